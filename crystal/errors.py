@@ -1,0 +1,77 @@
+"""The error tree: what the user can do about a failure decides its class.
+
+Every error that a user can act on is a ``CrystalError``; a bug raises whatever it raises and keeps its traceback.
+Messages are lower case, name the thing and the value, and never hold a secret or transcript text.
+"""
+
+from __future__ import annotations
+
+
+class CrystalError(Exception):
+    """Something failed that the user can act on.
+
+    Args:
+        message: What happened, lower case, no full stop, naming the thing and the value.
+        hint: The next step: a command, or what to change.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageProblem(CrystalError):
+    """A value given by the user cannot be used."""
+
+    exit_code = 2
+
+
+class NotConfigured(CrystalError):
+    """Something must be set up first: no memory yet, no key, no extension."""
+
+    exit_code = 3
+
+
+class Unavailable(CrystalError):
+    """Not reachable just now; trying again later can help. The only class that is retried."""
+
+    exit_code = 4
+
+
+class Denied(CrystalError):
+    """Refused by the other side, or refused by us because it cannot be opened."""
+
+    exit_code = 5
+
+
+class Damaged(CrystalError):
+    """Stored data is not what it should be."""
+
+    exit_code = 6
+
+
+class TranscriptReplaced(Damaged):
+    """The file is not the one that the watermark was taken from: shorter, or other bytes before the offset."""
+
+
+class WatermarkMoved(CrystalError):
+    """Another process captured these bytes first. Read again from the new watermark; nothing is lost."""
+
+
+class StoreBusy(Unavailable):
+    """Another process holds the store longer than the busy timeout."""
+
+
+class StoreFull(Unavailable):
+    """No space is left where the store lives. Nothing was written; the next run continues."""
+
+
+class StoreDamaged(Damaged):
+    """The database file is corrupt."""
+
+
+class StoreForeign(Damaged):
+    """The file at the store's place belongs to another program, or to a newer crystal. It is left untouched."""

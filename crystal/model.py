@@ -1,0 +1,191 @@
+"""The values that rooms hand to each other: frozen, without behaviour beyond ids.
+
+Times are integers, milliseconds since the Unix epoch, UTC, unless a name says otherwise. Offsets are bytes from
+the start of a transcript file and always sit after a newline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Role = Literal["user", "assistant", "thinking", "tool_call", "tool_result", "subagent", "summary", "source", "memory"]
+"""Who said it. ``subagent`` is any text in a subagent's transcript, prompt or answer."""
+
+LedgerState = Literal["captured", "private", "skipped"]
+
+BEFORE_CRYSTAL = "before-crystal"
+"""The rule under which bytes are skipped that were there when crystal first met the machine. Backfill imports them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a transcript comes from.
+
+    ``agent`` is crystal's name for the agent on this machine (``cc-laptop``), ``device`` the machine's name,
+    ``session_id`` the Claude Code session, ``subagent`` the id of the subagent whose own transcript this is, or None.
+    """
+
+    agent: str
+    device: str
+    session_id: str
+    subagent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """How far one transcript has been read, and how to recognise the file again.
+
+    ``tail_hash`` is a keyed hash of the (at most 4096) bytes just before ``offset``; empty at offset 0.
+    ``generation`` counts how often the file was found replaced.
+    """
+
+    transcript: str
+    offset: int = 0
+    dev: int = 0
+    inode: int = 0
+    generation: int = 0
+    tail_hash: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class RawSegment:
+    """Complete lines of one transcript, verbatim: the bytes ``[start, end)`` of the file."""
+
+    start: int
+    raw: bytes
+
+    @property
+    def end(self) -> int:
+        """The offset just after the last byte."""
+        return self.start + len(self.raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run of lines of a segment in one ledger state.
+
+    ``clean`` holds the lines as they may be stored (secrets and private spans taken out), and is empty unless
+    ``state`` is ``captured``. ``raw_hash`` is a keyed hash of the bytes as they stand in the file, None for private
+    pieces: a hash of private text would confirm a guess. ``lines`` gives (offset in the file, clean line without
+    its newline) for every captured line that has a character.
+    """
+
+    start: int
+    end: int
+    state: LedgerState
+    rule: str | None = None
+    clean: bytes = b""
+    raw_hash: bytes | None = None
+    lines: tuple[tuple[int, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """How many secrets of one kind were taken out."""
+
+    kind: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The unit of capture: a stretch of one transcript, cleaned, with its byte range and its origin.
+
+    The watermark counts it, the archive keeps it, the envelope seals it, ``ingest`` takes it. ``before`` is the
+    watermark that it was read from and ``after`` the one to store in the same transaction as its rows.
+    ``private_uuids`` are the ids of lines that were left out; copies of them in other files stay private too.
+    """
+
+    origin: Origin
+    path: str
+    before: Watermark
+    after: Watermark
+    pieces: tuple[Piece, ...]
+    findings: tuple[Finding, ...] = ()
+    private_uuids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One thing that was said or done: a block of a transcript line.
+
+    Its identity is (``uuid``, ``part``): the line's own uuid and the index of the block in the line. ``text`` is
+    valid Unicode without NUL, never blank; a long tool result is its head and its tail, ``full_length`` (characters)
+    says how long the whole is. ``timestamp`` is None when the line has none. ``offset`` is where the line starts.
+    """
+
+    uuid: str
+    part: int
+    role: Role
+    text: str
+    offset: int
+    timestamp: int | None = None
+    parent_uuid: str | None = None
+    cwd: str | None = None
+    branch: str | None = None
+    tool: str | None = None
+    message_id: str | None = None
+    model: str | None = None
+    full_length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A stretch of a turn's text: ``turn.text[start:start + len(text)]``, the unit that is indexed and embedded."""
+
+    start: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """Where work happens: a folder, and what git says of it (None where git says nothing)."""
+
+    cwd: str
+    git_root: str | None = None
+    remote: str | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a search may return. Every set field narrows; None lets all through.
+
+    ``project`` is a name or a folder (the folder and all below it), ``since`` is inclusive and ``before`` exclusive.
+    """
+
+    project: str | None = None
+    session: str | None = None
+    role: str | None = None
+    agent: str | None = None
+    device: str | None = None
+    branch: str | None = None
+    source: str | None = None
+    since: int | None = None
+    before: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One answer of a search: a chunk and everything that says where it comes from.
+
+    ``score`` is the fused score (higher is better); ``ranks`` and ``scores`` tell each engine's view by name.
+    """
+
+    id: int
+    score: float
+    text: str
+    role: str
+    session_id: str
+    uuid: str
+    project: str | None
+    cwd: str | None
+    branch: str | None
+    agent: str
+    device: str
+    timestamp: int | None
+    freshness: str
+    source: str
+    ranks: dict[str, int] = field(default_factory=dict)
+    scores: dict[str, float] = field(default_factory=dict)

@@ -1,0 +1,244 @@
+"""One open crystal.db: opening it safely, transactions, and the translation of the driver's errors.
+
+The room promises that a foreign or newer file is refused untouched, that files are private to the user (0600), and
+that no ``apsw`` exception that a user can act on leaves it untranslated. It knows nothing of what the tables mean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from crystal.errors import CrystalError, NotConfigured, StoreBusy, StoreDamaged, StoreForeign, StoreFull, Unavailable
+from crystal.store import migrate
+
+BUSY_TIMEOUT_MS = 15_000
+
+Row = tuple[Any, ...]
+
+# What the user can do decides the class; None marks what only a bug in crystal can cause, which keeps its traceback.
+TRANSLATION: dict[type[apsw.Error], type[CrystalError] | None] = {
+    apsw.BusyError: StoreBusy,
+    apsw.LockedError: StoreBusy,
+    apsw.ProtocolError: StoreBusy,
+    apsw.FullError: StoreFull,
+    apsw.CorruptError: StoreDamaged,
+    apsw.FormatError: StoreDamaged,
+    apsw.NotADBError: StoreDamaged,
+    apsw.CantOpenError: Unavailable,
+    apsw.IOError: Unavailable,
+    apsw.NoMemError: Unavailable,
+    apsw.PermissionsError: Unavailable,
+    apsw.ReadOnlyError: Unavailable,
+    apsw.AuthError: Unavailable,
+    apsw.NoLFSError: Unavailable,
+    apsw.ExtensionLoadingError: NotConfigured,
+    apsw.AbortError: None,
+    apsw.BindingsError: None,
+    apsw.ConnectionClosedError: None,
+    apsw.ConnectionNotClosedError: None,
+    apsw.ConstraintError: None,
+    apsw.CursorClosedError: None,
+    apsw.EmptyError: None,
+    apsw.ExecTraceAbort: None,
+    apsw.ExecutionCompleteError: None,
+    apsw.ForkingViolationError: None,
+    apsw.IncompleteExecutionError: None,
+    apsw.InternalError: None,
+    apsw.InterruptError: None,
+    apsw.InvalidContextError: None,
+    apsw.MismatchError: None,
+    apsw.MisuseError: None,
+    apsw.NotFoundError: None,
+    apsw.RangeError: None,
+    apsw.SchemaChangeError: None,
+    apsw.SQLError: None,
+    apsw.ThreadingViolationError: None,
+    apsw.NoFTS5Error: None,
+    apsw.TooBigError: None,
+    apsw.VFSFileClosedError: None,
+    apsw.VFSNotImplementedError: None,
+}
+
+HINTS: dict[type[CrystalError], str] = {
+    StoreBusy: "another crystal process is writing; try again in a moment",
+    StoreFull: "free some disk space; nothing was lost, capture continues by itself",
+    StoreDamaged: "run: crystal verify --repair",
+    Unavailable: "check the permissions of the folder and that its disk is present",
+    NotConfigured: "reinstall the package sqlite-vec: pip install --force-reinstall sqlite-vec",
+}
+
+
+@contextlib.contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn the driver's errors into ours at the edge of this room."""
+    try:
+        yield
+    except apsw.Error as error:
+        ours = next((TRANSLATION[kind] for kind in type(error).__mro__ if kind in TRANSLATION), None)
+        if ours is None:
+            raise
+        raise ours(f"{path}: {error}", hint=HINTS[ours]) from error
+
+
+class Store:
+    """An open crystal.db. The one who opened it closes it; use it from one thread.
+
+    Attributes:
+        path: The file.
+        db: The driver's connection, for the files of this room only.
+    """
+
+    def __init__(self, path: Path, db: apsw.Connection) -> None:
+        self.path = path
+        self.db = db
+
+    @classmethod
+    def open(cls, path: Path) -> Store:
+        """Open the store for reading and writing; make it, or bring it up to date, first.
+
+        Raises:
+            StoreForeign: The file belongs to another program or to a newer crystal. Nothing is changed.
+            StoreBusy, StoreFull, StoreDamaged, Unavailable: As their names say.
+        """
+        migrate.refuse_foreign(path)
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        with translated(path):
+            db = _connect(path)
+            try:
+                migrate.upgrade(db, path)
+                _switch_to_wal(db)
+            except BaseException:
+                db.close()
+                raise
+        return cls(path, db)
+
+    @classmethod
+    def open_existing(cls, path: Path) -> Store:
+        """Open a store that is there already, for reading only.
+
+        A store of an older crystal is brought up to date first.
+
+        Raises:
+            NotConfigured: There is no store at ``path`` yet.
+            StoreForeign: As for ``open``.
+        """
+        if not path.exists() or path.stat().st_size == 0:
+            raise NotConfigured(f"there is no memory at {path} yet", hint="run: crystal init")
+        migrate.refuse_foreign(path)
+        with translated(path):
+            db = _connect(path)
+            try:
+                outdated = migrate.version_of(db) < migrate.newest()
+                if not outdated:
+                    db.execute("PRAGMA query_only = 1")
+            except BaseException:
+                db.close()
+                raise
+        if outdated:
+            db.close()
+            return cls.open(path)
+        return cls(path, db)
+
+    def close(self) -> None:
+        """Close the file. Closing twice does nothing."""
+        self.db.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Hold the only write lock; commit at the end, undo everything on any exception."""
+        with translated(self.path):
+            self.db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self.db.execute("COMMIT")
+            except BaseException:
+                if self.db.in_transaction:
+                    self.db.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """See one state of the store through several reads, whatever writers do meanwhile."""
+        with translated(self.path):
+            self.db.execute("BEGIN")
+            try:
+                yield
+            finally:
+                if self.db.in_transaction:
+                    self.db.execute("ROLLBACK")
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        """All rows of a query."""
+        with translated(self.path):
+            return list(self.db.execute(sql, values))
+
+    def row(self, sql: str, values: Sequence[Any] = ()) -> Row | None:
+        """The first row of a query, or None."""
+        with translated(self.path):
+            for row in self.db.execute(sql, values):
+                return tuple(row)
+            return None
+
+    def value(self, sql: str, values: Sequence[Any] = ()) -> Any:
+        """The first column of the first row, or None."""
+        row = self.row(sql, values)
+        return None if row is None else row[0]
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> None:
+        """Run one statement whose rows do not matter."""
+        with translated(self.path):
+            self.db.execute(sql, values)
+
+    def execute_many(self, sql: str, many: Iterable[Sequence[Any]]) -> None:
+        """Run one statement for each sequence of values."""
+        with translated(self.path):
+            self.db.executemany(sql, many)
+
+
+def sqlite_vec_library() -> str:
+    """The path of the sqlite-vec extension, without importing its package (importing it pulls in NumPy)."""
+    spec = importlib.util.find_spec("sqlite_vec")
+    if spec is None or spec.origin is None:
+        raise NotConfigured("the package sqlite-vec is not installed", hint="pip install sqlite-vec")
+    return str(Path(spec.origin).with_name("vec0"))
+
+
+def _connect(path: Path) -> apsw.Connection:
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+    db.set_busy_timeout(BUSY_TIMEOUT_MS)
+    db.enable_load_extension(True)
+    db.load_extension(sqlite_vec_library())
+    db.enable_load_extension(False)
+    for pragma in ("foreign_keys = 1", "secure_delete = 1", "synchronous = FULL", "cache_size = -32768", "temp_store = MEMORY"):
+        db.execute(f"PRAGMA {pragma}")
+    return db
+
+
+def _switch_to_wal(db: apsw.Connection) -> None:
+    """Turn on the write-ahead log; SQLite does not wait by itself when another process does the same just now."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except apsw.BusyError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)

@@ -1,0 +1,98 @@
+"""Bring a crystal.db to the newest schema: numbered SQL, forward only, each step one transaction with its number."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from functools import cache
+from pathlib import Path
+
+import apsw
+
+from crystal.errors import StoreForeign
+
+APPLICATION_ID = 0x43525953
+"""``CRYS``: marks a database file as ours, see https://www.sqlite.org/fileformat2.html, section 1.3.17."""
+
+_HEADER = b"SQLite format 3\x00"
+_FOLDER = Path(__file__).with_name("migrations")
+
+
+@cache
+def steps() -> tuple[tuple[int, str], ...]:
+    """The migrations as (number, SQL), in order."""
+    files = sorted(_FOLDER.glob("[0-9][0-9][0-9][0-9]_*.sql"))
+    return tuple((int(file.name[:4]), file.read_text("utf-8")) for file in files)
+
+
+def newest() -> int:
+    """The schema version that this crystal writes."""
+    return steps()[-1][0]
+
+
+def version_of(db: apsw.Connection) -> int:
+    """The schema version of an open file, 0 for an empty one."""
+    for (version,) in db.execute("PRAGMA user_version"):
+        return int(version)
+    return 0
+
+
+def refuse_foreign(path: Path) -> None:
+    """Look at the header alone, before SQLite opens (and may change) the file.
+
+    Raises:
+        StoreForeign: The file is not a crystal store, or of a schema newer than ours.
+    """
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreForeign(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
+    if not header:
+        return
+    version, application = (struct.unpack(">i", header[at : at + 4])[0] for at in (60, 68)) if len(header) == 100 else (0, 0)
+    if not header.startswith(_HEADER) or application != APPLICATION_ID:
+        raise StoreForeign(
+            f"{path} is not a crystal store", hint="move it away, or point CRYSTAL_DATA_DIR at another folder"
+        )
+    if version > newest():
+        raise StoreForeign(
+            f"{path} has schema {version}, this crystal knows up to {newest()}", hint="upgrade crystal on this machine"
+        )
+
+
+def upgrade(db: apsw.Connection, path: Path) -> None:
+    """Apply the missing migrations, each in its own transaction; an existing store is copied first.
+
+    Processes that start at once are serialised by the write lock; the later ones find nothing to do.
+    """
+    found = version_of(db)
+    if found >= newest():
+        return
+    if found > 0:
+        _copy(db, path.with_name(f"{path.name}.v{found}.backup"))
+    for number, sql in steps():
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            if version_of(db) < number:
+                db.execute(sql)
+                db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                db.execute(f"PRAGMA user_version = {number}")
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+
+
+def _copy(db: apsw.Connection, target: Path) -> None:
+    temporary = target.with_name(target.name + ".tmp")
+    for stale in (temporary, target):
+        with contextlib.suppress(FileNotFoundError):
+            stale.unlink()
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    db.execute("VACUUM INTO ?", (str(temporary),))
+    temporary.replace(target)
