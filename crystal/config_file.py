@@ -1,0 +1,57 @@
+"""The settings file: read as TOML."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from crystal.errors import UsageProblem
+from crystal.paths import refused
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The settings file as tables; no file is an empty one.
+
+    Raises:
+        UsageProblem: The file is not UTF-8 or not TOML; the message says in which line.
+        Unavailable: The system refuses to read it.
+    """
+    return parse(read_text(path), path)
+
+
+def read_text(path: Path) -> str:
+    """The file's text without a byte order mark; empty where there is no file.
+
+    Raises:
+        UsageProblem: It is not UTF-8.
+        Unavailable: The system refuses to read it.
+    """
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise refused(error) from error
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise UsageProblem(f"{path} is not UTF-8 text (line {line})", hint="save the file as UTF-8") from error
+
+
+def parse(text: str, path: Path) -> dict[str, Any]:
+    """Parse TOML.
+
+    Raises:
+        UsageProblem: It is not TOML; the message names ``path`` and the line.
+    """
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageProblem(f"{path} is not valid TOML: {error}", hint=f"mend the file: {path}") from error

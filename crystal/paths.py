@@ -1,0 +1,312 @@
+"""Where things live: the ``~/.ldm`` tree, the settings file and Claude Code's own folders.
+
+The room turns an environment and a home folder into absolute paths, makes folders and files that only the user can
+read, and keeps the machine's register of agents. It never looks at ``os.environ`` itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crystal.errors import CrystalError, Damaged, Unavailable, UsageProblem
+
+if sys.platform != "win32":
+    import fcntl
+
+AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+AGENT_ID_WORDS = "1 to 64 letters, digits, '.', '_' or '-', the first a letter or a digit"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Absolute paths of everything crystal reads or writes on this machine; none of them need exist.
+
+    ``data_dir_source`` says why ``data_dir`` is where it is, in words for ``crystal config``.
+    """
+
+    ldm_home: Path
+    data_dir: Path
+    config_file: Path
+    claude_dirs: tuple[Path, ...]
+    data_dir_source: str = "default"
+
+    @property
+    def db(self) -> Path:
+        """The store."""
+        return self.data_dir / "crystal.db"
+
+    @property
+    def spool(self) -> Path:
+        """Where hooks leave their notes for the worker."""
+        return self.data_dir / "spool"
+
+    @property
+    def machine_json(self) -> Path:
+        """This machine's register of agents, see ``register_agent``."""
+        return self.ldm_home / "config.json"
+
+    @property
+    def transcript_roots(self) -> tuple[Path, ...]:
+        """The folders that hold one folder of transcripts for each project."""
+        return tuple(folder / "projects" for folder in self.claude_dirs)
+
+    def agent_folder(self, agent: str) -> Path:
+        """The folder of an agent's transcripts, sessions, daily logs and journals.
+
+        Raises:
+            UsageProblem: ``agent`` could not be one path component on every system.
+        """
+        return self.ldm_home / "agents" / checked_agent_id(agent) / "memory"
+
+
+def checked_agent_id(agent: str) -> str:
+    """Return ``agent`` if it is a valid agent id.
+
+    Raises:
+        UsageProblem: It is not; ids become folder names, so nothing else is let through.
+    """
+    if not AGENT_ID.fullmatch(agent):
+        raise UsageProblem(f"agent id {agent!r} cannot be used", hint=f"an agent id is {AGENT_ID_WORDS}")
+    return agent
+
+
+def resolve_places(env: Mapping[str, str], home: Path, *, data_dir: Path | None = None) -> Places:
+    """Find where everything lives. An empty variable counts as unset; ``~`` is ``home``; relative means the cwd.
+
+    Args:
+        env: The environment, usually ``os.environ``.
+        home: The user's home folder.
+        data_dir: Given by the user for this run; wins over everything.
+    """
+    ldm_home = _place(env, "LDM_HOME", home) or absolute(home / ".ldm", home)
+    found, source = _data_dir(env, home, ldm_home, data_dir)
+    claude = _place(env, "CLAUDE_CONFIG_DIR", home) or absolute(home / ".claude", home)
+    config_file = _place(env, "CRYSTAL_CONFIG", home) or user_config_dir(env, home) / "config.toml"
+    return Places(ldm_home, found, config_file, (claude,), source)
+
+
+def absolute(path: Path | str, home: Path, *, name: str = "path") -> Path:
+    """Expand a leading ``~`` and make the path absolute, without following symbolic links.
+
+    Raises:
+        UsageProblem: ``~name`` names nobody, or the path is relative and the current folder is gone.
+    """
+    text = os.fspath(path)
+    if text == "~" or text.startswith(("~/", "~" + os.sep)):
+        text = os.path.join(home, text[2:])
+    elif text.startswith("~"):
+        expanded = os.path.expanduser(text)
+        if expanded == text:
+            raise UsageProblem(f"{name} is {text!r}, but there is no such user", hint="write the folder in full, or ./~name")
+        text = expanded
+    try:
+        return Path(os.path.abspath(text))
+    except OSError as error:
+        problem = f"{name} is {text!r}, relative to a current folder that no longer exists"
+        raise UsageProblem(problem, hint="change to a folder that exists, or write the path in full") from error
+
+
+def user_config_dir(env: Mapping[str, str], home: Path) -> Path:
+    """The user's folder for crystal's settings: the same that ``platformdirs.user_config_path("crystal")`` gives.
+
+    Written out because platformdirs reads ``os.environ`` itself, costs 24 ms at every start, and has changed its
+    answer on macOS between versions, which would lose the user's settings. A test compares the two.
+    """
+    if sys.platform == "win32":
+        local = env.get("LOCALAPPDATA", "").strip()
+        return Path(local or home / "AppData" / "Local") / "crystal" / "crystal"
+    chosen = env.get("XDG_CONFIG_HOME", "").strip()
+    if os.path.isabs(chosen):
+        return absolute(chosen, home) / "crystal"
+    if sys.platform == "darwin":
+        return absolute(home, home) / "Library" / "Application Support" / "crystal"
+    return absolute(home, home) / ".config" / "crystal"
+
+
+def make_private_dir(path: Path) -> None:
+    """Make a folder and the missing ones above it, each 0700. A folder that is there already stays as it is.
+
+    Existing folders are not narrowed: the path may be the user's home, or ``/tmp``.
+
+    Raises:
+        UsageProblem: Something that is not a folder stands in the way.
+        Unavailable: The system refuses (permissions, full or read-only disk).
+    """
+    missing: list[Path] = []
+    while not path.is_dir():
+        missing.append(path)
+        if path == path.parent:
+            break
+        path = path.parent
+    with _system_errors():
+        for folder in reversed(missing):
+            try:
+                folder.mkdir(mode=0o700)
+            except FileExistsError:
+                if not folder.is_dir():
+                    raise
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Replace a file as a whole, readable by its owner only; after a crash it holds the old bytes or the new.
+
+    A symbolic link stays one: the file that it names is replaced.
+
+    Raises:
+        Unavailable: The system refuses. The old file is untouched.
+    """
+    with _system_errors():
+        target = Path(os.path.realpath(path))
+        temporary = target.with_name(f".crystal-{os.getpid()}-{os.urandom(6).hex()}.tmp")
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+        try:
+            with open(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        _sync_folder(target.parent)
+
+
+def open_to_others(path: Path) -> bool:
+    """Whether group or others may read, write or enter ``path``. False where it is absent, and on Windows."""
+    if sys.platform == "win32":
+        return False
+    try:
+        return bool(stat.S_IMODE(path.stat().st_mode) & 0o077)
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Hold the folder's advisory lock, for a file in it that is read, changed and written back.
+
+    Where the file system has no such lock (some network mounts, Windows) the block runs without.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    with _system_errors():
+        handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def registered_agents(places: Places) -> tuple[str, ...]:
+    """The agents that ``crystal init`` has set up on this machine, in the order of their coming.
+
+    Raises:
+        Damaged: The register is there and cannot be understood.
+    """
+    agents = _read_register(places.machine_json).get("agents", [])
+    return tuple(agents)
+
+
+def register_agent(places: Places, agent: str) -> bool:
+    """Add an agent to the machine's register; everything else in the file stays. Returns whether it was new.
+
+    Raises:
+        UsageProblem: ``agent`` is not a valid id.
+        Damaged: The register is there and cannot be understood. It is left untouched.
+        Unavailable: The system refuses to write.
+    """
+    checked_agent_id(agent)
+    make_private_dir(places.ldm_home)
+    with alone_in(places.ldm_home):
+        register = _read_register(places.machine_json)
+        agents = register.setdefault("agents", [])
+        if agent in agents and "version" in register:
+            return False
+        is_new = agent not in agents
+        if is_new:
+            agents.append(agent)
+        text = json.dumps({"version": 1, **register}, indent=2, ensure_ascii=False) + "\n"
+        write_private(places.machine_json, text.encode("utf-8", "surrogatepass"))
+        return is_new
+
+
+def _read_register(path: Path) -> dict[str, Any]:
+    hint = "mend the file by hand, or move it away and run: crystal init"
+    try:
+        register = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise refused(error) from error
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"{path} is not valid JSON: {error}", hint=hint) from error
+    if not isinstance(register, dict):
+        raise Damaged(f"{path} should hold one JSON object", hint=hint)
+    agents = register.get("agents", [])
+    if not isinstance(agents, list) or not all(isinstance(agent, str) for agent in agents):
+        raise Damaged(f"{path}: agents should be a list of names", hint=hint)
+    return register
+
+
+def _data_dir(env: Mapping[str, str], home: Path, ldm_home: Path, explicit: Path | None) -> tuple[Path, str]:
+    if explicit is not None:
+        return absolute(explicit, home, name="the data folder"), "flag"
+    chosen = _place(env, "CRYSTAL_DATA_DIR", home)
+    if chosen is not None:
+        return chosen, "environment CRYSTAL_DATA_DIR"
+    usual = ldm_home / "memory"
+    openclaw = _place(env, "OPENCLAW_HOME", home) or absolute(home / ".openclaw", home)
+    legacy = openclaw / "memory-crystal"
+    if os.path.isdir(legacy) and not os.path.exists(usual / "crystal.db"):
+        return legacy, f"legacy folder, because {usual / 'crystal.db'} does not exist"
+    return usual, "environment LDM_HOME" if env.get("LDM_HOME", "").strip() else "default"
+
+
+def _place(env: Mapping[str, str], name: str, home: Path) -> Path | None:
+    value = env.get(name, "")
+    return absolute(value, home, name=name) if value.strip() else None
+
+
+@contextlib.contextmanager
+def _system_errors() -> Iterator[None]:
+    """Translate what the operating system refuses into words that a user can act on."""
+    try:
+        yield
+    except OSError as error:
+        raise refused(error) from error
+
+
+def refused(error: OSError) -> CrystalError:
+    """Say in crystal's words what the operating system refused."""
+    message = f"{error.filename}: {(error.strerror or str(error)).lower()}" if error.filename else str(error).lower()
+    if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP):
+        return UsageProblem(message, hint="something else stands at that path; move it, or choose another place")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Unavailable(message, hint="free some disk space, then run the command again")
+    return Unavailable(message, hint="check the permissions of the folder and that its disk is present")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable, where folders can be synced."""
+    if sys.platform == "win32":
+        return
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
