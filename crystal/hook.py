@@ -1,0 +1,357 @@
+"""The hook's door: leave a note, start a worker, be gone. Claude Code runs this file at the end of every turn.
+
+It promises the user's session that it is quick, silent and always exits 0, whatever stdin holds and whatever is broken;
+and it promises the user that no word of a conversation gets into a file by its hand. The note is a hint: the worker
+looks for itself, and the sweep finds what no note told of (docs/adr/0002-the-hook-is-a-hint.md).
+
+Run as ``/abs/python -I -S /abs/crystal/hook.py [--env NAME=VALUE]...``. A script has no cached byte code and the
+interpreter's start is most of its time, so: few lines, few modules, nothing from this package (tests/test_hook.py
+pins the modules). ``_json`` and ``_signal`` are the C halves of ``json`` and ``signal``, which would double the time.
+"""
+
+import os
+import sys
+import time
+
+TYPE_CHECKING = False  # as type checkers understand it, without the time that importing ``typing`` takes
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    Result = TypeVar("Result")
+
+BAKED = ("LDM_HOME", "CRYSTAL_DATA_DIR", "CRYSTAL_CONFIG", "CLAUDE_CONFIG_DIR")
+FALSE_WORDS = ("", "0", "false", "no", "off")
+STDIN_LIMIT = 64 * 1024 * 1024
+STDIN_SECONDS = 3  # the client writes at once and closes; whoever does not is not waited for
+WAIT_SECONDS = 60
+STALLED_AFTER_NS = 15 * 60 * 1_000_000_000
+LOG_LIMIT = 64 * 1024
+WORKER = """\
+import sys
+sys.path.insert(0, sys.argv[1])
+import crystal
+sys.path.append(sys.path.pop(0))
+from crystal.worker import main
+main()
+"""  # the package beside this file, then again the order in which nothing can shadow the standard library
+
+
+def main(arguments: list[str]) -> None:
+    """Leave a note and start a worker. Each step is tried, whatever became of the one before."""
+    wall, cpu, now = time.perf_counter(), time.process_time(), time.time_ns()
+    if os.environ.get("CRYSTAL_INTERNAL"):
+        return  # a client that crystal itself started: never record our own calls
+    os.umask(0o077)
+    _attempt(_open_standard_streams)
+    _attempt(_hurry_on_signals)
+    said = _attempt(parse_hook_input, _attempt(_read_stdin) or b"") or {}
+    env = with_baked(dict(os.environ), arguments)
+    data_dir = _attempt(find_data_dir, env)
+    spool = os.path.join(data_dir, "spool") if data_dir else None
+    if spool:
+        _attempt(_write_note, spool, said, env, now)
+    finished = _attempt(_start_worker if hasattr(os, "fork") else _start_worker_on_windows, env)
+    event = _word(said.get("hook_event_name"))
+    if data_dir and event == "SessionStart":
+        _attempt(_tell_if_stalled, data_dir, now)
+    if spool:
+        spent = cpu + time.perf_counter() - wall
+        _attempt(_log_latency, spool, f"{now // 1_000_000} {event or '-'} {spent * 1000:.2f}\n")
+    if finished is not None and truthy(env.get("CRYSTAL_HOOK_WAIT")):
+        _attempt(finished)
+
+
+def truthy(value: str | None) -> bool:
+    """Whether an environment variable switches something on."""
+    return (value or "").strip().lower() not in FALSE_WORDS
+
+
+def with_baked(env: dict[str, str], arguments: list[str]) -> dict[str, str]:
+    """Add the locations given as ``--env NAME=VALUE`` at install time where the environment has none."""
+    for flag, pair in zip(arguments, arguments[1:]):
+        name, _, value = pair.partition("=")
+        if flag == "--env" and name in BAKED and not env.get(name):
+            env[name] = value
+    return env
+
+
+def find_data_dir(env: dict[str, str]) -> str | None:
+    """The folder of the store, by the rule of ``paths.resolve_places``. None when there is no home to start from."""
+    home = os.path.expanduser("~")
+    ldm_home = os.path.expanduser(env.get("LDM_HOME") or os.path.join(home, ".ldm"))
+    data_dir = os.path.expanduser(env.get("CRYSTAL_DATA_DIR") or os.path.join(ldm_home, "memory"))
+    if not env.get("CRYSTAL_DATA_DIR") and not os.path.exists(os.path.join(data_dir, "crystal.db")):
+        legacy = os.path.join(home, ".openclaw", "memory-crystal")
+        data_dir = legacy if os.path.isdir(legacy) else data_dir
+    return os.path.abspath(data_dir) if home != "~" or os.path.isabs(data_dir) else None
+
+
+def parse_hook_input(raw: bytes) -> dict[str, object]:
+    """The JSON object on stdin; empty for everything that is none."""
+    try:
+        value = _parse_json(raw.decode("utf-8", "replace").lstrip("\ufeff \t\r\n"))
+    except (ValueError, StopIteration, RecursionError, MemoryError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def make_note(said: dict[str, object], env: dict[str, str], now: int) -> dict[str, object]:
+    """What the worker may know: a list of allowed fields, none of which can hold a sentence.
+
+    Args:
+        said: What the client wrote on stdin.
+        env: The environment.
+        now: Nanoseconds since the epoch.
+    """
+    transcript, agent_transcript = _path(said.get("transcript_path")), _path(said.get("agent_transcript_path"))
+    return {
+        "v": 1,
+        "at": now // 1_000_000,
+        "event": _word(said.get("hook_event_name")),
+        "session_id": _word(said.get("session_id")),
+        "transcript_path": transcript,
+        "agent_transcript_path": agent_transcript,
+        "agent_id": _word(said.get("agent_id")),
+        "cwd": _path(said.get("cwd")),
+        "source": _word(said.get("source")),
+        "reason": _word(said.get("reason")),
+        "size": _attempt(_size, transcript) if transcript else None,
+        "agent_size": _attempt(_size, agent_transcript) if agent_transcript else None,
+        "private": truthy(env.get("CRYSTAL_PRIVATE")),
+        "awaited": _awaited(said.get("last_assistant_message")),
+    }
+
+
+def encode(value: object) -> str:
+    """JSON in ASCII, of the kinds of values that a note has."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_quote(key)}:{encode(item)}" for key, item in value.items()) + "}"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return _quote(value) if isinstance(value, str) else str(value)
+
+
+def stalled_text(data_dir: str, now: int) -> str | None:
+    """Why capture seems to stand still, in a line for the user; None when all is well."""
+    try:
+        with open(os.path.join(data_dir, "stalled"), "rb") as file:
+            line = file.read(1000).decode("utf-8", "replace").split("\n", 1)[0]
+        told = "".join(letter for letter in line if letter.isprintable())[:200].strip()
+        return told or "capture is stalled; run: crystal doctor"
+    except OSError:
+        pass  # there is none
+    notes = [name for name in os.listdir(os.path.join(data_dir, "spool")) if name.endswith(".json")]
+    times = [int(name[:20]) for name in notes if name[:20].isdecimal() and name[20:21] == "-"]
+    waiting = now - min(times, default=now)
+    if waiting <= STALLED_AFTER_NS:
+        return None
+    return f"capture is stalled, the oldest note is {waiting // 60_000_000_000} minutes old; run: crystal doctor"
+
+
+def _attempt(step: "Callable[..., Result]", *values: object) -> "Result | None":
+    try:
+        return step(*values)
+    except Exception:  # the hook's promise: nothing that fails here may reach the user's session
+        return None
+
+
+def _open_standard_streams() -> None:
+    for number in (0, 1, 2):  # a closed one would be given to the next file that is opened
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _hurry_on_signals() -> None:
+    """A signal, or the alarm, ends only the waiting: reading number 0 goes on with /dev/null, which is at its end."""
+    import _signal  # type: ignore[import-not-found]
+
+    def hurry(*_: object) -> None:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGALRM"):
+        if hasattr(_signal, name):
+            _signal.signal(getattr(_signal, name), hurry)
+    _alarm(STDIN_SECONDS)
+
+
+def _alarm(seconds: int) -> None:
+    import _signal
+
+    if hasattr(_signal, "alarm"):
+        _signal.alarm(seconds)
+
+
+def _read_stdin() -> bytes:
+    pieces, size = [], 0
+    while not os.isatty(0) and size <= STDIN_LIMIT:
+        piece = os.read(0, 1 << 20)
+        if not piece:
+            break
+        pieces.append(piece)
+        size += len(piece)
+    return b"".join(pieces)
+
+
+def _parse_json(text: str) -> object:
+    try:
+        from _json import make_scanner
+    except ImportError:
+        import json
+
+        return json.loads(text)
+
+    class Reading:
+        strict = False
+        object_hook = object_pairs_hook = array_hook = None
+        parse_int = parse_float = parse_constant = staticmethod(lambda _: None)  # no number is wanted
+
+    value: object = make_scanner(Reading)(text, 0)[0]  # type: ignore[arg-type]
+    return value
+
+
+def _quote(text: str) -> str:
+    try:
+        from _json import encode_basestring_ascii as quote
+    except ImportError:
+        from json.encoder import encode_basestring_ascii as quote
+    return str(quote(text))
+
+
+def _word(value: object) -> str | None:
+    """A name or an id: short and without spaces, so that no text of a message can pass for one."""
+    if isinstance(value, str) and 0 < len(value) <= 128 and value.isascii():
+        return value if all(letter.isalnum() or letter in "-_.:" for letter in value) else None
+    return None
+
+
+def _path(value: object) -> str | None:
+    if isinstance(value, str) and len(value) <= 8192 and "\0" not in value:
+        return value if os.path.isabs(value) or value.startswith("~") else None
+    return None
+
+
+def _size(path: str) -> int | None:
+    """The size in bytes of a regular file. The client names files in UTF-8, whatever the locale says."""
+    found = os.stat(os.path.expanduser(path).encode("utf-8", "surrogatepass") if os.name == "posix" else path)
+    return found.st_size if found.st_mode & 0o170000 == 0o100000 else None
+
+
+def _awaited(message: object) -> dict[str, object] | None:
+    """By what to know the line when it has been written, without keeping its words."""
+    import zlib
+
+    text = message.strip() if isinstance(message, str) else ""
+    return {"crc": zlib.crc32(text.encode("utf-8", "surrogatepass")), "length": len(text)} if text else None
+
+
+def _write_note(spool: str, said: dict[str, object], env: dict[str, str], now: int) -> None:
+    """Write the note whole or not at all: temporary name, flush to disk, rename."""
+    note = encode(make_note(said, env, now)) + "\n"
+    os.makedirs(spool, mode=0o700, exist_ok=True)
+    name = f"{now:020d}-{os.getpid()}-{os.urandom(4).hex()}.json"
+    temporary = os.path.join(spool, f".{name}.tmp")
+    try:
+        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            if os.write(file, note.encode("ascii")) == len(note):
+                os.fsync(file)
+                os.replace(temporary, os.path.join(spool, name))
+        finally:
+            os.close(file)
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def _start_worker(env: dict[str, str]) -> "Callable[[], object]":
+    """Start the worker as nobody's child in a session of its own, where no signal meant for the client reaches it.
+
+    Returns:
+        A function that waits for the worker's end: it holds the writing end of a pipe until then.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setsid()
+            if os.fork() == 0:
+                _become_worker(env, writing)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+
+    def wait() -> None:
+        os.dup2(reading, 0)  # so that a signal ends this waiting too
+        _alarm(WAIT_SECONDS)
+        os.read(0, 1)
+
+    return wait
+
+
+def _become_worker(env: dict[str, str], writing: int) -> None:
+    os.chdir("/")
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(null, number)
+    if writing != 3:
+        os.dup2(writing, 3)
+    os.set_inheritable(3, True)
+    try:
+        others = [int(name) for name in os.listdir("/dev/fd")]
+    except OSError:
+        others = list(range(256))
+    for number in others:
+        if number > 3:
+            _attempt(os.close, number)
+    os.execve(sys.executable, _worker_command(), env)
+
+
+def _start_worker_on_windows(env: dict[str, str]) -> "Callable[[], object]":
+    """As ``_start_worker``. Written with care, never run: there was no such machine."""
+    import subprocess
+
+    alone = 0x08000000 | 0x00000008 | 0x00000200  # CREATE_NO_WINDOW | DETACHED_PROCESS | CREATE_NEW_PROCESS_GROUP
+    null = subprocess.DEVNULL
+
+    def start(flags: int) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            _worker_command(), env=env, cwd=os.sep, stdin=null, stdout=null, stderr=null, creationflags=flags
+        )
+
+    try:
+        worker = start(alone | 0x01000000)  # CREATE_BREAKAWAY_FROM_JOB, which not every job allows
+    except OSError:
+        worker = start(alone)
+    return lambda: worker.wait(WAIT_SECONDS)
+
+
+def _worker_command() -> list[str]:
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return [sys.executable, "-I", "-X", "utf8", "-c", WORKER, root]
+
+
+def _tell_if_stalled(data_dir: str, now: int) -> None:
+    text = stalled_text(data_dir, now)
+    if text:
+        os.write(1, (encode({"systemMessage": f"crystal: {text}"}) + "\n").encode("ascii"))
+
+
+def _log_latency(spool: str, line: str) -> None:
+    file = os.open(os.path.join(spool, "latency.log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        if os.fstat(file).st_size < LOG_LIMIT:
+            os.write(file, line.encode("ascii"))
+    finally:
+        os.close(file)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except BaseException:  # the last of the promise: even a bug here is silent
+        pass
+    os._exit(0)  # without the interpreter's clean-up, which takes as long as all of the above
