@@ -1,0 +1,28 @@
+"""Claude Code's transcripts: framing (bytes to lines) and parsing (lines to turns).
+
+Framing never fails on content; parsing is pure, tolerant, and can be run again when it improves. The room refuses to
+know files' owners, secrets, time and the store. One file per question: ``framing`` newlines, ``line`` fields,
+``claude_code`` turns, ``injected`` what nobody said, ``content`` blocks as text, ``names`` what a path says.
+"""
+
+from crystal.transcript.claude_code import parse_turns, titles, turns_of
+from crystal.transcript.framing import SEGMENT_BYTES, last_newline, read_segment, split_lines
+from crystal.transcript.line import NO_FACTS, LineFacts, ParsedLine, facts_of, line_facts, parse_line
+from crystal.transcript.names import transcript_key
+
+__all__ = [
+    "NO_FACTS",
+    "SEGMENT_BYTES",
+    "LineFacts",
+    "ParsedLine",
+    "facts_of",
+    "last_newline",
+    "line_facts",
+    "parse_line",
+    "parse_turns",
+    "read_segment",
+    "split_lines",
+    "titles",
+    "transcript_key",
+    "turns_of",
+]

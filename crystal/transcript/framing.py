@@ -1,0 +1,92 @@
+"""Framing: from the bytes of a transcript to complete lines. Knows newlines and nothing of what is between them.
+
+Source: docs/reference/transcript-format.md, section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from crystal.model import RawSegment
+
+SEGMENT_BYTES = 4 * 1024 * 1024
+_BLOCK = 256 * 1024
+
+
+def read_segment(file: BinaryIO, start: int, *, limit: int = SEGMENT_BYTES) -> RawSegment:
+    """Read the complete lines that begin at ``start``, about ``limit`` bytes of them.
+
+    At least one whole line is read if there is one, however long; only then is more than ``limit`` bytes returned.
+    A line still being written (no newline yet) is left for the next call. Lines end at the byte 0x0A and nowhere else.
+    Memory holds the segment once; a long line is searched for its end in blocks, then read.
+
+    Args:
+        file: The transcript, opened in binary mode. Its position is moved.
+        start: Bytes from the beginning of the file, just after a newline or 0.
+        limit: Bytes.
+
+    Returns:
+        The segment; empty when no complete line is there, also when ``start`` is beyond the end.
+
+    Source: docs/reference/transcript-format.md, section 2.
+    """
+    raw = _read_exactly(file, start, max(1, limit))
+    cut = raw.rfind(b"\n") + 1
+    if not cut and len(raw) >= limit:
+        end = _next_newline(file, start + len(raw))
+        if end is not None:
+            raw = b""
+            raw = _read_exactly(file, start, end - start)
+            cut = raw.rfind(b"\n") + 1
+    return RawSegment(start, raw if cut == len(raw) else raw[:cut])
+
+
+def last_newline(file: BinaryIO, size: int) -> int:
+    """Return the offset just after the last newline in the first ``size`` bytes, 0 if there is none.
+
+    Reads backwards in blocks: the cost is the length of the last line, not of the file.
+    """
+    end = size
+    while end > 0:
+        start = max(0, end - _BLOCK)
+        found = _read_exactly(file, start, end - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
+
+
+def split_lines(segment: RawSegment) -> Iterator[tuple[int, bytes]]:
+    """Yield (offset in the file, line without its newline) for every line of the segment, empty ones too."""
+    raw, start = segment.raw, 0
+    while (end := raw.find(b"\n", start)) >= 0:
+        yield segment.start + start, raw[start:end]
+        start = end + 1
+    if start < len(raw):
+        yield segment.start + start, raw[start:]
+
+
+def _read_exactly(file: BinaryIO, start: int, count: int) -> bytes:
+    """Read ``count`` bytes from ``start``, fewer only at the end of the file, whatever size the reads come in."""
+    file.seek(start)
+    first = file.read(count)
+    if len(first) == count or not first:
+        return first
+    blocks, missing = [first], count - len(first)
+    while missing and (block := file.read(missing)):
+        blocks.append(block)
+        missing -= len(block)
+    return b"".join(blocks)
+
+
+def _next_newline(file: BinaryIO, start: int) -> int | None:
+    """Return the offset just after the first newline at or after ``start``, None if there is none."""
+    file.seek(start)
+    place = start
+    while block := file.read(_BLOCK):
+        found = block.find(b"\n")
+        if found >= 0:
+            return place + found + 1
+        place += len(block)
+    return None

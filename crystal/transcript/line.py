@@ -1,0 +1,132 @@
+"""One line of a transcript: from bytes to fields, and the facts that every line may carry.
+
+Tolerant by promise: no bytes make it raise. What is not a JSON object is None, a field of the wrong type is absent.
+
+Source: docs/reference/transcript-format.md, section 3.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any, TypeAlias
+
+import orjson
+
+ParsedLine: TypeAlias = dict[str, Any]
+"""The fields of one line as JSON gives them; nothing is promised about their types."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_LONGEST_INTEGER = 40
+_LONGEST_ID = 256
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_TIME = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,30}))?)?\s?(?:([Zz])|([+-])(\d\d):?(\d\d)?)?",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LineFacts:
+    """What a line says of itself. None where it says nothing, or nothing usable."""
+
+    uuid: str | None = None
+    timestamp_ms: int | None = None
+    cwd: str | None = None
+    session_id: str | None = None
+    type: str | None = None
+
+
+NO_FACTS = LineFacts()
+
+
+def parse_line(line: bytes) -> ParsedLine | None:
+    """Parse one line; None if it is not a JSON object. Never raises.
+
+    orjson first; what it refuses (lone surrogates, broken UTF-8, a byte order mark, NaN) goes to the standard
+    library's parser, which takes them. Nesting that overflows either parser makes the line unreadable.
+    """
+    try:
+        fields = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        fields = _parse_leniently(line)
+    return fields if isinstance(fields, dict) else None
+
+
+def line_facts(line: bytes) -> LineFacts:
+    """Return what the line says of itself; all None for what is not a JSON object. Never raises."""
+    fields = parse_line(line)
+    return NO_FACTS if fields is None else facts_of(fields)
+
+
+def facts_of(fields: ParsedLine) -> LineFacts:
+    """Return what a parsed line says of itself."""
+    return LineFacts(
+        uuid=identifier(fields.get("uuid")),
+        timestamp_ms=parse_time(fields.get("timestamp")),
+        cwd=word(fields.get("cwd")),
+        session_id=identifier(fields.get("sessionId")) or identifier(fields.get("session_id")),
+        type=word(fields.get("type")),
+    )
+
+
+def parse_time(value: object) -> int | None:
+    """Turn an ISO 8601 date and time into milliseconds since the epoch; None for anything else.
+
+    Without a zone it counts as UTC. Digits after the millisecond are dropped.
+    """
+    if not isinstance(value, str):
+        return None
+    match = _TIME.fullmatch(value)
+    if match is None:
+        return None
+    year, month, day, hour, minute, second, fraction, _, sign, zone_hours, zone_minutes = match.groups()
+    try:
+        moment = datetime(
+            int(year), int(month), int(day), int(hour), int(minute), int(second or 0), tzinfo=timezone.utc
+        )
+    except ValueError:
+        return None
+    whole = (moment - _EPOCH) // timedelta(milliseconds=1)
+    offset = (int(zone_hours or 0) * 60 + int(zone_minutes or 0)) * 60_000
+    return whole + int(((fraction or "") + "000")[:3]) + (offset if sign == "-" else -offset)
+
+
+def clean_text(text: str) -> str:
+    """Make a text storable: lone surrogates and NUL become U+FFFD; everything else stays as it was said."""
+    if text.isascii():
+        return text.replace("\0", "\ufffd")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = _SURROGATES.sub("\ufffd", text)
+    return text.replace("\0", "\ufffd")
+
+
+def word(value: object) -> str | None:
+    """Return a field that must be a text with something in it, made storable; else None."""
+    if isinstance(value, str) and value and not value.isspace():
+        return clean_text(value)
+    return None
+
+
+def identifier(value: object) -> str | None:
+    """Return a field that must be an id: a short text; else None."""
+    if isinstance(value, str) and len(value) <= _LONGEST_ID:
+        return word(value)
+    return None
+
+
+def _parse_leniently(line: bytes) -> object:
+    text = line.decode("utf-8", "replace").lstrip("\ufeff")
+    try:
+        return json.loads(text, parse_int=_parse_integer)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _parse_integer(digits: str) -> int | str:
+    """Keep an absurdly long integer as text: Python refuses to convert it, and takes quadratic time if allowed."""
+    return int(digits) if len(digits) <= _LONGEST_INTEGER else digits

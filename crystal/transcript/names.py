@@ -1,0 +1,41 @@
+"""What the place of a transcript says: its key, its session, its subagent.
+
+Source: docs/reference/transcript-format.md, section 1.
+"""
+
+from __future__ import annotations
+
+import re
+from os import PathLike
+from pathlib import PurePath
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_AGENT = "agent-"
+_SIDE_FOLDER = "subagents"
+
+
+def transcript_key(path: str | PathLike[str]) -> tuple[str, str | None, str | None]:
+    """Return the transcript's key, its session's id and its subagent's id.
+
+    The key does not change when the file moves to another project folder. ``<session>/subagents/**/agent-x.jsonl``
+    gives ``("<session>/agent-x", "<session>", "x")``. The old place of a subagent's transcript, beside the
+    sessions', does not tell the session: it is None, and the lines' ``sessionId`` must say it.
+
+    Source: docs/reference/transcript-format.md, section 1.
+    """
+    place = PurePath(path)
+    stem = place.name.removesuffix(".jsonl")
+    subagent = stem.removeprefix(_AGENT) if stem.startswith(_AGENT) and stem != _AGENT else None
+    session = _session_of_side_folder(place.parts[:-1])
+    if session is not None:
+        return f"{session}/{stem}", session, subagent or stem
+    if subagent is not None:
+        return stem, None, subagent
+    return stem, stem, None
+
+
+def _session_of_side_folder(folders: tuple[str, ...]) -> str | None:
+    """Return the folder before ``subagents``: one that looks like a session's id, else the last one."""
+    owners = [folders[i - 1] for i in range(len(folders) - 1, 0, -1) if folders[i] == _SIDE_FOLDER]
+    named = [owner for owner in owners if _UUID.fullmatch(owner)]
+    return next(iter(named or owners), None)
