@@ -1,0 +1,201 @@
+"""Where work happens: from a folder to its project, by reading what git keeps on disk, without running git.
+
+Reads the disk and nothing else; never raises, whatever stands where git's files should be. A linked worktree belongs
+to the project of its main work tree.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from crystal.model import Project
+
+_LARGEST_POINTER = 64 * 1024
+_LARGEST_CONFIG = 1024 * 1024
+_CLIENT_WORKTREE = re.compile(r"(.+?)[/\\]\.claude[/\\]worktrees[/\\][^/\\]+")
+_SECTION = re.compile(r'\[\s*([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]')
+_SCHEME = re.compile(r"(?:[A-Za-z0-9+.-]+::)?[A-Za-z][A-Za-z0-9+.-]*://")
+_PORT = re.compile(r"[^:]*(?::\d*)?|\[[^\]]*\](?::\d*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class _Repository:
+    """A work tree's root, the folder of its own git files and the folder of those shared by all its work trees."""
+
+    root: Path
+    git_dir: Path
+    common_dir: Path
+
+
+def find_project(cwd: str) -> Project:
+    """Return the project of a folder.
+
+    The folder is walked up to the first git repository; ``git_root`` is the main work tree's root and ``remote`` the
+    address of ``origin`` without user and password. A folder that is gone is a project of its own, named after its
+    last part; only a worktree that Claude Code made (``<root>/.claude/worktrees/<name>``) still leads to its root.
+    """
+    alone = Project(cwd=cwd, name=_last_part(cwd))
+    folder = Path(cwd)
+    if not folder.is_absolute():
+        return alone
+    if not _is_folder(folder):
+        made = _CLIENT_WORKTREE.match(cwd)
+        if made is None or not _is_folder(folder := Path(made[1])):
+            return alone
+    repository = _find_repository(_normal(folder))
+    if repository is None:
+        return alone
+    root = _main_root(repository)
+    return Project(
+        cwd=cwd,
+        git_root=_storable(str(root)),
+        remote=_origin(repository.common_dir / "config"),
+        name=_storable(root.name.removesuffix(".git")) or alone.name,
+    )
+
+
+def without_credentials(address: str) -> str | None:
+    """Return a remote's address without user, password and query; None if it cannot be told where they end.
+
+    The user ``git`` of an ssh address stays: it is part of the address, and the same for everybody.
+    """
+    scheme = _SCHEME.match(address)
+    if scheme is None:
+        return _scp_without_user(address)
+    rest = address[scheme.end() :]
+    authority, slash, path = rest.partition("/")
+    user, at, host = authority.rpartition("@")
+    if not _PORT.fullmatch(host):  # a password with a slash in it: all before the last @ is suspect
+        user, at, rest = rest.rpartition("@")
+        if not at:
+            return None
+        host, slash, path = rest.partition("/")
+    if "ssh" in scheme[0].lower():
+        keep = "git@" if user.split(":")[0] == "git" else ""
+        return f"{scheme[0]}{keep}{host}{slash}{path}"
+    return f"{scheme[0]}{host}{slash}{re.split('[?#]', path)[0]}"
+
+
+def _scp_without_user(address: str) -> str:
+    """Take the user out of ``user@host:path``, unless it is ``git``. A path is left as it is."""
+    before, colon, path = address.partition(":")
+    if not colon or "/" in before or "\\" in before:
+        return address
+    user, at, host = address.rpartition("@") if "@" in path and "@" not in before else before.rpartition("@")
+    if "@" in before:
+        return address if user == "git" else f"{host}:{path}"
+    return host if at else address
+
+
+def _find_repository(folder: Path) -> _Repository | None:
+    """Walk up from a folder to the first one with a ``.git`` that git would accept."""
+    for place in (folder, *folder.parents):
+        repository = _repository_at(place)
+        if repository is not None:
+            return repository
+    return None
+
+
+def _repository_at(folder: Path) -> _Repository | None:
+    git = folder / ".git"
+    if not _is_folder(git):
+        pointer = _read(git, _LARGEST_POINTER)
+        if pointer is None or not pointer.startswith("gitdir:"):
+            return None
+        git = _normal(folder / pointer.removeprefix("gitdir:").strip())
+    if not _exists(git / "HEAD"):
+        return None
+    common = (_read(git / "commondir", _LARGEST_POINTER) or "").strip()
+    return _Repository(folder, git, _normal(git / common) if common else git)
+
+
+def _main_root(repository: _Repository) -> Path:
+    """Return the main work tree's root: of a linked worktree the one that it was made from."""
+    common = repository.common_dir
+    if common == repository.git_dir:
+        return repository.root
+    return common.parent if common.name.startswith(".") else common  # .git or .bare, else a bare repository
+
+
+def _origin(config_path: Path) -> str | None:
+    """Return the first address of the remote ``origin`` in a git config file, without credentials."""
+    config = _read(config_path, _LARGEST_CONFIG)
+    section: tuple[str, str] | None = None
+    for line in _logical_lines(config or ""):
+        match = _SECTION.match(line)
+        if match is not None:
+            section = (match[1].lower(), match[2] or "")
+        key, equals, value = line[match.end() if match else 0 :].partition("=")
+        if section == ("remote", "origin") and equals and key.strip().lower() == "url":
+            address = without_credentials(_config_value(value))
+            return _storable(address) if address else None
+    return None
+
+
+def _logical_lines(config: str) -> list[str]:
+    return [line.strip() for line in config.replace("\\\r\n", "").replace("\\\n", "").split("\n")]
+
+
+def _config_value(value: str) -> str:
+    """Read a value of a git config file: quotes, escapes and comments."""
+    result: list[str] = []
+    quoted = False
+    chars = iter(value.strip())
+    for char in chars:
+        if char == '"':
+            quoted = not quoted
+        elif char == "\\":
+            following = next(chars, "")
+            result.append({"n": "\n", "t": "\t", "b": ""}.get(following, following))
+        elif char in "#;" and not quoted:
+            break
+        else:
+            result.append(char)
+    return "".join(result).strip()
+
+
+def _read(path: Path, limit: int) -> str | None:
+    """Read a small regular file as text; None for anything else: absent, a pipe, a device, too large, unreadable."""
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size > limit:
+            return None
+        with path.open("rb") as file:
+            return file.read(limit).decode("utf-8", "surrogateescape")
+    except (OSError, ValueError):
+        return None
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _exists(path: Path) -> bool:
+    """Tell whether something stands there, a link that leads nowhere too (git keeps HEAD as one sometimes)."""
+    try:
+        path.lstat()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _normal(path: Path) -> Path:
+    """Take ``..`` out of a path without asking the disk: links in it are left as the user names them."""
+    return Path(os.path.normpath(path))
+
+
+def _last_part(path: str) -> str:
+    """Return the last part of a path of any system."""
+    parts = [part for part in re.split(r"[/\\]", path) if part]
+    return parts[-1] if parts else path
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\0", "\ufffd")
