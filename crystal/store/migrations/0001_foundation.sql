@@ -27,6 +27,8 @@ CREATE TABLE sessions (
     last_turn        INTEGER NOT NULL DEFAULT 0,  -- id of the newest turn of this session
     summarized_turn  INTEGER NOT NULL DEFAULT 0,  -- last_turn when the summary was written: due when lower
     summary_path     TEXT,                 -- relative to the agent's folder
+    summary_mode     TEXT,                 -- how it was made: llm; simple; deferred (simple, a model is to follow)
+    summary_title    TEXT,                 -- the title that the summary made: a title unlike it was given
     logged_turn      INTEGER NOT NULL DEFAULT 0   -- last_turn when the daily log line was written
 );
 CREATE INDEX sessions_last ON sessions(last_at);
@@ -80,6 +82,7 @@ CREATE TABLE private_marks (               -- when capture was off
     session_id TEXT,                       -- NULL: everything
     reason     TEXT NOT NULL,              -- off, session, environment
     from_at    INTEGER NOT NULL,
+    last_at    INTEGER NOT NULL,           -- when it was last confirmed
     until_at   INTEGER                     -- NULL while it lasts
 );
 
@@ -93,7 +96,7 @@ CREATE TABLE redactions (
 ) WITHOUT ROWID;
 
 CREATE TABLE turns (
-    id          INTEGER PRIMARY KEY,
+    id          INTEGER PRIMARY KEY AUTOINCREMENT,
     uuid        TEXT NOT NULL,             -- the transcript line's own id
     part        INTEGER NOT NULL,          -- index of the block in the line
     session     INTEGER NOT NULL REFERENCES sessions(id),
@@ -122,7 +125,7 @@ CREATE TABLE turn_copies (                 -- forked sessions copy lines: the tu
 CREATE INDEX turn_copies_turn ON turn_copies(turn);
 
 CREATE TABLE chunks (
-    id                INTEGER PRIMARY KEY,
+    id                INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used twice: vectors hang on it
     turn              INTEGER REFERENCES turns(id),  -- NULL for what no transcript said
     start             INTEGER NOT NULL,    -- characters into the turn's text
     text              TEXT NOT NULL,       -- the turn's text is its chunks laid over each other at start

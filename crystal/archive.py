@@ -1,0 +1,152 @@
+"""The verbatim copy of every transcript: append-only zstd frames, durable before the ledger speaks of them.
+
+One file a transcript, readable with the ``zstd`` tool. The ledger (store/ledger.py) knows where each frame lies and
+what it must hash to; this room only moves bytes. Every function that writes expects the caller to hold the store's
+write lock, which makes the file's end ours alone.
+
+Source: docs/adr/0005-archive.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from crystal.errors import Damaged, StoreFull, Unavailable
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+LEVEL = 3
+MAX_FRAME_BYTES = 4 << 30
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where one appended stretch lies in an archive file, in bytes."""
+
+    offset: int
+    length: int
+
+
+def file_name(transcript: str) -> str:
+    """The archive's file name for a transcript key: ``<session>.jsonl.zst``, ``<session>/agent-x.jsonl.zst``.
+
+    A key that could not be a plain file name (dots alone, separators, too long) is written as hexadecimal.
+    """
+    parts = transcript.split("/")
+    safe = [part if _SAFE.fullmatch(part) else "x" + part.encode("utf-8", "surrogateescape").hex()[:180] for part in parts]
+    return "/".join(safe) + ".jsonl.zst"
+
+
+def append(path: Path, recorded_end: int, stretches: Sequence[bytes]) -> list[Frame]:
+    """Append each stretch as a frame of its own and make them durable.
+
+    Args:
+        path: The archive file; it and its folders are made (0600, 0700) when missing.
+        recorded_end: Where the last frame that the ledger knows ends. Bytes after it were left by a crash before the
+            commit: they are dropped when the new bytes begin with the same text, and kept otherwise.
+        stretches: Clean lines, each not empty.
+
+    Raises:
+        StoreFull: No space; the file is as it was.
+        Unavailable: The file cannot be written.
+    """
+    try:
+        return _append(path, recorded_end, stretches)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise StoreFull(f"{path}: no space left", hint="free some disk space; nothing was lost") from error
+        raise Unavailable(f"{path}: {error.strerror or error}", hint="check the permissions of the folder") from error
+
+
+def _append(path: Path, recorded_end: int, stretches: Sequence[bytes]) -> list[Frame]:
+    is_new = not path.exists()
+    if is_new:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+    with os.fdopen(descriptor, "r+b") as file:
+        end = _usable_end(path, recorded_end, stretches[0])
+        file.seek(end)
+        file.truncate()
+        frames = []
+        try:
+            for stretch in stretches:
+                frame = zstd.compress(stretch, options={
+                    zstd.CompressionParameter.compression_level: LEVEL,
+                    zstd.CompressionParameter.checksum_flag: 1,
+                })
+                file.write(frame)
+                frames.append(Frame(end, len(frame)))
+                end += len(frame)
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.truncate(frames[0].offset if frames else end)
+            raise
+    if is_new:
+        _sync_folder(path.parent)
+    return frames
+
+
+def _usable_end(path: Path, recorded_end: int, coming: bytes) -> int:
+    """Where to write: after the recorded frames when what follows them is a crash's copy of what is coming."""
+    size = path.stat().st_size
+    if size <= recorded_end:
+        return size
+    with path.open("rb") as file:
+        file.seek(recorded_end)
+        left = _decoded_prefix(file.read(size - recorded_end))
+    return recorded_end if left is not None and coming.startswith(left) else size
+
+
+def _decoded_prefix(data: bytes) -> bytes | None:
+    """The text of a whole or torn frame, None when these bytes are no single frame."""
+    decoder = zstd.ZstdDecompressor()
+    try:
+        text = decoder.decompress(data)
+    except zstd.ZstdError:
+        return None
+    return None if decoder.eof and decoder.unused_data else text
+
+
+def read_frame(path: Path, frame: Frame) -> bytes:
+    """The clean lines of one frame.
+
+    Raises:
+        Damaged: The file is missing or too short, or the frame does not decode to its end.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(frame.offset)
+            data = file.read(frame.length)
+    except OSError as error:
+        raise Damaged(f"archive {path}: {error.strerror}", hint="run: crystal verify --repair") from error
+    try:
+        decoder = zstd.ZstdDecompressor()
+        text = decoder.decompress(data, MAX_FRAME_BYTES)
+    except zstd.ZstdError as error:
+        raise Damaged(f"archive {path}, byte {frame.offset}: {error}", hint="run: crystal verify --repair") from error
+    if not decoder.eof:
+        raise Damaged(f"archive {path}, byte {frame.offset}: the frame is cut off", hint="run: crystal verify --repair")
+    return text
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

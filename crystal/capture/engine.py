@@ -1,0 +1,327 @@
+"""Capture: act on the hook's notes, sweep for what no note told of, import the past.
+
+Every way ends in the same step: read from the watermark, make a Segment, give it to the sink. The sink (ingest on the
+home machine, the outbox on others) moves the watermark in its own transaction, so a process may die anywhere here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from crystal import transcript
+from crystal.capture import files, tail
+from crystal.capture.privacy import Policy
+from crystal.errors import CrystalError, StoreBusy, StoreDamaged, StoreFull, WatermarkMoved
+from crystal.model import Origin, Segment, Watermark
+from crystal.store import Store, ledger, privacy
+
+Claim = Callable[[Store, Segment, int], int]
+MAX_RACES = 50
+
+
+class Report(Protocol):
+    """What a sink tells of a segment."""
+
+    @property
+    def bytes_captured(self) -> int: ...
+    @property
+    def bytes_private(self) -> int: ...
+    @property
+    def turns(self) -> int: ...
+    @property
+    def chunks(self) -> int: ...
+
+
+Sink = Callable[[Segment, Claim], Report]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a run brought, in files, bytes and rows; ``problems`` are files that could not be read, with the reason."""
+
+    files: int = 0
+    bytes_captured: int = 0
+    bytes_private: int = 0
+    turns: int = 0
+    chunks: int = 0
+    problems: dict[str, str] | None = None
+
+    def add(self, report: Report) -> None:
+        """Count one segment."""
+        self.bytes_captured += report.bytes_captured
+        self.bytes_private += report.bytes_private
+        self.turns += report.turns
+        self.chunks += report.chunks
+
+    def fail(self, path: Path, error: Exception) -> None:
+        """Note a file that could not be read."""
+        self.problems = {**(self.problems or {}), str(path): str(error)}
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """The hands of capture on one machine.
+
+    Attributes:
+        store: Open for writing.
+        sink: Takes each segment and the claim of its bytes.
+        cleaner: Takes secrets out and makes hashes.
+        agent, device: The origin of what is captured here.
+        roots: Claude Code's transcript folders.
+        private_projects, private_sessions: Patterns from the settings.
+        clock: Gives the time, ms.
+    """
+
+    store: Store
+    sink: Sink
+    cleaner: tail.Cleaner
+    agent: str
+    device: str
+    roots: tuple[Path, ...]
+    private_projects: tuple[str, ...]
+    private_sessions: tuple[str, ...]
+    clock: Callable[[], int]
+
+    def policy(self) -> Policy:
+        """What is private as of now."""
+        return Policy(
+            privacy.marks(self.store), self.private_projects, self.private_sessions,
+            lambda uuid: privacy.is_private_line(self.store, uuid), privacy.has_private_lines(self.store),
+        )
+
+    # -- meeting a machine -------------------------------------------------------------------------------------------
+
+    def meet(self, living: frozenset[str] = frozenset()) -> None:
+        """Note what is in folders that crystal sees for the first time as seen, so that nothing is replayed unasked.
+
+        Args:
+            living: Sessions that the hook tells of just now; they are captured from their beginning.
+        """
+        met = ledger.met_roots(self.store)
+        for root in self.roots:
+            if str(root) in met:
+                continue
+            seen = [(found, self.origin_of(found.path)) for found in files.all_transcripts([root])]
+            with self.store.transaction():
+                for found, (key, origin) in seen:
+                    if origin.session_id not in living:
+                        self._mark_seen(found, key, origin)
+                ledger.meet_root(self.store, root, self.clock())
+
+    def _mark_seen(self, found: files.Found, key: str, origin: Origin) -> None:
+        try:
+            with found.path.open("rb") as file:
+                offset = transcript.last_newline(file, found.size)
+                mark = Watermark(key, offset, found.dev, found.inode, 0, tail.tail_hash(file, offset, self.cleaner))
+        except OSError:
+            return
+        ledger.mark_seen(self.store, origin, str(found.path), mark, self.clock())
+
+    # -- one transcript ----------------------------------------------------------------------------------------------
+
+    def capture_tail(
+        self, path: Path, tally: Tally, *, closed: str | None = None, until: int | None = None, session: str | None = None
+    ) -> None:
+        """Capture what was added to one transcript since its watermark.
+
+        Args:
+            path: The file. One that is not there is no error.
+            tally: Counts what came.
+            closed: Why all of it is private, None to decide line by line.
+            until: Only lines that begin before this byte.
+            session: The session's id, where the caller knows it.
+
+        Raises:
+            StoreFull, StoreBusy, Unavailable: Nothing is lost; the next run goes on.
+        """
+        found = files.look_at(path)
+        if found is None:
+            return
+        state = self.state_for(found)
+        key, origin = (state.mark.transcript, state.origin) if state else self.origin_of(path, session)
+        races = 0
+        while True:
+            try:
+                if not self._capture_piece(path, key, origin, tally, closed, until):
+                    return
+            except WatermarkMoved:
+                races += 1
+                if races > MAX_RACES:
+                    raise
+                time.sleep(0.001 * races)
+
+    def _capture_piece(
+        self, path: Path, key: str, origin: Origin, tally: Tally, closed: str | None, until: int | None
+    ) -> bool:
+        """Capture at most one segment after the watermark; False when nothing is left."""
+        state = ledger.state_of(self.store, self.device, key)
+        before = state.mark if state else Watermark(key)
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            return False
+        with file:
+            found = files.look_at(path)
+            if found is None:
+                return False
+            mark = tail.recognise(file, found.size, found.dev, found.inode, before, self.cleaner)
+            raw = transcript.read_segment(file, mark.offset, limit=tail.SEGMENT_BYTES)
+            if until is not None:
+                raw = tail.cut_at(raw, until)
+            if not raw.raw:
+                if state and mark.generation == before.generation:
+                    self._note_move(state, found)
+                return False
+            after = replace(mark, offset=raw.end, tail_hash=tail.tail_hash(file, raw.end, self.cleaner))
+        policy = self.policy()
+        inherited = ledger.last_rule(self.store, state) if state and mark.generation == before.generation else None
+        reading = tail.Reading(
+            origin, str(path), before, policy, self.cleaner, closed or policy.closed_now(origin.session_id), inherited
+        )
+        tally.add(self.sink(tail.make_segment(raw, reading, after), ledger.claim_tail))
+        return True
+
+    def _note_move(self, state: ledger.TranscriptState, found: files.Found) -> None:
+        if (state.path, state.mark.dev, state.mark.inode) != (str(found.path), found.dev, found.inode):
+            ledger.moved(self.store, state, str(found.path), found.dev, found.inode)
+
+    # -- who is who --------------------------------------------------------------------------------------------------
+
+    def state_for(self, found: files.Found) -> ledger.TranscriptState | None:
+        return ledger.state_of(self.store, self.device, self._key_of(found))
+
+    def _key_of(self, found: files.Found) -> str:
+        """The transcript's key; a second file with the same name in another folder gets a key of its own."""
+        key, _, _ = transcript.transcript_key(found.path)
+        known = ledger.state_of(self.store, self.device, key)
+        if known is None or known.path == str(found.path):
+            return key
+        other = files.look_at(Path(known.path))
+        if other is None or (other.dev, other.inode) == (found.dev, found.inode):
+            return key
+        return f"{key}~{hashlib.sha256(str(found.path).encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
+
+    def origin_of(self, path: Path, session: str | None = None) -> tuple[str, Origin]:
+        found = files.look_at(path)
+        key, owner, subagent = transcript.transcript_key(path)
+        if found is not None:
+            key = self._key_of(found)
+        if owner is None or not files.is_session_id(owner):
+            # Not where the client puts it: the lines know better than the name.
+            owner = session or files.session_in(path) or owner or path.stem
+        return key, Origin(self.agent, self.device, owner, subagent)
+
+    # -- many transcripts --------------------------------------------------------------------------------------------
+
+    def sweep(self) -> Tally:
+        """Capture what was added to any transcript: the guarantee behind the hook's hints."""
+        self.meet()
+        tally = Tally()
+        known = {state.path: state.mark for state in ledger.all_states(self.store, self.device)}
+        for found in files.all_transcripts(self.roots):
+            mark = known.get(str(found.path))
+            if mark and (mark.offset, mark.dev, mark.inode) == (found.size, found.dev, found.inode):
+                continue
+            tally.files += 1
+            self.attempt(found.path, tally, self.capture_tail)
+        return tally
+
+    def attempt(self, path: Path, tally: Tally, step: Callable[[Path, Tally], None]) -> None:
+        """Take one step on one file; a file that fails is noted and the others go on. The store's own trouble is raised."""
+        try:
+            step(path, tally)
+        except (StoreBusy, StoreDamaged, StoreFull):
+            raise
+        except (CrystalError, OSError) as error:
+            tally.fail(path, error)
+
+    # -- off and on --------------------------------------------------------------------------------------------------
+
+    def turn_off(self, session: str | None = None) -> bool:
+        """Stop capturing. The caller has swept just before, so that what was said until now is kept."""
+        return privacy.open_mark(self.store, session, "off", self.clock())
+
+    def turn_on(self, session: str | None = None) -> bool:
+        """Capture again from here on. The caller has swept just before, so that what was said is marked private."""
+        return privacy.close_mark(self.store, session, "off", self.clock())
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A transcript with bytes that backfill would read."""
+
+    found: files.Found
+    key: str
+    origin: Origin
+    todo: int
+
+
+def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> list[Past]:
+    """The transcripts with bytes that were never read, newest first.
+
+    Args:
+        capture: The machine's capture.
+        paths: Files or folders; empty for all of Claude Code's.
+        since: Only files changed at or after this time, ms.
+    """
+    skipped = ledger.transcripts_with_skipped(capture.store)
+    found = [one for path in paths for one in files.under(path)] if paths else list(files.all_transcripts(capture.roots))
+    past = []
+    for one in {one.path: one for one in found}.values():
+        if since is not None and one.modified < since:
+            continue
+        state = capture.state_for(one)
+        key, origin = (state.mark.transcript, state.origin) if state else capture.origin_of(one.path)
+        todo = skipped.get(state.id, 0) + max(0, one.size - state.mark.offset) if state else one.size
+        if todo:
+            past.append(Past(one, key, origin, todo))
+    return sorted(past, key=lambda one: (-one.found.modified, str(one.found.path)))
+
+
+def import_past(capture: Capture, past: Past, tally: Tally, progress: Callable[[int], None]) -> None:
+    """Import one transcript: the bytes skipped when crystal met the machine, then what came after the watermark.
+
+    Can be stopped anywhere and run again; the ledger knows what is left. ``progress`` is told the bytes done.
+    """
+    path = past.found.path
+    races = 0
+    while races < MAX_RACES:
+        try:
+            done = _import_piece(capture, past, tally)
+        except WatermarkMoved:
+            races += 1
+            continue
+        if not done:
+            break
+        progress(done)
+    before = tally.bytes_captured + tally.bytes_private
+    capture.capture_tail(path, tally)
+    progress(tally.bytes_captured + tally.bytes_private - before)
+
+
+def _import_piece(capture: Capture, past: Past, tally: Tally) -> int:
+    """Import at most one segment of a skipped range; gives its bytes, 0 when nothing is left."""
+    state = ledger.state_of(capture.store, capture.device, past.key)
+    ranges = ledger.skipped_ranges(capture.store, state) if state else []
+    if state is None or not ranges:
+        return 0
+    start, stop = ranges[0]
+    path = past.found.path
+    with path.open("rb") as file:
+        found = files.look_at(path)
+        if found is None:
+            return 0
+        mark = tail.recognise(file, found.size, found.dev, found.inode, state.mark, capture.cleaner)
+        if mark.generation != state.mark.generation:
+            return 0
+        raw = tail.cut_at(transcript.read_segment(file, start, limit=min(tail.SEGMENT_BYTES, stop - start)), stop)
+    if not raw.raw:
+        return 0
+    reading = tail.Reading(state.origin, str(path), state.mark, capture.policy(), capture.cleaner)
+    tally.add(capture.sink(tail.make_segment(raw, reading, state.mark), ledger.claim_skipped))
+    return len(raw.raw)

@@ -1,0 +1,62 @@
+"""One worker at a time: an advisory lock that the kernel frees when its holder dies, however it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from crystal.errors import Unavailable
+
+if sys.platform == "win32":  # untested
+    import msvcrt
+else:
+    import fcntl
+
+
+def _try(descriptor: int) -> bool:
+    try:
+        if sys.platform == "win32":
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _open(path: Path) -> int:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+
+
+@contextlib.contextmanager
+def try_lock(path: Path) -> Iterator[bool]:
+    """Hold the lock if nobody does; gives whether it is held."""
+    descriptor = _open(path)
+    try:
+        yield _try(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def wait_lock(path: Path, *, seconds: float) -> Iterator[None]:
+    """Hold the lock, waiting for whoever has it.
+
+    Raises:
+        Unavailable: It was not free within ``seconds``.
+    """
+    descriptor = _open(path)
+    try:
+        deadline = time.monotonic() + seconds
+        while not _try(descriptor):
+            if time.monotonic() > deadline:
+                raise Unavailable(f"{path} is held by another crystal process", hint="try again when it has finished")
+            time.sleep(0.02)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,120 @@
+"""Which lines may be kept: decided on the facts of a line, before any of it is written anywhere.
+
+A line is private when it was said while capture was off (for all, for its session, by ``CRYSTAL_PRIVATE``), when its
+folder or session is named private in the settings, or when it is a copy of a line that was left out elsewhere.
+Facts that a line lacks are taken from the lines before it, else from those after it: the client writes the prompt
+a second time into lines that name neither folder nor time.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from crystal.model import Origin
+from crystal.store.privacy import Mark
+from crystal.transcript import LineFacts
+
+BY_PROJECT = "private-project"
+BY_SESSION = "private-session"
+BY_COPY = "private-copy"
+
+T = TypeVar("T")
+
+
+def _never(_: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is private on this machine. ``is_private_line`` tells whether a line's uuid was left out before."""
+
+    marks: tuple[Mark, ...] = ()
+    projects: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()
+    is_private_line: Callable[[str], bool] = _never
+    has_private_lines: bool = False
+
+    def closed_now(self, session_id: str) -> str | None:
+        """Why everything that is added to this session just now is private, None when it is not."""
+        for mark in self.marks:
+            if mark.until_at is None and mark.session_id in (None, session_id):
+                return f"private-{mark.reason}"
+        return self._by_session(session_id)
+
+    def is_open(self, session_id: str) -> bool:
+        """Whether nothing could make a line of this session private, so that no line need be looked at."""
+        return not (
+            self.projects or self.has_private_lines or self._by_session(session_id)
+            or any(mark.session_id in (None, session_id) for mark in self.marks)
+        )
+
+    def reasons(
+        self, origin: Origin, lines: Sequence[LineFacts], *, first: bool, inherited: str | None
+    ) -> list[str | None]:
+        """Why each line is private, None for those that may be kept.
+
+        Args:
+            origin: Of the transcript.
+            lines: The facts of the lines, in file order.
+            first: Whether the file begins with them, so that nothing before them can tell the folder.
+            inherited: Why the bytes before the first of them are private, None when they are not.
+        """
+        by_session = self._by_session(origin.session_id)
+        if by_session is not None:
+            return [by_session] * len(lines)
+        times = _filled([line.timestamp_ms for line in lines])
+        folders = _filled([line.cwd for line in lines])
+        # Fail closed: while folders are named private, a beginning that names no folder is not kept.
+        unknown = BY_PROJECT if first and self.projects else None
+        own = [
+            self._reason(origin.session_id, line, at, cwd) if cwd is not None or unknown is None else unknown
+            for line, at, cwd in zip(lines, times, folders, strict=True)
+        ]
+        if inherited is not None and inherited != BY_COPY:
+            # Lines without facts of their own go with what stands before them, also across reads.
+            for at, line in enumerate(lines):
+                if line.timestamp_ms is not None or line.cwd is not None:
+                    break
+                own[at] = inherited
+        return own
+
+    def _by_session(self, session_id: str) -> str | None:
+        return BY_SESSION if any(fnmatch.fnmatchcase(session_id, glob) for glob in self.sessions) else None
+
+    def _reason(self, session_id: str, line: LineFacts, at: int | None, cwd: str | None) -> str | None:
+        for mark in self.marks:
+            if mark.session_id not in (None, session_id) or at is None:
+                continue
+            if mark.from_at <= at and (mark.until_at is None or at < mark.until_at):
+                return f"private-{mark.reason}"
+        if self.projects and cwd is not None and self._is_private_folder(cwd):
+            return BY_PROJECT
+        if self.has_private_lines and line.uuid is not None and self.is_private_line(line.uuid):
+            return BY_COPY
+        return None
+
+    def _is_private_folder(self, cwd: str) -> bool:
+        """Whether the folder or one above it matches a pattern."""
+        folder = cwd.rstrip("/\\") or cwd
+        while True:
+            if any(fnmatch.fnmatchcase(folder, glob) for glob in self.projects):
+                return True
+            parent = os.path.dirname(folder)
+            if parent == folder or not parent:
+                return False
+            folder = parent
+
+
+def _filled(values: Sequence[T | None]) -> list[T | None]:
+    """Each gap filled with the value before it, the gaps at the start with the first value."""
+    last = next((value for value in values if value is not None), None)
+    filled = []
+    for value in values:
+        last = value if value is not None else last
+        filled.append(last)
+    return filled

@@ -1,0 +1,110 @@
+"""The hook's notes: small files that say which session moved. A note is a hint; losing one costs minutes, no memory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+LATENCY_LOG = "latency.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What the hook left: times in ms, sizes in bytes at the moment of the hook, None where it did not know.
+
+    ``awaited`` is (CRC-32, characters) of the assistant's last text, which may not be in the transcript yet.
+    """
+
+    file: Path
+    at: int
+    event: str | None = None
+    session_id: str | None = None
+    transcript_path: str | None = None
+    agent_transcript_path: str | None = None
+    agent_id: str | None = None
+    source: str | None = None
+    size: int | None = None
+    agent_size: int | None = None
+    private: bool = False
+    awaited: tuple[int, int] | None = None
+
+
+def read_notes(spool: Path) -> list[Note]:
+    """Every note that is there, oldest first. A note that cannot be read counts as a hint without content."""
+    try:
+        names = sorted(entry.name for entry in spool.iterdir() if entry.name.endswith(".json"))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [note for name in names if (note := _read(spool / name)) is not None]
+
+
+def is_empty(spool: Path) -> bool:
+    """Whether no note waits."""
+    try:
+        return not any(entry.name.endswith(".json") for entry in spool.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+
+
+def drop(note: Note) -> None:
+    """Remove a note that has been acted on."""
+    with contextlib.suppress(FileNotFoundError):
+        note.file.unlink()
+
+
+def take_latencies(spool: Path) -> list[tuple[int, str, float]]:
+    """Take the hook's own measurements out of its log: (time ms, event, duration ms)."""
+    log, taken = spool / LATENCY_LOG, spool / f"{LATENCY_LOG}.taken"
+    try:
+        log.replace(taken)
+        text = taken.read_text("utf-8", "replace")
+        taken.unlink()
+    except OSError:
+        return []
+    runs = []
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            at, event, duration = line.split()
+            runs.append((int(at), event, float(duration)))
+    return runs
+
+
+def _read(file: Path) -> Note | None:
+    try:
+        content = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError):
+        content = {}
+    fields: dict[str, Any] = content if isinstance(content, dict) else {}
+    at = fields.get("at")
+    if not _is_size(at):
+        with contextlib.suppress(ValueError):
+            at = int(file.name.split("-")[0]) // 1_000_000
+    return Note(
+        file=file,
+        at=at if isinstance(at, int) else 0,
+        **{name: _text(fields.get(name)) for name in (
+            "event", "session_id", "transcript_path", "agent_transcript_path", "agent_id", "source")},
+        size=fields["size"] if _is_size(fields.get("size")) else None,
+        agent_size=fields["agent_size"] if _is_size(fields.get("agent_size")) else None,
+        private=fields.get("private") is True,
+        awaited=_awaited(fields.get("awaited")),
+    )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value and "\x00" not in value else None
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _awaited(value: object) -> tuple[int, int] | None:
+    if isinstance(value, dict) and _is_size(value.get("crc")) and _is_size(value.get("length")):
+        return int(value["crc"]), int(value["length"])
+    return None

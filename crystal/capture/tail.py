@@ -1,0 +1,138 @@
+"""From a file to a Segment: recognise the file, read complete lines, leave out what is private, take secrets out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import BinaryIO
+
+from crystal import transcript
+from crystal.capture.privacy import Policy
+from crystal.model import Finding, LedgerState, Origin, Piece, RawSegment, Segment, Watermark
+
+TAIL_BYTES = 4096
+SEGMENT_BYTES = 4 << 20
+
+CleanLine = Callable[[bytes], tuple[bytes, Mapping[str, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaner:
+    """How lines are cleaned and hashed: the redactor's ``clean_line`` and the key of this store's hashes."""
+
+    clean_line: CleanLine
+    key: bytes
+
+    def hash(self, data: bytes) -> bytes:
+        """A keyed hash: without the key it confirms no guess about the text."""
+        return hashlib.blake2b(data, digest_size=32, key=self.key, person=b"crystal ledger").digest()
+
+
+def recognise(file: BinaryIO, size: int, dev: int, inode: int, mark: Watermark, cleaner: Cleaner) -> Watermark:
+    """The watermark to read on from: the same when the file goes on where it stood, a new generation when not.
+
+    A file moved to another folder or disk keeps its bytes and so its watermark. One that is shorter, or has other
+    bytes before the offset, was replaced: it is read again from 0, and the lines' uuids make that harmless.
+    """
+    if size >= mark.offset and tail_hash(file, mark.offset, cleaner) == mark.tail_hash:
+        return replace(mark, dev=dev, inode=inode)
+    return Watermark(mark.transcript, 0, dev, inode, mark.generation + 1, b"")
+
+
+def tail_hash(file: BinaryIO, offset: int, cleaner: Cleaner) -> bytes:
+    """The keyed hash of the bytes just before ``offset``, empty at 0."""
+    if offset == 0:
+        return b""
+    start = max(0, offset - TAIL_BYTES)
+    file.seek(start)
+    return cleaner.hash(file.read(offset - start))
+
+
+def cut_at(raw: RawSegment, until: int) -> RawSegment:
+    """Only the lines that begin before the byte ``until``."""
+    if raw.end <= until:
+        return raw
+    if until <= raw.start:
+        return RawSegment(raw.start, b"")
+    newline = raw.raw.find(b"\n", until - raw.start - 1)
+    return RawSegment(raw.start, raw.raw[: newline + 1])
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a raw stretch is read as: whose it is, and what decides about privacy.
+
+    ``closed`` is why all of it is private whatever the lines say, None to decide line by line; ``inherited`` why the
+    bytes before it are private.
+    """
+
+    origin: Origin
+    path: str
+    before: Watermark
+    policy: Policy
+    cleaner: Cleaner
+    closed: str | None = None
+    inherited: str | None = None
+
+
+def make_segment(raw: RawSegment, reading: Reading, after: Watermark) -> Segment:
+    """Decide line by line what may be kept, and clean that. Pure."""
+    lines = _lines(raw)
+    reasons, private_uuids = _reasons(lines, raw, reading)
+    pieces: list[Piece] = []
+    counts: Counter[str] = Counter()
+    at = 0
+    while at < len(lines):
+        stop = at + 1
+        while stop < len(lines) and reasons[stop] == reasons[at]:
+            stop += 1
+        pieces.append(_piece(raw, lines[at:stop], reasons[at], reading.cleaner, counts))
+        at = stop
+    findings = tuple(Finding(kind, count) for kind, count in sorted(counts.items()))
+    return Segment(reading.origin, reading.path, reading.before, after, tuple(pieces), findings, private_uuids)
+
+
+def _lines(raw: RawSegment) -> list[tuple[int, bytes]]:
+    """Each line with its newline, and where it starts in the file."""
+    lines = []
+    at = 0
+    while at < len(raw.raw):
+        stop = raw.raw.index(b"\n", at) + 1
+        lines.append((raw.start + at, raw.raw[at:stop]))
+        at = stop
+    return lines
+
+
+def _reasons(
+    lines: list[tuple[int, bytes]], raw: RawSegment, reading: Reading
+) -> tuple[list[str | None], tuple[str, ...]]:
+    policy = reading.policy
+    if reading.closed is None and policy.is_open(reading.origin.session_id):
+        return [None] * len(lines), ()
+    facts = [transcript.line_facts(line) for _, line in lines]
+    if reading.closed is not None:
+        reasons: list[str | None] = [reading.closed] * len(lines)
+    else:
+        reasons = policy.reasons(reading.origin, facts, first=raw.start == 0, inherited=reading.inherited)
+    private = [fact.uuid for fact, reason in zip(facts, reasons, strict=True) if reason is not None and fact.uuid]
+    return reasons, tuple(private)
+
+
+def _piece(
+    raw: RawSegment, lines: list[tuple[int, bytes]], reason: str | None, cleaner: Cleaner, counts: Counter[str]
+) -> Piece:
+    start, stop = lines[0][0], lines[-1][0] + len(lines[-1][1])
+    if reason is not None:
+        state: LedgerState = "private"
+        return Piece(start, stop, state, reason)
+    kept = []
+    for offset, line in lines:
+        clean, findings = cleaner.clean_line(line[:-1])
+        counts.update(findings)
+        kept.append((offset, clean))
+    clean_bytes = b"".join(clean + b"\n" for _, clean in kept)
+    said = tuple((offset, clean) for offset, clean in kept if clean.strip())
+    raw_hash = cleaner.hash(raw.raw[start - raw.start : stop - raw.start])
+    return Piece(start, stop, "captured", None, clean_bytes, raw_hash, said)

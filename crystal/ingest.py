@@ -1,0 +1,110 @@
+"""THE ingest: a segment becomes archive, ledger, turns and chunks in one transaction, together with its watermark.
+
+The hook's worker, the sweep, backfill, repair and later the poller all call ``ingest``. It is idempotent: a turn is
+its transcript line's uuid, so lines that are met again (forks, replaced files, another process) change nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from crystal import archive, chunking, transcript
+from crystal.model import Chunk, Piece, Project, Segment, Turn
+from crystal.store import Store, ledger, privacy, turns
+
+Claim = Callable[[Store, Segment, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class IngestReport:
+    """What one segment brought."""
+
+    bytes_captured: int
+    bytes_private: int
+    turns: int
+    chunks: int
+    repeated: int
+
+
+def ingest(
+    store: Store,
+    segment: Segment,
+    *,
+    ldm_home: Path,
+    archive_folder: Path,
+    find_project: Callable[[str], Project],
+    now: int,
+    claim: Claim = ledger.claim_tail,
+) -> IngestReport:
+    """Write one segment. All of it is durable when this returns, or nothing of it happened.
+
+    Args:
+        store: The store, open for writing.
+        segment: What to write.
+        ldm_home: The folder that archive paths are relative to.
+        archive_folder: Where this agent's transcripts are archived, below ``ldm_home``.
+        find_project: What git says of a folder; may read the disk.
+        now: The time, ms.
+        claim: Takes the segment's bytes in the ledger: ``ledger.claim_tail`` or ``ledger.claim_skipped``.
+
+    Raises:
+        WatermarkMoved: Another process captured these bytes first. Nothing was written.
+        StoreFull, StoreBusy, Unavailable: Nothing was written; try again later.
+    """
+    captured = [piece for piece in segment.pieces if piece.state == "captured"]
+    lines = [line for piece in captured for line in piece.lines]
+    said = _chunked(lines, segment)
+    title = transcript.titles(lines)
+    projects = {cwd: find_project(cwd) for cwd in sorted({turn.cwd for turn, _ in said if turn.cwd})}
+    with store.transaction():
+        ident = claim(store, segment, now)
+        rows = _keep(store, segment, captured, ident, ldm_home, archive_folder, now)
+        for piece in segment.pieces:
+            if piece.state != "captured":
+                generation = segment.after.generation
+                ledger.add_row(store, ident, generation, piece.start, piece.end, piece.state, piece.rule, now)
+        privacy.add_private_lines(store, segment.private_uuids)
+        privacy.add_redactions(store, [(finding.kind, finding.count) for finding in segment.findings])
+        placed = [(turn, _row_of(turn, rows), chunks) for turn, chunks in said]
+        added = turns.add_turns(store, segment.origin, placed, projects, title)
+    return IngestReport(
+        sum(piece.end - piece.start for piece in captured),
+        sum(piece.end - piece.start for piece in segment.pieces if piece.state == "private"),
+        added.turns, added.chunks, added.repeated,
+    )
+
+
+def _chunked(lines: list[tuple[int, bytes]], segment: Segment) -> list[tuple[Turn, list[Chunk]]]:
+    subagent = segment.origin.subagent is not None
+    parsed = transcript.parse_turns(lines, segment.before.transcript, subagent=subagent)
+    return [(turn, chunking.split(turn.text)) for turn in parsed]
+
+
+def _keep(
+    store: Store, segment: Segment, captured: list[Piece], ident: int, ldm_home: Path, archive_folder: Path, now: int
+) -> list[tuple[int, int, int]]:
+    """Archive the captured pieces and write their ledger rows; gives (start, stop, row id) of each."""
+    if not captured:
+        return []
+    known = ledger.state_of(store, segment.origin.device, segment.before.transcript)
+    relative = known.archive if known is not None else None
+    if relative is None:
+        path = archive_folder / archive.file_name(segment.before.transcript)
+        relative = path.relative_to(ldm_home).as_posix()
+        ledger.set_archive(store, ident, relative)
+    frames = archive.append(ldm_home / relative, ledger.archive_end(store, ident), [piece.clean for piece in captured])
+    rows = []
+    for piece, frame in zip(captured, frames, strict=True):
+        kept = ledger.Kept(
+            piece.start, piece.end, piece.raw_hash or b"", frame.offset, frame.length,
+            hashlib.sha256(piece.clean).digest(), len(piece.clean),
+        )
+        rows.append((piece.start, piece.end, ledger.add_captured(store, ident, segment.after.generation, kept, now)))
+    return rows
+
+
+def _row_of(turn: Turn, rows: list[tuple[int, int, int]]) -> int | None:
+    return next((ident for start, stop, ident in rows if start <= turn.offset < stop), None)

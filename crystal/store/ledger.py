@@ -1,0 +1,209 @@
+"""The byte ledger and the watermarks: which bytes of which transcript are in which state.
+
+Every byte before a transcript's watermark lies in exactly one row of ``segments``. Rows are only written inside the
+transaction that uses them; a claim fails when another process was there first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from crystal.errors import WatermarkMoved
+from crystal.model import BEFORE_CRYSTAL, Origin, Segment, Watermark
+from crystal.store.connection import Store
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptState:
+    """What the store knows of one transcript."""
+
+    id: int
+    origin: Origin
+    path: str
+    mark: Watermark
+    archive: str | None
+    updated_at: int
+
+
+_COLUMNS = (
+    "id, agent, device, session_id, subagent, path, transcript, offset, dev, inode, generation, tail_hash, archive, updated_at"
+)
+
+
+def _state(row: tuple[object, ...]) -> TranscriptState:
+    (ident, agent, device, session, subagent, path, key, offset, dev, inode, generation, tail, archive, updated) = row
+    origin = Origin(str(agent), str(device), str(session), None if subagent is None else str(subagent))
+    mark = Watermark(str(key), int(offset), int(dev), int(inode), int(generation), bytes(tail))  # type: ignore[call-overload, arg-type]
+    return TranscriptState(int(ident), origin, str(path), mark, archive, int(updated))  # type: ignore[call-overload, arg-type]
+
+
+def state_of(store: Store, device: str, transcript: str) -> TranscriptState | None:
+    """What is known of one transcript, None when it was never seen."""
+    row = store.row(f"SELECT {_COLUMNS} FROM capture_state WHERE device = ? AND transcript = ?", (device, transcript))
+    return None if row is None else _state(row)
+
+
+def all_states(store: Store, device: str | None = None) -> list[TranscriptState]:
+    """Every transcript ever seen (on one device)."""
+    where, values = ("", ()) if device is None else (" WHERE device = ?", (device,))
+    return [_state(row) for row in store.rows(f"SELECT {_COLUMNS} FROM capture_state{where} ORDER BY id", values)]
+
+
+def last_rule(store: Store, state: TranscriptState) -> str | None:
+    """Why the bytes just before the watermark are private, None when they are not."""
+    value = store.value(
+        "SELECT rule FROM segments WHERE transcript = ? AND generation = ? AND stop = ? AND state = 'private'",
+        (state.id, state.mark.generation, state.mark.offset),
+    )
+    return None if value is None else str(value)
+
+
+def skipped_ranges(store: Store, state: TranscriptState, rule: str = BEFORE_CRYSTAL) -> list[tuple[int, int]]:
+    """The byte ranges [start, stop) of the present file that were left out under ``rule``, in order."""
+    return [
+        (int(start), int(stop))
+        for start, stop in store.rows(
+            "SELECT start, stop FROM segments WHERE transcript = ? AND generation = ? AND state = 'skipped' AND rule = ?"
+            " ORDER BY start",
+            (state.id, state.mark.generation, rule),
+        )
+    ]
+
+
+def transcripts_with_skipped(store: Store, rule: str = BEFORE_CRYSTAL) -> dict[int, int]:
+    """How many bytes are left out under ``rule``, by transcript id, of the files' present generation."""
+    sql = (
+        "SELECT s.transcript, sum(s.stop - s.start) FROM segments s JOIN capture_state c ON c.id = s.transcript"
+        " AND c.generation = s.generation WHERE s.state = 'skipped' AND s.rule = ? GROUP BY s.transcript"
+    )
+    return {int(ident): int(size) for ident, size in store.rows(sql, (rule,))}
+
+
+def claim_tail(store: Store, segment: Segment, now: int) -> int:
+    """Move the watermark over a segment that starts at it. Inside a transaction.
+
+    Returns:
+        The transcript's row id.
+
+    Raises:
+        WatermarkMoved: The watermark is not where the segment was read from.
+    """
+    known = state_of(store, segment.origin.device, segment.before.transcript)
+    if known is None:
+        if segment.before.offset or segment.before.generation:
+            raise WatermarkMoved(f"{segment.path}: its watermark is gone")
+        return _insert_state(store, segment.origin, segment.path, segment.after, now)
+    if (known.mark.offset, known.mark.generation) != (segment.before.offset, segment.before.generation):
+        raise WatermarkMoved(f"{segment.path}: captured up to byte {known.mark.offset} by another process")
+    after = segment.after
+    store.execute(
+        "UPDATE capture_state SET path = ?, offset = ?, dev = ?, inode = ?, generation = ?, tail_hash = ?, updated_at = ?"
+        " WHERE id = ?",
+        (segment.path, after.offset, after.dev, after.inode, after.generation, after.tail_hash, now, known.id),
+    )
+    return known.id
+
+
+def claim_skipped(store: Store, segment: Segment, now: int) -> int:
+    """Take a segment's bytes out of a range skipped under before-crystal; the watermark stays. Inside a transaction.
+
+    Raises:
+        WatermarkMoved: No skipped range starts where the segment does, or the file was replaced meanwhile.
+    """
+    known = state_of(store, segment.origin.device, segment.before.transcript)
+    start, stop = segment.pieces[0].start, segment.pieces[-1].end
+    row = None if known is None or known.mark.generation != segment.before.generation else store.row(
+        "SELECT id, stop FROM segments WHERE transcript = ? AND generation = ? AND start = ? AND stop >= ?"
+        " AND state = 'skipped' AND rule = ?",
+        (known.id, known.mark.generation, start, stop, BEFORE_CRYSTAL),
+    )
+    if known is None or row is None:
+        raise WatermarkMoved(f"{segment.path}: bytes {start} to {stop} are no longer skipped")
+    if row[1] == stop:
+        store.execute("DELETE FROM segments WHERE id = ?", (row[0],))
+    else:
+        store.execute("UPDATE segments SET start = ? WHERE id = ?", (stop, row[0]))
+    store.execute("UPDATE capture_state SET path = ?, updated_at = ? WHERE id = ?", (segment.path, now, known.id))
+    return known.id
+
+
+def mark_seen(store: Store, origin: Origin, path: str, mark: Watermark, now: int) -> None:
+    """Note a transcript as seen up to ``mark``, its bytes skipped under before-crystal. Inside a transaction.
+
+    Does nothing when the transcript is known already.
+    """
+    if state_of(store, origin.device, mark.transcript) is not None:
+        return
+    ident = _insert_state(store, origin, path, mark, now)
+    if mark.offset:
+        add_row(store, ident, mark.generation, 0, mark.offset, "skipped", BEFORE_CRYSTAL, now)
+
+
+def moved(store: Store, state: TranscriptState, path: str, dev: int, inode: int) -> None:
+    """Note that the same file is now at another path or inode."""
+    store.execute("UPDATE capture_state SET path = ?, dev = ?, inode = ? WHERE id = ?", (path, dev, inode, state.id))
+
+
+def add_row(
+    store: Store, transcript: int, generation: int, start: int, stop: int, state: str, rule: str | None, now: int
+) -> None:
+    """Write a ledger row for bytes that are not kept. Inside a transaction."""
+    store.execute(
+        "INSERT INTO segments (transcript, generation, start, stop, state, rule, captured_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (transcript, generation, start, stop, state, rule, now),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A captured byte range and where its clean lines lie in the archive."""
+
+    start: int
+    stop: int
+    raw_hash: bytes
+    archive_offset: int
+    archive_length: int
+    clean_hash: bytes
+    clean_length: int
+
+
+def add_captured(store: Store, transcript: int, generation: int, kept: Kept, now: int) -> int:
+    """Write a ledger row for captured bytes and give its id. Inside a transaction."""
+    store.execute(
+        "INSERT INTO segments (transcript, generation, start, stop, state, raw_hash, archive_offset, archive_length,"
+        " clean_hash, clean_length, captured_at) VALUES (?, ?, ?, ?, 'captured', ?, ?, ?, ?, ?, ?)",
+        (transcript, generation, kept.start, kept.stop, kept.raw_hash, kept.archive_offset, kept.archive_length,
+         kept.clean_hash, kept.clean_length, now),
+    )
+    return int(store.value("SELECT last_insert_rowid()"))
+
+
+def set_archive(store: Store, transcript: int, archive: str) -> None:
+    """Note the transcript's archive file, relative to the LDM home."""
+    store.execute("UPDATE capture_state SET archive = ? WHERE id = ?", (archive, transcript))
+
+
+def archive_end(store: Store, transcript: int) -> int:
+    """Where the last frame ends that the ledger knows of, in bytes; 0 when there is none."""
+    return int(store.value("SELECT max(archive_offset + archive_length) FROM segments WHERE transcript = ?", (transcript,)) or 0)
+
+
+def met_roots(store: Store) -> set[str]:
+    """The transcript folders that crystal has met."""
+    return {str(path) for (path,) in store.rows("SELECT path FROM capture_roots")}
+
+
+def meet_root(store: Store, root: Path, now: int) -> None:
+    """Note a transcript folder as met. Inside a transaction."""
+    store.execute("INSERT INTO capture_roots (path, met_at) VALUES (?, ?) ON CONFLICT DO NOTHING", (str(root), now))
+
+
+def _insert_state(store: Store, origin: Origin, path: str, mark: Watermark, now: int) -> int:
+    store.execute(
+        "INSERT INTO capture_state (device, transcript, agent, session_id, subagent, path, dev, inode, generation, offset,"
+        " tail_hash, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (origin.device, mark.transcript, origin.agent, origin.session_id, origin.subagent, path, mark.dev, mark.inode,
+         mark.generation, mark.offset, mark.tail_hash, now),
+    )
+    return int(store.value("SELECT last_insert_rowid()"))

@@ -1,0 +1,102 @@
+"""What was said while capture was off: the marks, the lines left out, and the keys that hashes are made with."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from crystal.store.connection import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A time in which what is said is private: from ``from_at`` until ``until_at`` (None: still), in one session or all."""
+
+    session_id: str | None
+    reason: str
+    from_at: int
+    until_at: int | None
+
+
+def marks(store: Store) -> tuple[Mark, ...]:
+    """All marks, oldest first."""
+    return tuple(Mark(*row) for row in store.rows("SELECT session_id, reason, from_at, until_at FROM private_marks ORDER BY id"))
+
+
+def open_mark(store: Store, session_id: str | None, reason: str, now: int) -> bool:
+    """Begin a private time, or confirm the one that lasts. False when it was open already."""
+    was_open = store.value(
+        "UPDATE private_marks SET last_at = max(last_at, ?) WHERE session_id IS ? AND reason = ? AND until_at IS NULL"
+        " RETURNING 1",
+        (now, session_id, reason),
+    )
+    if was_open:
+        return False
+    store.execute(
+        "INSERT INTO private_marks (session_id, reason, from_at, last_at) VALUES (?, ?, ?, ?)", (session_id, reason, now, now)
+    )
+    return True
+
+
+def close_mark(store: Store, session_id: str | None, reason: str, until: int) -> bool:
+    """End a private time at ``until``. False when none was open."""
+    closed = store.value(
+        "UPDATE private_marks SET until_at = max(from_at, ?) WHERE session_id IS ? AND reason = ? AND until_at IS NULL"
+        " RETURNING 1",
+        (until, session_id, reason),
+    )
+    return bool(closed)
+
+
+def close_mark_as_seen(store: Store, session_id: str, reason: str) -> bool:
+    """End a session's private time at the moment when it was last confirmed. False when none was open."""
+    closed = store.value(
+        "UPDATE private_marks SET until_at = last_at + 1 WHERE session_id IS ? AND reason = ? AND until_at IS NULL"
+        " RETURNING 1",
+        (session_id, reason),
+    )
+    return bool(closed)
+
+
+def add_private_lines(store: Store, uuids: Iterable[str]) -> None:
+    """Remember lines that were left out. Inside a transaction."""
+    store.execute_many("INSERT INTO private_lines (uuid) VALUES (?) ON CONFLICT DO NOTHING", [(uuid,) for uuid in uuids])
+
+
+def has_private_lines(store: Store) -> bool:
+    """Whether any line was ever left out."""
+    return store.value("SELECT 1 FROM private_lines LIMIT 1") is not None
+
+
+def is_private_line(store: Store, uuid: str) -> bool:
+    """Whether this line was left out where it was said."""
+    return store.value("SELECT 1 FROM private_lines WHERE uuid = ?", (uuid,)) is not None
+
+
+def add_redactions(store: Store, counts: Iterable[tuple[str, int]]) -> None:
+    """Count what was taken out, by kind. Inside a transaction."""
+    store.execute_many(
+        "INSERT INTO redactions (kind, count) VALUES (?, ?) ON CONFLICT (kind) DO UPDATE SET count = count + excluded.count",
+        list(counts),
+    )
+
+
+def redaction_counts(store: Store) -> dict[str, int]:
+    """How many secrets of each kind were taken out so far."""
+    return {str(kind): int(count) for kind, count in store.rows("SELECT kind, count FROM redactions ORDER BY kind")}
+
+
+def store_key(store: Store) -> bytes:
+    """The 32 random bytes that this store's keyed hashes are made with; made at the first call.
+
+    They live in the store so that hash and key are lost together, never one without the other.
+    """
+    value = store.value("SELECT value FROM meta WHERE key = 'hash_key'")
+    if value is None:
+        with store.transaction():
+            store.execute(
+                "INSERT INTO meta (key, value) VALUES ('hash_key', ?) ON CONFLICT DO NOTHING", (secrets.token_hex(32),)
+            )
+        value = store.value("SELECT value FROM meta WHERE key = 'hash_key'")
+    return bytes.fromhex(value)

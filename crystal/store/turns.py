@@ -1,0 +1,143 @@
+"""Writing what was said: sessions, turns, chunks and their keyword index, each turn once whatever file it stands in."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crystal.model import Chunk, Origin, Project, Turn
+from crystal.store.connection import Store
+
+CONVERSATION = "conversation"
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What a write changed: rows that are new, and turns that were there already."""
+
+    turns: int
+    chunks: int
+    repeated: int
+
+
+def add_turns(
+    store: Store,
+    origin: Origin,
+    said: Sequence[tuple[Turn, int | None, list[Chunk]]],
+    projects: dict[str, Project],
+    title: str | None,
+) -> Added:
+    """Write the turns of one stretch of transcript. Inside a transaction; writing the same again changes nothing.
+
+    Args:
+        store: The store.
+        origin: Of the transcript that the turns stand in.
+        said: Each turn with the id of its ledger row (or None) and its chunks, in transcript order.
+        projects: What is known of each folder that the turns name.
+        title: A title that the transcript gives the session, None when it gives none.
+    """
+    if not said and title is None:
+        return Added(0, 0, 0)
+    session = _session(store, origin, said)
+    folders = {cwd: _project(store, project) for cwd, project in projects.items()}
+    turns = repeated = 0
+    next_chunk = first_chunk = 1 + int(store.value("SELECT max(seq) FROM sqlite_sequence WHERE name = 'chunks'") or 0)
+    rows: list[tuple[object, ...]] = []
+    newest = 0
+    for turn, segment, chunks in said:
+        folder = None if turn.cwd is None else folders.get(turn.cwd)
+        ident = _insert_turn(store, origin, turn, session, segment, folder)
+        if ident is None:
+            repeated += 1
+            _note_copy(store, turn, session)
+            continue
+        turns += 1
+        newest = ident
+        for chunk in chunks:
+            sha = hashlib.sha256(chunk.text.encode()).digest()
+            rows.append((next_chunk, ident, chunk.start, chunk.text, sha, CONVERSATION, turn.role, session, folder,
+                         origin.agent, origin.device, turn.branch, origin.subagent, turn.timestamp))
+            next_chunk += 1
+    _insert_chunks(store, rows)
+    _touch_session(store, session, [turn for turn, _, _ in said], folders, newest, title)
+    return Added(turns, next_chunk - first_chunk, repeated)
+
+
+def _session(store: Store, origin: Origin, said: Sequence[tuple[Turn, int | None, list[Chunk]]]) -> int:
+    store.execute(
+        "INSERT INTO sessions (session_id, agent, device) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+        (origin.session_id, origin.agent, origin.device),
+    )
+    return int(store.value("SELECT id FROM sessions WHERE session_id = ?", (origin.session_id,)))
+
+
+def _project(store: Store, project: Project) -> int:
+    store.execute(
+        "INSERT INTO projects (cwd, git_root, remote, name) VALUES (?, ?, ?, ?) ON CONFLICT (cwd) DO UPDATE SET"
+        # A folder that is gone today keeps what git said of it when it was there.
+        " git_root = coalesce(excluded.git_root, git_root), remote = coalesce(excluded.remote, remote),"
+        " name = CASE WHEN excluded.git_root IS NULL THEN name ELSE excluded.name END",
+        (project.cwd, project.git_root, project.remote, project.name),
+    )
+    return int(store.value("SELECT id FROM projects WHERE cwd = ?", (project.cwd,)))
+
+
+def _insert_turn(
+    store: Store, origin: Origin, turn: Turn, session: int, segment: int | None, project: int | None
+) -> int | None:
+    """Write one turn and give its id, or None when its identity is stored already."""
+    tool = turn.tool
+    if tool is None and turn.role == "tool_result" and turn.parent_uuid is not None:
+        tool = store.value("SELECT tool FROM turns WHERE uuid = ? AND role = 'tool_call' LIMIT 1", (turn.parent_uuid,))
+    ident = store.value(
+        "INSERT INTO turns (uuid, part, session, segment, offset, role, tool, parent_uuid, subagent, ts, project, branch,"
+        " message_id, model, full_length) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT DO NOTHING RETURNING id",
+        (turn.uuid, turn.part, session, segment, turn.offset, turn.role, tool, turn.parent_uuid, origin.subagent,
+         turn.timestamp, project, turn.branch, turn.message_id, turn.model, turn.full_length or len(turn.text)),
+    )
+    return None if ident is None else int(ident)
+
+
+def _note_copy(store: Store, turn: Turn, session: int) -> None:
+    """Remember that a turn stored for one session stands in another session's transcript too."""
+    store.execute(
+        "INSERT INTO turn_copies (session, turn) SELECT ?, id FROM turns WHERE uuid = ? AND part = ? AND session <> ?"
+        " ON CONFLICT DO NOTHING",
+        (session, turn.uuid, turn.part, session),
+    )
+
+
+def _insert_chunks(store: Store, rows: Sequence[tuple[object, ...]]) -> None:
+    store.execute_many(
+        "INSERT INTO chunks (id, turn, start, text, text_sha256, source, role, session, project, agent, device, branch,"
+        " subagent, ts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        rows,
+    )
+    store.execute_many("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", [(row[0], row[3]) for row in rows])
+
+
+def _touch_session(
+    store: Store, session: int, turns: Sequence[Turn], folders: dict[str, int], newest: int, title: str | None
+) -> None:
+    times = [turn.timestamp for turn in turns if turn.timestamp is not None]
+    first_folder = next((folders[turn.cwd] for turn in turns if turn.cwd in folders), None)
+    branch = next((turn.branch for turn in reversed(turns) if turn.branch), None)
+    store.execute(
+        "UPDATE sessions SET project = coalesce(project, ?), branch = coalesce(?, branch), title = coalesce(?, title),"
+        " started_at = min(coalesce(started_at, ?), coalesce(?, started_at)),"
+        " last_at = max(coalesce(last_at, ?), coalesce(?, last_at)), last_turn = max(last_turn, ?) WHERE id = ?",
+        (first_folder, branch, title, min(times, default=None), min(times, default=None),
+         max(times, default=None), max(times, default=None), newest, session),
+    )
+
+
+def end_session(store: Store, session_id: str, at: int) -> None:
+    """Note that a session has ended. Its summary is due now."""
+    store.execute("UPDATE sessions SET ended_at = ? WHERE session_id = ?", (at, session_id))
+
+
+def reopen_session(store: Store, session_id: str) -> None:
+    """Note that a session goes on after its end."""
+    store.execute("UPDATE sessions SET ended_at = NULL WHERE session_id = ? AND ended_at IS NOT NULL", (session_id,))

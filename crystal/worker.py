@@ -1,0 +1,55 @@
+"""The detached worker that the hook starts: one at a time, quiet, gone when the work is done.
+
+Capture comes first and under its own lock; embedding and summaries follow outside of it, and stop as soon as a new
+note arrives, so that what was just said is found at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+from crystal.capture.lock import try_lock
+from crystal.errors import CrystalError
+from crystal.wiring import CAPTURE_LOCK, these_places
+
+ENRICH_SECONDS = 300.0
+STALLED = "stalled"
+
+
+def main() -> None:
+    """Work until the spool is empty and nothing is pending. Never prints; failures are recorded in the store."""
+    if os.environ.get("CRYSTAL_INTERNAL"):
+        return
+    places = these_places()
+    try:
+        _work()
+    except CrystalError as error:
+        # The store itself cannot be used: the next session start says so, see hook.py.
+        with contextlib.suppress(OSError):
+            (places.data_dir / STALLED).write_text(f"capture is not working: {error.message}"[:200], "utf-8")
+        sys.exit(error.exit_code)
+    with contextlib.suppress(FileNotFoundError):
+        (places.data_dir / STALLED).unlink()
+
+
+def _work() -> None:
+    from crystal.capture import spool
+    from crystal.capture.drain import drain
+    from crystal.wiring import enrich, open_machine
+
+    places = these_places()
+    failed = 0
+    while True:
+        with try_lock(places.data_dir / CAPTURE_LOCK) as held:
+            if not held:
+                # Whoever holds it looks at the spool once more after letting go, see below.
+                return
+            with open_machine() as machine:
+                drain(machine.capture(), places.spool)
+                failed = len(spool.read_notes(places.spool))
+        if len(spool.read_notes(places.spool)) <= failed:
+            break
+    with open_machine() as machine:
+        enrich(machine, budget_seconds=ENRICH_SECONDS)
