@@ -103,14 +103,15 @@ def absolute(path: Path | str, home: Path, *, name: str = "path") -> Path:
     """
     text = os.fspath(path)
     if text == "~" or text.startswith(("~/", "~" + os.sep)):
-        text = os.path.join(home, text[2:])
+        text = str(home / text[2:].lstrip("/" + os.sep))
     elif text.startswith("~"):
-        expanded = os.path.expanduser(text)
-        if expanded == text:
-            raise UsageProblem(f"{name} is {text!r}, but there is no such user", hint="write the folder in full, or ./~name")
-        text = expanded
+        try:
+            text = str(Path(text).expanduser())
+        except RuntimeError as error:
+            problem = f"{name} is {text!r}, but there is no such user"
+            raise UsageProblem(problem, hint="write the folder in full, or ./~name") from error
     try:
-        return Path(os.path.abspath(text))
+        return Path(os.path.abspath(text))  # noqa: PTH100 - Path.resolve would follow links, Path.absolute keeps ".."
     except OSError as error:
         problem = f"{name} is {text!r}, relative to a current folder that no longer exists"
         raise UsageProblem(problem, hint="change to a folder that exists, or write the path in full") from error
@@ -126,7 +127,7 @@ def user_config_dir(env: Mapping[str, str], home: Path) -> Path:
         local = env.get("LOCALAPPDATA", "").strip()
         return Path(local or home / "AppData" / "Local") / "crystal" / "crystal"
     chosen = env.get("XDG_CONFIG_HOME", "").strip()
-    if os.path.isabs(chosen):
+    if Path(chosen).is_absolute():
         return absolute(chosen, home) / "crystal"
     if sys.platform == "darwin":
         return absolute(home, home) / "Library" / "Application Support" / "crystal"
@@ -143,12 +144,11 @@ def make_private_dir(path: Path) -> None:
         Unavailable: The system refuses (permissions, full or read-only disk).
     """
     missing: list[Path] = []
-    while not path.is_dir():
-        missing.append(path)
-        if path == path.parent:
-            break
-        path = path.parent
-    with _system_errors():
+    above = path
+    while not os.path.isdir(above) and above != above.parent:  # noqa: PTH112 - never raises
+        missing.append(above)
+        above = above.parent
+    with _system_errors(path):
         for folder in reversed(missing):
             try:
                 folder.mkdir(mode=0o700)
@@ -165,16 +165,16 @@ def write_private(path: Path, data: bytes) -> None:
     Raises:
         Unavailable: The system refuses. The old file is untouched.
     """
-    with _system_errors():
+    with _system_errors(path):
         target = Path(os.path.realpath(path))
         temporary = target.with_name(f".crystal-{os.getpid()}-{os.urandom(6).hex()}.tmp")
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
         try:
-            with open(handle, "wb") as file:
+            with os.fdopen(handle, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, target)
+            temporary.replace(target)
         except BaseException:
             with contextlib.suppress(OSError):
                 temporary.unlink()
@@ -201,7 +201,7 @@ def alone_in(folder: Path) -> Iterator[None]:
     if sys.platform == "win32":
         yield
         return
-    with _system_errors():
+    with _system_errors(folder):
         handle = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):
@@ -209,6 +209,16 @@ def alone_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def refused(error: OSError, path: Path) -> CrystalError:
+    """Say in words that a user can act on what the operating system refused to do with ``path``."""
+    message = f"{path}: {(error.strerror or str(error)).lower()}"
+    if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP):
+        return UsageProblem(message, hint="something else stands at that path; move it, or choose another place")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Unavailable(message, hint="free some disk space, then run the command again")
+    return Unavailable(message, hint="check the permissions of the folder and that its disk is present")
 
 
 def registered_agents(places: Places) -> tuple[str, ...]:
@@ -251,7 +261,7 @@ def _read_register(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise refused(error) from error
+        raise refused(error, path) from error
     except (ValueError, RecursionError) as error:
         raise Damaged(f"{path} is not valid JSON: {error}", hint=hint) from error
     if not isinstance(register, dict):
@@ -271,7 +281,8 @@ def _data_dir(env: Mapping[str, str], home: Path, ldm_home: Path, explicit: Path
     usual = ldm_home / "memory"
     openclaw = _place(env, "OPENCLAW_HOME", home) or absolute(home / ".openclaw", home)
     legacy = openclaw / "memory-crystal"
-    if os.path.isdir(legacy) and not os.path.exists(usual / "crystal.db"):
+    # os.path answers False where Path raises: below a folder that may not be entered.
+    if os.path.isdir(legacy) and not os.path.exists(usual / "crystal.db"):  # noqa: PTH110, PTH112
         return legacy, f"legacy folder, because {usual / 'crystal.db'} does not exist"
     return usual, "environment LDM_HOME" if env.get("LDM_HOME", "").strip() else "default"
 
@@ -282,22 +293,11 @@ def _place(env: Mapping[str, str], name: str, home: Path) -> Path | None:
 
 
 @contextlib.contextmanager
-def _system_errors() -> Iterator[None]:
-    """Translate what the operating system refuses into words that a user can act on."""
+def _system_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise refused(error) from error
-
-
-def refused(error: OSError) -> CrystalError:
-    """Say in crystal's words what the operating system refused."""
-    message = f"{error.filename}: {(error.strerror or str(error)).lower()}" if error.filename else str(error).lower()
-    if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP):
-        return UsageProblem(message, hint="something else stands at that path; move it, or choose another place")
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Unavailable(message, hint="free some disk space, then run the command again")
-    return Unavailable(message, hint="check the permissions of the folder and that its disk is present")
+        raise refused(error, path) from error
 
 
 def _sync_folder(folder: Path) -> None:

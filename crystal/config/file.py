@@ -1,4 +1,4 @@
-"""The settings file: read as TOML."""
+"""The settings file: read as TOML, edited without touching what the user wrote around a value."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read_text(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except OSError as error:
-        raise refused(error) from error
+        raise refused(error, path) from error
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

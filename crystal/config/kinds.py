@@ -1,0 +1,160 @@
+"""Which values a setting takes: pure words about values, never where they come from.
+
+A value arrives as text (environment, flags) or as a TOML value (the settings file); both end in the same check.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crystal.paths import AGENT_ID, AGENT_ID_WORDS
+
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_URL = re.compile(
+    r"https?://(?:[^/?#@\s]*@)?(?:\[[0-9a-f:.%]+\]|[^/?#@\s:\[\]]+)(?::[0-9]{1,5})?(?:/[^?#\s]*)?", re.IGNORECASE
+)
+_USERINFO = re.compile(r"(?<=://)[^/\s]*@")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A family of values.
+
+    Attributes:
+        name: What the documentation calls it.
+        accepts: The accepted values in words, for error messages and documentation.
+        check: Gives the value to use for a TOML value, or raises ValueError.
+        from_text: Turns the text of a variable or a flag into the TOML value that it stands for, or raises ValueError.
+    """
+
+    name: str
+    accepts: str
+    check: Callable[[Any], Any]
+    from_text: Callable[[str], Any] = str.strip
+
+
+def choice(*names: str) -> Kind:
+    """One of a few names, in any case."""
+
+    def check(value: Any) -> str:
+        name = _text(value).lower()
+        _expect(name in names)
+        return name
+
+    return Kind("choice", ", ".join(names[:-1]) + " or " + names[-1], check)
+
+
+def whole(least: int, most: int) -> Kind:
+    """An integer within bounds."""
+
+    def check(value: Any) -> int:
+        _expect(type(value) is int and least <= value <= most)
+        return int(value)
+
+    return Kind("whole number", f"a whole number from {least} to {most}", check, _whole_from_text)
+
+
+def number(least: float, most: float) -> Kind:
+    """A finite number within bounds."""
+
+    def check(value: Any) -> float:
+        _expect(type(value) in (int, float) and math.isfinite(value) and least <= value <= most)
+        return float(value)
+
+    return Kind("number", f"a number from {least:g} to {most:g}", check, _number_from_text)
+
+
+def shown(value: object) -> str:
+    """A value in words that may be printed: on one line, without the user and password of an address."""
+    if value is None:
+        return "(not set)"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ", ".join(shown(item) for item in value) or "(none)"
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", _USERINFO.sub("***@", str(value)))
+
+
+def _expect(good: bool) -> None:
+    if not good:
+        raise ValueError
+
+
+def _text(value: Any) -> str:
+    _expect(isinstance(value, str) and bool(value.strip()) and not _UNPRINTABLE.search(value))
+    return str(value).strip()
+
+
+def _boolean(value: Any) -> bool:
+    _expect(isinstance(value, bool))
+    return bool(value)
+
+
+def _url(value: Any) -> str:
+    address = _text(value)
+    _expect(_URL.fullmatch(address) is not None)
+    return address.rstrip("/")
+
+
+def _agent_id(value: Any) -> str:
+    _expect(isinstance(value, str) and AGENT_ID.fullmatch(value) is not None)
+    return str(value)
+
+
+def _patterns(value: Any) -> tuple[str, ...]:
+    _expect(isinstance(value, list | tuple))
+    return tuple(_text(pattern) for pattern in value)
+
+
+def _folder_patterns(value: Any) -> tuple[str, ...]:
+    """A relative pattern would match no folder, and so keep nothing private: refuse it."""
+    patterns = _patterns(value)
+    _expect(all(pattern.startswith(("/", "~", "*")) or Path(pattern).is_absolute() for pattern in patterns))
+    return patterns
+
+
+def _boolean_from_text(text: str) -> bool:
+    word = text.strip().lower()
+    _expect(word in _TRUE + _FALSE)
+    return word in _TRUE
+
+
+def _whole_from_text(text: str) -> int:
+    _expect(re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()) is not None)
+    return int(text)
+
+
+def _number_from_text(text: str) -> float:
+    _expect(re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,3})?", text.strip().lower()) is not None)
+    return float(text)
+
+
+def _url_from_text(text: str) -> str:
+    """``host:port`` is enough, as for Ollama's own variable."""
+    return text.strip() if "://" in text else "http://" + text.strip()
+
+
+def _patterns_from_text(text: str) -> list[str]:
+    return [pattern.strip() for pattern in text.split(os.pathsep) if pattern.strip()]
+
+
+_SEPARATED = f"(in a variable: separated by {os.pathsep!r})"
+
+TEXT = Kind("text", "text of one line, not empty", _text)
+BOOLEAN = Kind("boolean", "true or false", _boolean, _boolean_from_text)
+URL = Kind("address", "an address that starts with http:// or https://", _url, _url_from_text)
+AGENT = Kind("agent id", AGENT_ID_WORDS, _agent_id)
+PATTERNS = Kind("list of patterns", f"a list of patterns {_SEPARATED}", _patterns, _patterns_from_text)
+FOLDERS = Kind(
+    "list of folder patterns",
+    f"a list of patterns of whole paths, each starting with '/', '~' or '*' {_SEPARATED}",
+    _folder_patterns,
+    _patterns_from_text,
+)

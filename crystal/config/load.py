@@ -1,0 +1,154 @@
+"""Resolving every setting once: flag, then environment, then config.toml, then default.
+
+A value that cannot be used is an error that names its place, also in a layer that another one wins over; nothing is
+ever replaced by a default in silence.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from crystal.config import file
+from crystal.config.kinds import FOLDERS, shown
+from crystal.config.table import DEFAULTS, SETTINGS, TABLES, Config, Setting, setting_for, unknown_key
+from crystal.errors import UsageProblem
+from crystal.paths import Places, absolute, resolve_places
+
+Found = tuple[Any, str]
+"""A value and where it came from."""
+
+NO_FLAGS: Mapping[str, object] = {}
+
+
+def load_config(env: Mapping[str, str], home: Path, *, overrides: Mapping[str, object] = NO_FLAGS) -> Config:
+    """Resolve every setting: override, environment, config.toml, default.
+
+    Args:
+        env: The environment. A blank variable counts as unset.
+        home: The user's home folder.
+        overrides: Values of flags by dotted key, and ``data_dir``; None stands for a flag that was not given.
+
+    Raises:
+        UsageProblem: A value that cannot be used, an unknown key, or a file that is not TOML; the message names the
+            file or the variable, the key, the value and what is accepted.
+        Unavailable: The settings file is there and cannot be read.
+    """
+    flags = {key: value for key, value in overrides.items() if value is not None}
+    data_dir = flags.pop("data_dir", None)
+    places = resolve_places(env, home, data_dir=None if data_dir is None else Path(str(data_dir)))
+    return resolve(places, env, home, file.read_file(places.config_file), flags)
+
+
+def resolve(
+    places: Places, env: Mapping[str, str], home: Path, tables: Mapping[str, Any], flags: Mapping[str, object]
+) -> Config:
+    """Combine the layers; ``tables`` is the settings file, parsed."""
+    for key in flags:
+        setting_for(key)
+    written = dict(_from_file(tables, places.config_file))
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for key, setting in SETTINGS.items():
+        variable = _from_environment(setting, env, values)
+        value, source = _from_flag(setting, flags) or variable or written.get(key) or (_default(key), "default")
+        values[key] = _at_home(value, home, key) if setting.kind is FOLDERS else value
+        sources[key] = source
+    return Config(places, sources, **{SETTINGS[key].attribute: value for key, value in values.items()})
+
+
+def parse_text(setting: Setting, text: str, place: str) -> Any:
+    """Give the value that the text of a variable or a flag stands for.
+
+    Raises:
+        UsageProblem: It stands for none; the message names ``place``.
+    """
+    try:
+        value = setting.kind.from_text(text)
+    except ValueError as error:
+        raise bad_value(setting, text, place) from error
+    return checked(setting, value, place)
+
+
+def checked(setting: Setting, value: Any, place: str) -> Any:
+    """Give the value to use for a TOML value.
+
+    Raises:
+        UsageProblem: It is none of this setting's values; the message names ``place``.
+    """
+    try:
+        return setting.kind.check(value)
+    except ValueError as error:
+        raise bad_value(setting, value, place) from error
+
+
+def bad_value(setting: Setting, value: object, place: str) -> UsageProblem:
+    """The error for a value that cannot be used."""
+    words = shown(value)
+    words = words if len(words) <= 100 else words[:100] + "..."
+    words = f"'{words}'" if isinstance(value, str) else words
+    hint = f"change or unset it: {place.removeprefix('environment ')}" if place.startswith("environment ") else None
+    named = f"{place} ({setting.key})" if hint else f"{place}: {setting.key}"
+    return UsageProblem(f"{named} is {words}; accepted: {setting.kind.accepts}", hint=hint)
+
+
+def host_name() -> str:
+    """This machine's short name, without the domain that a network lends it."""
+    name = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
+    return name.partition(".")[0].strip() or "unknown"
+
+
+def _default(key: str) -> Any:
+    return host_name() if key == "device" else DEFAULTS[key]
+
+
+def _from_flag(setting: Setting, flags: Mapping[str, object]) -> Found | None:
+    if setting.key not in flags:
+        return None
+    value = flags[setting.key]
+    if isinstance(value, str):
+        return parse_text(setting, value, "flag"), "flag"
+    return checked(setting, value, "flag"), "flag"
+
+
+def _from_environment(setting: Setting, env: Mapping[str, str], known: Mapping[str, Any]) -> Found | None:
+    """The first variable that is set; ``known`` holds the keys before this one, which conditions look at."""
+    for alias in setting.variables:
+        applies = alias.when is None or known[alias.when[0]] == alias.when[1]
+        text = env.get(alias.variable, "")
+        if applies and text.strip():
+            source = f"environment {alias.variable}"
+            return parse_text(setting, text, source), source
+    return None
+
+
+def _from_file(tables: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Found]]:
+    for key, value in _entries(tables, path):
+        if key not in SETTINGS:
+            raise unknown_key(key, f"{path}: ")
+        setting = SETTINGS[key]
+        if setting.only_environment:
+            variable = setting.variables[-1].variable
+            raise UsageProblem(f"{path}: {key} cannot be set in a file", hint=f"set the variable {variable}")
+        yield key, (checked(setting, value, str(path)), f"file {path}")
+
+
+def _entries(tables: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Any]]:
+    """Every key and value of the file, the key dotted; also empty tables that nobody knows."""
+    for name, value in tables.items():
+        if not isinstance(value, dict):
+            if name in TABLES:
+                hint = f"write [{name}] on a line of its own, and its keys below"
+                raise UsageProblem(f"{path}: {name} is a table, not a value", hint=hint)
+            yield name, value
+        elif not value and name not in TABLES:
+            yield name, value
+        else:
+            yield from ((f"{name}.{key}", inner) for key, inner in value.items())
+
+
+def _at_home(patterns: tuple[str, ...], home: Path, key: str) -> tuple[str, ...]:
+    """Expand ``~`` in patterns of folders."""
+    return tuple(str(absolute(each, home, name=key)) if each.startswith("~") else each for each in patterns)

@@ -1,0 +1,279 @@
+"""The table of all settings: key, kind, default, meaning and variables of each, in one place.
+
+The loader, ``crystal config`` and the reference page are made from it; a new setting is one new field of ``Config``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from crystal.config.kinds import AGENT, BOOLEAN, FOLDERS, PATTERNS, TEXT, URL, Kind, choice, number, whole
+from crystal.errors import UsageProblem
+from crystal.paths import Places
+
+T = TypeVar("T")
+
+EMBEDDERS = ("embedded", "openai", "ollama", "google", "voyage", "none")
+WRITERS = ("openai", "ollama", "google")
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """Another environment variable for a key; with ``when``, only while that key has that value."""
+
+    variable: str
+    when: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key of the configuration.
+
+    Attributes:
+        key: Its dotted name, ``table.key``, or just ``key`` at the top of the file.
+        kind: Which values it takes.
+        meaning: What it does, in a sentence or two, for the documentation.
+        aliases: Variables besides ``variable``, which is the strongest; the first that is set wins.
+        default_words: The default in words, where the value alone does not say it.
+        only_environment: The file may not hold it, because the one who needs it (the hook) reads no file.
+    """
+
+    key: str
+    kind: Kind
+    meaning: str
+    aliases: tuple[Alias, ...] = ()
+    default_words: str | None = None
+    only_environment: bool = False
+
+    @property
+    def attribute(self) -> str:
+        """The name of the attribute of ``Config``."""
+        return self.key.replace(".", "_")
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that every key has."""
+        return "CRYSTAL_" + self.attribute.upper()
+
+    @property
+    def variables(self) -> tuple[Alias, ...]:
+        """All its environment variables, the strongest first."""
+        return (Alias(self.variable), *self.aliases)
+
+
+def _setting(default: T, key: str, kind: Kind, meaning: str, *aliases: Alias, **more: Any) -> T:
+    return field(default=default, metadata={"setting": Setting(key, kind, meaning, aliases, **more)})
+
+
+def _for(provider_key: str, provider: str, variable: str) -> Alias:
+    return Alias(variable, (provider_key, provider))
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The settings of one run; attribute ``table_key`` holds key ``table.key``. Made by ``load_config``.
+
+    ``sources`` says where each key's value came from; a key that is absent has its default.
+    """
+
+    places: Places
+    sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    agent_id: str = _setting(
+        "cc-mini", "agent_id", AGENT, "This machine's agent: the name under which its conversations are kept."
+    )
+    device: str = _setting(
+        "", "device", TEXT, "This machine's name, kept with everything captured here.", default_words="the host name"
+    )
+    embedding_provider: str = _setting(
+        "embedded",
+        "embedding.provider",
+        choice(*EMBEDDERS),
+        "Who turns text into vectors. `embedded` needs no key and no network; `none` leaves search to keywords alone.",
+    )
+    embedding_model: str | None = _setting(
+        None,
+        "embedding.model",
+        TEXT,
+        "The embedding model, by its provider's name for it.",
+        _for("embedding.provider", "openai", "CRYSTAL_OPENAI_MODEL"),
+        _for("embedding.provider", "ollama", "CRYSTAL_OLLAMA_MODEL"),
+        _for("embedding.provider", "google", "CRYSTAL_GOOGLE_MODEL"),
+        default_words="the provider's usual model",
+    )
+    embedding_dimension: int | None = _setting(
+        None,
+        "embedding.dimension",
+        whole(1, 8192),
+        "How many numbers a vector has, for models that let one choose or that crystal does not know.",
+        default_words="the model's own",
+    )
+    embedding_base_url: str | None = _setting(
+        None,
+        "embedding.base_url",
+        URL,
+        "Where the embedding provider answers, for a server of your own or a proxy.",
+        _for("embedding.provider", "ollama", "CRYSTAL_OLLAMA_HOST"),
+        _for("embedding.provider", "openai", "OPENAI_BASE_URL"),
+        default_words="the provider's public address; for ollama `http://localhost:11434`",
+    )
+    summary_mode: str = _setting(
+        "auto",
+        "summary.mode",
+        choice("simple", "llm", "auto"),
+        "How a session's summary is written: `simple` from its own words, `llm` by a model, "
+        "`auto` by a model when a key and `summary.consent` exist.",
+    )
+    summary_provider: str = _setting(
+        "openai", "summary.provider", choice(*WRITERS), "Whose model writes summaries, when a model writes them."
+    )
+    summary_model: str | None = _setting(
+        None,
+        "summary.model",
+        TEXT,
+        "The model that writes summaries, by its provider's name for it.",
+        default_words="the provider's small model; for openai `gpt-4o-mini`",
+    )
+    summary_base_url: str | None = _setting(
+        None,
+        "summary.base_url",
+        URL,
+        "Where the summary provider answers: any server that speaks OpenAI's protocol, or Ollama.",
+        _for("summary.provider", "ollama", "CRYSTAL_OLLAMA_HOST"),
+        _for("summary.provider", "openai", "OPENAI_BASE_URL"),
+        default_words="the provider's public address; for ollama `http://localhost:11434`",
+    )
+    summary_consent: bool = _setting(
+        False,
+        "summary.consent",
+        BOOLEAN,
+        "Whether condensed conversations may be sent to the summary provider. Mode `auto` never sends without it.",
+    )
+    summary_daily_cap_usd: float = _setting(
+        0.5,
+        "summary.daily_cap_usd",
+        number(0, 1000),
+        "The most that summaries may cost in a day, in US dollars. Beyond it they are written by `simple`.",
+    )
+    summary_idle_minutes: int = _setting(
+        30,
+        "summary.idle_minutes",
+        whole(1, 10_080),
+        "How long a session must rest before its summary is written or renewed.",
+    )
+    private_now: bool = _setting(
+        False,
+        "private.now",
+        BOOLEAN,
+        "Record nothing of the sessions that run with it.",
+        Alias("CRYSTAL_PRIVATE"),
+        only_environment=True,
+    )
+    private_projects: tuple[str, ...] = _setting(
+        (),
+        "private.projects",
+        FOLDERS,
+        "Patterns of project folders. What is said in such a folder, or below it, is never recorded.",
+    )
+    private_sessions: tuple[str, ...] = _setting(
+        (), "private.sessions", PATTERNS, "Patterns of session ids that are never recorded."
+    )
+    redact_enabled: bool = _setting(
+        True,
+        "redact.enabled",
+        BOOLEAN,
+        "Whether keys, tokens and passwords are taken out before anything is stored. "
+        "`<private>` spans are taken out in any case.",
+    )
+    search_limit: int = _setting(10, "search.limit", whole(1, 1000), "How many hits a search shows.")
+    hook_wait: bool = _setting(
+        False,
+        "hook.wait",
+        BOOLEAN,
+        "Let the hook wait until its turn is stored, for containers that vanish when the client ends.",
+        only_environment=True,
+    )
+    hook_flush_seconds: float = _setting(
+        5.0,
+        "hook.flush_seconds",
+        number(0, 60),
+        "How long the worker waits for the client to write the last answer into the transcript.",
+    )
+    credentials_keyring: bool = _setting(
+        True, "credentials.keyring", BOOLEAN, "Whether API keys are looked for in the system's keyring."
+    )
+    credentials_key_command: str | None = _setting(
+        None,
+        "credentials.key_command",
+        TEXT,
+        "A command that prints an API key, asked last. No shell runs it; `{provider}` becomes the provider's name.",
+        Alias("CRYSTAL_KEY_COMMAND"),
+    )
+
+    def value(self, key: str) -> Any:
+        """The value of a dotted key.
+
+        Raises:
+            UsageProblem: There is no such key.
+        """
+        return getattr(self, setting_for(key).attribute)
+
+    def origin(self, key: str) -> str:
+        """Where a key's value came from: ``flag``, ``environment NAME``, ``file PATH`` or ``default``.
+
+        Raises:
+            UsageProblem: There is no such key.
+        """
+        return self.sources.get(setting_for(key).key, "default")
+
+
+SETTINGS: Mapping[str, Setting] = {
+    entry.metadata["setting"].key: entry.metadata["setting"] for entry in dataclasses.fields(Config) if entry.metadata
+}
+DEFAULTS: Mapping[str, Any] = {
+    entry.metadata["setting"].key: entry.default for entry in dataclasses.fields(Config) if entry.metadata
+}
+TABLES = frozenset(key.partition(".")[0] for key in SETTINGS if "." in key)
+
+
+def setting_for(key: str) -> Setting:
+    """The setting of a dotted key.
+
+    Raises:
+        UsageProblem: There is none; the hint names the closest.
+    """
+    if key not in SETTINGS:
+        raise unknown_key(key)
+    return SETTINGS[key]
+
+
+def unknown_key(key: str, place: str = "") -> UsageProblem:
+    """The error for a key that does not exist, with what the user may have meant."""
+    hint = _meant(key) or "every setting is listed by: crystal config list"
+    return UsageProblem(f"{place}there is no setting {key!r}", hint=hint)
+
+
+def unknown_variables(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Variables that look like misspelt ones of crystal, each with the one that may be meant."""
+    known = {alias.variable for setting in SETTINGS.values() for alias in setting.variables}
+    known |= {"CRYSTAL_DATA_DIR", "CRYSTAL_CONFIG"}
+    for name in sorted(env):
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.85) if name.startswith("CRYSTAL_") else []
+        if near and name not in known:
+            yield name, near[0]
+
+
+def _meant(key: str) -> str | None:
+    tail = key.lower().rpartition(".")[2].replace("-", "_")
+    if tail.endswith(("key", "token", "secret", "password")):
+        return "secrets do not belong in this file: use the environment, .env in the data folder, or the keyring"
+    if tail in ("data_dir", "ldm_home"):
+        return f"the hook reads no file: set the variable {'LDM_HOME' if tail == 'ldm_home' else 'CRYSTAL_DATA_DIR'}"
+    tails = {name.rpartition(".")[2]: name for name in SETTINGS}
+    near = difflib.get_close_matches(key.lower().replace("-", "_"), SETTINGS, n=1, cutoff=0.7)
+    near = near or [tails[name] for name in difflib.get_close_matches(tail, tails, n=1, cutoff=0.8)]
+    return f"did you mean {near[0]}?" if near else None
