@@ -1,0 +1,232 @@
+"""Sessions as their summaries need them: which are due, what was said in them, and that a summary was written.
+
+The row is the queue: a session is due while its newest turn is newer than the one its summary knows of.
+A session's turns are its own and those that a fork copied into it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from crystal.store.connection import Row, Store
+from crystal.store.costs import DAY_MS
+
+SummaryMode = Literal["simple", "llm", "deferred"]
+"""``deferred``: simple for now, because the model could not be asked; it is asked again when it can be."""
+
+CALL_CHARACTERS = 500
+MOST_CALLS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session's row, with its project. ``project`` is the name, ``cwd`` the folder of its first turn."""
+
+    id: int
+    session_id: str
+    agent: str
+    device: str
+    project: str | None
+    cwd: str | None
+    git_root: str | None
+    branch: str | None
+    title: str | None
+    started_at: int | None
+    last_at: int | None
+    ended_at: int | None
+    last_turn: int
+    summarized_turn: int
+    summary_path: str | None
+    summary_mode: str | None
+    summary_title: str | None
+    logged_turn: int
+
+    @property
+    def given_title(self) -> str | None:
+        """The title that the user or the client gave, None when the summary made it or there is none."""
+        return self.title if self.title and self.title != self.summary_title else None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a session consists of: messages of the human, of the assistant, tool calls, subagents."""
+
+    user: int = 0
+    assistant: int = 0
+    tool_calls: int = 0
+    subagents: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A turn as a summary reads it: ``text`` is at most its beginning, ``length`` the whole in characters."""
+
+    id: int
+    role: str
+    text: str
+    tool: str | None = None
+    ts: int | None = None
+    subagent: str | None = None
+    length: int = 0
+
+
+_SESSION = (
+    "SELECT s.id, s.session_id, s.agent, s.device, p.name, p.cwd, p.git_root, s.branch, s.title, s.started_at, s.last_at,"
+    " s.ended_at, s.last_turn, s.summarized_turn, s.summary_path, s.summary_mode, s.summary_title, s.logged_turn"
+    " FROM sessions s LEFT JOIN projects p ON p.id = s.project"
+)
+_TURNS = (
+    "(SELECT * FROM turns WHERE session = ?1 UNION ALL SELECT t.* FROM turn_copies c JOIN turns t ON t.id = c.turn"
+    " WHERE c.session = ?1)"
+)
+
+
+def session_named(store: Store, session_id: str) -> Session | None:
+    """The session with Claude Code's id ``session_id``."""
+    row = store.row(f"{_SESSION} WHERE s.session_id = ?", (session_id,))
+    return None if row is None else Session(*row)
+
+
+def due_sessions(store: Store, *, now: int, idle_ms: int, limit: int) -> list[Session]:
+    """Sessions with turns that no summary knows of, and that have ended or been idle; the latest first.
+
+    The time of a session without usable times (none, or more than a day ahead) is that of its capture.
+    """
+    return _sessions(
+        store,
+        f"{_SESSION} WHERE s.last_turn > s.summarized_turn AND (s.ended_at IS NOT NULL OR ?1 >="
+        " CASE WHEN s.last_at <= ?2 THEN s.last_at ELSE coalesce("
+        "(SELECT max(c.updated_at) FROM capture_state c WHERE c.session_id = s.session_id), 0) END)"
+        " ORDER BY s.last_at DESC, s.id DESC LIMIT ?3",
+        (now - idle_ms, now + DAY_MS, limit),
+    )
+
+
+def sessions_summarized_as(store: Store, modes: Sequence[SummaryMode], *, limit: int) -> list[Session]:
+    """Sessions whose summary was made in one of ``modes``, the latest first."""
+    return _sessions(
+        store,
+        f"{_SESSION} WHERE s.summary_mode IN (SELECT value FROM json_each(?)) AND s.last_turn > 0"
+        " ORDER BY s.last_at DESC, s.id DESC LIMIT ?",
+        (json.dumps(list(modes)), limit),
+    )
+
+
+def count_turns(store: Store, session: int) -> Counts:
+    """Count what a session consists of. A message of several blocks is one."""
+    row = store.row(
+        "SELECT count(DISTINCT CASE WHEN role = 'user' AND subagent IS NULL THEN uuid END),"
+        " count(DISTINCT CASE WHEN role = 'assistant' AND subagent IS NULL THEN coalesce(message_id, uuid) END),"
+        " coalesce(sum(role = 'tool_call'), 0), count(DISTINCT subagent)"
+        f" FROM {_TURNS}",
+        (session,),
+    )
+    return Counts() if row is None else Counts(*row)
+
+
+def read_calls(store: Store, session: int) -> list[Said]:
+    """The beginnings of a session's tool calls, in order; of an endless session the latest."""
+    rows = store.rows(
+        "SELECT * FROM (SELECT t.id, t.role, substr(c.text, 1, ?2), t.tool, t.ts, t.subagent, t.full_length"
+        f" FROM {_TURNS} t JOIN chunks c ON c.turn = t.id AND c.start = 0 WHERE t.role = 'tool_call'"
+        " ORDER BY t.ts IS NULL DESC, t.ts DESC, t.id DESC LIMIT ?3) ORDER BY ts IS NULL, ts, id",
+        (session, CALL_CHARACTERS, MOST_CALLS),
+    )
+    return [Said(*row) for row in rows]
+
+
+def read_said(store: Store, session: int, roles: Iterable[str], *, each: int, total: int) -> list[Said]:
+    """What was said in a session under ``roles``, in order.
+
+    Args:
+        store: The store.
+        session: The session's row id.
+        roles: The roles wanted.
+        each: Characters of one turn that are read, from its beginning.
+        total: Characters read in all. A longer session is read at both ends, its end taking two thirds.
+    """
+    rows = store.rows(
+        f"SELECT id, role, tool, ts, subagent, full_length FROM {_TURNS}"
+        " WHERE role IN (SELECT value FROM json_each(?2)) ORDER BY ts IS NULL, ts, id",
+        (session, json.dumps(list(roles))),
+    )
+    kept = _both_ends(rows, each, total)
+    texts = _texts(store, [int(row[0]) for row in kept], each)
+    return [
+        Said(ident, role, texts[ident], tool, ts, subagent, length)
+        for ident, role, tool, ts, subagent, length in kept
+        if texts.get(ident)
+    ]
+
+
+def summarizable(store: Store, session: Session, path: str) -> str | None:
+    """Fix where a session's summary lies before it is made, so that a crash cannot lead to a second file.
+
+    Returns:
+        The path noted first, relative to the agent's folder; None when the session is gone.
+    """
+    row = store.value(
+        "UPDATE sessions SET summary_path = coalesce(summary_path, ?) WHERE id = ? AND session_id = ?"
+        " RETURNING summary_path",
+        (path, session.id, session.session_id),
+    )
+    return None if row is None else str(row)
+
+
+def mark_summarized(store: Store, session: Session, mode: SummaryMode, title: str) -> bool:
+    """Note that the summary knows all turns up to ``session.last_turn``. Inside a transaction.
+
+    A title that was given stays.
+
+    Returns:
+        False when the session is gone, or a better summary was written meanwhile: then keep that one.
+    """
+    row = store.value(
+        "UPDATE sessions SET summarized_turn = ?1, summary_mode = ?2, summary_title = ?3,"
+        " title = CASE WHEN title IS NULL OR title IS summary_title THEN ?3 ELSE title END"
+        " WHERE id = ?4 AND session_id = ?5 AND (summarized_turn < ?1"
+        " OR summarized_turn = ?1 AND (?2 = 'llm' OR summary_mode IS NOT 'llm')) RETURNING id",
+        (session.last_turn, mode, title, session.id, session.session_id),
+    )
+    return row is not None
+
+
+def _sessions(store: Store, sql: str, values: Sequence[object]) -> list[Session]:
+    return [Session(*row) for row in store.rows(sql, values)]
+
+
+def _both_ends(rows: list[Row], each: int, total: int) -> list[Row]:
+    """Drop the middle of what is too much."""
+    sizes = [min(int(row[5]), each) for row in rows]
+    if sum(sizes) <= total:
+        return rows
+    head = _reach(sizes, total // 3)
+    tail = _reach(sizes[:head - 1:-1] if head else sizes[::-1], total - total // 3)
+    return rows[:head] + rows[len(rows) - tail:]
+
+
+def _reach(sizes: list[int], budget: int) -> int:
+    """How many of ``sizes`` fit into ``budget``, from the first on."""
+    for count, size in enumerate(sizes):
+        budget -= size
+        if budget < 0:
+            return count
+    return len(sizes)
+
+
+def _texts(store: Store, turns: list[int], each: int) -> dict[int, str]:
+    """The beginnings of turns, put together from their chunks, which overlap."""
+    texts: dict[int, str] = {}
+    for at in range(0, len(turns), 500):
+        rows = store.rows(
+            "SELECT turn, start, text FROM chunks WHERE turn IN (SELECT value FROM json_each(?)) AND start < ?"
+            " ORDER BY turn, start",
+            (json.dumps(turns[at : at + 500]), each),
+        )
+        for turn, start, text in rows:
+            so_far = texts.get(turn, "")
+            texts[turn] = so_far + text[max(0, len(so_far) - start) :]
+    return {turn: text[:each] for turn, text in texts.items()}
