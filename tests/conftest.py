@@ -1,0 +1,82 @@
+"""What every test gets without asking: a machine with nothing on it, and no way out to the network."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# Two cores shared by many make every deadline a lie; a slow example is found by the clock of the whole run.
+settings.register_profile("crystal", deadline=None, print_blob=True)
+settings.load_profile("crystal")
+
+# Whatever the one who runs the tests has set must change nothing.
+CLEARED_PREFIXES = ("CRYSTAL_", "LDM_", "CLAUDE", "ANTHROPIC_", "XDG_")
+CLEARED = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "GOOGLE_API_KEY", "GEMINI_API_KEY", "VOYAGE_API_KEY", "OLLAMA_HOST")
+KEPT = ("CRYSTAL_E2E",)
+
+_connect = socket.socket.connect
+_connect_ex = socket.socket.connect_ex
+_getaddrinfo = socket.getaddrinfo
+
+
+class NetworkTouched(AssertionError):
+    """A test tried to leave this machine."""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home folder of this test's own; HOME, the environment and Claude Code's folder point into it."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in list(os.environ):
+        if name not in KEPT and (name.startswith(CLEARED_PREFIXES) or name in CLEARED):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("USERPROFILE", str(home))
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home / ".claude"))
+    # The keyring of whoever runs the tests is theirs; children inherit this too.
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+    return home
+
+
+@pytest.fixture(autouse=True)
+def _loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse every connection that would leave this machine, by name or by address."""
+
+    def connect(self: socket.socket, address: object) -> None:
+        _refuse_remote(self.family, address)
+        _connect(self, address)
+
+    def connect_ex(self: socket.socket, address: object) -> int:
+        _refuse_remote(self.family, address)
+        return _connect_ex(self, address)
+
+    def getaddrinfo(host: object, *args: object, **more: object) -> object:
+        name = host.decode() if isinstance(host, bytes) else host
+        if name and not _is_loopback(str(name)):
+            raise NetworkTouched(f"a test looked up {name}; only loopback is allowed")
+        return _getaddrinfo(host, *args, **more)
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    monkeypatch.setattr(socket.socket, "connect_ex", connect_ex)
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+
+def _refuse_remote(family: int, address: object) -> None:
+    if family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    host = address[0]
+    if not _is_loopback(host):
+        raise NetworkTouched(f"a test connected to {host}; only loopback is allowed")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host.lower() in ("localhost", "ip6-localhost", "testserver") or host.lower().endswith(".localhost")
