@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 BAKED = ("LDM_HOME", "CRYSTAL_DATA_DIR", "CRYSTAL_CONFIG", "CLAUDE_CONFIG_DIR")
+PLACES = (*BAKED, "OPENCLAW_HOME")
 FALSE_WORDS = ("", "0", "false", "no", "off")
 STDIN_LIMIT = 64 * 1024 * 1024
 STDIN_SECONDS = 3  # the client writes at once and closes; whoever does not is not waited for
@@ -48,6 +49,8 @@ def main(arguments: list[str]) -> None:
     said = _attempt(parse_hook_input, _attempt(_read_stdin) or b"") or {}
     env = with_baked(dict(os.environ), arguments)
     data_dir = _attempt(find_data_dir, env)
+    for name in PLACES:
+        _attempt(_place, env, name)
     spool = os.path.join(data_dir, "spool") if data_dir else None
     if spool:
         _attempt(_write_note, spool, said, env, now)
@@ -71,20 +74,19 @@ def with_baked(env: dict[str, str], arguments: list[str]) -> dict[str, str]:
     """Add the locations given as ``--env NAME=VALUE`` at install time where the environment has none."""
     for flag, pair in zip(arguments, arguments[1:]):
         name, _, value = pair.partition("=")
-        if flag == "--env" and name in BAKED and not env.get(name):
+        if flag == "--env" and name in BAKED and not env.get(name, "").strip():
             env[name] = value
     return env
 
 
-def find_data_dir(env: dict[str, str]) -> str | None:
-    """The folder of the store, by the rule of ``paths.resolve_places``. None when there is no home to start from."""
-    home = os.path.expanduser("~")
-    ldm_home = os.path.expanduser(env.get("LDM_HOME") or os.path.join(home, ".ldm"))
-    data_dir = os.path.expanduser(env.get("CRYSTAL_DATA_DIR") or os.path.join(ldm_home, "memory"))
-    if not env.get("CRYSTAL_DATA_DIR") and not os.path.exists(os.path.join(data_dir, "crystal.db")):
-        legacy = os.path.join(home, ".openclaw", "memory-crystal")
-        data_dir = legacy if os.path.isdir(legacy) else data_dir
-    return os.path.abspath(data_dir) if home != "~" or os.path.isabs(data_dir) else None
+def find_data_dir(env: dict[str, str]) -> str:
+    """The folder of the store, by the rule of ``paths.resolve_places``."""
+    chosen = _place(env, "CRYSTAL_DATA_DIR")
+    if chosen:
+        return chosen
+    usual = os.path.join(_place(env, "LDM_HOME") or _absolute("~/.ldm"), "memory")
+    legacy = os.path.join(_place(env, "OPENCLAW_HOME") or _absolute("~/.openclaw"), "memory-crystal")
+    return legacy if os.path.isdir(legacy) and not os.path.exists(os.path.join(usual, "crystal.db")) else usual
 
 
 def parse_hook_input(raw: bytes) -> dict[str, object]:
@@ -147,6 +149,21 @@ def stalled_text(data_dir: str, now: int) -> str | None:
     if waiting <= STALLED_AFTER_NS:
         return None
     return f"capture is stalled, the oldest note is {waiting // 60_000_000_000} minutes old; run: crystal doctor"
+
+
+def _place(env: dict[str, str], name: str) -> str | None:
+    """A folder named by the environment, absolute: there too, because the worker starts in another folder."""
+    if env.get(name, "").strip():
+        env[name] = _absolute(env[name])
+        return env[name]
+    return None
+
+
+def _absolute(path: str) -> str:
+    expanded = os.path.expanduser(path)
+    if expanded.startswith("~"):
+        raise ValueError("there is no such user")
+    return os.path.abspath(expanded)
 
 
 def _attempt(step: "Callable[..., Result]", *values: object) -> "Result | None":
