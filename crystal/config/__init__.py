@@ -6,8 +6,19 @@
 
 from __future__ import annotations
 
+from crystal.config.edit import set_value, unset_value
 from crystal.config.kinds import shown
 from crystal.config.load import load_config
 from crystal.config.table import SETTINGS, Config, Setting, setting_for, unknown_variables
 
-__all__ = ["SETTINGS", "Config", "Setting", "load_config", "setting_for", "shown", "unknown_variables"]
+__all__ = [
+    "SETTINGS",
+    "Config",
+    "Setting",
+    "load_config",
+    "set_value",
+    "setting_for",
+    "shown",
+    "unknown_variables",
+    "unset_value",
+]

@@ -1,4 +1,4 @@
-"""The settings file: read as TOML, edited without touching what the user wrote around a value."""
+"""The settings file, read as TOML."""
 
 from __future__ import annotations
 
@@ -55,3 +55,11 @@ def parse(text: str, path: Path) -> dict[str, Any]:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageProblem(f"{path} is not valid TOML: {error}", hint=f"mend the file: {path}") from error
+
+
+def parse_fragment(text: str) -> dict[str, Any] | None:
+    """Parse TOML; None where it is none, for those who try where a statement ends."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError):
+        return None
