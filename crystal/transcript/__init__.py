@@ -1,14 +1,16 @@
 """Claude Code's transcripts: framing (bytes to lines) and parsing (lines to turns).
 
 Framing never fails on content; parsing is pure, tolerant, and can be run again when it improves. The room refuses to
-know files' owners, secrets, time and the store. One file per question: ``framing`` newlines, ``line`` fields,
-``claude_code`` turns, ``injected`` what nobody said, ``content`` blocks as text, ``names`` what a path says.
+know files' owners, secrets, time and the store. One file a question: ``framing`` newlines, ``line`` fields,
+``claude_code`` turns, ``injected`` what nobody said, ``content`` blocks as text, ``names`` what a path says,
+``titles`` what a session is called.
 """
 
-from crystal.transcript.claude_code import parse_turns, titles, turns_of
+from crystal.transcript.claude_code import parse_turns, turns_of
 from crystal.transcript.framing import SEGMENT_BYTES, last_newline, read_segment, split_lines
 from crystal.transcript.line import NO_FACTS, LineFacts, ParsedLine, facts_of, line_facts, parse_line
 from crystal.transcript.names import transcript_key
+from crystal.transcript.titles import titles
 
 __all__ = [
     "NO_FACTS",

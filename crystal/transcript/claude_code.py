@@ -18,6 +18,8 @@ from crystal.transcript.injected import is_machinery, spoken_command, strip_inje
 from crystal.transcript.line import ParsedLine, clean_text, identifier, parse_line, parse_time, word
 
 _SYNTHETIC = "<synthetic>"
+_MARKS = (b'"user"', b'"assistant"', b'"queued_command"')
+"""A line with none of these is not conversation and need not be parsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ def parse_turns(lines: Iterable[tuple[int, bytes]], transcript: str, *, subagent
     """
     tools: dict[str, str] = {}
     for offset, line in lines:
-        if b'"user"' not in line and b'"assistant"' not in line:
+        if not any(mark in line for mark in _MARKS):
             continue
         fields = parse_line(line)
         if fields is not None:
@@ -63,90 +65,54 @@ def turns_of(
         subagent: The transcript is a subagent's own.
         tools: Names of the tools called so far by call id; results look up their tool in it. Updated.
     """
-    kind = fields.get("type")
-    if kind not in ("user", "assistant") or fields.get("isMeta"):
+    message = _message(fields)
+    if message is None:
         return
-    message = fields.get("message")
-    if not isinstance(message, dict):
-        return
-    spoken_in_subagent = subagent or fields.get("isSidechain") is True
-    if kind == "assistant":
-        said = _assistant_says(fields, message, "subagent" if spoken_in_subagent else "assistant", tools)
-    elif fields.get("isCompactSummary"):
-        said = _summary_says(message)
-    else:
-        said = _user_says(fields, message, "subagent" if spoken_in_subagent else "user", tools)
-    known: _Known | None = None
-    for item in said:
-        known = known or _known(fields, message, line, offset, transcript)
+    uuid = _sent_as(fields) or identifier(fields.get("uuid"))
+    inside = subagent or fields.get("isSidechain") is True
+    for said in _says(fields, message, inside, tools):
+        uuid = uuid or _derived_uuid(transcript, offset, line)
         yield Turn(
-            uuid=known.uuid,
-            part=item.part,
-            role=item.role,
-            text=item.text,
+            uuid=uuid,
+            part=said.part,
+            role=said.role,
+            text=said.text,
             offset=offset,
-            timestamp=known.timestamp,
-            parent_uuid=known.parent_uuid,
-            cwd=known.cwd,
-            branch=known.branch,
-            tool=item.tool,
-            message_id=known.message_id,
-            model=known.model,
-            full_length=item.full_length or len(item.text),
+            timestamp=parse_time(fields.get("timestamp")),
+            parent_uuid=identifier(fields.get("parentUuid")),
+            cwd=word(fields.get("cwd")),
+            branch=word(fields.get("gitBranch")),
+            tool=said.tool,
+            message_id=identifier(message.get("id")),
+            model=identifier(message.get("model")),
+            full_length=said.full_length or len(said.text),
         )
 
 
-def titles(lines: Iterable[tuple[int, bytes]]) -> str | None:
-    """Return the session's title as the lines give it: the user's latest, else the client's latest, else None.
-
-    A ``summary`` line of older clients counts only if the conversation that it names is among the lines: such lines
-    were also written into the files of other sessions.
-
-    Source: docs/reference/transcript-format.md, section 8.
-    """
-    found: dict[str, str] = {}
-    summaries: list[tuple[str | None, str]] = []
-    uuids: set[str] = set()
-    for _, line in lines:
-        fields = parse_line(line)
-        if fields is None:
-            continue
-        if (uuid := identifier(fields.get("uuid"))) is not None:
-            uuids.add(uuid)
-        kind = fields.get("type")
-        if kind == "custom-title" and (title := _title(fields.get("customTitle"))):
-            found["custom"] = title
-        elif kind == "ai-title" and (title := _title(fields.get("aiTitle"))):
-            found["ai"] = title
-        elif kind == "summary" and (title := _title(fields.get("summary"))):
-            summaries.append((identifier(fields.get("leafUuid")), title))
-    ours = [title for leaf, title in summaries if leaf is None or leaf in uuids]
-    return found.get("custom") or found.get("ai") or (ours[-1] if ours else None)
+def _message(fields: ParsedLine) -> ParsedLine | None:
+    """Return the message of a conversation line, None for any other line."""
+    kind = fields.get("type")
+    if fields.get("isMeta"):
+        return None
+    if kind == "attachment":
+        return _queued_message(fields.get("attachment"))
+    message = fields.get("message")
+    return message if kind in ("user", "assistant") and isinstance(message, dict) else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What the line says of all its turns."""
-
-    uuid: str
-    timestamp: int | None
-    parent_uuid: str | None
-    cwd: str | None
-    branch: str | None
-    message_id: str | None
-    model: str | None
+def _queued_message(attachment: object) -> ParsedLine | None:
+    """Return what a person sent while the agent was working, which no user line repeats, as a message."""
+    if not isinstance(attachment, dict) or attachment.get("type") != "queued_command":
+        return None
+    if attachment.get("commandMode") not in (None, "prompt") or not _from_a_person(attachment):
+        return None
+    return {"content": attachment.get("prompt")}
 
 
-def _known(fields: ParsedLine, message: ParsedLine, line: bytes, offset: int, transcript: str) -> _Known:
-    return _Known(
-        uuid=identifier(fields.get("uuid")) or _derived_uuid(transcript, offset, line),
-        timestamp=parse_time(fields.get("timestamp")),
-        parent_uuid=identifier(fields.get("parentUuid")),
-        cwd=word(fields.get("cwd")),
-        branch=word(fields.get("gitBranch")),
-        message_id=identifier(message.get("id")),
-        model=identifier(message.get("model")),
-    )
+def _sent_as(fields: ParsedLine) -> str | None:
+    """Return the uuid that a queued message was sent under: a second record of the same message has the same."""
+    attachment = fields.get("attachment")
+    return identifier(attachment.get("source_uuid")) if isinstance(attachment, dict) else None
 
 
 def _derived_uuid(transcript: str, offset: int, line: bytes) -> str:
@@ -154,6 +120,15 @@ def _derived_uuid(transcript: str, offset: int, line: bytes) -> str:
     digest = hashlib.sha256(f"{transcript}\n{offset}\n".encode("utf-8", "surrogatepass"))
     digest.update(line)
     return f"line-{digest.hexdigest()[:32]}"
+
+
+def _says(fields: ParsedLine, message: ParsedLine, inside: bool, tools: dict[str, str]) -> Iterator[_Said]:
+    """Yield what a conversation line says, block by block. ``inside``: in a subagent."""
+    if fields.get("type") == "assistant":
+        return _assistant_says(fields, message, "subagent" if inside else "assistant", tools)
+    if fields.get("isCompactSummary"):
+        return _summary_says(message)
+    return _user_says(fields, message, "subagent" if inside else "user", tools)
 
 
 def _assistant_says(fields: ParsedLine, message: ParsedLine, speaker: Role, tools: dict[str, str]) -> Iterator[_Said]:
@@ -209,7 +184,7 @@ def _call(part: int, block: ParsedLine, tools: dict[str, str]) -> Iterator[_Said
 def _result(part: int, block: ParsedLine, tools: dict[str, str]) -> Iterator[_Said]:
     call = block.get("tool_use_id")
     tool = tools.get(call) if isinstance(call, str) else None
-    whole = clean_text(strip_injected(result_text(block.get("content"))))
+    whole = strip_injected(result_text(block.get("content")))
     yield from _say(part, "tool_result", head_and_tail(whole), tool=tool, full_length=len(whole))
 
 
@@ -217,10 +192,9 @@ def _say(part: int, role: Role, text: object, *, tool: str | None = None, full_l
     """Yield the block's turn, unless there is nothing in it to read."""
     if not isinstance(text, str):
         return
-    clean = clean_text(text)
-    if clean.replace("\ufffd", " ").isspace() or not clean:
+    if not text.strip() or ("\0" in text and not text.replace("\0", " ").strip()):
         return
-    yield _Said(part, role, clean, tool, full_length)
+    yield _Said(part, role, clean_text(text), tool, full_length)
 
 
 def _blocks(message: ParsedLine) -> Iterator[tuple[int, ParsedLine]]:
@@ -234,8 +208,3 @@ def _blocks(message: ParsedLine) -> Iterator[tuple[int, ParsedLine]]:
                 yield part, block
             elif isinstance(block, str):
                 yield part, {"type": "text", "text": block}
-
-
-def _title(value: object) -> str | None:
-    title = word(value)
-    return " ".join(title.split()) if title is not None else None

@@ -107,12 +107,16 @@ def _leaves(value: object) -> Iterator[tuple[str, str]]:
         if isinstance(node, dict):
             waiting.extend((str(inner), child) for inner, child in reversed(node.items()))
         elif isinstance(node, list):
-            waiting.extend((key, child) for child in reversed(node))
-        elif isinstance(node, str):
-            if node:
-                yield key, node
-        elif node is not None:
-            yield key, {True: "true", False: "false"}.get(node, str(node)) if isinstance(node, bool) else str(node)
+            if node and all(isinstance(child, int | float) for child in node):
+                yield key, ", ".join(map(_scalar, node))
+            else:
+                waiting.extend((key, child) for child in reversed(node))
+        elif node is not None and node != "":
+            yield key, _scalar(node)
+
+
+def _scalar(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _text(value: object) -> str:
