@@ -83,16 +83,20 @@ class _Splitter:
         """Return where the chunk that begins at ``start`` ends: after ``done``, at ``reach`` or a little before."""
         reach = max(reach, done + 1)
         low = max(done, start + (reach - start) // 2)
-        cut = self._preferred(low, reach)
-        if cut is None:
-            cut = boundary_before(self.text, reach, done)
-            if cut <= done:
-                cut = boundary_after(self.text, reach, done)
-        cut = self._around_fence(cut, start, done, reach)
+        cut = self._preferred(low, reach) or boundary_before(self.text, reach, done)
+        if cut <= done:
+            cut = boundary_after(self.text, reach, done)
+        return self._after_space(self._around_fence(cut, start, done, reach))
+
+    def _after_space(self, cut: int) -> int:
+        """Move a cut behind blank lines and spaces, so that no chunk is made of them; an indent stays with its line."""
         space = _SPACE.match(self.text, cut)
         if space is None:
             return cut
-        return max(cut, boundary_before(self.text, space.end(), cut))
+        end = space.end()
+        if end < len(self.text) and "\n" in self.text[cut - 1 : end]:
+            end = self.text.rfind("\n", cut - 1, end) + 1
+        return max(cut, boundary_before(self.text, end, cut))
 
     def _preferred(self, low: int, high: int) -> int | None:
         """Return the best cut in ``(low, high]``: the strongest kind of boundary, the last of its kind."""
@@ -110,11 +114,10 @@ class _Splitter:
         if line >= low:
             return line + 1
         sentences = [place + len(mark) for mark in _SENTENCE_ENDS if (place := find(mark, low, high)) >= 0]
-        if sentences:
-            return boundary_before(self.text, max(sentences), low)
-        word = find(" ", low, high)
-        if word >= low:
-            return boundary_before(self.text, word + 1, low)
+        for place in (max(sentences, default=low), find(" ", low, high) + 1):
+            cut = boundary_before(self.text, place, low) if place > low else low
+            if cut > low:
+                return cut
         return None
 
     def _before_heading(self, low: int, cut: int) -> int:
@@ -151,9 +154,9 @@ class _Splitter:
         earliest = self._backward(end, allowed) if allowed > 0 else end
         if earliest <= start:
             return end
-        return self._overlap_boundary(earliest, end)
+        return self._overlap_boundary(start, earliest, end)
 
-    def _overlap_boundary(self, earliest: int, end: int) -> int:
+    def _overlap_boundary(self, start: int, earliest: int, end: int) -> int:
         """Return the first good place for an overlap to begin: a line, a sentence, a word, else any boundary."""
         text, middle = self.text, (earliest + end) // 2
         line = text.find("\n", earliest, middle)
@@ -164,7 +167,7 @@ class _Splitter:
             return sentence + 2
         word = text.find(" ", earliest, middle)
         place = word + 1 if word >= 0 else earliest
-        return min(boundary_after(text, place, max(0, place - 64)), end)
+        return min(boundary_after(text, place, start), end)
 
     def _forward(self, start: int, budget: int) -> int:
         """Return the furthest end of ``text[start:end]`` that fits into the budget, at least one character."""
