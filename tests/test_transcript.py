@@ -69,7 +69,7 @@ def test_a_turn_carries_what_its_line_says() -> None:
     assert call.uuid == fields["uuid"]
     assert call.parent_uuid == fields["parentUuid"]
     assert call.message_id == fields["message"]["id"]
-    assert (call.part, call.cwd, call.branch, call.model) == (0, "/home/user/work/wd1", "HEAD", "claude-opus-5-5")
+    assert (call.part, call.cwd, call.branch, call.model) == (0, "/home/user/work/wd1", "main", "claude-opus-5-5")
     assert call.timestamp == line_facts(line).timestamp_ms
 
 
