@@ -14,7 +14,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -140,6 +140,21 @@ def read_frame(path: Path, frame: Frame) -> bytes:
     if not decoder.eof:
         raise Damaged(f"archive {path}, byte {frame.offset}: the frame is cut off", hint="run: crystal verify --repair")
     return text
+
+
+def frames_in(path: Path) -> Iterator[bytes]:
+    """The text of every whole frame of an archive file, in file order, without a ledger to say where they lie."""
+    data = path.read_bytes()
+    while data:
+        decoder = zstd.ZstdDecompressor()
+        try:
+            text = decoder.decompress(data, MAX_FRAME_BYTES)
+        except zstd.ZstdError as error:
+            raise Damaged(f"archive {path}, {len(data)} bytes before its end: {error}") from error
+        if not decoder.eof:
+            return
+        yield text
+        data = decoder.unused_data
 
 
 def _sync_folder(folder: Path) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,8 +17,11 @@ from crystal.paths import Places, make_private_dir, resolve_places
 from crystal.store import Store
 
 if TYPE_CHECKING:
-    from crystal.capture.engine import Capture, Tally
+    from crystal.capture.engine import Capture, Past, Tally
+    from crystal.capture.tail import Cleaner
     from crystal.embedding import Embedder
+    from crystal.restore import Restored
+    from crystal.verify import Proof
 
 CAPTURE_LOCK = "capture.lock"
 ENRICH_LOCK = "enrich.lock"
@@ -61,6 +64,12 @@ class Machine:
     def now(self) -> int:
         """The time, ms since the epoch, UTC."""
         return now_ms()
+
+    def bytes_to_prove(self) -> int:
+        """How many bytes ``prove`` will read, about."""
+        from crystal.store.stats import bytes_by_state
+
+        return 2 * bytes_by_state(self.store).get("captured", 0)
 
     def agent_folder(self) -> Path:
         """The folder of this machine's agent."""
@@ -133,18 +142,124 @@ def run_capture(machine: Machine, step: Callable[[Capture], Tally]) -> Tally:
     return tally
 
 
-def enrich(machine: Machine, *, budget_seconds: float, should_stop: Callable[[], bool] = lambda: False) -> list[str]:
+def plan_import(machine: Machine, paths: Sequence[Path], since: int | None) -> list[Past]:
+    """What backfill would import, newest first. Meets the machine first, so that the ledger knows what is old."""
+    from crystal.capture.engine import plan_past
+
+    capture = machine.capture()
+    capture.meet()
+    return plan_past(capture, paths, since)
+
+
+def import_sessions(machine: Machine, plan: Sequence[Past], progress: Callable[[int], None]) -> Tally:
+    """Import past transcripts. Holds no lock that capture needs, so that nobody waits for the past."""
+    from crystal.capture.engine import Tally, import_past
+    from crystal.capture.lock import wait_lock
+
+    tally = Tally()
+    capture = machine.capture()
+    with wait_lock(machine.places.data_dir / BACKFILL_LOCK, seconds=24 * 3600):
+        for past in plan:
+            tally.files += 1
+            capture.attempt(past.found.path, tally, lambda _, tally, past=past: import_past(capture, past, tally, progress))
+    return tally
+
+
+def enrich(machine: Machine, *, budget_seconds: float) -> list[str]:
     """Do what may wait, outside of capture's lock: embed what has no vector, write due summaries and log lines.
 
-    One process at a time; another finds the lock taken and leaves the work to it. Gives what went wrong, in words.
+    One process at a time. Another finds the lock taken and goes; whoever holds it looks once more after letting go,
+    so that what was committed meanwhile is not left behind. Gives what went wrong, in words.
     """
     from crystal.capture.lock import try_lock
 
-    with try_lock(machine.places.data_dir / ENRICH_LOCK) as held:
-        if not held:
-            return []
-        return _enrich(machine, budget_seconds, should_stop)
+    deadline = time.monotonic() + budget_seconds
+    while True:
+        with try_lock(machine.places.data_dir / ENRICH_LOCK) as held:
+            if not held:
+                return []
+            problems = _enrich(machine, deadline)
+        if problems or time.monotonic() > deadline or not _work_is_left(machine):
+            return problems
 
 
-def _enrich(machine: Machine, budget_seconds: float, should_stop: Callable[[], bool]) -> list[str]:
-    raise NotImplementedError
+def _cleaner(machine: Machine) -> Cleaner:
+    return machine.capture().cleaner
+
+
+def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:
+    """Verify this machine's memory, see crystal/verify.py."""
+    from crystal.verify import verify
+
+    return verify(
+        machine.store, ldm_home=machine.places.ldm_home, agents=machine.places.ldm_home / "agents",
+        device=machine.config.device, roots=machine.places.transcript_roots, cleaner=_cleaner(machine), progress=progress,
+    )
+
+
+def repair_all(machine: Machine, proof: Proof) -> list[str]:
+    """Mend what a proof found, capture what is behind, and make derived things again. Gives what was done, in words."""
+    from crystal.capture.engine import Capture, Tally
+    from crystal.project import find_project
+    from crystal.recover import recover_archives
+    from crystal.repair import repair
+
+    done: list[str] = []
+
+    def mend(capture: Capture) -> Tally:
+        done.extend(repair(
+            machine.store, proof.faults, ldm_home=machine.places.ldm_home, cleaner=capture.cleaner, find_project=find_project,
+        ))
+        unknown = [Path(fault.what) for fault in proof.faults if fault.kind == "archive-unknown"]
+        done.extend(recover_archives(capture, unknown, machine.places.data_dir / "recovered"))
+        return capture.sweep()
+
+    tally = run_capture(machine, mend)
+    if tally.bytes_captured:
+        done.append(f"{tally.bytes_captured:,} bytes captured")
+    enrich(machine, budget_seconds=600)
+    return done
+
+
+def restore_session(machine: Machine, session: str, project: Path | None, *, dry_run: bool) -> list[Restored]:
+    """Write a session back for ``claude --resume``, see crystal/restore.py."""
+    from crystal.reading import find_session
+    from crystal.restore import restore
+
+    return restore(
+        machine.store, find_session(machine.store, session), ldm_home=machine.places.ldm_home,
+        root=machine.places.transcript_roots[0], project=project, cleaner=_cleaner(machine), now=machine.now(), dry_run=dry_run,
+    )
+
+
+SETTLE_SECONDS = 2.0
+
+
+def turn_off(machine: Machine, session: str | None) -> None:
+    """Stop capturing (one session, or all). What was said until now is captured first."""
+    _settle(machine)
+    run_capture(machine, lambda capture: _swept(capture, capture.turn_off, session))
+
+
+def turn_on(machine: Machine, session: str | None) -> None:
+    """Capture again. What was said until now is marked private first."""
+    _settle(machine)
+    run_capture(machine, lambda capture: _swept(capture, capture.turn_on, session))
+
+
+def _swept(capture: Capture, turn: Callable[[str | None], bool], session: str | None) -> Tally:
+    tally = capture.sweep()
+    turn(session)
+    return tally
+
+
+def _settle(machine: Machine) -> None:
+    """Wait until no transcript has grown for a moment: the client writes an answer a little after it is shown."""
+    from crystal.capture.files import all_transcripts
+
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < deadline:
+        newest = max((found.modified for found in all_transcripts(machine.places.transcript_roots)), default=0)
+        if not 0 <= machine.now() - newest < 700:
+            return
+        time.sleep(0.05)

@@ -9,13 +9,16 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from functools import partial
 
-from crystal.capture.lock import try_lock
+from crystal.capture.lock import await_lock, try_lock
 from crystal.errors import CrystalError
+from crystal.hook import truthy
 from crystal.wiring import CAPTURE_LOCK, these_places
 
 ENRICH_SECONDS = 300.0
 STALLED = "stalled"
+WAIT_SECONDS = 60.0
 
 
 def main() -> None:
@@ -40,9 +43,11 @@ def _work() -> None:
     from crystal.wiring import enrich, open_machine
 
     places = these_places()
+    # A hook that waits for its worker must not come back before its note was acted on, whoever does it.
+    lock = partial(await_lock, seconds=WAIT_SECONDS) if truthy(os.environ.get("CRYSTAL_HOOK_WAIT")) else try_lock
     failed = 0
     while True:
-        with try_lock(places.data_dir / CAPTURE_LOCK) as held:
+        with lock(places.data_dir / CAPTURE_LOCK) as held:
             if not held:
                 # Whoever holds it looks at the spool once more after letting go, see below.
                 return

@@ -35,7 +35,7 @@ def drain(capture: Capture, folder: Path) -> Tally:
         notes = [note for note in spool.read_notes(folder) if note.file not in failed]
         if not notes:
             break
-        capture.meet(frozenset(note.session_id for note in notes if note.session_id))
+        capture.meet(frozenset(name for note in notes for name in (note.session_id, note.transcript_path) if name))
         waiting: set[str | None] = set()
         for at, note in enumerate(notes):
             patience = FLUSH_MS - 1000 * (time.monotonic() - first_seen.setdefault(note.file, time.monotonic()))

@@ -100,7 +100,8 @@ class Capture:
         """Note what is in folders that crystal sees for the first time as seen, so that nothing is replayed unasked.
 
         Args:
-            living: Sessions that the hook tells of just now; they are captured from their beginning.
+            living: Session ids and transcript paths that the hook tells of just now; they are captured from their
+                beginning, also when crystal was installed in the middle of them.
         """
         met = ledger.met_roots(self.store)
         for root in self.roots:
@@ -109,7 +110,7 @@ class Capture:
             seen = [(found, self.origin_of(found.path)) for found in files.all_transcripts([root])]
             with self.store.transaction():
                 for found, (key, origin) in seen:
-                    if origin.session_id not in living:
+                    if not living & {origin.session_id, found.path.stem, str(found.path)}:
                         self._mark_seen(found, key, origin)
                 ledger.meet_root(self.store, root, self.clock())
 

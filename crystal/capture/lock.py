@@ -44,19 +44,28 @@ def try_lock(path: Path) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
+def await_lock(path: Path, *, seconds: float) -> Iterator[bool]:
+    """Hold the lock, waiting for whoever has it; gives whether it was free within ``seconds``."""
+    descriptor = _open(path)
+    try:
+        deadline = time.monotonic() + seconds
+        held = _try(descriptor)
+        while not held and time.monotonic() < deadline:
+            time.sleep(0.02)
+            held = _try(descriptor)
+        yield held
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
 def wait_lock(path: Path, *, seconds: float) -> Iterator[None]:
     """Hold the lock, waiting for whoever has it.
 
     Raises:
         Unavailable: It was not free within ``seconds``.
     """
-    descriptor = _open(path)
-    try:
-        deadline = time.monotonic() + seconds
-        while not _try(descriptor):
-            if time.monotonic() > deadline:
-                raise Unavailable(f"{path} is held by another crystal process", hint="try again when it has finished")
-            time.sleep(0.02)
+    with await_lock(path, seconds=seconds) as held:
+        if not held:
+            raise Unavailable(f"{path} is held by another crystal process", hint="try again when it has finished")
         yield
-    finally:
-        os.close(descriptor)

@@ -1,21 +1,106 @@
-"""The terminal's door: parse, call one function, render. Also the edge where errors become words and exit codes."""
+"""The terminal's door: parse, call one function, render. Also the edge where errors become words and exit codes.
+
+Which file holds which command is written down here, and only the file of the command that was asked for is imported:
+the start is what a person waits for.
+"""
 
 from __future__ import annotations
 
+import importlib
 import sys
+from typing import Annotated, Optional
 
+import click
 import typer
+from typer.core import TyperGroup
 
 from crystal.errors import CrystalError
 
+COMMANDS: dict[str, tuple[str, str]] = {
+    "init": ("setup", "Set crystal up on this machine."),
+    "search": ("search", "Find what was said."),
+    "show": ("show", "Read a conversation, or a hit with what stands around it."),
+    "sessions": ("sessions", "List conversations, newest first."),
+    "status": ("status", "Show what is kept, what waits, how fast it is and what it cost."),
+    "doctor": ("doctor", "Check the set-up and say how to mend it."),
+    "sync": ("capture", "Capture what no hook told of, then embed and summarize what is due."),
+    "backfill": ("capture", "Import past sessions, newest first."),
+    "verify": ("verify", "Prove that every byte is kept, private or left out by a named rule."),
+    "restore": ("verify", "Write an archived session back to where claude --resume finds it."),
+    "config": ("config", "Show or change the settings."),
+    "uninstall": ("setup", "Take out what init put in."),
+}
+"""Every command in the order of the help page: the file of this folder that has it, and what it does in a line."""
+
+
+class LazyCommands(TyperGroup):
+    """The commands by name, each imported when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command's own definition, from its file."""
+        if cmd_name not in COMMANDS:
+            return None
+        return load_command(cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The overview, from the table, without importing any command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
+
+
+def load_command(name: str) -> click.Command:
+    """Import one command."""
+    module = importlib.import_module(f"crystal.cli.{COMMANDS[name][0]}")
+    group = typer.Typer(add_completion=False, rich_markup_mode=None)
+    group.callback()(lambda: None)
+    module.register(group)
+    made = typer.main.get_command(group)
+    assert isinstance(made, click.Group)
+    return made.commands[name]
+
+
 app = typer.Typer(
-    name="crystal",
-    help="The memory of your coding agent: every conversation kept, private, and found again.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+    name="crystal", cls=LazyCommands, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    ctx: typer.Context,
+    on: Annotated[bool, typer.Option("--on", help="Capture again, from here on.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Capture nothing that is said from now on.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="Say whether capture is on.")] = False,
+    session: Annotated[
+        Optional[str], typer.Option("--session", help="With --on and --off: only this session.", metavar="ID")
+    ] = None,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """The memory of your coding agent: every conversation kept, private, and found again."""
+    from crystal.errors import UsageProblem
+
+    if on + off + status + version > 1:
+        raise UsageProblem("--on, --off, --status and --version do not go together", hint="give one of them")
+    if session is not None and not (on or off):
+        raise UsageProblem("--session goes with --on or --off", hint=f"crystal --off --session {session}")
+    if version:
+        from crystal import __version__
+
+        typer.echo(f"crystal {__version__}")
+    elif on or off or status:
+        from crystal.cli.switch import switch
+
+        switch(on=on, off=off, session=session)
+    elif ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+        return
+    else:
+        return
+    raise typer.Exit(0)
 
 
 def report(error: CrystalError) -> int:
@@ -34,3 +119,7 @@ def main() -> None:
         sys.exit(report(error))
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:
+        # The reader of a pipe (head, less) has gone: no error. Standard output is closed so that the exit is quiet.
+        sys.stderr.close()
+        sys.exit(0)

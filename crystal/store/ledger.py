@@ -145,6 +145,15 @@ def moved(store: Store, state: TranscriptState, path: str, dev: int, inode: int)
     store.execute("UPDATE capture_state SET path = ?, dev = ?, inode = ? WHERE id = ?", (path, dev, inode, state.id))
 
 
+def set_restored(store: Store, state: TranscriptState, path: str, mark: Watermark, now: int) -> None:
+    """Point a transcript at the file that was written back from its archive. Inside a transaction."""
+    store.execute(
+        "UPDATE capture_state SET path = ?, dev = ?, inode = ?, generation = ?, offset = ?, tail_hash = ?, updated_at = ?"
+        " WHERE id = ?",
+        (path, mark.dev, mark.inode, mark.generation, mark.offset, mark.tail_hash, now, state.id),
+    )
+
+
 def add_row(
     store: Store, transcript: int, generation: int, start: int, stop: int, state: str, rule: str | None, now: int
 ) -> None:

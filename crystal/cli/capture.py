@@ -1,0 +1,155 @@
+"""``crystal sync`` and ``crystal backfill``: capture by hand, the sweep and the past."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+if TYPE_CHECKING:
+    from crystal.capture.engine import Past, Tally
+    from crystal.wiring import Machine
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(sync)
+    app.command()(backfill)
+
+
+def sync(
+    install_timer: Annotated[bool, typer.Option("--install-timer", help="Sweep every 15 minutes from now on.")] = False,
+    remove_timer: Annotated[bool, typer.Option("--remove-timer", help="Take the timer out again.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --install-timer: only say what would be done.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Capture what no hook told of, then embed and summarize what is due."""
+    from crystal.wiring import enrich, open_machine, run_capture
+
+    if install_timer or remove_timer:
+        from crystal.cli.timer import change_timer
+
+        change_timer(install=install_timer, dry_run=dry_run)
+        return
+    with open_machine() as machine:
+        tally = run_capture(machine, lambda capture: capture.sweep())
+        problems = enrich(machine, budget_seconds=600)
+    if as_json:
+        typer.echo(json.dumps({"schema": 1, **_tally(tally), "warnings": problems}))
+    elif not quiet:
+        typer.echo(_words(tally))
+    _warn(tally, problems)
+
+
+def backfill(
+    paths: Annotated[
+        Optional[list[Path]], typer.Argument(help="Transcripts, or folders of them; all of Claude Code's if none is given.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be imported.")] = False,
+    limit: Annotated[Optional[int], typer.Option("--limit", min=1, help="At most so many transcripts, newest first.")] = None,
+    since: Annotated[Optional[str], typer.Option("--since", help="Only transcripts changed since: 7d, 2026-11-01 ...")] = None,
+    embed: Annotated[bool, typer.Option("--embed/--no-embed", help="Make the vectors too, after the import.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Import past sessions, newest first. Stop it at any time; the next run goes on where it stood."""
+    from crystal.errors import UsageProblem
+    from crystal.when import parse_when
+    from crystal.wiring import import_sessions, now_ms, open_machine, plan_import
+
+    for path in paths or ():
+        if not path.exists():
+            raise UsageProblem(f"{path} does not exist", hint="give a transcript file, or a folder of them")
+    after = None if since is None else parse_when(since, now=now_ms(), name="--since")
+    with open_machine() as machine:
+        plan = plan_import(machine, [path.absolute() for path in paths or ()], after)[:limit]
+        if dry_run:
+            _print_plan(plan, as_json)
+            return
+        with progress_bar("importing", sum(one.todo for one in plan)) as advance:
+            tally = import_sessions(machine, plan, advance)
+        if not as_json:
+            typer.echo(_words(tally))
+        problems = embed_with_progress(machine) if embed else []
+    if as_json:
+        typer.echo(json.dumps({"schema": 1, **_tally(tally), "warnings": problems}))
+    _warn(tally, problems)
+
+
+def embed_with_progress(machine: Machine) -> list[str]:
+    """Make the missing vectors and write what else is due."""
+    from crystal.wiring import enrich
+
+    return enrich(machine, budget_seconds=24 * 3600)
+
+
+@contextmanager
+def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar of bytes on standard error; nothing at all when that is no terminal."""
+    if not sys.stderr.isatty() or total == 0:
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.advance(task, done)
+
+
+def size_words(size: int) -> str:
+    """A number of bytes for people: ``1.4 MB``."""
+    amount = float(size)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if amount < 1000 or unit == "GB":
+            return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return ""
+
+
+def count_words(number: int, noun: str) -> str:
+    """``1 session``, ``2 sessions``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _print_plan(plan: list[Past], as_json: bool) -> None:
+    sessions = {one.origin.session_id for one in plan}
+    size = sum(one.todo for one in plan)
+    if as_json:
+        rows = [{"path": str(one.found.path), "session_id": one.origin.session_id, "bytes": one.todo} for one in plan]
+        typer.echo(json.dumps({"schema": 1, "sessions": len(sessions), "bytes": size, "transcripts": rows}))
+        return
+    for one in plan:
+        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.found.modified / 1000))
+        typer.echo(f"{day}  {size_words(one.todo):>10}  {one.found.path}")
+    typer.echo(f"would import {count_words(len(sessions), 'session')}, {size_words(size)}")
+
+
+def _tally(tally: Tally) -> dict[str, Any]:
+    return {
+        "bytes": tally.bytes_captured, "private_bytes": tally.bytes_private, "turns": tally.turns,
+        "chunks": tally.chunks, "problems": [
+            {"path": path, "message": message} for path, message in sorted((tally.problems or {}).items())],
+    }
+
+
+def _words(tally: Tally) -> str:
+    if not tally.bytes_captured and not tally.bytes_private:
+        return "nothing new"
+    kept = f"{size_words(tally.bytes_captured)} captured: {count_words(tally.turns, 'turn')}"
+    hidden = f", {size_words(tally.bytes_private)} left out as private" if tally.bytes_private else ""
+    return kept + hidden
+
+
+def _warn(tally: Tally, problems: list[str]) -> None:
+    for path, message in sorted((tally.problems or {}).items()):
+        typer.echo(f"crystal: warning: {path}: {message}", err=True)
+    for problem in problems:
+        typer.echo(f"crystal: warning: {problem}", err=True)

@@ -1,0 +1,143 @@
+"""Mend what ``verify`` found: from the transcripts where they still exist, else from the archive.
+
+Nothing is deleted that is not written again in the same transaction. What cannot be mended stays reported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from crystal import archive, chunking, transcript
+from crystal.capture import files, tail
+from crystal.errors import Damaged
+from crystal.model import Project
+from crystal.store import Store, checks, ledger, turns
+from crystal.verify import Fault, is_stored, turns_in
+
+FindProject = Callable[[str], Project]
+
+
+def repair(
+    store: Store,
+    faults: Sequence[Fault],
+    *,
+    ldm_home: Path,
+    cleaner: tail.Cleaner,
+    find_project: FindProject,
+) -> list[str]:
+    """Mend what can be mended without capturing; what is ``behind`` is the sweep's. Gives what was done, in words.
+
+    Order matters: archive frames first, because turns are written again from them.
+    """
+    states = {state.id: state for state in ledger.all_states(store)}
+    done: list[str] = []
+    for fault in faults:
+        if fault.kind == "archive" and fault.transcript in states:
+            row = _row(store, fault)
+            if row and _mend_frame(store, states[fault.transcript], row, ldm_home, cleaner):
+                done.append(f"{fault.what}: archived bytes {row.start} to {row.stop} again")
+    if any(fault.kind == "database" for fault in faults):
+        store.execute("REINDEX")
+        done.append("the database's indexes were made again")
+    done += _mend_chunks(store, states, ldm_home, find_project, faults)
+    for fault in faults:
+        if fault.kind == "turns" and fault.transcript in states:
+            row = _row(store, fault)
+            count = _write_turns(store, states[fault.transcript], row, ldm_home, find_project) if row else 0
+            if count:
+                done.append(f"{fault.what}: {count} turns written again from the archive")
+        elif fault.kind in ("edited", "ledger") and fault.transcript in states and Path(fault.what).exists():
+            with store.transaction():
+                checks.restart(store, fault.transcript)
+            done.append(f"{fault.what}: will be read again from its first byte")
+    if not checks.keyword_index_agrees(store):
+        checks.rebuild_keyword_index(store)
+        done.append("the keyword index was made again")
+    for vector_fault in checks.vector_faults(store):
+        checks.mend_vectors(store, vector_fault)
+        done.append(f"vectors of generation {vector_fault.generation}: {len(vector_fault.missing)} will be made again")
+    return done
+
+
+def _row(store: Store, fault: Fault) -> checks.LedgerRow | None:
+    return next((row for row in checks.ledger_rows(store, fault.transcript or 0) if row.id == fault.row), None)
+
+
+def _mend_frame(
+    store: Store, state: ledger.TranscriptState, row: checks.LedgerRow, ldm_home: Path, cleaner: tail.Cleaner
+) -> bool:
+    """Archive a row's lines again from the transcript, if it still has the very bytes that were captured."""
+    path = Path(state.path)
+    if state.archive is None or files.look_at(path) is None or row.generation != state.mark.generation:
+        return False
+    with path.open("rb") as file:
+        file.seek(row.start)
+        raw = file.read(row.stop - row.start)
+    if cleaner.hash(raw) != row.raw_hash:
+        return False
+    clean = b"".join(cleaner.clean_line(line)[0] + b"\n" for line in raw.split(b"\n")[:-1])
+    if hashlib.sha256(clean).digest() != row.clean_hash:
+        return False
+    with store.transaction():
+        target = ldm_home / state.archive
+        size = target.stat().st_size if target.exists() else 0
+        frame = archive.append(target, size, [clean])[0]
+        checks.place_frame(store, row.id, frame.offset, frame.length)
+    return True
+
+
+def _mend_chunks(
+    store: Store, states: dict[int, ledger.TranscriptState], ldm_home: Path, find_project: FindProject, faults: Sequence[Fault]
+) -> list[str]:
+    """Write turns again whose text is damaged or gone."""
+    if not any(fault.kind == "chunks" for fault in faults):
+        return []
+    broken = set(checks.turns_of_chunks(store, checks.chunks_with_wrong_hash(store))) | set(checks.turns_without_chunks(store))
+    by_row = checks.rows_of_turns(store, sorted(broken))
+    written = 0
+    for state in states.values():
+        for row in checks.ledger_rows(store, state.id):
+            if row.id in by_row:
+                written += _rewrite(store, state, row, by_row[row.id], ldm_home, find_project)
+    return [f"{written} turns written again from the archive"] if written else []
+
+
+def _rewrite(
+    store: Store, state: ledger.TranscriptState, row: checks.LedgerRow, broken: list[int], ldm_home: Path,
+    find_project: FindProject,
+) -> int:
+    """Drop broken turns of one archived row and write them again, if the archive can give them back."""
+    try:
+        archive.read_frame(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
+    except Damaged:
+        return 0
+    with store.transaction():
+        checks.drop_turns(store, broken)
+        written = _add(store, state, row, ldm_home, find_project)
+        # The damaged text is not what the index was made of, so it cannot be taken out word by word.
+        checks.rebuild_keywords(store)
+    return written
+
+
+def _write_turns(
+    store: Store, state: ledger.TranscriptState, row: checks.LedgerRow, ldm_home: Path, find_project: FindProject
+) -> int:
+    with store.transaction():
+        return _add(store, state, row, ldm_home, find_project)
+
+
+def _add(
+    store: Store, state: ledger.TranscriptState, row: checks.LedgerRow, ldm_home: Path, find_project: FindProject
+) -> int:
+    """Write the turns of one archived row; those that are there stay. Inside a transaction."""
+    clean = archive.read_frame(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
+    said = [
+        (turn, row.id, chunking.split(turn.text))
+        for turn in turns_in(clean, row.start, state)
+        if not is_stored(store, turn)
+    ]
+    projects = {turn.cwd: find_project(turn.cwd) for turn, _, _ in said if turn.cwd}
+    lines = [(row.start, line) for line in clean.split(b"\n")[:-1]]
+    return turns.add_turns(store, state.origin, said, projects, transcript.titles(lines)).turns

@@ -1,0 +1,133 @@
+"""What ``crystal status`` tells: one look at capture, queues, sizes, speed and cost. Reads, never changes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crystal.capture import files, spool
+from crystal.store import hooks, ledger, privacy, problems, stats, vectors
+from crystal.transcript import last_newline
+
+if TYPE_CHECKING:
+    from crystal.wiring import Machine
+
+STALLED_MS = 15 * 60_000
+
+
+def gather(machine: Machine) -> dict[str, Any]:
+    """Everything that ``crystal status --json`` prints, see docs/reference/json.md. Times are ms, sizes bytes."""
+    store, places, config = machine.store, machine.places, machine.config
+    now = machine.now()
+    notes = spool.read_notes(places.spool)
+    plain, compressed = stats.archived_bytes(store)
+    first, last = stats.time_span(store)
+    serving = vectors.serving_generation(store)
+    return {
+        "schema": 1,
+        "capture": _capture(machine, notes, now),
+        "counts": stats.counts(store),
+        "span": {"first": first, "last": last},
+        "sizes": {"database": _size(places.db), "archive": compressed, "archived_plain": plain},
+        "ledger": stats.bytes_by_state(store),
+        "transcripts": _transcripts(machine),
+        "queues": {
+            "notes": len(notes),
+            "oldest_note_ms": max(0, now - min(note.at for note in notes)) if notes else 0,
+            "chunks_without_vector": vectors.count_pending(store, serving.id if serving else 0),
+            "sessions_without_summary": _due(machine, now),
+        },
+        "embedding": {
+            "provider": config.embedding_provider,
+            "serving": None if serving is None else {
+                "provider": serving.provider, "model": serving.model, "dimension": serving.dimension},
+        },
+        "summaries": {"mode": config.summary_mode, "provider": config.summary_provider, "model": config.summary_model},
+        "hook": _latency(hooks.latencies(store)),
+        "redactions": privacy.redaction_counts(store),
+        "costs": _costs(machine, now),
+        "problems": [
+            {"room": one.room, "message": one.message, "since": one.since, "at": one.at, "tries": one.tries}
+            for one in problems.list_problems(store)
+        ],
+        "places": {
+            "database": str(places.db), "home": str(places.ldm_home), "settings": str(places.config_file),
+            "agent": config.agent_id, "device": config.device,
+        },
+    }
+
+
+def capture_state(machine: Machine) -> dict[str, Any]:
+    """Whether capture is on, off since when, and which sessions are closed on their own."""
+    off = [mark for mark in privacy.marks(machine.store) if mark.until_at is None]
+    everywhere = next((mark for mark in off if mark.session_id is None), None)
+    return {
+        "on": everywhere is None,
+        "off_since": everywhere.from_at if everywhere else None,
+        "private_sessions": sorted({mark.session_id for mark in off if mark.session_id}),
+    }
+
+
+def _capture(machine: Machine, notes: list[spool.Note], now: int) -> dict[str, Any]:
+    stalled = None
+    marker = machine.places.data_dir / "stalled"
+    if marker.exists():
+        stalled = marker.read_text("utf-8", "replace").splitlines()[0] if marker.stat().st_size else "capture is stalled"
+    elif notes and now - min(note.at for note in notes) > STALLED_MS:
+        stalled = f"{len(notes)} notes of the hook wait, the oldest for more than 15 minutes"
+    return {**capture_state(machine), "stalled": stalled, "last": stats.last_capture(machine.store)}
+
+
+def _transcripts(machine: Machine) -> dict[str, Any]:
+    """How far each watermark is behind its file, in sum and for those that are behind."""
+    marks = {state.path: state.mark.offset for state in ledger.all_states(machine.store, machine.config.device)}
+    behind: list[dict[str, Any]] = []
+    total = 0
+    for found in files.all_transcripts(machine.places.transcript_roots):
+        total += 1
+        offset = marks.get(str(found.path), 0)
+        if offset < found.size and (lag := _whole_lines(found) - offset) > 0:
+            behind.append({"path": str(found.path), "offset": offset, "size": found.size, "lag": lag})
+    return {"on_disk": total, "known": len(marks), "lag": sum(one["lag"] for one in behind), "behind": behind[:20]}
+
+
+def _whole_lines(found: files.Found) -> int:
+    try:
+        with found.path.open("rb") as file:
+            return last_newline(file, found.size)
+    except OSError:
+        return 0
+
+
+def _due(machine: Machine, now: int) -> int:
+    from crystal.store.sessions import due_sessions
+
+    idle_ms = round(machine.config.summary_idle_minutes * 60_000)
+    return len(due_sessions(machine.store, now=now, idle_ms=idle_ms, limit=100_000))
+
+
+def _latency(durations: list[float]) -> dict[str, Any]:
+    if not durations:
+        return {"runs": 0, "p50_ms": None, "p95_ms": None, "max_ms": None}
+    return {
+        "runs": len(durations),
+        "p50_ms": durations[(len(durations) - 1) // 2],
+        "p95_ms": durations[round((len(durations) - 1) * 0.95)],
+        "max_ms": durations[-1],
+    }
+
+
+def _costs(machine: Machine, now: int) -> dict[str, Any]:
+    from crystal.store import costs
+
+    day = now - now % 86_400_000
+    return {
+        "today_usd": costs.spent_since(machine.store, day),
+        "total_usd": costs.spent_since(machine.store, 0),
+        "daily_cap_usd": machine.config.summary_daily_cap_usd,
+    }
+
+
+def _size(path: Path) -> int:
+    return sum(os.stat(each).st_size for each in (path, path.with_name(path.name + "-wal")) if each.exists())

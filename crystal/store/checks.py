@@ -1,0 +1,176 @@
+"""Questions that ``crystal verify`` asks of the store, and the mending of what is derived."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import apsw
+
+from crystal.store import vectors
+from crystal.store.connection import Store, translated
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """One row of the byte ledger. ``offset`` and ``length`` place its frame in the archive, both 0 when not captured."""
+
+    id: int
+    generation: int
+    start: int
+    stop: int
+    state: str
+    rule: str | None
+    raw_hash: bytes | None
+    offset: int
+    length: int
+    clean_hash: bytes | None
+    clean_length: int
+
+
+def ledger_rows(store: Store, transcript: int) -> list[LedgerRow]:
+    """All rows of one transcript, by generation and place."""
+    return [
+        LedgerRow(*row)
+        for row in store.rows(
+            "SELECT id, generation, start, stop, state, rule, raw_hash, coalesce(archive_offset, 0),"
+            " coalesce(archive_length, 0), clean_hash, coalesce(clean_length, 0) FROM segments"
+            " WHERE transcript = ? ORDER BY generation, start",
+            (transcript,),
+        )
+    ]
+
+
+def database_faults(store: Store) -> list[str]:
+    """What SQLite itself finds wrong, in its words; empty when all is well."""
+    faults = [str(text) for (text,) in store.rows("PRAGMA integrity_check(20)") if text != "ok"]
+    orphans = store.rows("PRAGMA foreign_key_check")
+    if orphans:
+        faults.append(f"{len(orphans)} rows of {orphans[0][0]} point at rows that are gone")
+    return faults
+
+
+def keyword_index_agrees(store: Store) -> bool:
+    """Whether the keyword index holds exactly the chunks' text. Takes the write lock."""
+    with translated(store.path):
+        try:
+            store.db.execute("INSERT INTO chunks_fts(chunks_fts, rank) VALUES ('integrity-check', 1)")
+        except apsw.CorruptError:
+            return False
+    return True
+
+
+def rebuild_keyword_index(store: Store) -> None:
+    """Make the keyword index again from the chunks."""
+    with store.transaction():
+        rebuild_keywords(store)
+
+
+def rebuild_keywords(store: Store) -> None:
+    """Make the keyword index again, inside a transaction."""
+    store.execute("INSERT INTO chunks_fts(chunks_fts) VALUES ('rebuild')")
+
+
+def chunks_with_wrong_hash(store: Store) -> list[int]:
+    """Chunks whose text is not the text that was hashed."""
+    with translated(store.path):
+        return [
+            int(ident)
+            for ident, text, sha in store.db.execute("SELECT id, text, text_sha256 FROM chunks")
+            if hashlib.sha256(text.encode()).digest() != sha
+        ]
+
+
+def turns_without_chunks(store: Store) -> list[int]:
+    """Turns of which no chunk is left."""
+    return [
+        int(ident)
+        for (ident,) in store.rows(
+            "SELECT id FROM turns t WHERE NOT EXISTS (SELECT 1 FROM chunks c WHERE c.turn = t.id)"
+        )
+    ]
+
+
+def has_turn(store: Store, uuid: str, part: int) -> bool:
+    """Whether a turn is stored."""
+    return store.value("SELECT 1 FROM turns WHERE uuid = ? AND part = ?", (uuid, part)) is not None
+
+
+def has_text(store: Store, text: str) -> bool:
+    """Whether some chunk says exactly this."""
+    sha = hashlib.sha256(text.encode()).digest()
+    return store.value("SELECT 1 FROM chunks WHERE text_sha256 = ?", (sha,)) is not None
+
+
+def drop_turns(store: Store, turns: list[int]) -> None:
+    """Delete turns with their chunks, keywords and vectors, to write them again from the archive. In a transaction."""
+    for turn in turns:
+        rows = store.rows("SELECT id, text FROM chunks WHERE turn = ?", (turn,))
+        vectors.delete_vectors(store, [ident for ident, _ in rows])
+        store.execute("DELETE FROM chunks WHERE turn = ?", (turn,))
+        store.execute("DELETE FROM turn_copies WHERE turn = ?", (turn,))
+        store.execute("DELETE FROM turns WHERE id = ?", (turn,))
+
+
+def turns_of_chunks(store: Store, chunks: list[int]) -> list[int]:
+    """The turns that chunks belong to."""
+    found = {store.value("SELECT turn FROM chunks WHERE id = ?", (chunk,)) for chunk in chunks}
+    return sorted(int(turn) for turn in found if turn is not None)
+
+
+def rows_of_turns(store: Store, turns: list[int]) -> dict[int, list[int]]:
+    """The turns by the ledger row that they were captured in."""
+    found: dict[int, list[int]] = {}
+    for turn in turns:
+        row = store.value("SELECT segment FROM turns WHERE id = ?", (turn,))
+        if row is not None:
+            found.setdefault(int(row), []).append(turn)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class VectorFaults:
+    """Of one embedding generation: vectors whose chunk is gone, and chunks whose vector is."""
+
+    generation: int
+    stray: tuple[int, ...]
+    missing: tuple[int, ...]
+
+
+def vector_faults(store: Store) -> Iterator[VectorFaults]:
+    """Where vectors and chunks disagree."""
+    for generation in vectors.generations(store):
+        table = f"chunks_vec_{int(generation.id)}"
+        stray = store.rows(f"SELECT rowid FROM {table}_rowids WHERE rowid NOT IN (SELECT id FROM chunks)")
+        missing = store.rows(
+            f"SELECT id FROM chunks WHERE vector_generation = ? AND id NOT IN (SELECT rowid FROM {table}_rowids)",
+            (generation.id,),
+        )
+        if stray or missing:
+            yield VectorFaults(generation.id, tuple(row[0] for row in stray), tuple(row[0] for row in missing))
+
+
+def mend_vectors(store: Store, faults: VectorFaults) -> None:
+    """Drop stray vectors; put chunks without their vector back into the queue."""
+    table = f"chunks_vec_{int(faults.generation)}"
+    with store.transaction():
+        store.execute_many(f"DELETE FROM {table} WHERE rowid = ?", [(ident,) for ident in faults.stray])
+        store.execute_many("UPDATE chunks SET vector_generation = 0 WHERE id = ?", [(ident,) for ident in faults.missing])
+
+
+def place_frame(store: Store, row: int, offset: int, length: int) -> None:
+    """Note where a ledger row's lines lie in the archive now. In a transaction."""
+    store.execute("UPDATE segments SET archive_offset = ?, archive_length = ? WHERE id = ?", (offset, length, row))
+
+
+def restart(store: Store, transcript: int) -> None:
+    """Let a transcript be read again from its first byte, as if its file had been replaced; uuids prevent doubles."""
+    store.execute(
+        "UPDATE capture_state SET generation = generation + 1, offset = 0, tail_hash = x'' WHERE id = ?", (transcript,)
+    )
+
+
+def known_archives(store: Store) -> set[str]:
+    """The archive files of the ledger, relative to the LDM home."""
+    return {str(path) for (path,) in store.rows("SELECT archive FROM capture_state WHERE archive IS NOT NULL")}

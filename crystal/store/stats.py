@@ -1,0 +1,37 @@
+"""Counts for ``crystal status``: each answered from an index or a small table, also in a large store."""
+
+from __future__ import annotations
+
+from crystal.store.connection import Store
+
+
+def counts(store: Store) -> dict[str, int]:
+    """How many rows of each kind there are."""
+    return {
+        table: int(store.value(f"SELECT count(*) FROM {table}"))
+        for table in ("sessions", "turns", "chunks", "memories", "projects")
+    }
+
+
+def bytes_by_state(store: Store) -> dict[str, int]:
+    """How many transcript bytes are in which ledger state; skipped ones by their rule."""
+    sql = "SELECT CASE state WHEN 'skipped' THEN rule ELSE state END, sum(stop - start) FROM segments GROUP BY 1"
+    return {str(state): int(size) for state, size in store.rows(sql)}
+
+
+def archived_bytes(store: Store) -> tuple[int, int]:
+    """How large the archived lines are, plain and compressed."""
+    row = store.row("SELECT coalesce(sum(clean_length), 0), coalesce(sum(archive_length), 0) FROM segments")
+    return (0, 0) if row is None else (int(row[0]), int(row[1]))
+
+
+def time_span(store: Store) -> tuple[int | None, int | None]:
+    """The times of the earliest and the latest turn, ms."""
+    row = store.row("SELECT min(started_at), max(last_at) FROM sessions")
+    return (None, None) if row is None else (row[0], row[1])
+
+
+def last_capture(store: Store) -> int | None:
+    """When a transcript was captured last, ms."""
+    value = store.value("SELECT max(updated_at) FROM capture_state WHERE offset > 0")
+    return None if value is None else int(value)

@@ -1,0 +1,236 @@
+"""Prove that nothing is missing: every byte of every transcript, its copy in the archive, and what search stands on.
+
+``verify`` reads and reports; ``repair`` (crystal/repair.py) mends. A transcript that Claude Code has deleted is proved
+from its archive alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from crystal import archive, chunking, transcript
+from crystal.capture import files, tail
+from crystal.errors import Damaged
+from crystal.model import Turn
+from crystal.store import Store, checks, ledger
+
+FaultKind = Literal[
+    "behind", "edited", "ledger", "archive", "archive-unknown", "turns", "database", "keywords", "chunks", "vectors"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is not as it should be.
+
+    Attributes:
+        kind: ``behind`` is what the next sync captures; all others are damage.
+        what: The thing: a path, a table.
+        message: What is wrong with it, in words.
+        start, stop: The byte range, None where it is no matter of bytes.
+        transcript: The row of the ledger's transcript, None where there is none.
+        row: The row of the ledger, None where it is none.
+    """
+
+    kind: FaultKind
+    what: str
+    message: str
+    start: int | None = None
+    stop: int | None = None
+    transcript: int | None = None
+    row: int | None = None
+
+
+@dataclass(slots=True)
+class Proof:
+    """What was proved. ``bytes_by_state`` counts transcript bytes: captured, private, each rule's name, behind."""
+
+    transcripts: int = 0
+    files_gone: int = 0
+    bytes_by_state: dict[str, int] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+
+    def count(self, state: str, size: int) -> None:
+        """Add bytes in one state."""
+        self.bytes_by_state[state] = self.bytes_by_state.get(state, 0) + size
+
+    @property
+    def damaged(self) -> bool:
+        """Whether anything but being behind was found."""
+        return any(fault.kind != "behind" for fault in self.faults)
+
+    @property
+    def percent(self) -> float:
+        """The share of all known transcript bytes whose state is proved, 0 to 100."""
+        total = sum(self.bytes_by_state.values())
+        unproved = sum((fault.stop or 0) - (fault.start or 0) for fault in self.faults if fault.stop is not None)
+        return 100.0 if not self.faults else min(99.999, 100.0 * max(0, total - unproved) / max(1, total))
+
+
+def verify(
+    store: Store,
+    *,
+    ldm_home: Path,
+    agents: Path,
+    device: str,
+    roots: Sequence[Path],
+    cleaner: tail.Cleaner,
+    progress: Callable[[int], None],
+) -> Proof:
+    """Read everything again and compare.
+
+    Args:
+        store: Open for writing: the keyword index can only be checked under the write lock.
+        ldm_home: What archive paths are relative to.
+        agents: The folder of all agents' archives.
+        device: Whose transcripts can be on this disk.
+        roots: Claude Code's transcript folders.
+        cleaner: The hashes of this store.
+        progress: Told the bytes read.
+    """
+    proof = Proof()
+    proof.faults += [Fault("database", str(store.path), text) for text in checks.database_faults(store)]
+    known = set()
+    for state in ledger.all_states(store):
+        proof.transcripts += 1
+        known.add(state.path)
+        rows = checks.ledger_rows(store, state.id)
+        proof.faults += _ledger_faults(state, rows)
+        proof.faults += _archive_faults(store, state, rows, ldm_home, progress)
+        if state.origin.device == device:
+            _check_file(state, rows, cleaner, proof, progress)
+        for row in rows:
+            if row.generation == state.mark.generation:
+                proof.count(row.rule or row.state if row.state == "skipped" else row.state, row.stop - row.start)
+    proof.faults += _unseen(roots, known, proof)
+    proof.faults += _unknown_archives(store, ldm_home, agents)
+    proof.faults += _index_faults(store)
+    return proof
+
+
+def _ledger_faults(state: ledger.TranscriptState, rows: list[checks.LedgerRow]) -> Iterator[Fault]:
+    """Holes and overlaps: the rows of the present file must lie edge to edge from 0 to the watermark."""
+    at = 0
+    for row in rows:
+        if row.generation != state.mark.generation:
+            continue
+        if row.start != at:
+            word = "no row covers" if row.start > at else "two rows cover"
+            low, high = sorted((at, row.start))
+            yield Fault("ledger", state.path, f"{word} bytes {low} to {high}", low, high, state.id, row.id)
+        at = row.stop
+    if at != state.mark.offset:
+        low, high = sorted((at, state.mark.offset))
+        yield Fault("ledger", state.path, f"the rows end at {at}, the watermark is {state.mark.offset}", low, high, state.id)
+
+
+def _archive_faults(
+    store: Store, state: ledger.TranscriptState, rows: list[checks.LedgerRow], ldm_home: Path, progress: Callable[[int], None]
+) -> Iterator[Fault]:
+    """Captured rows whose archived lines are not what was captured, or whose turns are not in the store."""
+    for row in rows:
+        if row.state != "captured":
+            continue
+        fault = (row.start, row.stop, state.id, row.id)
+        try:
+            clean = archive.read_frame(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
+        except Damaged as error:
+            yield Fault("archive", str(state.archive), error.message, *fault)
+            continue
+        progress(row.stop - row.start)
+        if hashlib.sha256(clean).digest() != row.clean_hash:
+            yield Fault("archive", str(state.archive), f"frame at byte {row.offset} holds other lines than were captured", *fault)
+            continue
+        missing = sum(not is_stored(store, turn) for turn in turns_in(clean, row.start, state))
+        if missing:
+            yield Fault("turns", state.path, f"{missing} turns of bytes {row.start} to {row.stop} are not in the store", *fault)
+
+
+def turns_in(clean: bytes, start: int, state: ledger.TranscriptState) -> Iterator[Turn]:
+    """The turns of archived lines. Offsets count clean bytes from ``start``: right where nothing was taken out."""
+    lines = []
+    at = start
+    for line in clean.split(b"\n")[:-1]:
+        lines.append((at, line))
+        at += len(line) + 1
+    return transcript.parse_turns(lines, state.mark.transcript, subagent=state.origin.subagent is not None)
+
+
+def is_stored(store: Store, turn: Turn) -> bool:
+    """Whether a turn is in the store: by its uuid, or by its words when its line has none.
+
+    A uuid that is derived from a line's place is not the same here, where secrets were taken out before the line.
+    """
+    if checks.has_turn(store, turn.uuid, turn.part):
+        return True
+    return turn.uuid.startswith("line-") and checks.has_text(store, chunking.split(turn.text)[0].text)
+
+
+def _check_file(
+    state: ledger.TranscriptState, rows: list[checks.LedgerRow], cleaner: tail.Cleaner, proof: Proof,
+    progress: Callable[[int], None],
+) -> None:
+    """Compare the transcript on disk with the ledger."""
+    found = files.look_at(Path(state.path))
+    if found is None:
+        proof.files_gone += 1
+        return
+    with found.path.open("rb") as file:
+        end = transcript.last_newline(file, found.size)
+        mark = tail.recognise(file, found.size, found.dev, found.inode, state.mark, cleaner)
+        if mark.generation != state.mark.generation:
+            proof.count("behind", end)
+            if end:
+                proof.faults.append(Fault("behind", state.path, "the file was replaced", 0, end, state.id))
+            return
+        for row in rows:
+            if row.generation == mark.generation and row.state == "captured":
+                if _hash_range(file, row.start, row.stop, cleaner) != row.raw_hash:
+                    message = f"bytes {row.start} to {row.stop} changed since they were captured"
+                    proof.faults.append(Fault("edited", state.path, message, row.start, row.stop, state.id, row.id))
+                progress(row.stop - row.start)
+        if end > mark.offset:
+            proof.count("behind", end - mark.offset)
+            proof.faults.append(Fault("behind", state.path, "not captured yet", mark.offset, end, state.id))
+
+
+def _hash_range(file: BinaryIO, start: int, stop: int, cleaner: tail.Cleaner) -> bytes:
+    file.seek(start)
+    return cleaner.hash(file.read(stop - start))
+
+
+def _unseen(roots: Sequence[Path], known: set[str], proof: Proof) -> Iterator[Fault]:
+    """Transcripts on disk that the ledger has never heard of."""
+    for found in files.all_transcripts(roots):
+        if str(found.path) in known:
+            continue
+        with found.path.open("rb") as file:
+            end = transcript.last_newline(file, found.size)
+        if end:
+            proof.count("behind", end)
+            yield Fault("behind", str(found.path), "never seen", 0, end)
+
+
+def _unknown_archives(store: Store, ldm_home: Path, agents: Path) -> Iterator[Fault]:
+    known = checks.known_archives(store)
+    for path in sorted(agents.glob("*/memory/transcripts/**/*.jsonl.zst")):
+        if path.relative_to(ldm_home).as_posix() not in known:
+            yield Fault("archive-unknown", str(path), "the store knows nothing of this archive file")
+
+
+def _index_faults(store: Store) -> Iterator[Fault]:
+    if not checks.keyword_index_agrees(store):
+        yield Fault("keywords", "chunks_fts", "the keyword index does not agree with the chunks")
+    wrong = checks.chunks_with_wrong_hash(store)
+    if wrong:
+        yield Fault("chunks", "chunks", f"the text of {len(wrong)} chunks is not what was stored")
+    bare = checks.turns_without_chunks(store)
+    if bare:
+        yield Fault("chunks", "turns", f"{len(bare)} turns have no text")
+    for faults in checks.vector_faults(store):
+        message = f"{len(faults.stray)} vectors without a chunk, {len(faults.missing)} chunks without their vector"
+        yield Fault("vectors", f"chunks_vec_{faults.generation}", message)
