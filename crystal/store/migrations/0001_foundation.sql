@@ -139,14 +139,15 @@ CREATE TABLE chunks (
     branch            TEXT,
     subagent          TEXT,
     ts                INTEGER,
-    vector_generation INTEGER NOT NULL DEFAULT 0  -- newest embedding generation that has its vector: the queue
+    vector_generation INTEGER NOT NULL DEFAULT 0  -- newest embedding generation that has its vector: the queue;
+                                           -- -n: the provider of generation n refuses the text
 );
 CREATE INDEX chunks_turn ON chunks(turn);
 CREATE INDEX chunks_session ON chunks(session);
 CREATE INDEX chunks_project ON chunks(project, ts);
 CREATE INDEX chunks_ts ON chunks(ts);
 CREATE INDEX chunks_sha ON chunks(text_sha256);
-CREATE INDEX chunks_pending ON chunks(vector_generation, id);
+CREATE INDEX chunks_pending ON chunks(vector_generation, ts);
 
 CREATE VIRTUAL TABLE chunks_fts USING fts5(
     text, content='chunks', content_rowid='id', tokenize='porter unicode61 remove_diacritics 2'
@@ -168,8 +169,9 @@ CREATE TABLE problems (                    -- what failed last, one row a room, 
     message  TEXT NOT NULL,
     since    INTEGER NOT NULL,             -- first failure since it last worked
     at       INTEGER NOT NULL,             -- latest failure
-    tries    INTEGER NOT NULL,
-    retry_at INTEGER                       -- not before
+    tries    INTEGER NOT NULL,             -- failures in a row with the same cause
+    retry_at INTEGER,                      -- not before
+    cause    TEXT                          -- fingerprint of the settings that failed: others may try at once
 ) WITHOUT ROWID;
 
 CREATE TABLE costs (                       -- every paid call

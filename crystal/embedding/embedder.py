@@ -1,0 +1,71 @@
+"""What an embedder is, and how it fails.
+
+The room turns texts into vectors and fills the queue of chunks that wait for one. It refuses to know where texts come
+from and what is done with the vectors; keys arrive as arguments and appear in no message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from crystal.errors import CrystalError, Damaged, Unavailable
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors of ``dimension`` numbers: little-endian float32 of length 1, one ``bytes`` each.
+
+    The attributes are known without loading anything or touching a network. ``identity`` changes when something is
+    configured anew that could mend a failure (model, address, key); it holds no secret.
+    """
+
+    @property
+    def provider(self) -> str:
+        """The name in the configuration: ``embedded``, ``openai`` ..."""
+
+    @property
+    def model(self) -> str:
+        """The model, by its provider's name for it."""
+
+    @property
+    def dimension(self) -> int:
+        """Numbers in a vector."""
+
+    @property
+    def identity(self) -> str:
+        """What tells one configuration from another."""
+
+    def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
+        """Give a vector for each text, in order.
+
+        Raises:
+            Unavailable: Trying again later can help; ``RateLimited`` says when.
+            TextRefused: The provider does not take one of the texts.
+            WrongAnswer, Denied, NotConfigured: Trying again will not help before something is changed.
+        """
+
+    def embed_query(self, text: str) -> bytes:
+        """Give the vector of a question; it fails like ``embed_documents``."""
+
+    def take_tokens(self) -> int:
+        """Give the tokens that were paid for since the last call, 0 where nothing is paid."""
+
+
+class RateLimited(Unavailable):
+    """The provider asks to wait ``seconds`` (None: it does not say how long)."""
+
+    def __init__(self, message: str, *, seconds: float | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.seconds = seconds
+
+
+class ServerFault(Unavailable):
+    """The provider is there, but failed on this request: 5xx, or no answer in time. One of the texts may be why."""
+
+
+class TextRefused(CrystalError):
+    """The provider does not take a text, for its length or for what is in it. Other texts may still pass."""
+
+
+class WrongAnswer(Damaged):
+    """The provider answered with something that is not the vectors that were asked for."""

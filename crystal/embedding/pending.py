@@ -1,0 +1,249 @@
+"""Fill the queue: give vectors to the chunks that wait for one, in batches, after the commit that made them.
+
+No transaction is open while a provider is asked. Whatever fails leaves the chunks waiting and a row in ``problems``
+that says when to try again, so an outage costs nothing but vectors and heals by itself. One text that a provider does
+not take is cut shorter, and set aside at last; it never holds up the others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from crystal.embedding.embedder import Embedder, ServerFault, TextRefused, WrongAnswer
+from crystal.embedding.retry import call_with_retries, next_attempt
+from crystal.errors import CrystalError, Unavailable
+from crystal.prices import price_of
+from crystal.store import vectors
+from crystal.store.connection import Store
+from crystal.store.costs import Cost, add_cost
+from crystal.store.problems import clear_problem, find_problem, record_problem
+
+ROOM = "embedding"
+ROOM_REFUSED = "embedding: refused texts"
+
+BATCH = 128
+PATIENCE_SECONDS = 20.0
+"""The longest wait inside of one run."""
+SUSPICIOUS_TRIES = 3
+"""After so many failed runs a server fault is looked at text by text."""
+CANARY = "crystal"
+"""A text that every working provider takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedReport:
+    """What a run brought, in chunks.
+
+    ``embedded`` got a vector that was made for them, ``reused`` one that the same text had already, ``refused`` were
+    set aside, ``left`` still wait. ``problem`` is what keeps them waiting, None when nothing does but time.
+    """
+
+    embedded: int = 0
+    reused: int = 0
+    refused: int = 0
+    left: int = 0
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Seconds that only go forward, and a way to let them pass."""
+
+    seconds: Callable[[], float]
+    sleep: Callable[[float], None]
+
+
+WATCH = Watch(time.monotonic, time.sleep)
+
+
+def embed_pending(
+    store: Store,
+    embedder: Embedder,
+    *,
+    now: Callable[[], int] | int,
+    budget_seconds: float = 60.0,
+    should_stop: Callable[[], bool] = lambda: False,
+    batch: int = BATCH,
+    progress: Callable[[int], None] = lambda _: None,
+    watch: Watch = WATCH,
+) -> EmbedReport:
+    """Give vectors to waiting chunks, the newest first, until none waits or the budget is spent.
+
+    Nothing of the embedder is loaded when no chunk waits or a failure rests until its ``retry_at``. Any number of
+    processes may do this at once, and be killed anywhere; done again, it goes on where it stood.
+
+    Args:
+        store: The store, with no transaction open.
+        embedder: Whose vectors; a new model fills a generation of its own, which serves once it is complete.
+        now: The present in ms, or what tells it.
+        budget_seconds: No new request begins later than this.
+        should_stop: Asked before each batch.
+        batch: Chunks in a batch; providers cut it to what they take.
+        progress: Told the number of chunks after each batch.
+        watch: What measures the budget, and waits between quick retries.
+    """
+    tell = now if callable(now) else lambda: now
+    generation = vectors.find_generation(store, embedder.provider, embedder.model, embedder.dimension)
+    waiting = vectors.pending_chunks(store, generation.id if generation else 0, 1)
+    if generation and generation.serving and not waiting:
+        clear_problem(store, ROOM)
+        return EmbedReport()
+    if not waiting and generation is None and vectors.serving_generation(store) is None:
+        return EmbedReport()
+    resting = find_problem(store, ROOM)
+    if resting and (resting.retry_at or 0) > tell() and resting.cause == embedder.identity:
+        return EmbedReport(left=_left(store, generation), problem=resting.message)
+    run = _Run(store, embedder, tell, watch, watch.seconds() + budget_seconds, resting.tries if resting else 0)
+    return run.fill(batch, should_stop, progress)
+
+
+def _left(store: Store, generation: vectors.Generation | None) -> int:
+    return vectors.count_pending(store, generation.id if generation else 0)
+
+
+class _Run:
+    """One run: what it works with, and what it has done so far."""
+
+    def __init__(
+        self,
+        store: Store,
+        embedder: Embedder,
+        now: Callable[[], int],
+        watch: Watch,
+        deadline: float,
+        tries: int,
+    ) -> None:
+        self.store, self.embedder, self.now, self.watch = store, embedder, now, watch
+        self.deadline = deadline
+        self.tries = tries
+        self.canary_lives = False
+        self.embedded = self.reused = self.refused = 0
+
+    def fill(self, batch: int, should_stop: Callable[[], bool], progress: Callable[[int], None]) -> EmbedReport:
+        embedder, problem = self.embedder, None
+        if vectors.find_generation(self.store, embedder.provider, embedder.model, embedder.dimension) is None:
+            clear_problem(self.store, ROOM_REFUSED)
+        generation = vectors.ensure_generation(
+            self.store, embedder.provider, embedder.model, embedder.dimension, self.now()
+        )
+        while not should_stop() and self._seconds_left() > 0:
+            items = vectors.pending_chunks(self.store, generation, batch)
+            if not items:
+                vectors.promote(self.store, generation)
+                break
+            try:
+                self._one_batch(generation, items)
+            except _Failed as failed:
+                problem = self._record(failed.error)
+                break
+            progress(len(items))
+        if problem is None and self.embedded + self.reused > 0:
+            clear_problem(self.store, ROOM)
+        left = vectors.count_pending(self.store, generation)
+        return EmbedReport(self.embedded, self.reused, self.refused, left, problem)
+
+    def _one_batch(self, generation: int, items: Sequence[tuple[int, bytes, str]]) -> None:
+        known: dict[bytes, bytes | None] = dict(
+            vectors.vectors_of_same_text(self.store, generation, (sha for _, sha, _ in items))
+        )
+        fresh = {sha: text for _, sha, text in items if sha not in known}
+        try:
+            if fresh:
+                known.update(zip(fresh, self._embed(list(fresh.values())), strict=True))
+        finally:
+            self._book()
+        found = [(ident, vector) for ident, sha, _ in items if (vector := known[sha]) is not None]
+        stored = vectors.put_vectors(self.store, generation, found)
+        made = min(stored, sum(1 for sha in fresh if known[sha] is not None))
+        self.embedded += made
+        self.reused += stored - made
+        refused = [ident for ident, sha, _ in items if known[sha] is None]
+        if stored == 0 and vectors.is_gone(self.store, generation):
+            raise _Failed(Unavailable("another process has begun to use another embedding model meanwhile"))
+        if refused:
+            vectors.refuse_chunks(self.store, generation, refused)
+            self._record_refused(generation, len(refused))
+
+    def _embed(self, texts: list[str]) -> list[bytes | None]:
+        """Vectors of texts; None for one that the provider refuses however short it is cut."""
+        try:
+            return list(self._call(texts))
+        except (TextRefused, ServerFault) as error:
+            if isinstance(error, ServerFault) and self.tries < SUSPICIOUS_TRIES:
+                raise _Failed(error) from error
+            self._ask_canary()
+            if len(texts) == 1:
+                return [self._embed_shortened(texts[0])]
+        half = len(texts) // 2
+        return self._embed(texts[:half]) + self._embed(texts[half:])
+
+    def _embed_shortened(self, text: str) -> bytes | None:
+        for part in (2, 4, 8):
+            try:
+                return self._call([text[: max(1, len(text) // part)]])[0]
+            except (TextRefused, ServerFault):
+                continue
+        return None
+
+    def _ask_canary(self) -> None:
+        """Tell a refused text from a provider that refuses everything."""
+        if not self.canary_lives:
+            try:
+                self._call([CANARY])
+            except (TextRefused, ServerFault) as error:
+                raise _Failed(error) from error
+            self.canary_lives = True
+
+    def _call(self, texts: list[str]) -> list[bytes]:
+        def patience() -> float:
+            return min(PATIENCE_SECONDS, self._seconds_left())
+
+        try:
+            made = call_with_retries(
+                lambda: self.embedder.embed_documents(texts), sleep=self.watch.sleep, patience=patience
+            )
+        except (TextRefused, ServerFault):
+            raise
+        except CrystalError as error:
+            raise _Failed(error) from error
+        size = 4 * self.embedder.dimension
+        if len(made) != len(texts) or any(len(vector) != size for vector in made):
+            wanted = f"{len(texts)} of {self.embedder.dimension} numbers"
+            name = f"{self.embedder.provider} {self.embedder.model}"
+            raise _Failed(WrongAnswer(f"{name} gave other vectors than {wanted}"))
+        return made
+
+    def _seconds_left(self) -> float:
+        return self.deadline - self.watch.seconds()
+
+    def _book(self) -> None:
+        """Write down what was paid for, also when the vectors did not arrive."""
+        tokens = self.embedder.take_tokens()
+        if tokens:
+            usd = price_of(self.embedder.provider, self.embedder.model).usd(tokens)
+            provider, model = self.embedder.provider, self.embedder.model
+            add_cost(self.store, Cost(self.now(), "embedding", provider, model, tokens, 0, usd))
+
+    def _record(self, error: CrystalError) -> str:
+        now, cause = self.now(), self.embedder.identity
+        before = find_problem(self.store, ROOM)
+        tries = before.tries + 1 if before and before.cause == cause else 1
+        message = error.message if error.hint is None else f"{error.message}; {error.hint}"
+        record_problem(self.store, ROOM, message, now, next_attempt(error, tries, now), cause)
+        return message
+
+    def _record_refused(self, generation: int, count: int) -> None:
+        self.refused += count
+        total = vectors.vector_counts(self.store, generation).refused
+        message = f"{self.embedder.provider} {self.embedder.model} takes {total} of the texts in no length"
+        record_problem(self.store, ROOM_REFUSED, f"{message}; keywords find them", self.now(), cause=str(generation))
+
+
+class _Failed(Exception):
+    """Ends a run: what the provider said."""
+
+    def __init__(self, error: CrystalError) -> None:
+        super().__init__(error.message)
+        self.error = error

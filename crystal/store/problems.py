@@ -1,0 +1,63 @@
+"""What failed last, one row a room: written when something outside fails, gone when it works again.
+
+A room that waits before it tries again keeps its ``retry_at`` here, so that a hook during an outage costs nothing.
+Messages follow the rule of the error tree: never a secret, never transcript text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crystal.store.connection import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A failure that lasts.
+
+    ``since`` is the first failure since the room last worked, ``at`` the latest, ``tries`` how many there were in a
+    row; ``retry_at`` is None when waiting does not help. ``cause`` is a fingerprint of the settings that failed: a
+    failure with other settings is another failure, counted from one.
+    """
+
+    room: str
+    message: str
+    since: int
+    at: int
+    tries: int
+    retry_at: int | None = None
+    cause: str | None = None
+
+
+COLUMNS = "room, message, since, at, tries, retry_at, cause"
+
+
+def record_problem(
+    store: Store, room: str, message: str, now: int, retry_at: int | None = None, cause: str | None = None
+) -> None:
+    """Write down that ``room`` failed at ``now``; a failure that goes on keeps the time when it began."""
+    store.execute(
+        f"INSERT INTO problems ({COLUMNS}) VALUES (?, ?, ?, ?, 1, ?, ?)"
+        " ON CONFLICT (room) DO UPDATE SET message = excluded.message, at = excluded.at,"
+        " since = iif(cause IS excluded.cause, since, excluded.since),"
+        " tries = iif(cause IS excluded.cause, tries + 1, 1),"
+        " retry_at = excluded.retry_at, cause = excluded.cause",
+        (room, message, now, now, retry_at, cause),
+    )
+
+
+def clear_problem(store: Store, room: str) -> None:
+    """Forget the failure of ``room``: it works again. Costs no write when there is none."""
+    if find_problem(store, room) is not None:
+        store.execute("DELETE FROM problems WHERE room = ?", (room,))
+
+
+def find_problem(store: Store, room: str) -> Problem | None:
+    """The failure of ``room`` that lasts, or None."""
+    row = store.row(f"SELECT {COLUMNS} FROM problems WHERE room = ?", (room,))
+    return None if row is None else Problem(*row)
+
+
+def list_problems(store: Store) -> list[Problem]:
+    """Every failure that lasts, the oldest first."""
+    return [Problem(*row) for row in store.rows(f"SELECT {COLUMNS} FROM problems ORDER BY since, room")]

@@ -1,0 +1,286 @@
+"""The vectors of chunks, in generations: one for each (provider, model, dimension), each with a vec0 table of its own.
+
+One generation serves. A newer one fills beside it and begins to serve, in one transaction, when no chunk waits for it;
+the very first serves at once. ``chunks.vector_generation`` is the queue: 0 for a chunk without a vector, else the
+newest generation that has its vector; ``-n`` says that the provider of generation n refuses the text, which ends its
+waiting without a vector. Vectors are little-endian float32 of length 1, so that L2 distance d gives cosine 1 - d²/2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crystal.store.connection import Store
+
+MAX_NEIGHBOURS = 4096
+"""The largest k that sqlite-vec answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The vectors of one model: ``dimension`` numbers each; ``serving`` when searches use them."""
+
+    id: int
+    provider: str
+    model: str
+    dimension: int
+    serving: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VectorCounts:
+    """How far one generation is: chunks that have a vector, that wait for one, and that its provider refuses."""
+
+    stored: int
+    pending: int
+    refused: int
+
+
+# ----------------------------------------------------------------------------------------------------- generations
+
+
+def generations(store: Store) -> list[Generation]:
+    """Every generation, the oldest first."""
+    rows = store.rows("SELECT id, provider, model, dimension, serving FROM embedding_generations ORDER BY id")
+    return [_generation(row) for row in rows]
+
+
+def serving_generation(store: Store) -> Generation | None:
+    """The generation that searches use, or None before the first one."""
+    row = store.row("SELECT id, provider, model, dimension, serving FROM embedding_generations WHERE serving = 1")
+    return None if row is None else _generation(row)
+
+
+def find_generation(store: Store, provider: str, model: str, dimension: int) -> Generation | None:
+    """The generation of a model, or None."""
+    row = store.row(
+        "SELECT id, provider, model, dimension, serving FROM embedding_generations"
+        " WHERE provider = ? AND model = ? AND dimension = ?",
+        (provider, model, dimension),
+    )
+    return None if row is None else _generation(row)
+
+
+def ensure_generation(store: Store, provider: str, model: str, dimension: int, now: int) -> int:
+    """Make the generation of a model, or find it, and give its id.
+
+    Newer generations that never served are dropped: whoever asks for an older one has changed his mind.
+    """
+    found = find_generation(store, provider, model, dimension)
+    if found is None or any(other.id > found.id and not other.serving for other in generations(store)):
+        with store.transaction():
+            found = find_generation(store, provider, model, dimension) or _make(store, provider, model, dimension, now)
+            for other in generations(store):
+                if other.id > found.id and not other.serving:
+                    _drop(store, other.id)
+    return found.id
+
+
+def promote(store: Store, generation: int) -> bool:
+    """Let a generation serve if no chunk waits for it any more; the others are dropped when it does.
+
+    Returns:
+        True when it serves now, whether or not it did before.
+    """
+    serving = serving_generation(store)
+    if serving is None or serving.id != generation:
+        with store.transaction():
+            if not _exists(store, generation) or pending_chunks(store, generation, 1):
+                return False
+            _serve(store, generation)
+    for other in generations(store):  # in a transaction each; a process killed here leaves the rest to the next call
+        if other.id < generation:
+            drop_generation(store, other.id)
+    return True
+
+
+def drop_generation(store: Store, generation: int) -> None:
+    """Delete a generation and its vectors; chunks that only it knew wait again. Dropping it twice does nothing."""
+    with store.transaction():
+        if _exists(store, generation):
+            _drop(store, generation)
+
+
+def _generation(row: Sequence[Any]) -> Generation:
+    ident, provider, model, dimension, serving = row
+    return Generation(ident, provider, model, dimension, bool(serving))
+
+
+def _make(store: Store, provider: str, model: str, dimension: int, now: int) -> Generation:
+    newest = store.value("SELECT max(id) FROM embedding_generations") or 0
+    # A number that a chunk still carries must not come back with another meaning.
+    marked = store.value("SELECT max(vector_generation) FROM chunks") or 0
+    ident = max(newest, marked) + 1
+    store.execute(
+        "INSERT INTO embedding_generations (id, provider, model, dimension, created_at) VALUES (?, ?, ?, ?, ?)",
+        (ident, provider, model, dimension, now),
+    )
+    store.execute(f"CREATE VIRTUAL TABLE {_table(ident)} USING vec0(embedding float[{dimension}])")
+    # What one provider refused, another may take.
+    store.execute("UPDATE chunks SET vector_generation = 0 WHERE vector_generation < 0")
+    first = serving_generation(store) is None
+    if first:
+        _serve(store, ident)
+    return Generation(ident, provider, model, dimension, first)
+
+
+def _serve(store: Store, generation: int) -> None:
+    store.execute("UPDATE embedding_generations SET serving = (id = ?)", (generation,))
+    store.execute("DROP VIEW IF EXISTS chunks_vec")
+    store.execute(f"CREATE VIEW chunks_vec AS SELECT rowid AS id, embedding FROM {_table(generation)}")
+
+
+def _drop(store: Store, generation: int) -> None:
+    store.execute("DELETE FROM embedding_generations WHERE id = ?", (generation,))
+    if serving_generation(store) is None:
+        store.execute("DROP VIEW IF EXISTS chunks_vec")
+        for newest in generations(store)[-1:]:
+            _serve(store, newest.id)
+    store.execute(f"DROP TABLE IF EXISTS {_table(generation)}")
+    store.execute(
+        "UPDATE chunks SET vector_generation = 0 WHERE vector_generation IN (?, ?)", (generation, -generation)
+    )
+    for older in generations(store):  # ascending, so that the newest one that has the vector wins
+        store.execute(
+            "UPDATE chunks SET vector_generation = ? WHERE vector_generation >= 0 AND vector_generation < ?"
+            f" AND id IN (SELECT rowid FROM {_table(older.id)})",
+            (older.id, older.id),
+        )
+
+
+def _exists(store: Store, generation: int) -> bool:
+    return store.value("SELECT 1 FROM embedding_generations WHERE id = ?", (generation,)) is not None
+
+
+def _table(generation: int) -> str:
+    return f"chunks_vec_{int(generation)}"
+
+
+# ----------------------------------------------------------------------------------------------------------- queue
+
+
+def pending_chunks(store: Store, generation: int, limit: int) -> list[tuple[int, bytes, str]]:
+    """Chunks that wait for a vector of ``generation``, as (id, SHA-256, text), the newest first.
+
+    Generation 0 stands for a model that was never used: all chunks wait for it.
+    """
+    found: list[tuple[int, bytes, str]] = []
+    for state in _waiting_states(store, generation):
+        if len(found) < limit:
+            found += store.rows(
+                "SELECT id, text_sha256, text FROM chunks WHERE vector_generation = ?"
+                " ORDER BY ts DESC, id DESC LIMIT ?",
+                (state, limit - len(found)),
+            )
+    return found
+
+
+def count_pending(store: Store, generation: int) -> int:
+    """How many chunks wait for a vector of ``generation``; 0 as for ``pending_chunks``."""
+    states = _waiting_states(store, generation)
+    return sum(store.value("SELECT count(*) FROM chunks WHERE vector_generation = ?", (state,)) for state in states)
+
+
+def _waiting_states(store: Store, generation: int) -> list[int]:
+    """The values of ``vector_generation`` that mean waiting, each a range of the index: a hook looks in no time."""
+    older = (other.id for other in generations(store) if generation == 0 or other.id < generation)
+    return [0, *sorted(older, reverse=True)]
+
+
+def vectors_of_same_text(store: Store, generation: int, shas: Iterable[bytes]) -> dict[bytes, bytes]:
+    """The vectors that ``generation`` already holds for texts, by the SHA-256 of the text."""
+    found = {}
+    for sha in set(shas):
+        ident = store.value(
+            "SELECT id FROM chunks WHERE text_sha256 = ? AND vector_generation = ? LIMIT 1", (sha, generation)
+        )
+        if ident is not None:
+            found[sha] = store.value(f"SELECT embedding FROM {_table(generation)} WHERE rowid = ?", (ident,))
+    return {sha: vector for sha, vector in found.items() if vector is not None}
+
+
+def put_vectors(store: Store, generation: int, vectors: Iterable[tuple[int, bytes]]) -> int:
+    """Store vectors of chunks and end their waiting, in one transaction.
+
+    Chunks that were deleted meanwhile, or that another process has served, are passed over: doing it twice is
+    harmless.
+
+    Returns:
+        How many were stored.
+    """
+    with store.transaction():
+        if not _exists(store, generation):
+            return 0
+        stored = 0
+        for ident, vector in vectors:
+            if _settle(store, ident, generation, generation):
+                store.execute(f"DELETE FROM {_table(generation)} WHERE rowid = ?", (ident,))
+                store.execute(f"INSERT INTO {_table(generation)} (rowid, embedding) VALUES (?, ?)", (ident, vector))
+                stored += 1
+        return stored
+
+
+def refuse_chunks(store: Store, generation: int, chunk_ids: Iterable[int]) -> None:
+    """End the waiting of chunks that the provider of ``generation`` will never take. A new generation asks again."""
+    with store.transaction():
+        if _exists(store, generation):
+            for ident in chunk_ids:
+                _settle(store, ident, generation, -generation)
+
+
+def _settle(store: Store, ident: int, generation: int, state: int) -> bool:
+    settled = store.value(
+        "UPDATE chunks SET vector_generation = ? WHERE id = ? AND vector_generation >= 0 AND vector_generation < ?"
+        " RETURNING 1",
+        (state, ident, generation),
+    )
+    return settled is not None
+
+
+def is_gone(store: Store, generation: int) -> bool:
+    """Tell whether another process has dropped a generation meanwhile."""
+    return not _exists(store, generation)
+
+
+def delete_vectors(store: Store, chunk_ids: Iterable[int]) -> None:
+    """Delete the vectors of chunks from every generation; call it in the transaction that deletes the chunks."""
+    ids = [(ident,) for ident in chunk_ids]
+    for generation in generations(store):
+        store.execute_many(f"DELETE FROM {_table(generation.id)} WHERE rowid = ?", ids)
+
+
+def vector_counts(store: Store, generation: int) -> VectorCounts:
+    """How far a generation is."""
+    return VectorCounts(
+        stored=store.value(f"SELECT count(*) FROM {_table(generation)}_rowids"),
+        pending=count_pending(store, generation),
+        refused=store.value("SELECT count(*) FROM chunks WHERE vector_generation = ?", (-generation,)),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- search
+
+
+def nearest(
+    store: Store, generation: int, query: bytes, k: int, where: str = "", values: Sequence[Any] = ()
+) -> list[tuple[int, float]]:
+    """The chunks whose vectors are nearest to ``query``, as (chunk id, cosine), best first, ties by id.
+
+    Args:
+        store: The store.
+        generation: Which vectors to search; ``query`` must come from the same model.
+        query: A unit vector, little-endian float32.
+        k: How many, at most ``MAX_NEIGHBOURS``; more is cut to that.
+        where: An SQL condition on columns of ``chunks``; it acts inside the search, so ``k`` chunks that fulfil it
+            are found if there are as many.
+        values: The values of the condition's question marks.
+    """
+    condition = f" AND rowid IN (SELECT id FROM chunks WHERE {where})" if where else ""
+    rows = store.rows(
+        f"SELECT rowid, distance FROM {_table(generation)} WHERE embedding MATCH ? AND k = ?{condition}",
+        (query, max(0, min(k, MAX_NEIGHBOURS)), *values),
+    )
+    scored = [(ident, 1.0 - distance * distance / 2.0) for ident, distance in rows if distance is not None]
+    return sorted(scored, key=lambda hit: (-hit[1], hit[0]))
