@@ -19,7 +19,8 @@ _LARGEST_CONFIG = 1024 * 1024
 _CLIENT_WORKTREE = re.compile(r"(.+?)[/\\]\.claude[/\\]worktrees[/\\][^/\\]+")
 _SECTION = re.compile(r'\[\s*([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]')
 _SCHEME = re.compile(r"(?:[A-Za-z0-9+.-]+::)?[A-Za-z][A-Za-z0-9+.-]*://")
-_PORT = re.compile(r"[^:]*(?::\d*)?|\[[^\]]*\](?::\d*)?")
+_SCP = re.compile(r"(?:([^/\\]*)@)?([^@/\\:]+:.*)", re.DOTALL)
+_HOST = re.compile(r"(?:[\w.~%-]*|\[[0-9A-Fa-f:.%]*\])(?::\d*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def without_credentials(address: str) -> str | None:
     rest = address[scheme.end() :]
     authority, slash, path = rest.partition("/")
     user, at, host = authority.rpartition("@")
-    if not _PORT.fullmatch(host):  # a password with a slash in it: all before the last @ is suspect
+    if not _HOST.fullmatch(host):  # a password with a slash in it, it seems: all before the last @ is suspect
         user, at, rest = rest.rpartition("@")
         if not at:
             return None
@@ -82,13 +83,8 @@ def without_credentials(address: str) -> str | None:
 
 def _scp_without_user(address: str) -> str:
     """Take the user out of ``user@host:path``, unless it is ``git``. A path is left as it is."""
-    before, colon, path = address.partition(":")
-    if not colon or "/" in before or "\\" in before:
-        return address
-    user, at, host = address.rpartition("@") if "@" in path and "@" not in before else before.rpartition("@")
-    if "@" in before:
-        return address if user == "git" else f"{host}:{path}"
-    return host if at else address
+    match = _SCP.fullmatch(address)
+    return address if match is None or match[1] in (None, "git") else match[2]
 
 
 def _find_repository(folder: Path) -> _Repository | None:
