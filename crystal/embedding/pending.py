@@ -86,12 +86,11 @@ def embed_pending(
     """
     tell = now if callable(now) else lambda: now
     generation = vectors.find_generation(store, embedder.provider, embedder.model, embedder.dimension)
-    waiting = vectors.pending_chunks(store, generation.id if generation else 0, 1)
-    if generation and generation.serving and not waiting:
-        clear_problem(store, ROOM)
-        return EmbedReport()
-    if not waiting and generation is None and vectors.serving_generation(store) is None:
-        return EmbedReport()
+    if not vectors.pending_chunks(store, generation.id if generation else 0, 1):
+        known = vectors.generations(store)
+        if known in ([], [generation]):  # else an older one is to be replaced, or what is left of it dropped
+            clear_problem(store, ROOM)
+            return EmbedReport()
     resting = find_problem(store, ROOM)
     if resting and (resting.retry_at or 0) > tell() and resting.cause == embedder.identity:
         return EmbedReport(left=_left(store, generation), problem=resting.message)
