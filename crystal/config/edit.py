@@ -39,7 +39,7 @@ def set_value(config_file: Path, key: str, value: object) -> Any:
         Unavailable: The system refuses to write. Nothing changed.
     """
     setting = _writable(key)
-    good = parse_text(setting, value, "value") if isinstance(value, str) else checked(setting, value, "value")
+    good = parse_text(setting, value, "") if isinstance(value, str) else checked(setting, value, "")
     written = list(good) if isinstance(good, tuple) else good
     make_private_dir(config_file.parent)
     with alone_in(config_file.parent):
@@ -50,20 +50,21 @@ def set_value(config_file: Path, key: str, value: object) -> Any:
 
 
 def unset_value(config_file: Path, key: str) -> bool:
-    """Take one setting out of the settings file. Returns whether it was there.
+    """Take one key out of the settings file, also one that is no setting. Returns whether it was there.
 
     Raises:
-        UsageProblem: There is no such key, or the file is not TOML. Nothing changed.
+        UsageProblem: It is neither in the file nor a setting, or the file is not TOML. Nothing changed.
         Unavailable: The system refuses to write. Nothing changed.
     """
+    if config_file.exists():
+        with alone_in(config_file.parent):
+            before = read_text(config_file)
+            after = without_value(before, key, config_file)
+            _write(config_file, before, after)
+        if after != before:
+            return True
     setting_for(key)
-    if not config_file.parent.is_dir():
-        return False
-    with alone_in(config_file.parent):
-        before = read_text(config_file)
-        after = without_value(before, key, config_file)
-        _write(config_file, before, after)
-    return after != before
+    return False
 
 
 def with_value(text: str, key: str, value: Any, path: Path) -> str:

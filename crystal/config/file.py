@@ -54,7 +54,9 @@ def parse(text: str, path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageProblem(f"{path} is not valid TOML: {error}", hint=f"mend the file: {path}") from error
+        last = f"at line {text.count(chr(10)) + 1}, the end"
+        problem = str(error).replace("at end of document", last)
+        raise UsageProblem(f"{path} is not valid TOML: {problem}", hint=f"mend the file: {path}") from error
 
 
 def parse_fragment(text: str) -> dict[str, Any] | None:

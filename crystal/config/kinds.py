@@ -20,6 +20,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _URL = re.compile(
     r"https?://(?:[^/?#@\s]*@)?(?:\[[0-9a-f:.%]+\]|[^/?#@\s:\[\]]+)(?::[0-9]{1,5})?(?:/[^?#\s]*)?", re.IGNORECASE
 )
+_SECRET = re.compile(r"\b(?:sk|pa|rk|ghp|gho|xox[a-z])[-_][A-Za-z0-9_-]{12,}|\bAIza[A-Za-z0-9_-]{12,}")
 _USERINFO = re.compile(r"(?<=://)[^/\s]*@")
 
 
@@ -32,12 +33,14 @@ class Kind:
         accepts: The accepted values in words, for error messages and documentation.
         check: Gives the value to use for a TOML value, or raises ValueError.
         from_text: Turns the text of a variable or a flag into the TOML value that it stands for, or raises ValueError.
+        is_list: Whether a value is a list of texts.
     """
 
     name: str
     accepts: str
     check: Callable[[Any], Any]
     from_text: Callable[[str], Any] = str.strip
+    is_list: bool = False
 
 
 def choice(*names: str) -> Kind:
@@ -72,14 +75,14 @@ def number(least: float, most: float) -> Kind:
 
 
 def shown(value: object) -> str:
-    """A value in words that may be printed: on one line, without the user and password of an address."""
+    """A value in words that may be printed: on one line, without an address's password or what looks like a key."""
     if value is None:
         return "(not set)"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple):
         return ", ".join(shown(item) for item in value) or "(none)"
-    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", _USERINFO.sub("***@", str(value)))
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", _SECRET.sub("***", _USERINFO.sub("***@", str(value))))
 
 
 def _expect(good: bool) -> None:
@@ -151,10 +154,11 @@ TEXT = Kind("text", "text of one line, not empty", _text)
 BOOLEAN = Kind("boolean", "true or false", _boolean, _boolean_from_text)
 URL = Kind("address", "an address that starts with http:// or https://", _url, _url_from_text)
 AGENT = Kind("agent id", AGENT_ID_WORDS, _agent_id)
-PATTERNS = Kind("list of patterns", f"a list of patterns {_SEPARATED}", _patterns, _patterns_from_text)
+PATTERNS = Kind("list of patterns", f"a list of patterns {_SEPARATED}", _patterns, _patterns_from_text, is_list=True)
 FOLDERS = Kind(
     "list of folder patterns",
     f"a list of patterns of whole paths, each starting with '/', '~' or '*' {_SEPARATED}",
     _folder_patterns,
     _patterns_from_text,
+    is_list=True,
 )

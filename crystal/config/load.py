@@ -66,10 +66,9 @@ def parse_text(setting: Setting, text: str, place: str) -> Any:
         UsageProblem: It stands for none; the message names ``place``.
     """
     try:
-        value = setting.kind.from_text(text)
+        return setting.kind.check(setting.kind.from_text(text))
     except ValueError as error:
         raise bad_value(setting, text, place) from error
-    return checked(setting, value, place)
 
 
 def checked(setting: Setting, value: Any, place: str) -> Any:
@@ -90,7 +89,7 @@ def bad_value(setting: Setting, value: object, place: str) -> UsageProblem:
     words = words if len(words) <= 100 else words[:100] + "..."
     words = f"'{words}'" if isinstance(value, str) else words
     hint = f"change or unset it: {place.removeprefix('environment ')}" if place.startswith("environment ") else None
-    named = f"{place} ({setting.key})" if hint else f"{place}: {setting.key}"
+    named = f"{place} ({setting.key})" if hint else f"{place}: {setting.key}".removeprefix(": ")
     return UsageProblem(f"{named} is {words}; accepted: {setting.kind.accepts}", hint=hint)
 
 
@@ -136,14 +135,12 @@ def _from_file(tables: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Fou
 
 
 def _entries(tables: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Any]]:
-    """Every key and value of the file, the key dotted; also empty tables that nobody knows."""
+    """Every key and value of the file, the key dotted."""
     for name, value in tables.items():
         if not isinstance(value, dict):
             if name in TABLES:
                 hint = f"write [{name}] on a line of its own, and its keys below"
                 raise UsageProblem(f"{path}: {name} is a table, not a value", hint=hint)
-            yield name, value
-        elif not value and name not in TABLES:
             yield name, value
         else:
             yield from ((f"{name}.{key}", inner) for key, inner in value.items())

@@ -56,13 +56,13 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """The environment variable that every key has."""
+        """The environment variable made from its key."""
         return "CRYSTAL_" + self.attribute.upper()
 
     @property
     def variables(self) -> tuple[Alias, ...]:
-        """All its environment variables, the strongest first."""
-        return (Alias(self.variable), *self.aliases)
+        """All its environment variables, the strongest first. The hook knows one name of each only."""
+        return self.aliases if self.only_environment and self.aliases else (Alias(self.variable), *self.aliases)
 
 
 def _setting(default: T, key: str, kind: Kind, meaning: str, *aliases: Alias, **more: Any) -> T:

@@ -1,0 +1,249 @@
+"""``crystal config``: every setting with its value and where that came from; change one, or take it out."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from crystal.config import Config
+
+Key = Annotated[str, typer.Argument(help="A setting, such as search.limit.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+PROVIDERS = ("openai", "google", "voyage")
+
+commands = typer.Typer(help="Show and change settings.", invoke_without_command=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add ``crystal config`` to the command line."""
+    app.add_typer(commands, name="config")
+
+
+@commands.callback()
+def config(context: typer.Context, *, as_json: AsJson = False) -> None:
+    """Show every setting, its value and where that came from; secrets are masked.
+
+    Flag wins over environment, environment over the settings file, the file over the default.
+    """
+    context.obj = as_json
+    if context.invoked_subcommand is None:
+        show(context)
+
+
+@commands.command("list")
+def show(context: typer.Context, *, as_json: AsJson = False) -> None:
+    """Show every setting, its value and where that came from (the same as `crystal config`)."""
+    from crystal.config import load_config
+    from crystal.wiring import this_home
+
+    found = load_config(os.environ, this_home())
+    keys, notes = _keys(found, os.environ)
+    if as_json or context.obj:
+        _print_json(_listing(found, keys, notes))
+        return
+    _print_table(found, keys)
+    for note in notes:
+        print(f"crystal: note: {note}", file=sys.stderr)
+
+
+@commands.command("get")
+def get(context: typer.Context, key: Key, *, as_json: AsJson = False) -> None:
+    """Print the value of one setting, nothing else; a list one item a line."""
+    from crystal.config import load_config, shown
+    from crystal.wiring import this_home
+
+    value, source = _lookup(load_config(os.environ, this_home()), key)
+    if as_json or context.obj:
+        _print_json({"schema": 1, "key": key, "value": _plain(value), "source": source})
+    elif isinstance(value, tuple):
+        for item in value:
+            print(shown(item))
+    elif value is not None:
+        print(shown(value))
+
+
+@commands.command("set", context_settings={"ignore_unknown_options": True})
+def set_(
+    key: Key,
+    values: Annotated[list[str], typer.Argument(metavar="VALUE...", help="The value; for a list, its items.")],
+) -> None:
+    """Write one setting into the settings file. Comments and layout of the file stay."""
+    from crystal.config import set_value, setting_for, shown
+    from crystal.errors import UsageProblem
+    from crystal.wiring import these_places
+
+    setting = setting_for(key)
+    if len(values) > 1 and not setting.kind.is_list:
+        raise UsageProblem(f"{key} takes one value, {len(values)} were given", hint="put quotes around it")
+    value = set_value(these_places().config_file, key, values if len(values) > 1 else values[0])
+    print(f"{key} = {shown(value)}")
+    for alias in setting.variables:
+        if os.environ.get(alias.variable, "").strip() and alias.when is None:
+            print(f"crystal: note: {alias.variable} is set and wins over the file", file=sys.stderr)
+
+
+@commands.command("unset")
+def unset(key: Key) -> None:
+    """Take one setting out of the settings file, so that its default holds again."""
+    from crystal.config import unset_value
+    from crystal.wiring import these_places
+
+    path = these_places().config_file
+    if unset_value(path, key):
+        print(f"{key} is no longer in {path}")
+    else:
+        print(f"{key} is not in {path}")
+
+
+@commands.command("path")
+def path() -> None:
+    """Print where the settings file is, or would be."""
+    from crystal.wiring import these_places
+
+    print(these_places().config_file)
+
+
+def _places(config: Config) -> dict[str, tuple[str, str]]:
+    """The places that are no settings of the file, shown beside them."""
+    places, env = config.places, os.environ
+    variables = {"ldm_home": "LDM_HOME", "config_file": "CRYSTAL_CONFIG", "claude_dir": "CLAUDE_CONFIG_DIR"}
+    sources = {
+        name: f"environment {variable}" if env.get(variable, "").strip() else "default"
+        for name, variable in variables.items()
+    }
+    return {
+        "config_file": (str(places.config_file), sources["config_file"]),
+        "ldm_home": (str(places.ldm_home), sources["ldm_home"]),
+        "data_dir": (str(places.data_dir), places.data_dir_source),
+        "claude_dir": (str(places.claude_dirs[0]), sources["claude_dir"]),
+    }
+
+
+def _lookup(config: Config, key: str) -> tuple[Any, str]:
+    places = _places(config)
+    return places[key] if key in places else (config.value(key), config.origin(key))
+
+
+def _keys(config: Config, env: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[str]]:
+    """What is known of each provider's API key, and what the user should be told besides."""
+    from crystal.config import unknown_variables
+    from crystal.credentials import find_written_key, key_for
+    from crystal.errors import CrystalError
+
+    notes = [f"{name} is not a variable of crystal; did you mean {near}?" for name, near in unknown_variables(env)]
+    notes += _ignored_in_env_file(config)
+    keys: list[dict[str, Any]] = []
+    for provider in PROVIDERS:
+        key = {"provider": provider, "needed": provider in _needed(config), "found": False, "source": None}
+        try:
+            if key["needed"]:
+                secret = key_for(config, provider, env)
+            else:  # asking the keyring or a password manager may ask the user: not for a key that nobody uses
+                secret = find_written_key(provider, env=env, data_dir=config.places.data_dir)
+        except CrystalError as error:
+            keys.append({**key, "problem": error.message})
+            continue
+        if secret is not None:
+            key |= {"found": True, "source": secret.source, "last4": secret.last4}
+            notes += [secret.note] if secret.note else []
+        keys.append(key)
+    return keys, list(dict.fromkeys(notes))
+
+
+def _needed(config: Config) -> set[str]:
+    """The providers whose keys the settings make use of."""
+    writes = config.summary_mode == "llm" or (config.summary_mode == "auto" and config.summary_consent)
+    return {config.embedding_provider} | ({config.summary_provider} if writes else set())
+
+
+def _ignored_in_env_file(config: Config) -> list[str]:
+    from crystal.config import SETTINGS
+    from crystal.credentials import read_env_file
+    from crystal.errors import CrystalError
+
+    path = config.places.data_dir / ".env"
+    try:
+        written = read_env_file(path)
+    except CrystalError:
+        return []  # told for the key that was looked for there
+    known = {alias.variable for setting in SETTINGS.values() for alias in setting.variables}
+    return [f"{path} sets {name}, but only API keys are read from it" for name in sorted(known & set(written))]
+
+
+def _listing(config: Config, keys: list[dict[str, Any]], notes: list[str]) -> dict[str, Any]:
+    from crystal.config import SETTINGS
+
+    settings = [{"key": key, "value": _plain(config.value(key)), "source": config.origin(key)} for key in SETTINGS]
+    places = {name: {"value": value, "source": source} for name, (value, source) in _places(config).items()}
+    return {
+        "schema": 1,
+        "config_file": str(config.places.config_file),
+        "config_file_exists": config.places.config_file.exists(),
+        "places": places,
+        "settings": settings,
+        "api_keys": keys,
+        "notes": notes,
+    }
+
+
+def _print_table(config: Config, keys: list[dict[str, Any]]) -> None:
+    """Aligned and coloured on a terminal; elsewhere one line each, its three fields parted by tabs."""
+    from crystal.config import SETTINGS, shown
+
+    file = f"file {config.places.config_file}"
+    places = [(name, value, source) for name, (value, source) in _places(config).items()]
+    settings = [(key, shown(config.value(key)), config.origin(key)) for key in SETTINGS]
+    secrets = [_key_row(key) for key in keys]
+    if not sys.stdout.isatty():
+        for row in places + settings + secrets:
+            print("\t".join(row))
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from crystal.wiring import this_home
+
+    home = f"{this_home()}{os.sep}"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("setting", "value", "from"):
+        table.add_column(name, overflow="fold", no_wrap=name == "setting")
+    for section in (places, settings, secrets):
+        for key, value, source in section:
+            dim = "dim" if source == "default" or value in ("not found", "(not set)") else ""
+            short = "config.toml" if source == file else source.replace(home, "~/")
+            table.add_row(
+                Text(key, "" if dim else "bold"), Text(value.replace(home, "~/"), dim), Text(short, dim or "cyan")
+            )
+        table.add_section()
+    Console().print(table)
+
+
+def _key_row(key: Mapping[str, Any]) -> tuple[str, str, str]:
+    name = f"{key['provider']} API key"
+    if "problem" in key:
+        return name, "failed", key["problem"]
+    if not key["found"]:
+        return name, "not found", "needed" if key["needed"] else "not needed"
+    return name, f"found, ends with {key['last4']}" if key["last4"] else "found", key["source"]
+
+
+def _plain(value: Any) -> Any:
+    """A value for JSON, without the user and password of an address."""
+    from crystal.config import shown
+
+    if isinstance(value, tuple):
+        return [shown(item) for item in value]
+    return shown(value) if isinstance(value, str) else value
+
+
+def _print_json(value: Mapping[str, Any]) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=2))
