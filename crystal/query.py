@@ -1,0 +1,109 @@
+"""From what the user typed to what can be looked up: quoted phrases, identifiers, words. Pure; no string raises."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MAX_CHARACTERS = 10_000
+"""What is longer is cut: somebody pasted a log, and its beginning says what it is about."""
+
+MAX_TERMS = 64
+MAX_PAIRS = 12
+
+_STOP_WORDS = """
+a an and are as at be been but by did do does for from has have he her his how i in into is it its me my of on or our
+she that the their them there these they this to was we were what when where which who why will with you your
+i'm i've i'd i'll you're you've it's he's she's we're we've they're they've that's there's how's let's what's where's
+who's
+"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
+"""Few on purpose: more of them cost quality on technical text (measured: docs/adr/0008-search.md)."""
+
+_UNUSABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
+_QUOTED = re.compile('"([^"]*)"|\u201c([^\u201c\u201d]*)\u201d|\u201e([^\u201e\u201c\u201d]*)[\u201c\u201d]')
+_PIECE = re.compile(r"[^\W_]+")
+_EDGES = re.compile(r"^[\W_]+|[\W_]+$")
+# Han, kana, Hangul, Thai, Lao, Burmese, Khmer: a word of the index is whatever stands between two signs there.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff66-\uff9d"
+    "\U00020000-\U000323af]+"
+)
+_POSSESSIVE = re.compile("['\u2019][sS]$")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A question, taken apart.
+
+    Attributes:
+        text: The question as valid Unicode without control characters.
+        phrases: What stood in quotation marks: an answer has it.
+        compounds: Words that the index holds as several: ``foo_bar.baz()``, ``src/a/b.py``, ``v1.2.3``.
+        terms: Single words, those of the compounds too, without words that are everywhere.
+        is_literal: The whole question is one compound: something exact is looked for.
+    """
+
+    text: str
+    phrases: tuple[str, ...]
+    compounds: tuple[str, ...]
+    terms: tuple[str, ...]
+    is_literal: bool = False
+
+    @property
+    def has_words(self) -> bool:
+        """Whether there is anything that a keyword index can look up."""
+        return bool(self.phrases or self.compounds or self.terms)
+
+
+def parse_query(text: str) -> Query:
+    """Take a question apart. Any string will do."""
+    clean = " ".join(_UNUSABLE.sub(" ", text[:MAX_CHARACTERS]).split())
+    phrases: list[str] = []
+
+    def take(match: re.Match[str]) -> str:
+        quoted = next(group for group in match.groups() if group is not None).strip()
+        if _PIECE.search(quoted):
+            phrases.append(quoted)
+        return " "
+
+    words = _QUOTED.sub(take, clean).split()
+    kept = [word for word in words if not _is_stop(word)]
+    if not kept and not phrases:
+        kept = words
+    compounds, terms = _sorted_out(kept)
+    alone = len(words) == 1 and not phrases and bool(compounds)
+    return Query(clean, _distinct(phrases), compounds, terms, is_literal=alone)
+
+
+def unspaced_pairs(text: str) -> tuple[str, ...]:
+    """What to look for as substrings in scripts without spaces: pairs of neighbouring characters, or a lone one."""
+    runs = _UNSPACED.findall(text)
+    pairs = [run[at : at + 2] for run in runs for at in range(max(1, len(run) - 1))]
+    return tuple(dict.fromkeys(pairs))[:MAX_PAIRS]
+
+
+def _is_stop(word: str) -> bool:
+    return _EDGES.sub("", word).casefold().replace("\u2019", "'") in STOP_WORDS
+
+
+def _sorted_out(words: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    compounds: list[str] = []
+    terms: list[str] = []
+    for word in words:
+        core = _POSSESSIVE.sub("", _EDGES.sub("", word))
+        pieces = _PIECE.findall(core)
+        if len(pieces) > 1:
+            compounds.append(core)
+            useful = [piece for piece in pieces if piece.casefold() not in STOP_WORDS]
+            terms += useful or pieces
+        else:
+            terms += pieces
+    return _distinct(compounds), _distinct(terms)
+
+
+def _distinct(words: list[str]) -> tuple[str, ...]:
+    found: dict[str, str] = {}
+    for word in words:
+        found.setdefault(word.casefold(), word)
+    return tuple(found.values())[:MAX_TERMS]

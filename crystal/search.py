@@ -1,0 +1,289 @@
+"""Search: a question becomes hits. Keywords and vectors propose candidates, Reciprocal Rank Fusion orders them.
+
+The room promises that no question and no filter raises, that nothing is returned which a filter excludes, that the
+same store gives the same order twice, and that keywords answer whatever happens to the vectors. Why it is done this
+way, with what was measured: docs/adr/0008-search.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from crystal.errors import CrystalError, UsageProblem
+from crystal.fusion import Fused, fuse
+from crystal.model import Filters, Hit
+from crystal.query import Query, parse_query, unspaced_pairs
+from crystal.store import Store, vectors
+from crystal.store.candidates import (
+    Candidate,
+    all_of,
+    any_of,
+    candidates,
+    count_copies,
+    having,
+    keyword_candidates,
+    prefix,
+    quoted,
+    substring_candidates,
+)
+from crystal.store.scope import Scope, scope_of
+
+if TYPE_CHECKING:
+    from crystal.embedding import Embedder
+
+Mode = Literal["hybrid", "keywords", "vectors"]
+
+CANDIDATES = 200
+"""How many answers each engine proposes at least."""
+
+MAX_LIMIT = 1_000
+WEIGHTS = {"keywords": 1.0, "vectors": 1.0}
+DAY_MS = 86_400_000
+
+Unit = tuple[str, int]
+"""What counts as one answer: a turn, or a chunk that belongs to none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The answer to a question.
+
+    Attributes:
+        query: The question as it was understood: valid Unicode.
+        mode: Which engines answered. ``keywords`` while there are no vectors or no model to ask them with.
+        hits: Best first.
+        notes: What the reader should know: what is missing, what was relaxed, why nothing was found.
+    """
+
+    query: str
+    mode: Mode
+    hits: tuple[Hit, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranked:
+    """What one engine proposes: chunk ids with its own scores, best first; ``exact`` ones have it literally."""
+
+    scores: dict[int, float]
+    notes: tuple[str, ...] = ()
+    exact: frozenset[int] = frozenset()
+    asked: bool = True
+
+
+def search(
+    store: Store,
+    embedder: Embedder | None,
+    query: str,
+    *,
+    filters: Filters | None = None,
+    limit: int = 10,
+    now: int,
+) -> SearchResult:
+    """Find what was said.
+
+    Args:
+        store: The store, open for reading.
+        embedder: Turns the question into a vector; None searches keywords alone.
+        query: Any string. Words in quotation marks must stand together in an answer if anything has them.
+        filters: What may be returned; they act inside the candidate search of both engines.
+        limit: How many hits at most, 1 to 1,000.
+        now: The present moment, for freshness.
+
+    Raises:
+        UsageProblem: ``limit`` is out of range.
+    """
+    if not 1 <= limit <= MAX_LIMIT:
+        raise UsageProblem(f"the number of hits is {limit}", hint=f"use 1 to {MAX_LIMIT}")
+    asked = parse_query(query)
+    vector = _Vector.of(store, embedder, asked.text)
+    with store.reading():
+        scope = scope_of(store, filters or Filters())
+        if scope.is_empty or not asked.text:
+            notes = scope.notes if asked.text else ("the question is empty",)
+            return SearchResult(asked.text, "keywords", (), notes)
+        narrowed, relaxed = _with_phrases(store, asked, scope)
+        by_words = _keywords(store, asked, narrowed, max(CANDIDATES, 4 * limit))
+        by_meaning = vector.nearest(store, narrowed, max(CANDIDATES, 4 * limit))
+        fused, shown, details = _fuse(store, by_words, by_meaning)
+        hits = [_hit(one, details[shown[one.key]], by_words, by_meaning, scope, now) for one in fused[:limit]]
+        hits = [replace(hit, copies=count_copies(store, details[hit.id].text_sha256, scope)) for hit in hits]
+    mode: Mode = "keywords" if not by_meaning.asked else "hybrid" if asked.has_words else "vectors"
+    return SearchResult(asked.text, mode, tuple(hits), (*relaxed, *by_words.notes, *by_meaning.notes))
+
+
+def freshness(ts: int | None, now: int) -> str:
+    """How old: ``fresh`` under 3 days, ``recent`` under 7, ``aging`` under 14, else ``stale``, as is unknown age."""
+    if ts is None:
+        return "stale"
+    days = (now - ts) / DAY_MS
+    return "fresh" if days < 3 else "recent" if days < 7 else "aging" if days < 14 else "stale"
+
+
+# -------------------------------------------------------------------------------------------------------- keywords
+
+
+def _with_phrases(store: Store, asked: Query, scope: Scope) -> tuple[Scope, tuple[str, ...]]:
+    """Narrow to what has the quoted phrases, unless nothing has them."""
+    if not asked.phrases:
+        return scope, ()
+    expression = all_of(map(quoted, asked.phrases))
+    if keyword_candidates(store, expression, scope, 1):
+        return scope & having(expression), ()
+    words = " and ".join(f'"{phrase}"' for phrase in asked.phrases)
+    return scope, (f"nothing has {words} word for word; this is the nearest",)
+
+
+def _keywords(store: Store, asked: Query, scope: Scope, limit: int) -> _Ranked:
+    """Rank by words: what has the identifier looked for, then what has all words, then what has any, each by BM25."""
+    if not asked.has_words:
+        return _Ranked({})
+    terms = [*map(quoted, asked.phrases), *map(quoted, asked.terms)]
+    compounds = [*map(quoted, asked.compounds)]
+    exact: dict[int, float] = {}
+    if asked.is_literal:
+        exact = _literal_first(store, asked.compounds[0], dict(keyword_candidates(store, compounds[0], scope, limit)))
+    found = dict(exact)
+    tiers = [any_of(compounds + terms)] if len(terms) == 1 else [all_of(terms), any_of(compounds + terms)]
+    for expression in tiers:
+        for ident, score in keyword_candidates(store, expression, scope, limit):
+            found.setdefault(ident, score)
+    for ident, score in substring_candidates(store, unspaced_pairs(asked.text), scope, limit):
+        found.setdefault(ident, score)
+    if found:
+        return _Ranked(found, exact=frozenset(exact))
+    beginnings = any_of(prefix(term) for term in asked.terms if len(term) > 2)
+    found = dict(keyword_candidates(store, beginnings, scope, limit)) if beginnings else {}
+    notes = ("nothing has these words; some words begin with them",) if found else ()
+    return _Ranked(found, notes)
+
+
+def _literal_first(store: Store, literal: str, found: dict[int, float]) -> dict[int, float]:
+    """Put what has the very characters before what has the same words with other signs between them."""
+    texts = {ident: one.text for ident, one in candidates(store, list(found)).items()}
+    folded = literal.casefold()
+
+    def distance(ident: int) -> int:
+        text = texts.get(ident, "")
+        return 0 if literal in text else 1 if folded in text.casefold() else 2
+
+    return dict(sorted(found.items(), key=lambda item: distance(item[0])))
+
+
+# --------------------------------------------------------------------------------------------------------- vectors
+
+
+@dataclass(frozen=True, slots=True)
+class _Vector:
+    """The question as a vector of the generation that serves, or the reason why there is none."""
+
+    generation: int = 0
+    data: bytes = b""
+    note: str | None = None
+
+    @classmethod
+    def of(cls, store: Store, embedder: Embedder | None, text: str) -> _Vector:
+        if embedder is None:
+            return cls(note="searched by keywords alone: no embedding model is configured")
+        serving = vectors.serving_generation(store)
+        if serving is None:
+            return cls(note=_no_vectors(vectors.count_pending(store, 0)))
+        if (serving.provider, serving.model, serving.dimension) != _identity(embedder):
+            model = f"{serving.provider}/{serving.model}"
+            return cls(note=f"searched by keywords alone: the vectors come from {model}, run: crystal sync")
+        try:
+            return cls(serving.id, embedder.embed_query(text) if text else b"")
+        except CrystalError as error:
+            return cls(note=f"searched by keywords alone: {error.message}")
+
+    def nearest(self, store: Store, scope: Scope, limit: int) -> _Ranked:
+        """Rank by meaning."""
+        if not self.data:
+            return _Ranked({}, (self.note,) if self.note else (), asked=False)
+        waiting = vectors.count_pending(store, self.generation)
+        found = dict(vectors.nearest(store, self.generation, self.data, limit, scope.sql, scope.values))
+        if not found and waiting and not vectors.vector_counts(store, self.generation).stored:
+            return _Ranked({}, (_no_vectors(waiting),), asked=False)
+        notes = (f"{_chunks(waiting)} not embedded yet, found by keywords alone",) if waiting else ()
+        return _Ranked(found, notes)
+
+
+def _identity(embedder: Embedder) -> tuple[str, str, int]:
+    return embedder.provider, embedder.model, embedder.dimension
+
+
+def _no_vectors(waiting: int) -> str:
+    return f"searched by keywords alone: no vectors yet, {_chunks(waiting)} to embed"
+
+
+def _chunks(count: int) -> str:
+    return f"{count:,} chunk{'' if count == 1 else 's'}"
+
+
+# ---------------------------------------------------------------------------------------------------------- fusion
+
+
+def _fuse(
+    store: Store, by_words: _Ranked, by_meaning: _Ranked
+) -> tuple[list[Fused[Unit]], dict[Unit, int], dict[int, Candidate]]:
+    """Order the answers, and choose for each turn the chunk to show: the best one by words, else by meaning."""
+    details = candidates(store, list(dict.fromkeys([*by_words.scores, *by_meaning.scores])))
+    shown: dict[Unit, int] = {}
+    lists = {}
+    for engine, ranked in (("keywords", by_words), ("vectors", by_meaning)):
+        best = _best_chunks(list(ranked.scores), details)
+        lists[engine] = list(best)
+        shown = {**best, **shown}
+    first = frozenset(unit for unit, ident in shown.items() if ident in by_words.exact)
+
+    def tie(unit: Unit) -> tuple[float, ...]:
+        one = details[shown[unit]]
+        return (float("inf") if one.ts is None else -one.ts, one.id)
+
+    return fuse(lists, WEIGHTS, tie, first=first), shown, details
+
+
+def _best_chunks(ids: Sequence[int], details: dict[int, Candidate]) -> dict[Unit, int]:
+    """One chunk for each answer, in order; answers that repeat the text of a better one go to the end."""
+    best: dict[Unit, int] = {}
+    repeated: dict[Unit, int] = {}
+    seen: set[tuple[bytes, str]] = set()
+    for ident in ids:
+        one = details.get(ident)
+        if one is None:
+            continue
+        unit = ("chunk", ident) if one.turn is None else ("turn", one.turn)
+        if unit in best or unit in repeated:
+            continue
+        (repeated if (one.text_sha256, one.role) in seen else best)[unit] = ident
+        seen.add((one.text_sha256, one.role))
+    return {**best, **repeated}
+
+
+def _hit(
+    fused: Fused[Unit], chunk: Candidate, by_words: _Ranked, by_meaning: _Ranked, scope: Scope, now: int
+) -> Hit:
+    engines = {"keywords": by_words.scores, "vectors": by_meaning.scores}
+    copied = scope.session is not None and chunk.session != scope.session[0]
+    return Hit(
+        id=chunk.id,
+        score=round(fused.score, 6),
+        text=chunk.text,
+        role=chunk.role,
+        session_id=scope.session[1] if copied and scope.session else chunk.session_id or "",
+        uuid=chunk.uuid or "",
+        project=chunk.project,
+        cwd=chunk.cwd,
+        branch=chunk.branch,
+        agent=chunk.agent,
+        device=chunk.device,
+        timestamp=chunk.ts,
+        freshness=freshness(chunk.ts, now),
+        source=chunk.source,
+        ranks=fused.ranks,
+        scores={name: round(scores[chunk.id], 4) for name, scores in engines.items() if chunk.id in scores},
+        subagent=chunk.subagent,
+        tool=chunk.tool,
+    )

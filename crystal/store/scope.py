@@ -1,0 +1,238 @@
+"""From filters to one SQL condition on ``chunks``: names become rows, and names that nothing has are explained.
+
+The condition is used inside the candidate search of both engines, so it names columns of ``chunks`` alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+from crystal.model import Filters, Role
+from crystal.store.connection import Store
+
+ROLES: tuple[str, ...] = get_args(Role)
+SOURCES = ("conversation", "file", "memory")
+_ROLE_ALIASES = {
+    "human": ("user",),
+    "me": ("user",),
+    "ai": ("assistant",),
+    "claude": ("assistant",),
+    "tool": ("tool_call", "tool_result"),
+    "tools": ("tool_call", "tool_result"),
+}
+_NAMES_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a search may look at.
+
+    Attributes:
+        sql: A condition on columns of ``chunks``, empty when everything is allowed.
+        values: The values of its question marks.
+        notes: Why nothing can be found, for names that the store does not have.
+        is_empty: Nothing fulfils it, there is no need to look.
+        session: The session that the filter names, with its row id, when it names one.
+    """
+
+    sql: str = ""
+    values: tuple[Any, ...] = ()
+    notes: tuple[str, ...] = ()
+    is_empty: bool = False
+    session: tuple[int, str] | None = None
+
+    def __and__(self, other: Scope) -> Scope:
+        return Scope(
+            " AND ".join(part for part in (self.sql, other.sql) if part),
+            self.values + other.values,
+            self.notes + other.notes,
+            self.is_empty or other.is_empty,
+            self.session or other.session,
+        )
+
+
+def scope_of(store: Store, filters: Filters) -> Scope:
+    """Resolve filters against what the store holds. Never raises for what a filter says; it explains instead."""
+    filters = _valid(filters)
+    scope = Scope()
+    if filters.project is not None:
+        scope &= _project_scope(store, filters.project)
+    if filters.session is not None:
+        scope &= _session_scope(store, filters.session)
+    if filters.role is not None:
+        scope &= _role_scope(filters.role)
+    if filters.source is not None:
+        scope &= _source_scope(filters.source)
+    for column, value in (("agent", filters.agent), ("device", filters.device), ("branch", filters.branch)):
+        if value is not None:
+            scope &= _name_scope(store, column, value)
+    if filters.since is not None:
+        scope &= Scope("ts >= ?", (_clamped(filters.since),))
+    if filters.before is not None:
+        scope &= Scope("ts < ?", (_clamped(filters.before),))
+    return scope
+
+
+def roles_named(text: str) -> tuple[str, ...]:
+    """The roles that a word names, or several with commas between; empty when one of them is unknown."""
+    roles: list[str] = []
+    for word in text.split(","):
+        name = word.strip().lower().replace("-", "_").replace(" ", "_")
+        if name not in _ROLE_ALIASES and name not in ROLES:
+            return ()
+        roles += _ROLE_ALIASES.get(name, (name,))
+    return tuple(dict.fromkeys(roles))
+
+
+def role_words() -> str:
+    """The words that a role filter takes, for messages."""
+    return ", ".join((*ROLES, "human", "tool"))
+
+
+# -------------------------------------------------------------------------------------------------------- projects
+
+
+def project_ids(store: Store, wanted: str) -> list[int]:
+    """The projects of a name (in any case), or of a folder and all below it, by working folder or git root."""
+    rows = store.rows("SELECT id, cwd, git_root, name FROM projects ORDER BY id")
+    if is_folder(wanted):
+        return [ident for ident, cwd, root, _ in rows if is_within(cwd, wanted) or (root and is_within(root, wanted))]
+    name = wanted.strip().casefold()
+    return [ident for ident, _, _, known in rows if known.casefold() == name]
+
+
+def home_of(store: Store, cwd: str, git_root: str | None) -> tuple[str, str] | None:
+    """The known project that a folder belongs to, as (folder, name): its git root's, else the nearest folder above."""
+    rows = store.rows("SELECT cwd, git_root, name FROM projects ORDER BY id")
+    if git_root is not None:
+        for _, root, name in rows:
+            if root is not None and _same_folder(root, git_root):
+                return root, name
+    above = [(folder, name) for known, root, name in rows for folder in (known, root)
+             if folder and not is_root(folder) and is_within(cwd, folder)]  # fmt: skip
+    return max(above, key=lambda found: len(found[0]), default=None)
+
+
+def is_folder(text: str) -> bool:
+    """Whether a project filter means a folder: an absolute path."""
+    return text.startswith(("/", "\\\\")) or re.match(r"[A-Za-z]:[\\/]", text) is not None
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Whether ``path`` is ``folder`` or below it; by text alone, with either separator."""
+    path, folder = _plain(path), _plain(folder)
+    return path == folder or path.startswith(folder + "/") or folder == ""
+
+
+def is_root(folder: str) -> bool:
+    """Whether a folder is the top of a file system, to which everything belongs and which therefore says nothing."""
+    return re.fullmatch(r"|[A-Za-z]:", _plain(folder)) is not None
+
+
+def _same_folder(one: str, other: str) -> bool:
+    return _plain(one) == _plain(other)
+
+
+def _plain(path: str) -> str:
+    plain = path.replace("\\", "/") if re.match(r"[A-Za-z]:|\\\\", path) else path
+    return plain.rstrip("/")
+
+
+def _project_scope(store: Store, wanted: str) -> Scope:
+    ids = project_ids(store, wanted)
+    if ids:
+        return Scope(f"project IN ({', '.join(map(str, ids))})")
+    by_use = (
+        "SELECT p.name FROM projects p LEFT JOIN sessions s ON s.project = p.id"
+        " GROUP BY p.name ORDER BY max(s.last_at) DESC, p.name"
+    )
+    known = [name for (name,) in store.rows(by_use)]
+    return _nothing("project", wanted, known)
+
+
+# -------------------------------------------------------------------------------------------------------- sessions
+
+
+def session_matches(store: Store, wanted: str, limit: int = _NAMES_SHOWN + 1) -> list[tuple[int, str]]:
+    """The sessions that an id or the beginning of one names, as (row id, session id); an exact id names one."""
+    wanted = wanted.strip()
+    exact = store.row("SELECT id, session_id FROM sessions WHERE session_id = ?", (wanted,))
+    if exact is not None:
+        return [(int(exact[0]), str(exact[1]))]
+    if not wanted:
+        return []
+    rows = store.rows(
+        "SELECT id, session_id FROM sessions WHERE substr(lower(session_id), 1, ?) = ?"
+        " ORDER BY last_at DESC, id DESC LIMIT ?",
+        (len(wanted), wanted.lower(), limit),
+    )
+    return [(int(ident), str(session)) for ident, session in rows]
+
+
+def _session_scope(store: Store, wanted: str) -> Scope:
+    found = session_matches(store, wanted)
+    if len(found) == 1:
+        ident = found[0][0]
+        in_fork = "turn IN (SELECT turn FROM turn_copies WHERE session = ?)"
+        return replace(Scope(f"(session = ? OR {in_fork})", (ident, ident)), session=found[0])
+    if found:
+        names = ", ".join(session for _, session in found[:_NAMES_SHOWN])
+        more = ", ..." if len(found) > _NAMES_SHOWN else ""
+        return Scope(notes=(f"several sessions begin with {wanted!r}: {names}{more}",), is_empty=True)
+    return _nothing("session", wanted, [])
+
+
+# ------------------------------------------------------------------------------------------------------ other names
+
+
+def _role_scope(wanted: str) -> Scope:
+    roles = roles_named(wanted)
+    if not roles:
+        return Scope(notes=(f"no role {wanted!r}; known: {role_words()}",), is_empty=True)
+    sql = f"role IN ({', '.join('?' * len(roles))})"
+    return Scope(f"({sql} OR subagent IS NOT NULL)" if "subagent" in roles else sql, roles)
+
+
+def _source_scope(wanted: str) -> Scope:
+    if wanted.strip().lower() not in SOURCES:
+        return Scope(notes=(f"no source {wanted!r}; known: {', '.join(SOURCES)}",), is_empty=True)
+    return Scope("source = ?", (wanted.strip().lower(),))
+
+
+def _name_scope(store: Store, column: str, wanted: str) -> Scope:
+    if store.value(f"SELECT 1 FROM sessions WHERE {column} = ? LIMIT 1", (wanted,)) is None and (
+        store.value(f"SELECT 1 FROM chunks WHERE {column} = ? LIMIT 1", (wanted,)) is None
+    ):
+        known = store.rows(
+            f"SELECT {column} FROM sessions WHERE {column} IS NOT NULL GROUP BY 1 ORDER BY max(last_at) DESC"
+        )
+        return _nothing(column, wanted, [name for (name,) in known])
+    return Scope(f"{column} = ?", (wanted,))
+
+
+def _nothing(kind: str, wanted: str, known: Iterable[str]) -> Scope:
+    names = list(dict.fromkeys(known))
+    folded = {name.casefold(): name for name in names}
+    close = difflib.get_close_matches(wanted.casefold(), folded, n=_NAMES_SHOWN, cutoff=0.5)
+    near = [folded[name] for name in close] or [name for name in names if wanted.casefold() in name.casefold()]
+    shown = (near or names)[:_NAMES_SHOWN]
+    more = ", ..." if not near and len(names) > _NAMES_SHOWN else ""
+    tail = f"; did you mean {', '.join(shown)}?" if near else f"; known: {', '.join(shown)}{more}" if shown else ""
+    return Scope(notes=(f"no {kind} {wanted!r}{tail}",), is_empty=True)
+
+
+def _clamped(ms: int) -> int:
+    return max(-(2**63), min(2**63 - 1, ms))
+
+
+def _valid(filters: Filters) -> Filters:
+    """Replace what SQLite cannot take as text (lone surrogates); no stored name has them."""
+    fields = ("project", "session", "role", "agent", "device", "branch", "source")
+    texts = {name: getattr(filters, name) for name in fields}
+    return replace(filters, **{
+        name: text.encode("utf-8", "replace").decode() for name, text in texts.items() if text is not None
+    })

@@ -1,0 +1,150 @@
+"""Points in time as people write them (``24h``, ``yesterday``, ``2026-11-20``), and times as people read them.
+
+Pure: the present moment and the time zone are arguments. Times are ms since the epoch, UTC.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from datetime import datetime, timedelta, timezone, tzinfo
+
+from crystal.errors import UsageProblem
+
+FORMS = "24h, 7d, 2w, 3mo, 1y, today, yesterday, a date (2026-11-20) or a date and time (2026-11-20T14:30)"
+
+_AGO = re.compile(r"(\d{1,9})\s*([a-z]+)(?:\s+ago)?")
+_SECONDS = {
+    "s": 1, "sec": 1, "second": 1,
+    "m": 60, "min": 60, "minute": 60,
+    "h": 3600, "hr": 3600, "hour": 3600,
+    "d": 86_400, "day": 86_400,
+    "w": 604_800, "week": 604_800,
+}  # fmt: skip
+_MONTHS = {"mo": 1, "month": 1, "y": 12, "yr": 12, "year": 12}
+_DATE = re.compile(r"(\d{4})-(\d{1,2})(?:-(\d{1,2}))?")
+_MOMENT = re.compile(
+    r"(\d{4})-(\d{1,2})-(\d{1,2})[tT ]\s*(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?\s*([zZ]|[+-]\d{2}:?\d{2})?"
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def parse_when(text: str, *, now: int, tz: tzinfo | None = None, name: str = "time") -> int:
+    """Read a point in time.
+
+    ``24h`` and ``7d`` are that long before ``now`` (a day is 24 hours); ``3mo`` and ``1y`` go back on the calendar, to
+    the same day or the last one of a shorter month. A date is its first moment, so ``before`` a date leaves that day
+    out. What has no zone is local time.
+
+    Args:
+        text: What the user wrote; case and surrounding space do not matter.
+        now: The present moment.
+        tz: The local zone; None for the machine's.
+        name: What to call the value in the error, e.g. ``--since``.
+
+    Raises:
+        UsageProblem: It is none of the accepted forms, or no such time exists.
+    """
+    try:
+        return _parse(text.strip().lower(), now, tz)
+    except (ValueError, OverflowError, OSError) as error:
+        raise UsageProblem(f"{name} is {text!r}, which is no time that crystal knows", hint=f"use {FORMS}") from error
+
+
+def local(ms: int, tz: tzinfo | None = None) -> datetime:
+    """The moment on the local clock."""
+    moment = _EPOCH + timedelta(milliseconds=ms)
+    try:
+        return moment.astimezone(tz)
+    except (OverflowError, OSError, ValueError):  # beyond what the platform's calendar knows
+        return moment
+
+
+def iso(ms: int | None) -> str | None:
+    """ISO 8601 in UTC with milliseconds, as JSON output shows times: ``2026-11-20T23:51:53.936Z``."""
+    if ms is None:
+        return None
+    try:
+        moment = _EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return None
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z".rjust(24, "0")
+
+
+def ago(ms: int, now: int) -> str:
+    """How long before ``now`` it was, roughly: ``5 minutes ago``, ``3 weeks ago``."""
+    seconds = (now - ms) // 1000
+    if seconds < 0:
+        return "in the future" if seconds < -60 else "just now"
+    if seconds < 60:
+        return "just now"
+    for limit, size, unit in ((3600, 60, "minute"), (86_400, 3600, "hour"), (14 * 86_400, 86_400, "day"),
+                              (60 * 86_400, 604_800, "week"), (730 * 86_400, 2_629_800, "month")):  # fmt: skip
+        if seconds < limit:
+            return _counted(seconds // size, unit)
+    return _counted(seconds // 31_557_600, "year")
+
+
+def clock(ms: int, now: int, tz: tzinfo | None = None) -> str:
+    """The local date and time, as short as it stays clear: ``Fri 20 Nov 14:03``, ``20 Nov 2025 14:03``."""
+    moment, present = local(ms, tz), local(now, tz)
+    if abs((present - moment).days) < 180:
+        return f"{moment:%a} {moment.day} {moment:%b %H:%M}"
+    return f"{moment.day} {moment:%b} {moment.year:04d} {moment:%H:%M}"
+
+
+def _counted(number: int, unit: str) -> str:
+    return f"{number} {unit}{'' if number == 1 else 's'} ago"
+
+
+def _parse(text: str, now: int, tz: tzinfo | None) -> int:
+    present = local(now, tz)
+    if text == "now":
+        return now
+    if text in ("today", "yesterday"):
+        day = present.date() - timedelta(days=text == "yesterday")
+        return _local_ms(datetime(day.year, day.month, day.day), tz)  # noqa: DTZ001 (the zone is given beside it)
+    if match := _AGO.fullmatch(text):
+        return _back(int(match[1]), match[2], present, now, tz)
+    if match := _DATE.fullmatch(text):
+        day = datetime(int(match[1]), int(match[2]), int(match[3] or 1))  # noqa: DTZ001
+        return _local_ms(day, tz)
+    if match := _MOMENT.fullmatch(text):
+        return _moment(match, tz)
+    raise ValueError(text)
+
+
+def _back(count: int, unit: str, present: datetime, now: int, tz: tzinfo | None) -> int:
+    unit = unit[:-1] if len(unit) > 2 and unit.endswith("s") else unit
+    if unit in _SECONDS:
+        then = now - count * _SECONDS[unit] * 1000
+        _ = _EPOCH + timedelta(milliseconds=then)  # raises when the calendar does not reach as far
+        return then
+    months = present.year * 12 + present.month - 1 - count * _MONTHS.get(unit, 0)
+    if unit not in _MONTHS or months < 12:
+        raise ValueError(unit)
+    year, month = divmod(months, 12)
+    day = min(present.day, calendar.monthrange(year, month + 1)[1])
+    return _local_ms(present.replace(year=year, month=month + 1, day=day, tzinfo=None, fold=0), tz)
+
+
+def _moment(match: re.Match[str], tz: tzinfo | None) -> int:
+    year, month, day, hour, minute = (int(match[group]) for group in range(1, 6))
+    micro = int((match[7] or "").ljust(6, "0")[:6])
+    naive = datetime(year, month, day, hour, minute, int(match[6] or 0), micro)  # noqa: DTZ001
+    zone = match[8]
+    if zone is None:
+        return _local_ms(naive, tz)
+    if zone in "zZ":
+        return _ms(naive.replace(tzinfo=timezone.utc))
+    offset = timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
+    return _ms(naive.replace(tzinfo=timezone(-offset if zone[0] == "-" else offset)))
+
+
+def _local_ms(naive: datetime, tz: tzinfo | None) -> int:
+    """A local time as ms; one that the clocks skip is read as if they had not been changed yet."""
+    return _ms(naive.astimezone() if tz is None else naive.replace(tzinfo=tz))
+
+
+def _ms(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
