@@ -171,6 +171,7 @@ class Hit:
     """One answer of a search: a chunk and everything that says where it comes from.
 
     ``score`` is the fused score (higher is better); ``ranks`` and ``scores`` tell each engine's view by name.
+    ``copies`` counts the places within the search's filters that say exactly this, the hit itself included.
     """
 
     id: int
@@ -189,3 +190,6 @@ class Hit:
     source: str
     ranks: dict[str, int] = field(default_factory=dict)
     scores: dict[str, float] = field(default_factory=dict)
+    subagent: str | None = None
+    tool: str | None = None
+    copies: int = 1
