@@ -1,0 +1,100 @@
+"""Passwords in URLs and commands, and what stands in HTTP headers."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+
+from crystal.redact.judge import is_stand_in, looks_random
+from crystal.redact.spans import ADDRESS, HEADER, Span
+
+ADDRESS_HINTS = (
+    rb":(?:\\*/){2}[^\s\"'<>/?#@]*@|(?:postgres|mysql|mongo|redis|amqp|mariadb|rediss)[a-z+]*:(?:\\*/){2}[^\s\"'<>?#@]*@",
+    rb"(?i:bearer)(?:\s|\\[nrt]|%20)+[A-Za-z0-9._~+/=\\\-]{8}",
+    rb"(?i:basic)(?:\s|\\[nrt])+[A-Za-z0-9+/=\\]{8}",
+    rb"(?i:authorization)[\s\"'\\]*[:=,]",
+    rb"(?i:cookie)[\s\"'\\]*[:=]",
+    rb"sshpass",
+    rb"(?:\s|n)(?:-u|--user|--proxy-user)(?:\s|=)*\\*[\"']?[^\s:\"'\\]+:[^\s\"'\\/]",
+    rb"mysql(?:dump|admin)?\s[^\n]*-p[^\s\"']",
+)
+ADDRESS_LITERALS = (b"://", b":\\/\\/", b":\\\\/\\\\/", b"sshpass", b"-u", b"--user", b"--proxy-user", b"mysql")
+ADDRESS_FOLDED = (b"bearer", b"basic", b"authorization", b"cookie")
+
+_URL = re.compile(
+    rb"""(?xi) \b [a-z][a-z0-9+.\-]{1,30} ://
+    (?: (?P<user>[^\s"'`<>/?\#@:\x00\xff]*) : (?P<pass>[^\s"'`<>/?\#\x00\xff]+) @ (?=[^\s@])
+      | (?P<alone>[^\s"'`<>/?\#@:\x00\xff]{8,}) @ (?=[\w\[]) )"""
+)
+_DATABASE = re.compile(
+    rb"""(?xi) \b (?:postgres(?:ql)?|mysql|mariadb|mongodb|rediss?|amqps?)(?:\+\w+)? ://
+    [^\s"'`<>/?\#@:\x00\xff]* : (?P<pass>[^\s"'`<>@\x00\xff]+) @ (?=[\w\[])"""
+)
+_PLAIN_PASSWORDS = re.compile(rb"(?i)pass(?:word|wd)?|pwd|secret|p|pw|xxx+|token|api_?key|\w*\[\w*\]|\w*\{.*\}.*|.*\$\{?\(?\w.*|%\w+%?")
+_BEARER = re.compile(rb"(?i)\bbearer(?:\s+|%20)(?P<v>[A-Za-z0-9._~+/=\-]{8,})")
+_BASIC = re.compile(rb"(?i)\bbasic\s+(?P<v>[A-Za-z0-9+/]{8,}={0,2})")
+_AUTHORIZATION = re.compile(
+    rb"""(?xi) authorization["'`\]]?\s*[:=,]+\s*["'`]?
+    (?:(?:token|bot|apikey|api-key|key|digest|bearer|basic|hmac|splunk|genie(?:key)?|sso-key|klaviyo-api-key)[\s:=]+)?
+    (?P<v>[^\s"'`,\x00\xff]{8,})"""
+)
+_COOKIE = re.compile(rb"(?i)\b(?:set-)?cookie[\"'`]?\s*[:=]\s*[\"'`]?(?P<pairs>[^\n\r\"'`\x00\xff]{8,4096})")
+_PAIR = re.compile(rb"[^=;\s]+=([^;\s]{16,})")
+_COMMANDS = (
+    re.compile(rb"\bsshpass\s+-p\s*[\"']?(?P<v>[^\s\"'\x00\xff]{3,})"),
+    re.compile(rb"(?:\s|^)(?:-u|--user|--proxy-user)[\s=]*[\"']?[^\s:\"'=/\x00\xff]{1,80}:(?P<v>[^\s\"'/:\x00\xff]{3,})"),
+    re.compile(rb"\bmysql(?:dump|admin)?\s[^\n\x00\xff|;]{0,200}?\s-p(?P<v>[^\s\"'\x00\xff]{3,})"),
+)
+_OWNER = re.compile(rb"\d+:\d+|\w+:(?:users|staff|root|wheel|\w*group|daemon|www-data|nogroup)")
+
+
+def address_spans(text: bytes) -> Iterator[Span]:
+    """Yield the secrets that URLs, commands and HTTP headers carry. User and host stay."""
+    if b"://" in text:
+        yield from _url_spans(text)
+    yield from header_spans(text)
+    for command in _COMMANDS:
+        for found in command.finditer(text):
+            value = found["v"]
+            if not is_stand_in(value) and not _OWNER.fullmatch(found.group().split()[-1].strip(b"\"'")):
+                yield Span(*found.span("v"), "password", ADDRESS)
+
+
+def _url_spans(text: bytes) -> Iterator[Span]:
+    for found in _URL.finditer(text):
+        if found["alone"] is not None:
+            if looks_random(found["alone"], 16):
+                yield Span(*found.span("alone"), "url-password", ADDRESS)
+        elif not is_stand_in(found["pass"]) and not _PLAIN_PASSWORDS.fullmatch(found["pass"]):
+            yield Span(*found.span("pass"), "url-password", ADDRESS)
+    for found in _DATABASE.finditer(text):
+        if b"/" in found["pass"] and not re.match(rb"\d{1,5}/", found["pass"]) and not is_stand_in(found["pass"]):
+            yield Span(*found.span("pass"), "url-password", ADDRESS)
+
+
+def header_spans(text: bytes) -> Iterator[Span]:
+    """Yield what stands in Authorization and Cookie headers, and after Bearer and Basic anywhere."""
+    for found in _BEARER.finditer(text):
+        if looks_random(found["v"], 8):
+            yield Span(*found.span("v"), "bearer-token", HEADER)
+    for found in _BASIC.finditer(text):
+        if _is_user_and_password(found["v"]):
+            yield Span(*found.span("v"), "basic-auth", HEADER)
+    for found in _AUTHORIZATION.finditer(text):
+        if looks_random(found["v"], 8):
+            yield Span(*found.span("v"), "authorization", HEADER)
+    for header in _COOKIE.finditer(text):
+        for pair in _PAIR.finditer(text, *header.span("pairs")):
+            if looks_random(pair[1], 16):
+                yield Span(*pair.span(1), "cookie", HEADER)
+
+
+def _is_user_and_password(run: bytes) -> bool:
+    try:
+        plain = base64.b64decode(run + b"=" * (-len(run) % 4))
+    except binascii.Error:
+        return False
+    user, colon, password = plain.partition(b":")
+    return bool(colon and password) and all(32 <= c < 127 for c in user)

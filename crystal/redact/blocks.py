@@ -1,0 +1,59 @@
+r"""Private keys: PEM, OpenSSH and PGP blocks, also cut off, in one line with literal ``\n``, or between line numbers."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+
+from crystal.redact.spans import BLOCK, Span
+
+BLOCK_HINTS = (rb"PRIVATE KEY", rb"SSH2 ENCRYPTED", rb"PuTTY-User-Key-File", rb"LS0tLS1CRUdJTi")
+BLOCK_LITERALS = (b"PRIVATE KEY", b"SSH2 ENCRYPTED", b"PuTTY-User-Key-File", b"LS0tLS1CRUdJTi")
+
+_BEGIN = re.compile(rb"-{4,5} ?BEGIN (?:[A-Z0-9]+ ){0,3}?(?:PRIVATE KEY(?: BLOCK)?|SSH2 ENCRYPTED PRIVATE KEY) ?-{4,5}")
+_END = re.compile(rb"-{4,5} ?END (?:[A-Z0-9]+ ){0,3}?(?:PRIVATE KEY(?: BLOCK)?|SSH2 ENCRYPTED PRIVATE KEY) ?-{4,5}")
+_LONGEST = 64 * 1024
+_BETWEEN = rb"(?:[\s\"'`+,>|\\*#.:]|\\[nrt]|\d{1,5}(?:\t|\xe2\x86\x92|[:|])|\xe2\x80\xa6)"
+_BODY = re.compile(
+    rb"(?:" + _BETWEEN + rb"*(?:[A-Za-z0-9+/=_\-]{16,}|(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset):[^\n\\]*))+"
+    rb"(?:" + _BETWEEN + rb"{1,12}[A-Za-z0-9+/=]{1,64}(?=\s*(?:$|-----|[\"'\\])))?"
+)
+_PUTTY = re.compile(rb"PuTTY-User-Key-File-\d:.*?Private-Lines: *\d+\s+((?:[A-Za-z0-9+/=]+\s*)+)", re.DOTALL)
+_ENCODED = re.compile(rb"LS0tLS1CRUdJTi[A-Za-z0-9+/=]{40,}(?:\s+[A-Za-z0-9+/=]{40,})*")
+
+
+def block_spans(text: bytes) -> Iterator[Span]:
+    """Yield the private keys in plain text. A public key or a certificate is none."""
+    at = 0
+    while (begin := _BEGIN.search(text, at)) is not None:
+        at = begin.end()
+        end = _block_end(text, at)
+        if end:
+            yield Span(begin.start(), end, "private-key", BLOCK)
+            at = end
+    if b"PuTTY-User-Key-File" in text:
+        for found in _PUTTY.finditer(text):
+            yield Span(*found.span(1), "private-key", BLOCK)
+    for found in _ENCODED.finditer(text) if b"LS0tLS1CRUdJTi" in text else ():
+        if b"PRIVATE KEY" in _decoded_head(found.group()):
+            yield Span(*found.span(), "private-key", BLOCK)
+
+
+def _block_end(text: bytes, body: int) -> int:
+    """Return where the block ends whose first line ends at ``body``; 0 if nothing of a key follows."""
+    following = _BEGIN.search(text, body, body + _LONGEST)
+    end = _END.search(text, body, following.start() if following else body + _LONGEST)
+    if end is not None and len(re.findall(rb"[A-Za-z0-9+/=]", text[body : end.start()])) >= 16:
+        return end.end()
+    cut_off = _BODY.match(text, body) if end is None else None
+    return cut_off.end() if cut_off else 0
+
+
+def _decoded_head(run: bytes) -> bytes:
+    head = run[:64]
+    try:
+        return base64.b64decode(head[: len(head) // 4 * 4])
+    except binascii.Error:
+        return b""

@@ -1,0 +1,68 @@
+"""Which regular expression engine looks first at every byte.
+
+RE2 runs all rules at once in time linear in the text, which Python's own engine does forty times slower (measured in
+docs/adr/0003-redaction-rules.md). Where its wheel is missing, plain substring search takes its place: it lets more
+lines through to the rules, never fewer, so only the speed differs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+re2: Any
+try:
+    import re2
+except ImportError:  # no wheel for this platform: slower, same findings
+    re2 = None
+
+HAVE_RE2 = re2 is not None
+_MEMORY = 64 << 20
+
+
+def compile_scanner(pattern: bytes) -> Callable[[bytes], Iterator[tuple[int, int]]]:
+    """Return a function that yields (start, end) of each match, by RE2 where it is there, else by ``re``."""
+    if re2 is None:
+        compiled: Any = re.compile(pattern)
+    else:
+        compiled = re2.compile(pattern, _options())
+
+    def scan(text: bytes) -> Iterator[tuple[int, int]]:
+        return (found.span() for found in compiled.finditer(text))
+
+    return scan
+
+
+def re2_prefilter(hints: Iterable[bytes]) -> Callable[[bytes], bool]:
+    """Return a function that says whether one of ``hints`` matches anywhere in the bytes."""
+    search = re2.compile(b"|".join(b"(?:" + hint + b")" for hint in hints), _options()).search
+    return lambda text: search(text) is not None
+
+
+def plain_prefilter(
+    literals: Iterable[bytes], folded: Iterable[bytes], patterns: Iterable[bytes]
+) -> Callable[[bytes], bool]:
+    """Return the prefilter that needs no RE2.
+
+    Args:
+        literals: One of these is in the text that some rules match, as written,
+        folded: or one of these, in any case (given in lower case),
+        patterns: or one of these matches.
+    """
+    plain, lower = tuple(set(literals)), tuple(set(folded))
+    searches = tuple(re.compile(pattern).search for pattern in patterns)
+
+    def seen(text: bytes) -> bool:
+        if any(literal in text for literal in plain):
+            return True
+        small = text.lower()
+        return any(literal in small for literal in lower) or any(search(text) for search in searches)
+
+    return seen
+
+
+def _options() -> Any:
+    options = re2.Options()
+    options.max_mem = _MEMORY
+    return options

@@ -1,0 +1,98 @@
+"""Is this value a secret? Two questions: does it look random, and is it a word that only stands for a secret.
+
+Every threshold here was set by looking at what real transcripts lose to it: docs/adr/0003-redaction-rules.md.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+
+_RANDOM_ALPHABET = re.compile(rb"[A-Za-z0-9+/=_.~!@#$%^&*:|?\-\x80-\xff]+")
+_WORDY_PART = re.compile(rb"[A-Za-z]?[a-z]*|[A-Z]+|\d{1,4}|[vV]\d{1,3}|(?:[A-Z]?[a-z]+){2,}\d{0,2}")
+_PATHLIKE = re.compile(rb"[~.]{0,2}/|[A-Za-z]:[\\/]|\w+://|[\w.-]+/[\w.-]+/")
+_MOMENT = re.compile(rb"\d{4}-\d\d-\d\d|\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?$|\d+(?:\.\d+){1,3}(?:-[\w.]+)?$")
+_STAND_IN = re.compile(
+    rb"""(?ix)
+    [*x.\-_\#?\x20\xe2\x80\xa2\xa6]+$                                # ****, xxxx, ..., bullets
+    | .*(?:\*{3}|x{5}|\.{3}|\xe2\x80\xa6)                            # abc***, sk-xxxxx, ghp_...
+    | \$[A-Za-z_]*$ | \$[A-Z0-9_]+$ | \$[({] | \$\w+(?:->|\[|\.|:) | %[\w(]\w*[%)s]? $ | \#\{ | \{\{? [^}]* \}?\}? $ | <[^<>]*>? $ | \[[^\[\]]*\] $ | @\w+$ | :\w+$
+    | .*\$\{ | .*\{\{ | .*\#\{                                       # templates
+    | !(?:vault|ref|sub|env) | (?:op|vault|env|file|keyring|ssm|secret|bws|pass)[:.] //? \S
+    | (?:env|secrets|vars|process|config|settings|self|this|os|data|var|local|module|args|opts|options)\.\w
+    | arn:aws | projects/ | (?:\w+[-_.])?(?:ref|secretkeyref|valuefrom)[:\x20]
+    | (?:your|enter|insert|replace)[-_\x20]\S*$
+    | (?:your|insert|replace|todo|fixme|placeholder|redacted|removed|hidden|masked|omitted|dummy|example|sample).*
+    | .*(?:placeholder|redacted|your[-_]|_here$|-here$|-goes-|_goes_)
+    | (?:test|fake|mock|foo|bar|baz|demo|none|null|nil|undefined|true|false|yes|no|on|off|required|optional|default|unset|empty
+       |string|str|text|bytes|byte|char|varchar|number|int|integer|float|bool|boolean|any|unknown|never|void|object|secretstr|
+       symbol|self|this|value|field|input|prompt|stdin|env|file|auto|basic|bearer|invalid|missing|wrong|incorrect|expired|valid)$
+    | (?:user|login|username|email|name|id|type|url)$
+    """,
+)
+_STEM = re.compile(rb"(?i)pass(?:w(?:or)?d|phrase|code)?s?\d?$|.*(?:passw(?:or)?d|passphrase|pwd|secret|token|credential|api_?key)")
+_CODE = re.compile(
+    rb"""(?x)
+    [A-Za-z_$@&*!][\w$]*(?:\?\.|\.|->|::)[A-Za-z_$][\w$]*          # a.b, a->b, a::b, a?.b
+    | [&*!]?[A-Za-z_$][\w$.:]*[(\[<{]                               # call(, item[, Type<
+    | [&*!]?[A-Za-z_$][\w$]*[)\]}>,;?|:]+$                          # end of an expression
+    | [(\[{<|&=!>] | //|/\*|\#$ | \\                                  # anything that opens or joins code
+    """,
+)
+_PROSE = re.compile(rb"(?i)\b(?:password|passwd|your|enter|must|the|is|are|for|required|invalid|please|and|with|not|at|least|confirm|new|of|to|in)\b")
+_DIGIT, _LETTER = re.compile(rb"\d"), re.compile(rb"[A-Za-z]")
+
+
+def entropy(value: bytes) -> float:
+    """Return the Shannon entropy of the value's bytes, in bits a byte."""
+    size = len(value)
+    return -sum(n / size * math.log2(n / size) for n in Counter(value).values()) if size else 0.0
+
+
+def is_stand_in(value: bytes) -> bool:
+    """Return whether the value only stands where a secret would: ``${PASS}``, ``****``, ``your-key``, ``None``."""
+    return _STAND_IN.match(value) is not None
+
+
+def is_code(value: bytes) -> bool:
+    """Return whether an unquoted value reads as a piece of a program: ``get_password()``, ``args.token``."""
+    return _CODE.match(value) is not None
+
+
+def looks_random(value: bytes, least: int = 8) -> bool:
+    """Return whether nobody would have written this value by hand as a name, a path, a time or a sentence."""
+    if len(value) < least or not _RANDOM_ALPHABET.fullmatch(value):
+        return False
+    if _PATHLIKE.match(value) or _MOMENT.match(value) or is_stand_in(value):
+        return False
+    parts = [part for part in re.split(rb"[-_./:@|+=]", value) if part]
+    if all(_WORDY_PART.fullmatch(part) for part in parts):
+        return False
+    digits, letters = len(_DIGIT.findall(value)), len(_LETTER.findall(value))
+    if len(value) < 16:
+        return digits >= 2 and letters >= 2
+    if digits == 0:
+        return len(value) >= 20 and entropy(value) >= 3.8
+    return letters >= 4 and entropy(value) >= 3.0
+
+
+def is_password(value: bytes, *, quoted: bool, tight: bool) -> bool:
+    """Return whether a value beside ``password`` is one, even one of low entropy.
+
+    Args:
+        value: What stands there.
+        quoted: It stood in quotes, or is a whole JSON string.
+        tight: It fills the rest of its line, or follows ``=`` without a space, as in an .env file.
+    """
+    if len(value) < 3 or is_stand_in(value) or not value.strip(b"\"'`,;:.-_ \t"):
+        return False
+    if quoted:
+        if re.search(rb"\s", value):
+            return len(value) <= 100 and not _PROSE.search(value)
+        return not _STEM.fullmatch(value) if _LETTER.search(value) else True
+    if is_code(value) or (_STEM.match(value) and not looks_random(value)):
+        return False
+    if re.fullmatch(rb"[A-Za-z_]+", value):
+        return tight
+    return len(value) >= 4

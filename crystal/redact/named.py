@@ -1,0 +1,199 @@
+r"""Values beside telling names: ``password=...``, ``"api_key": "..."``, ``--token ...``, ``- name: X_TOKEN value: ...``.
+
+A scanner finds the stem of a telling name followed by something that assigns (fast, loose); then the whole name is
+read to its left and right, the value is cut out by its quotes or its line, and both are judged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from crystal.redact.engine import compile_scanner
+from crystal.redact.judge import is_code, is_password, is_stand_in, looks_random
+from crystal.redact.names import STEMS, strength
+from crystal.redact.spans import NAMED, Span
+
+_TAIL = rb"[A-Za-z0-9_.\-]{0,40}"
+_GAP = rb"(?:[\s\"'`\\)\]]|\\[nrt]){0,12}"
+_SIBLING = rb"[\s\"'\\nrt,;\-]{0,40}[vV]alue[\s\"'\\]{0,8}[:=]"
+_ASSIGNED = rb"(?i:" + STEMS + rb")" + _TAIL + _GAP + rb"(?:[=:,>]|" + _SIBLING + rb")"
+_FILLER = rb"(?:[\s\"'`\\=>:\[{(|+\-]|\\[nrt]|[rbfuRBFU][\"'\\]){0,24}"
+_FLAG = rb"(?i:--?[a-z0-9_\-]{0,30}(?:pass|pwd|secret|token|key|auth|cred)[a-z0-9_\-]{0,20}[\s\"',\\nrt]+[^\s\"',\\])"
+_SPOKEN = rb"(?i:(?:passw(?:or)?d|passphrase|passcode|pwd)(?:\s|\\[nrt])+(?:is|was|to|will be|=|:)\b)"
+_SQL = rb"(?i:(?:passw(?:or)?d|pwd|identified(?:\s|\\[nrt])+by)(?:\s|\\[nrt])+\\*['\"])"
+_NETRC = rb"(?i:login(?:\s|\\[nrt])+[^\s\\]+(?:\s|\\[nrt])+passw(?:or)?d)"
+_DECLARED = rb"(?i:(?:env|arg|setx?|-x|-gx|secret set)\s+[a-z0-9_]{0,40}(?:pass|pwd|secret|token|key|auth)[a-z0-9_]{0,20}\s)"
+_PAIRED = rb"(?:[nN]ame|[kK]ey)[\"'\\\s]{1,8}[:=][\s\"'\\]{1,8}[A-Za-z0-9_.\-]{0,40}(?i:" + STEMS + rb")"
+
+NAMED_HINTS = (
+    _ASSIGNED + _FILLER + rb"[^\s\"'`\\<>,;(){}\[\]\x00]{3}",
+    _ASSIGNED + rb"\s*[\w\[\]<>|., ]{1,40}=",
+    _FLAG,
+    _SPOKEN,
+    _SQL,
+    _NETRC,
+    _DECLARED,
+    _PAIRED,
+)
+"""What a raw line must hold for a value beside a telling name to be in any of its strings."""
+
+_scan_assigned = compile_scanner(_ASSIGNED)
+_scan_other = compile_scanner(b"|".join((_FLAG, _SPOKEN, _SQL, _NETRC, _DECLARED)))
+
+_NAME = re.compile(rb"[A-Za-z0-9_.\-]{0,80}")
+_OPERATOR = re.compile(
+    rb"""(?x)
+    (?P<close>["'`]?\s?[\])]?)\s{0,12}
+    (?: (?P<sibling>[,;]?[\s"'\-]{0,40}[vV]alue["']?\s*[:=])
+      | (?P<typed>:\s*&?[A-Za-z_][\w\[\]<>|.,\x20]{0,40}?\s?=(?!=|>))
+      | (?P<op>=>|:=|={1,3}|:(?!:)|>|,)
+    )(?P<space>[\x20\t]*)"""
+)
+_QUOTED = re.compile(rb"""(?s)\s{0,80}[rbfuRBFU]{0,2}(?P<q>\"{3}|'{3}|["'`])(?P<v>(?:\\.|(?!(?P=q))[^\\\xff]){0,4096}?)(?P=q)""")
+_BARE = re.compile(rb"""(?:[|>][+-]?[ \t]*\r?\n\s+)?(?P<v>[^\s"'`\x00\xff]+)""")
+_LINE_HEAD = re.compile(rb"[ \t]*(?:\d+(?:\t|\xe2\x86\x92))?[ \t]*(?:[-+>|#] ?)?[ \t]*(?:export |set |ENV |-e |- )?[\"']?$")
+_TIGHT_BEFORE = frozenset(b"?&;\n")
+_HEX_OR_UUID = re.compile(rb"[0-9a-f]+|[0-9A-F]+|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_SHOUTED = re.compile(rb"[A-Z][A-Z0-9_]*")
+_OTHER = re.compile(
+    rb"""(?xi)
+      --?(?P<flag>[a-z0-9_\-]+)["']?,?(?:\s+|(?<=,))["']?
+    | (?:passw(?:or)?d|passphrase|passcode|pwd)\s+(?P<spoken>is|was|to|will\ be)\s*:?\s+["'`]?
+    | (?:passw(?:or)?d|pwd|identified\s+by)\s+(?P<sql>['"])
+    | login\s+\S+\s+(?P<netrc>passw(?:or)?d)\s+
+    | (?:env|arg|setx?|-x|-gx|secret\ set)\s+(?P<declared>[a-z0-9_]+)\s+(?:(?:-b|--body)[\s=])?["']?
+    """
+)
+_WORD_VALUE = re.compile(rb"""[^\s"'`\x00\xff]+""")
+
+
+def named_spans(text: bytes) -> Iterator[Span]:
+    """Yield the secrets that stand beside telling names in plain (unescaped) text."""
+    for start, _ in _scan_assigned(text):
+        span = _assigned(text, start)
+        if span is not None:
+            yield span
+    for start, _ in _scan_other(text):
+        span = _beside(text, start)
+        if span is not None:
+            yield span
+
+
+def is_secret_beside(name: bytes, value: bytes) -> str | None:
+    """Return the kind of secret that a whole JSON string is, given the key (or flag) that it stands under."""
+    strong = strength(name)
+    value = value.strip()
+    if strong is None or b"\xff" in value:
+        return None
+    if strong == "password":
+        return "password" if is_password(value, quoted=True, tight=True) else None
+    return _kind(name) if _fits(strong, value) else None
+
+
+def _kind(name: bytes) -> str:
+    small = name.lower()
+    for word, kind in ((b"token", "token"), (b"key", "api-key"), (b"cookie", "cookie")):
+        if word in small:
+            return kind
+    return "secret"
+
+
+def _fits(strong: str, value: bytes) -> bool:
+    if strong == "key":
+        return looks_random(value, 20) and not _HEX_OR_UUID.fullmatch(value)
+    return looks_random(value)
+
+
+def _assigned(text: bytes, stem: int) -> Span | None:
+    left = stem
+    while left > 0 and stem - left < 60 and text[left - 1] in _NAME_BYTES:
+        left -= 1
+    end = _NAME.match(text, left).end()  # type: ignore[union-attr]
+    name = text[left:end].strip(b".-")
+    strong = strength(name)
+    operator = _OPERATOR.match(text, end) if strong else None
+    if operator is None or strong is None:
+        return None
+    op, at = operator["op"], operator.end()
+    quoted = _QUOTED.match(text, at)
+    if op == b"," and (quoted is None or not operator["close"]):
+        return None
+    if quoted is not None:
+        value, start = quoted["v"], quoted.start("v")
+        good = _good_quoted(strong, value, listed=op == b",")
+    elif name == b"pass":
+        return None
+    else:
+        value, start, tight = _bare(text, left, name, operator)
+        good = _good_bare(strong, value, tight)
+        if op == b">" and not (text[left - 1 : left] == b"<" and text.startswith(b"</", start + len(value))):
+            good = False
+    return Span(start, start + len(value), "password" if strong == "password" else _kind(name), NAMED) if good else None
+
+
+_NAME_BYTES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
+
+
+def _good_quoted(strong: str, value: bytes, *, listed: bool) -> bool:
+    if strong == "password":
+        if listed and not re.search(rb"\d", value):
+            return False
+        return b"\n" not in value and is_password(value, quoted=True, tight=True)
+    return _fits(strong, value)
+
+
+def _good_bare(strong: str, value: bytes, tight: bool) -> bool:
+    if strong == "password":
+        return is_password(value, quoted=False, tight=tight)
+    return not is_code(value) and _fits(strong, value)
+
+
+_ESCAPED_END = re.compile(rb"\\+[nrtu]")
+"""Where an unquoted value ends in text whose escapes are not yet undone."""
+
+
+def _bare(text: bytes, left: int, name: bytes, operator: re.Match[bytes]) -> tuple[bytes, int, bool]:
+    """Cut an unquoted value out: (value, where it starts, whether it fills its place as in an .env or YAML file)."""
+    found = _BARE.match(text, operator.end())
+    if found is None:
+        return b"", operator.end(), False
+    value, start = _ESCAPED_END.split(found["v"])[0].rstrip(b"\\"), found.start("v")
+    line_start = text.rfind(b"\n", max(0, left - 200), left) + 1
+    heads = _LINE_HEAD.match(text[max(line_start, left - 200) : left]) is not None
+    joined = operator["op"] == b"=" and not operator["space"] and not operator["close"]
+    if joined and (_SHOUTED.fullmatch(name) or (heads and value[-1:] not in b",)")):
+        value = re.split(rb";$|;(?=\s)|&&|\|\|", value)[0]
+        return value, start, value[-1:] not in b",)"
+    cut = re.split(rb"[,;&)\]}<|]", value)[0] if operator["op"] != b":" else re.sub(rb"[,;)\]}]+$|<.*$", b"", value)
+    if left and text[left - 1] in _TIGHT_BEFORE and joined:
+        return cut, start, True
+    rest = text[start + len(value) : start + len(value) + 200].split(b"\n", 1)[0].strip()
+    fills = operator["op"] == b":" and heads and cut == value and (not rest or rest.startswith(b"#"))
+    return cut, start, fills
+
+
+def _beside(text: bytes, start: int) -> Span | None:
+    """Judge a value that follows its name without an assignment: a flag, a sentence, SQL, netrc, a declaration."""
+    found = _OTHER.match(text, start)
+    value_at = _WORD_VALUE.match(text, found.end()) if found else None
+    if found is None or value_at is None:
+        return None
+    value, at = _ESCAPED_END.split(value_at.group())[0].rstrip(b"\\"), value_at.start()
+    name = found["flag"] or found["declared"]
+    if found["spoken"]:
+        value = value.rstrip(b".,;:!?)")
+        good = re.search(rb"\d|\w[!@#$%^&*]\w", value) is not None and is_password(value, quoted=False, tight=False)
+    elif found["sql"] or found["netrc"]:
+        value = value.rstrip(b";)")
+        good = is_password(value, quoted=True, tight=True)
+    else:
+        strong = strength(name)
+        value = value.rstrip(b",;)]")
+        good = strong is not None and value[:1] != b"-" and not _FLAG_PROSE.fullmatch(value)
+        good = good and _good_bare(strong or "", value, tight=True)
+    kind = _kind(name) if name and strength(name) != "password" else "password"
+    return Span(at, at + len(value), kind, NAMED) if good and not is_stand_in(value) else None
+
+
+_FLAG_PROSE = re.compile(rb"(?i)to|is|and|or|for|the|with|from|flag|option|options|argument|instead|when|if|in|on|as|via|must|can|will|file")

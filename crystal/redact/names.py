@@ -1,0 +1,65 @@
+"""Which names tell that a secret stands beside them: ``DB_PASSWORD``, ``clientSecret``, ``x-api-key``.
+
+A name is split into its words; the last words decide. ``password`` and its kin are strong: nearly any value beside
+them goes. ``token`` and its kin are only strong enough for a value that looks random.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Literal
+
+Strength = Literal["password", "secret", "key"]
+"""What may stand beside the name: any password; a value that looks random; a long one that does and is no hash."""
+
+STEMS = (
+    rb"pass(?:w(?:or)?d|phrase|code|wort)?|pwd|secret|token|api[_\-. ]?key|access[_\-. ]?key|auth|credential"
+    rb"|conn(?:ection)?[_\-. ]?str|dsn|cookie|key"
+)
+"""Every telling name holds one of these, in any case (RE2 and ``re`` syntax)."""
+
+STEM_LITERALS = (b"pass", b"pwd", b"secret", b"token", b"key", b"auth", b"credential", b"conn", b"dsn", b"cookie")
+"""The same as plain lower-case text, for the slow prefilter."""
+
+_WORDS = re.compile(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_ALWAYS = {b"password", b"passwords", b"passwd", b"pwd", b"passphrase", b"passcode", b"passwort", b"passw", b"passwrd"}
+_ENDS_STRONG = re.compile(rb".*(?:passw(?:or)?d|passphrase|pwd)$")
+_ENDS_MEDIUM = re.compile(rb".*(?:secret|token|apikey|secretkey|accesskey|privatekey|authkey|clientsecret|credentials?)s?$")
+_MEDIUM_WORDS = {b"secret", b"secrets", b"token", b"tokens", b"auth", b"credential", b"credentials", b"apikey", b"dsn"}
+_MEDIUM_WORDS |= {b"authorization", b"cookie", b"pat", b"bearer", b"creds", b"cred", b"authtoken"}
+_KEY_QUALIFIERS = {b"api", b"access", b"secret", b"private", b"auth", b"account", b"shared", b"master", b"signing"}
+_KEY_QUALIFIERS |= {b"encryption", b"client", b"service", b"admin", b"deploy", b"license", b"session", b"app", b"write"}
+_KEY_QUALIFIERS |= {b"ingest", b"webhook", b"hmac", b"jwt", b"symmetric", b"aes", b"subscription", b"consumer", b"role"}
+_KEY_OTHERS = {b"public", b"cache", b"primary", b"foreign", b"sort", b"partition", b"idempotency", b"storage", b"object"}
+_KEY_OTHERS |= {b"group", b"index", b"row", b"hash", b"lookup", b"unique", b"map", b"dict", b"host", b"state", b"query"}
+_KEY_OTHERS |= {b"i", b"pub", b"ssh", b"restore", b"dedupe", b"dedup", b"shard", b"record", b"file", b"item", b"registry"}
+_SUFFIXES = {b"prod", b"production", b"dev", b"development", b"staging", b"stage", b"test", b"live", b"local", b"value"}
+_SUFFIXES |= {b"new", b"old", b"current", b"base", b"b", b"base64", b"raw", b"default", b"confirmation", b"confirm"}
+_SUFFIXES |= {b"plaintext", b"plain", b"text", b"string", b"str", b"again", b"repeat", b"primary", b"secondary", b"md"}
+
+
+@lru_cache(maxsize=4096)
+def strength(name: bytes) -> Strength | None:
+    """Return what may stand beside ``name``, or None for a name that tells nothing."""
+    words = [word.lower() for word in _WORDS.findall(name)][-8:]
+    while len(words) > 1 and (words[-1].isdigit() or words[-1] in _SUFFIXES):
+        words.pop()
+    if not words:
+        return None
+    last, before = words[-1], words[-2] if len(words) > 1 else b""
+    if last in _ALWAYS or _ENDS_STRONG.match(last) or (last == b"word" and before == b"pass"):
+        return "password"
+    if last == b"phrase" and before == b"pass":
+        return "password"
+    if last == b"pass":
+        return "password" if before or name == b"pass" else None
+    if last in _MEDIUM_WORDS or (_ENDS_MEDIUM.match(last) and not last.endswith(b"secretary")):
+        return "secret"
+    if last in (b"key", b"keys") and before not in _KEY_OTHERS and before:
+        return "secret" if before in _KEY_QUALIFIERS else "key"
+    if last in (b"str", b"string") or (before in (b"connection", b"conn") and last.startswith(b"str")):
+        return "secret" if before in (b"connection", b"conn") else None
+    if last == b"hash" and before in _ALWAYS:
+        return "secret"
+    return None

@@ -1,0 +1,70 @@
+r"""The first look at every line: could any rule find anything here? Nearly all bytes of a transcript end here.
+
+It looks at the raw bytes of a line, before any unescaping, so every hint allows for ``\"``, ``\/`` and ``\n`` where
+these can stand. A line that writes ordinary ASCII letters as ``\u0041`` always passes, and terminal colours are left
+out before looking. A test holds every rule against it: what the rules find in a line, the prefilter lets through.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+from crystal.redact import engine
+from crystal.redact.addresses import ADDRESS_FOLDED, ADDRESS_HINTS, ADDRESS_LITERALS
+from crystal.redact.blocks import BLOCK_HINTS, BLOCK_LITERALS
+from crystal.redact.formats import FORMAT_HINTS, FORMAT_LITERALS, FORMAT_PATTERNS
+from crystal.redact.named import NAMED_HINTS
+from crystal.redact.names import STEM_LITERALS
+from crystal.redact.private import PRIVATE_HINT
+
+Prefilter = Callable[[bytes], bool]
+
+_WRITTEN_OUT = rb"\\u00[2-7]"
+_COLOUR = re.compile(rb"(?:\x1b|\\+u001[bB])\[[0-9;]*[A-Za-z]")
+
+
+@lru_cache(maxsize=1)
+def secret_prefilter() -> Prefilter:
+    """Return the prefilter for secrets and private spans."""
+    if not engine.HAVE_RE2:
+        return plain_secret_prefilter()
+    hints = (PRIVATE_HINT, _WRITTEN_OUT, *BLOCK_HINTS, *FORMAT_HINTS, *ADDRESS_HINTS, *NAMED_HINTS)
+    return _through_colours(engine.re2_prefilter(hints))
+
+
+@lru_cache(maxsize=1)
+def plain_secret_prefilter() -> Prefilter:
+    """Return the prefilter for secrets and private spans that needs no RE2."""
+    return _through_colours(
+        engine.plain_prefilter(
+            (*BLOCK_LITERALS, *FORMAT_LITERALS, *ADDRESS_LITERALS),
+            (b"private", *ADDRESS_FOLDED, *STEM_LITERALS),
+            (*FORMAT_PATTERNS, _WRITTEN_OUT),
+        )
+    )
+
+
+@lru_cache(maxsize=1)
+def private_prefilter() -> Prefilter:
+    """Return the prefilter for private spans alone."""
+    pattern = re.compile(PRIVATE_HINT)
+
+    def seen(text: bytes) -> bool:
+        if b"\\u00" in text and re.search(_WRITTEN_OUT, text):
+            return True
+        return b"private" in text.lower() and pattern.search(text) is not None
+
+    return _through_colours(seen)
+
+
+def _through_colours(seen: Prefilter) -> Prefilter:
+    def seen_without_colours(text: bytes) -> bool:
+        if seen(text):
+            return True
+        if b"u001b" in text or b"\x1b" in text or b"u001B" in text:
+            return seen(_COLOUR.sub(b"", text))
+        return False
+
+    return seen_without_colours

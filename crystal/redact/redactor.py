@@ -1,0 +1,158 @@
+"""The Redactor: which strings of a line are looked at, under which names, and what is put in the place of a secret."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
+
+from crystal.redact.addresses import address_spans, header_spans
+from crystal.redact.blocks import block_spans
+from crystal.redact.formats import format_spans
+from crystal.redact.lines import Piece, strings_of
+from crystal.redact.named import is_secret_beside, named_spans
+from crystal.redact.names import strength
+from crystal.redact.prefilter import private_prefilter, secret_prefilter
+from crystal.redact.private import private_spans
+from crystal.redact.spans import NAMED, PRIVATE, Cut, Span, masked, merged
+from crystal.redact.views import MAX_LEVELS, View, unescaped
+
+FAILED_LINE = b'{"type":"crystal-redaction-failed"}'
+"""What stands in the place of a line that could not be cleaned. It holds nothing of it."""
+
+_MOST_ROUNDS = 50
+
+
+class NotSettled(Exception):
+    """Cleaning went on finding things in its own output. Never seen; the line is given up, not passed on."""
+
+
+class Redactor:
+    """Takes secrets and private spans out of transcript lines.
+
+    Args:
+        key: A secret of this machine. The hashes in the markers are keyed with it, so that equal secrets are seen
+            to be equal here, and nobody without the key can confirm a guess.
+        secrets: Whether secrets are taken out. Private spans always are.
+    """
+
+    def __init__(self, key: bytes, *, secrets: bool = True) -> None:
+        self._key = key if len(key) <= 64 else blake2b(key).digest()
+        self._seek: Callable[[bytes], Iterator[Span]] = _all_spans if secrets else _private_only
+        self._secrets = secrets
+        self._may_hold = secret_prefilter() if secrets else private_prefilter()
+
+    def clean_line(self, line: bytes) -> tuple[bytes, Mapping[str, int]]:
+        """Clean one transcript line, given without its newline.
+
+        Returns:
+            The line (the same object if nothing was found) and how many findings of each kind were taken out.
+            A line that fails in any way is replaced by ``FAILED_LINE`` and counted as ``unprocessable``.
+        """
+        try:
+            if not self._may_hold(line):
+                return line, {}
+            return self._settled(line, self._line_cuts)
+        except Exception:  # fail closed: whatever went wrong, nothing of the line may go on
+            return FAILED_LINE, {"unprocessable": 1}
+
+    def clean_text(self, text: str) -> tuple[str, Mapping[str, int]]:
+        """Clean plain text in the same way; a text that fails in any way becomes ``[private]``."""
+        try:
+            raw = text.encode("utf-8", "surrogatepass")
+            if not self._may_hold(raw):
+                return text, {}
+            clean, counts = self._settled(raw, self._text_cuts)
+            return (clean.decode("utf-8", "surrogatepass") if counts else text), counts
+        except Exception:  # as above
+            return "[private]", {"unprocessable": 1}
+
+    def _settled(self, source: bytes, cuts_of: Callable[[bytes], list[Cut]]) -> tuple[bytes, dict[str, int]]:
+        """Clean until nothing more is found. Each round takes something out that is no marker, so this ends."""
+        counts: Counter[str] = Counter()
+        for _ in range(_MOST_ROUNDS):
+            cuts = merged(cuts_of(source))
+            if not cuts:
+                return source, dict(counts)
+            counts.update(cut.kind for cut in cuts)
+            source = self._spliced(source, cuts)
+        raise NotSettled
+
+    def _spliced(self, source: bytes, cuts: list[Cut]) -> bytes:
+        parts: list[bytes] = []
+        at = 0
+        for cut in cuts:
+            parts += (source[at : cut.start], self._marker(cut))
+            at = cut.end
+        parts.append(source[at:])
+        return b"".join(parts)
+
+    def _marker(self, cut: Cut) -> bytes:
+        if cut.rank == PRIVATE:
+            return b"[private]"
+        digest = blake2b(cut.secret, key=self._key, digest_size=4, person=b"crystal-redact").hexdigest()
+        return f"[redacted:{cut.kind}:{digest}]".encode()
+
+    def _line_cuts(self, line: bytes) -> list[Cut]:
+        pieces = strings_of(line)
+        if pieces is None:
+            return self._text_cuts(line)
+        cuts: list[Cut] = []
+        for piece in pieces:
+            cuts += self._piece_cuts(line, piece)
+        return cuts
+
+    def _piece_cuts(self, line: bytes, piece: Piece) -> list[Cut]:
+        """Clean one JSON string: ``line[piece.start:piece.end]`` is what stands between its quotes."""
+        inner = line[piece.start : piece.end]
+        telling = self._secrets and bool(piece.name) and strength(piece.name) is not None
+        if not telling and not self._may_hold(inner):
+            return []
+        view = unescaped(inner)
+        leaf = inner if view is None else view.text
+        found = self._level_cuts(leaf)
+        if telling:
+            found += _named_leaf(piece.name, leaf)
+        return [_moved(cut, view, piece.start) for cut in found]
+
+    def _text_cuts(self, text: bytes) -> list[Cut]:
+        return self._level_cuts(text)
+
+    def _level_cuts(self, text: bytes, level: int = 0) -> list[Cut]:
+        """Look at the text as it is, and as it reads with each of its levels of escaping undone."""
+        cuts = [Cut(*span, text[span.start : span.end]) for span in self._seek(text) if span.start < span.end]
+        view = unescaped(text) if level < MAX_LEVELS else None
+        if view is not None:
+            cuts += [_moved(cut, view, 0) for cut in self._level_cuts(view.text, level + 1)]
+        return cuts
+
+
+def _moved(cut: Cut, view: View | None, offset: int) -> Cut:
+    start, end = (cut.start, cut.end) if view is None else view.source_of(cut.start, cut.end)
+    return cut._replace(start=start + offset, end=end + offset)
+
+
+def _named_leaf(name: bytes, leaf: bytes) -> list[Cut]:
+    """Judge a whole JSON string by the key that it stands under, and what a header of that name would hold."""
+    plain = masked(leaf)
+    kind = is_secret_beside(name, plain)
+    cuts = [Cut(0, len(leaf), kind, NAMED, leaf)] if kind else []
+    shift = len(name) + 2
+    for start, end, kind, rank in header_spans(name + b": " + plain):
+        if start >= shift:
+            cuts.append(Cut(start - shift, end - shift, kind, rank, leaf[start - shift : end - shift]))
+    return cuts
+
+
+def _private_only(text: bytes) -> Iterator[Span]:
+    for start, end in private_spans(text):
+        yield Span(start, end, "private-span", PRIVATE)
+
+
+def _all_spans(text: bytes) -> Iterator[Span]:
+    yield from _private_only(text)
+    plain = masked(text)
+    yield from block_spans(plain)
+    yield from format_spans(plain)
+    yield from address_spans(plain)
+    yield from named_spans(plain)

@@ -1,0 +1,52 @@
+"""What a rule hands back: a stretch of text and what it is; and how overlapping stretches become one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+MARKER = re.compile(rb"\[redacted:[a-z][a-z0-9-]{1,31}:[0-9a-f]{8}\]|\[private\]")
+"""What stands where something was taken out. Rules never look inside it, which is why cleaning twice is cleaning once."""
+
+PRIVATE, BLOCK, FORMAT, ADDRESS, HEADER, NAMED, NEARBY = range(7)
+"""Ranks: where spans overlap, the lower one names the kind."""
+
+
+class Span(NamedTuple):
+    """The secret is ``text[start:end]``; ``rank`` decides which of two overlapping spans gives the kind."""
+
+    start: int
+    end: int
+    kind: str
+    rank: int
+
+
+class Cut(NamedTuple):
+    """A stretch of the source to be replaced, and the secret in it as its reader would see it (unescaped)."""
+
+    start: int
+    end: int
+    kind: str
+    rank: int
+    secret: bytes
+
+
+def masked(text: bytes) -> bytes:
+    """Return the text with every marker blanked by the byte 0xFF, which ends every rule's match. Offsets stay."""
+    if b"[redacted:" not in text and b"[private]" not in text:
+        return text
+    return MARKER.sub(lambda found: b"\xff" * len(found.group()), text)
+
+
+def merged(cuts: Iterable[Cut]) -> list[Cut]:
+    """Join overlapping cuts; the one of the lowest rank (then the first found) names the whole."""
+    joined: list[Cut] = []
+    for cut in sorted(cuts, key=lambda cut: (cut.start, cut.rank)):
+        if not joined or cut.start >= joined[-1].end:
+            joined.append(cut)
+            continue
+        last = joined[-1]
+        name = cut if cut.rank < last.rank else last
+        joined[-1] = Cut(last.start, max(last.end, cut.end), name.kind, name.rank, name.secret)
+    return joined
