@@ -51,7 +51,7 @@ class SearchResult:
     """The answer to a question.
 
     Attributes:
-        query: The question as it was understood: valid Unicode.
+        query: The question, as valid Unicode.
         mode: Which engines answered. ``keywords`` while there are no vectors or no model to ask them with.
         hits: Best first.
         notes: What the reader should know: what is missing, what was relaxed, why nothing was found.
@@ -81,6 +81,7 @@ def search(
     filters: Filters | None = None,
     limit: int = 10,
     now: int,
+    without_embedder: str = "no embedding model is configured",
 ) -> SearchResult:
     """Find what was said.
 
@@ -91,6 +92,7 @@ def search(
         filters: What may be returned; they act inside the candidate search of both engines.
         limit: How many hits at most, 1 to 1,000.
         now: The present moment, for freshness.
+        without_embedder: Why ``embedder`` is None, for the note that says so.
 
     Raises:
         UsageProblem: ``limit`` is out of range.
@@ -98,12 +100,13 @@ def search(
     if not 1 <= limit <= MAX_LIMIT:
         raise UsageProblem(f"the number of hits is {limit}", hint=f"use 1 to {MAX_LIMIT}")
     asked = parse_query(query)
-    vector = _Vector.of(store, embedder, asked.text)
+    question = query.encode("utf-8", "replace").decode()
+    vector = _Vector(note=_alone(without_embedder)) if embedder is None else _Vector.of(store, embedder, asked.text)
     with store.reading():
         scope = scope_of(store, filters or Filters())
         if scope.is_empty or not asked.text:
             notes = scope.notes if asked.text else ("the question is empty",)
-            return SearchResult(asked.text, "keywords", (), notes)
+            return SearchResult(question, "keywords", (), notes)
         narrowed, relaxed = _with_phrases(store, asked, scope)
         by_words = _keywords(store, asked, narrowed, max(CANDIDATES, 4 * limit))
         by_meaning = vector.nearest(store, narrowed, max(CANDIDATES, 4 * limit))
@@ -111,7 +114,7 @@ def search(
         hits = [_hit(one, details[shown[one.key]], by_words, by_meaning, scope, now) for one in fused[:limit]]
         hits = [replace(hit, copies=count_copies(store, details[hit.id].text_sha256, scope)) for hit in hits]
     mode: Mode = "keywords" if not by_meaning.asked else "hybrid" if asked.has_words else "vectors"
-    return SearchResult(asked.text, mode, tuple(hits), (*relaxed, *by_words.notes, *by_meaning.notes))
+    return SearchResult(question, mode, tuple(hits), (*relaxed, *by_words.notes, *by_meaning.notes))
 
 
 def freshness(ts: int | None, now: int) -> str:
@@ -184,19 +187,16 @@ class _Vector:
     note: str | None = None
 
     @classmethod
-    def of(cls, store: Store, embedder: Embedder | None, text: str) -> _Vector:
-        if embedder is None:
-            return cls(note="searched by keywords alone: no embedding model is configured")
+    def of(cls, store: Store, embedder: Embedder, text: str) -> _Vector:
         serving = vectors.serving_generation(store)
         if serving is None:
             return cls(note=_no_vectors(vectors.count_pending(store, 0)))
         if (serving.provider, serving.model, serving.dimension) != _identity(embedder):
-            model = f"{serving.provider}/{serving.model}"
-            return cls(note=f"searched by keywords alone: the vectors come from {model}, run: crystal sync")
+            return cls(note=_alone(f"the vectors come from {serving.provider} {serving.model}; crystal sync makes new ones"))
         try:
             return cls(serving.id, embedder.embed_query(text) if text else b"")
         except CrystalError as error:
-            return cls(note=f"searched by keywords alone: {error.message}")
+            return cls(note=_alone(error.message))
 
     def nearest(self, store: Store, scope: Scope, limit: int) -> _Ranked:
         """Rank by meaning."""
@@ -215,7 +215,11 @@ def _identity(embedder: Embedder) -> tuple[str, str, int]:
 
 
 def _no_vectors(waiting: int) -> str:
-    return f"searched by keywords alone: no vectors yet, {_chunks(waiting)} to embed"
+    return _alone(f"no vectors yet, {_chunks(waiting)} to embed")
+
+
+def _alone(reason: str) -> str:
+    return f"searched by keywords alone: {reason}"
 
 
 def _chunks(count: int) -> str:

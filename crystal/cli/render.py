@@ -1,0 +1,247 @@
+"""Words on a terminal: what stored text may do there (nothing), how wide it is, what is marked, how it wraps.
+
+Stored text comes from anywhere: web pages, tool output, other people. Every string of it passes ``harmless`` before
+it is printed, so that it can neither move the cursor nor change the title, the colours or the reading direction.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TextIO
+
+Span = tuple[int, int]
+Word = list[tuple[str, bool]]
+"""What is not torn apart at the end of a line: pieces of text, each marked or not."""
+
+MAX_WIDTH = 110
+PIPE_WIDTH = 100
+
+# C0 (but tab and newline), DEL, C1; line and paragraph separators; what turns the reading direction; soft hyphen and
+# other invisible characters that hide or join text; lone surrogates.
+_HARMFUL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_NAMES = {"user": "you", "assistant": "Claude", "thinking": "Claude, thinking", "subagent": "subagent",
+          "summary": "summary", "source": "file", "memory": "memory"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How output should look: columns, and whether it may have colours."""
+
+    width: int
+    colour: bool
+
+    def bold(self, text: str) -> str:
+        """Stand out."""
+        return self._styled(text, "1")
+
+    def dim(self, text: str) -> str:
+        """Stand back."""
+        return self._styled(text, "2")
+
+    def mark(self, text: str) -> str:
+        """A word that was looked for."""
+        return self._styled(text, "1;33")
+
+    def name(self, text: str) -> str:
+        """Who speaks."""
+        return self._styled(text, "1;36")
+
+    def _styled(self, text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.colour and text else text
+
+
+def look_of(stream: TextIO, env: Mapping[str, str] | None = None) -> Look:
+    """How output to a stream should look: plain unless it is a terminal, or if ``NO_COLOR`` is set."""
+    env = os.environ if env is None else env
+    terminal = stream.isatty()
+    width = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if terminal else _columns(env)
+    colour = terminal and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
+    if sys.platform == "win32":
+        colour = colour and bool(env.get("WT_SESSION") or env.get("TERM") or env.get("ANSICON"))
+    return Look(max(20, min(width, MAX_WIDTH)), colour)
+
+
+def _columns(env: Mapping[str, str]) -> int:
+    columns = env.get("COLUMNS", "")
+    return int(columns) if columns.isdecimal() and len(columns) < 6 and int(columns) else PIPE_WIDTH
+
+
+def say(*lines: str, stream: TextIO | None = None) -> None:
+    """Print lines; characters that the stream's encoding lacks become question marks instead of an error."""
+    out = sys.stdout if stream is None else stream
+    encoding = out.encoding or "utf-8"
+    for line in lines:
+        out.write(line.encode(encoding, "replace").decode(encoding) + "\n")
+
+
+def note(*lines: str) -> None:
+    """Print remarks where they do not mix with results."""
+    say(*(f"crystal: note: {harmless(line)}" for line in lines), stream=sys.stderr)
+
+
+# ------------------------------------------------------------------------------------------------------------ text
+
+
+def harmless(text: str) -> str:
+    """Make stored text safe to print, character for character: control characters become visible signs."""
+    return _HARMFUL.sub(_sign, text)
+
+
+def _sign(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
+
+
+def one_line(text: str) -> str:
+    """Stored text as one harmless line."""
+    return " ".join(harmless(text).split())
+
+
+@lru_cache(maxsize=4096)
+def _cells(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def cells(text: str) -> int:
+    """How many columns a text takes."""
+    return len(text) if text.isascii() else sum(map(_cells, text))
+
+
+def clipped(text: str, width: int) -> str:
+    """Cut a text to some columns, with an ellipsis if anything is cut."""
+    if cells(text) <= width:
+        return text
+    room = width - 1
+    for at, character in enumerate(text):
+        room -= _cells(character)
+        if room < 0:
+            return text[:at].rstrip() + "…"
+    return text
+
+
+def padded(text: str, width: int) -> str:
+    """Fill a text with spaces to some columns."""
+    return text + " " * (width - cells(text))
+
+
+def speaker(role: str, tool: str | None = None) -> str:
+    """Who said it, in words."""
+    if role in ("tool_call", "tool_result"):
+        what = "call" if role == "tool_call" else "result"
+        return f"{one_line(tool)} {what}" if tool else f"tool {what}"
+    return _NAMES.get(role, role)
+
+
+# --------------------------------------------------------------------------------------------------------- snippets
+
+
+def snippet(text: str, spans: Sequence[Span], look: Look, *, lines: int = 3, indent: str = "    ") -> list[str]:
+    """The part of a text that has most of the marked stretches, wrapped, with the marks visible.
+
+    Args:
+        text: Stored text.
+        spans: The stretches to mark, in order, not overlapping.
+        look: How wide, and whether marks are colours; without colours they are left out.
+        lines: How many lines at most.
+        indent: What every line begins with.
+    """
+    width = max(8, look.width - cells(indent))
+    start, end = _window(text, spans, lines * width)
+    safe = harmless(text)
+    words = _words(safe, start, end, spans)
+    if start > 0:
+        words = [[("…", False)], *words] if safe[start - 1].isspace() else [[("…", False), *words[0]], *words[1:]]
+    wrapped = _wrap(words, width)
+    is_cut = end < len(safe.rstrip()) or len(wrapped) > lines
+    wrapped = wrapped[:lines]
+    if is_cut and wrapped:
+        wrapped[-1] = _with_ellipsis(wrapped[-1], width)
+    return [indent + "".join(look.mark(piece) if marked else piece for piece, marked in line) for line in wrapped]
+
+
+def _window(text: str, spans: Sequence[Span], budget: int) -> Span:
+    """Where to look: the stretch of about ``budget`` characters with most different marked words, the first such."""
+    if len(text) <= budget or not spans:
+        return 0, min(len(text), budget + 1)
+    best, best_at = -1.0, 0
+    for first, (start, _) in enumerate(spans):
+        inside = [span for span in spans[first : first + 50] if span[1] <= start + budget * 3 // 4]
+        worth = len({text[a:b].lower() for a, b in inside}) + len(inside) / 100
+        if worth > best:
+            best, best_at = worth, start
+    start = max(0, best_at - budget // 5)
+    if start:
+        space = re.compile(r"\s").search(text, start, best_at)
+        start = space.end() if space else start
+    return start, min(len(text), start + budget)
+
+
+def _words(text: str, start: int, end: int, spans: Sequence[Span]) -> list[Word]:
+    """Cut ``text[start:end]`` at white space and at the edges of marks."""
+    words: list[Word] = []
+    for match in re.finditer(r"\S+", text[start:end]):
+        at, last = start + match.start(), start + match.end()
+        pieces: Word = []
+        for a, b in spans:
+            if b <= at or a >= last:
+                continue
+            pieces += [(text[at:a], False)] if a > at else []
+            pieces.append((text[max(a, at) : min(b, last)], True))
+            at = min(b, last)
+        pieces += [(text[at:last], False)] if at < last else []
+        words.append(pieces)
+    return words
+
+
+def _wrap(words: Iterable[Word], width: int) -> list[Word]:
+    """Lay words into lines of at most ``width`` columns; a word that is wider is broken."""
+    lines: list[Word] = [[]]
+    used = 0
+    for word in words:
+        size = sum(cells(piece) for piece, _ in word)
+        if used and used + 1 + size <= width:
+            lines[-1].append((" ", False))
+            used += 1
+        elif used:
+            lines.append([])
+            used = 0
+        for piece, marked in word:
+            for part in _broken(piece, width - used, width):
+                if used and used + cells(part) > width:
+                    lines.append([])
+                    used = 0
+                lines[-1].append((part, marked))
+                used += cells(part)
+    return [line for line in lines if line]
+
+
+def _broken(piece: str, room: int, width: int) -> list[str]:
+    """Cut a piece so that its first part fits into ``room`` columns, and every other into ``width``."""
+    if cells(piece) <= room:
+        return [piece]
+    parts, start = [], 0
+    for at, character in enumerate(piece):
+        room -= _cells(character)
+        if room < 0:
+            parts.append(piece[start:at])
+            start, room = at, width - _cells(character)
+    return [part for part in (*parts, piece[start:]) if part]
+
+
+def _with_ellipsis(line: Word, width: int) -> Word:
+    while line and sum(cells(piece) for piece, _ in line) > width - 2:
+        piece, marked = line[-1]
+        line = [*line[:-1], (piece[:-1], marked)] if len(piece) > 1 else line[:-1]
+    return [*line, (" …", False)]

@@ -1,0 +1,267 @@
+"""``crystal search``: find what was said."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+if TYPE_CHECKING:
+    from crystal.cli.render import Look
+    from crystal.model import Filters, Hit
+    from crystal.search import SearchResult
+    from crystal.store import Store
+    from crystal.wiring import Machine
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(search)
+
+
+def search(
+    query: Annotated[
+        Optional[list[str]], typer.Argument(help="What to look for. \"Words in quotation marks\" stand together.")
+    ] = None,
+    limit: Annotated[Optional[int], typer.Option("-n", "--limit", help="How many hits at most.", metavar="N")] = None,
+    since: Annotated[Optional[str], typer.Option(help="Not older: 24h, 7d, yesterday, 2026-11-20 ...", metavar="TIME")] = None,
+    before: Annotated[Optional[str], typer.Option(help="Older: 24h, 7d, today, 2026-11-20 ...", metavar="TIME")] = None,
+    project: Annotated[
+        Optional[str], typer.Option(help="Only this project: its name, or a folder and all below it.", metavar="NAME|FOLDER")
+    ] = None,
+    session: Annotated[
+        Optional[str], typer.Option(help="Only this session: its id, or the beginning of it.", metavar="ID")
+    ] = None,
+    role: Annotated[
+        Optional[str],
+        typer.Option(help="Only what was said by: user, assistant, thinking, tool, tool_call, tool_result, subagent, "
+                          "summary. Several with commas.", metavar="ROLE"),
+    ] = None,
+    agent: Annotated[Optional[str], typer.Option(help="Only this agent of crystal's.", metavar="ID")] = None,
+    device: Annotated[Optional[str], typer.Option(help="Only this machine.", metavar="NAME")] = None,
+    branch: Annotated[Optional[str], typer.Option(help="Only this git branch.", metavar="NAME")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Search everything, also inside the folder of a known project.")
+    ] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Show each engine's rank and score of every hit.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Find what was said.
+
+    Inside the folder of a project that crystal knows, that project is searched first, and everything if it has
+    nothing. The exit code is 0 also when nothing is found.
+    """
+    from crystal.cli import render
+    from crystal.errors import UsageProblem
+    from crystal.search import search as ask
+    from crystal.wiring import open_reader
+
+    question = " ".join(query or ())
+    if not question.strip():
+        raise UsageProblem("the question is empty", hint='try: crystal search "database migration"')
+    with open_reader() as machine:
+        filters = _filters(machine, since, before, project, session, role, agent, device, branch)
+        count = machine.config.search_limit if limit is None else limit
+        embedder, why_not = _embedder(machine)
+
+        def search_in(within: Filters) -> SearchResult:
+            return ask(
+                machine.store, embedder, question, filters=within, limit=count, now=machine.now(), without_embedder=why_not
+            )
+
+        home = None if everything or project is not None or session is not None else _home(machine.store)
+        result, scope = _search_home_first(search_in, filters, home)
+        if as_json:
+            print(json.dumps(_as_json(result, scope, explain=explain)))
+            return
+        render.note(*result.notes)
+        if not result.hits:
+            _say_nothing_found(result, filters)
+            return
+        _print(machine, result, render.look_of(sys.stdout), explain=explain)
+
+
+# ----------------------------------------------------------------------------------------------------------- scope
+
+
+def _home(store: Store) -> tuple[str, str] | None:
+    """The known project of the current folder, as (folder, name)."""
+    from crystal.project import find_project
+    from crystal.store.scope import home_of
+
+    try:
+        cwd = os.getcwd()
+    except OSError:  # the folder is gone
+        return None
+    return home_of(store, cwd, find_project(cwd).git_root)
+
+
+def _search_home_first(
+    search_in: Any, filters: Filters, home: tuple[str, str] | None
+) -> tuple[SearchResult, str | None]:
+    """Search the current folder's project, and everything if it has nothing but vague resemblances."""
+    from dataclasses import replace
+
+    from crystal.cli.render import note
+
+    if home is None:
+        return search_in(filters), None
+    folder, name = home
+    result = search_in(replace(filters, project=folder))
+    if any("keywords" in hit.ranks for hit in result.hits):
+        return result, name
+    wider = search_in(filters)
+    if result.hits and not any("keywords" in hit.ranks for hit in wider.hits):
+        return result, name
+    if wider.hits:
+        note(f"nothing in project {name}; these are from everywhere")
+    return wider, None
+
+
+def _filters(
+    machine: Machine, since: str | None, before: str | None, project: str | None, session: str | None, role: str | None,
+    agent: str | None, device: str | None, branch: str | None,
+) -> Filters:  # fmt: skip
+    from crystal.errors import UsageProblem
+    from crystal.model import Filters
+    from crystal.store.scope import role_words, roles_named
+
+    if role is not None and not roles_named(role):
+        raise UsageProblem(f"--role is {role!r}, which is no role", hint=f"use {role_words()}, or several with commas")
+    start, end = time_span(machine.now(), since, before)
+    folder = None if project is None else project_value(machine.store, project)
+    return Filters(folder, session, role, agent, device, branch, None, start, end)
+
+
+def time_span(now: int, since: str | None, before: str | None) -> tuple[int | None, int | None]:
+    """The times that ``--since`` and ``--before`` name."""
+    from crystal.errors import UsageProblem
+    from crystal.when import parse_when
+
+    start = None if since is None else parse_when(since, now=now, name="--since")
+    end = None if before is None else parse_when(before, now=now, name="--before")
+    if start is not None and end is not None and start >= end:
+        raise UsageProblem(f"--since {since} is not before --before {before}", hint="exchange them")
+    return start, end
+
+
+def project_value(store: Store, text: str) -> str:
+    """What ``--project`` means: a name, or a folder as an absolute path."""
+    from pathlib import Path
+
+    from crystal.store.scope import project_ids
+
+    separators = [os.sep, os.altsep or os.sep]
+    if text not in (".", "..", "~") and not any(separator in text for separator in separators):
+        return text
+    absolute = os.path.abspath(os.path.expanduser(text))  # noqa: PTH100, PTH111 (links stay: transcripts may name them)
+    if project_ids(store, absolute):
+        return absolute
+    real = str(Path(absolute).resolve())
+    return real if project_ids(store, real) else absolute
+
+
+def _embedder(machine: Machine) -> tuple[Any, str]:
+    from crystal.errors import CrystalError
+
+    try:
+        return machine.embedder(), "no embedding model is configured"
+    except CrystalError as error:
+        return None, error.message
+
+
+# ---------------------------------------------------------------------------------------------------------- output
+
+
+def _as_json(result: SearchResult, scope: str | None, *, explain: bool) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "query": result.query,
+        "mode": result.mode,
+        "scope": scope,
+        "notes": list(result.notes),
+        "hits": [hit_json(hit, explain=explain) for hit in result.hits],
+    }
+
+
+def hit_json(hit: Hit, *, explain: bool) -> dict[str, Any]:
+    """A hit as the JSON output shows it."""
+    from crystal.when import iso
+
+    shown: dict[str, Any] = {
+        "id": hit.id,
+        "score": hit.score,
+        "text": hit.text,
+        "role": hit.role,
+        "session_id": hit.session_id or None,
+        "uuid": hit.uuid or None,
+        "project": hit.project,
+        "branch": hit.branch,
+        "agent": hit.agent,
+        "device": hit.device,
+        "timestamp": iso(hit.timestamp),
+        "freshness": hit.freshness,
+        "source": hit.source,
+        "cwd": hit.cwd,
+        "subagent": hit.subagent,
+        "tool": hit.tool,
+        "copies": hit.copies,
+    }
+    return {**shown, "explain": {"ranks": hit.ranks, "scores": hit.scores}} if explain else shown
+
+
+def _print(machine: Machine, result: SearchResult, look: Look, *, explain: bool) -> None:
+    from crystal.cli import render
+    from crystal.matching import match_spans
+
+    width = len(str(len(result.hits))) + 2
+    for number, hit in enumerate(result.hits, 1):
+        indent = " " * width
+        spans = match_spans(machine.store, result.query, hit.text)
+        lead = look.dim(f"{number}.".ljust(width))
+        render.say(lead + _headline(hit, look, machine.now(), look.width - width))
+        render.say(*render.snippet(hit.text, spans, look, indent=indent))
+        if explain:
+            render.say(indent + look.dim(_explained(hit)))
+        render.say(indent + look.dim(f"crystal show {hit.id}"), "")
+
+
+def _headline(hit: Hit, look: Look, now: int, width: int) -> str:
+    from crystal.cli.render import cells, clipped, one_line, speaker
+    from crystal.when import ago, clock
+
+    who = clipped(speaker(hit.role, hit.tool), width)
+    when = "time unknown" if hit.timestamp is None else f"{ago(hit.timestamp, now)} ({clock(hit.timestamp, now)})"
+    parts = [when, hit.project, hit.branch if hit.branch not in (None, "main", "master", "HEAD") else None, hit.freshness]
+    if hit.subagent and hit.role != "subagent":
+        parts.append("subagent")
+    if hit.copies > 1:
+        parts.append(f"said {hit.copies} times")
+    rest = " · ".join(one_line(part) for part in parts if part)
+    return look.name(who) + look.dim(clipped(" · " + rest, max(0, width - cells(who))))
+
+
+def _explained(hit: Hit) -> str:
+    names = {"keywords": "BM25", "vectors": "cosine"}
+    engines = [
+        f"{engine} #{rank}" + (f" ({names[engine]} {hit.scores[engine]:.3g})" if engine in hit.scores else "")
+        for engine, rank in hit.ranks.items()
+    ]
+    exact = ["word for word"] if hit.score > 1 else []
+    return f"score {hit.score:.4f} = {' + '.join((*exact, *engines))}"
+
+
+def _say_nothing_found(result: SearchResult, filters: Filters) -> None:
+    """Say on stderr what was searched and what to try: an empty answer is empty output."""
+    from crystal.cli.render import clipped, one_line, say
+
+    names = {"project": "project", "session": "session", "role": "role", "agent": "agent", "device": "device",
+             "branch": "branch", "since": "--since", "before": "--before"}  # fmt: skip
+    used = [name for field, name in names.items() if getattr(filters, field) is not None]
+    where = f" (narrowed by {', '.join(used)})" if used else ""
+    say(f"crystal: nothing found for {clipped(one_line(result.query), 60)!r}{where}", stream=sys.stderr)
+    hint = f"leave out {' or '.join(used)}" if used else "use fewer or other words, or: crystal backfill, for past sessions"
+    say(f"crystal: hint: {hint}", stream=sys.stderr)
