@@ -192,7 +192,8 @@ class _Vector:
         if serving is None:
             return cls(note=_no_vectors(vectors.count_pending(store, 0)))
         if (serving.provider, serving.model, serving.dimension) != _identity(embedder):
-            return cls(note=_alone(f"the vectors come from {serving.provider} {serving.model}; crystal sync makes new ones"))
+            theirs = f"{serving.provider} {serving.model}"
+            return cls(note=_alone(f"the vectors come from {theirs}; crystal sync makes new ones"))
         try:
             return cls(serving.id, embedder.embed_query(text) if text else b"")
         except CrystalError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
@@ -24,25 +25,29 @@ def register(app: typer.Typer) -> None:
 
 def search(
     query: Annotated[
-        Optional[list[str]], typer.Argument(help="What to look for. \"Words in quotation marks\" stand together.")
+        list[str] | None, typer.Argument(help='What to look for. "Words in quotation marks" stand together.')
     ] = None,
-    limit: Annotated[Optional[int], typer.Option("-n", "--limit", help="How many hits at most.", metavar="N")] = None,
-    since: Annotated[Optional[str], typer.Option(help="Not older: 24h, 7d, yesterday, 2026-11-20 ...", metavar="TIME")] = None,
-    before: Annotated[Optional[str], typer.Option(help="Older: 24h, 7d, today, 2026-11-20 ...", metavar="TIME")] = None,
+    limit: Annotated[int | None, typer.Option("-n", "--limit", help="How many hits at most.", metavar="N")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Not older than: 24h, 7d, yesterday, 2026-11-20 ...", metavar="TIME")
+    ] = None,
+    before: Annotated[str | None, typer.Option(help="Older than: 24h, 7d, today, 2026-11-20 ...", metavar="TIME")] = None,
     project: Annotated[
-        Optional[str], typer.Option(help="Only this project: its name, or a folder and all below it.", metavar="NAME|FOLDER")
+        str | None, typer.Option(help="Only this project: its name, or a folder and all below it.", metavar="PROJECT")
     ] = None,
     session: Annotated[
-        Optional[str], typer.Option(help="Only this session: its id, or the beginning of it.", metavar="ID")
+        str | None, typer.Option(help="Only this session: its id, or the beginning of it.", metavar="ID")
     ] = None,
     role: Annotated[
-        Optional[str],
-        typer.Option(help="Only what was said by: user, assistant, thinking, tool, tool_call, tool_result, subagent, "
-                          "summary. Several with commas.", metavar="ROLE"),
+        str | None,
+        typer.Option(
+            help="Only: user, assistant, thinking, tool, tool_call, tool_result, subagent, summary. Several with commas.",
+            metavar="ROLE",
+        ),
     ] = None,
-    agent: Annotated[Optional[str], typer.Option(help="Only this agent of crystal's.", metavar="ID")] = None,
-    device: Annotated[Optional[str], typer.Option(help="Only this machine.", metavar="NAME")] = None,
-    branch: Annotated[Optional[str], typer.Option(help="Only this git branch.", metavar="NAME")] = None,
+    agent: Annotated[str | None, typer.Option(help="Only this agent of crystal's.", metavar="ID")] = None,
+    device: Annotated[str | None, typer.Option(help="Only this machine.", metavar="NAME")] = None,
+    branch: Annotated[str | None, typer.Option(help="Only this git branch.", metavar="NAME")] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Search everything, also inside the folder of a known project.")
     ] = False,
@@ -68,8 +73,9 @@ def search(
         embedder, why_not = _embedder(machine)
 
         def search_in(within: Filters) -> SearchResult:
+            now = machine.now()
             return ask(
-                machine.store, embedder, question, filters=within, limit=count, now=machine.now(), without_embedder=why_not
+                machine.store, embedder, question, filters=within, limit=count, now=now, without_embedder=why_not
             )
 
         home = None if everything or project is not None or session is not None else _home(machine.store)
@@ -93,7 +99,7 @@ def _home(store: Store) -> tuple[str, str] | None:
     from crystal.store.scope import home_of
 
     try:
-        cwd = os.getcwd()
+        cwd = str(Path.cwd())
     except OSError:  # the folder is gone
         return None
     return home_of(store, cwd, find_project(cwd).git_root)
@@ -150,8 +156,6 @@ def time_span(now: int, since: str | None, before: str | None) -> tuple[int | No
 
 def project_value(store: Store, text: str) -> str:
     """What ``--project`` means: a name, or a folder as an absolute path."""
-    from pathlib import Path
-
     from crystal.store.scope import project_ids
 
     separators = [os.sep, os.altsep or os.sep]
@@ -235,7 +239,8 @@ def _headline(hit: Hit, look: Look, now: int, width: int) -> str:
 
     who = clipped(speaker(hit.role, hit.tool), width)
     when = "time unknown" if hit.timestamp is None else f"{ago(hit.timestamp, now)} ({clock(hit.timestamp, now)})"
-    parts = [when, hit.project, hit.branch if hit.branch not in (None, "main", "master", "HEAD") else None, hit.freshness]
+    branch = None if hit.branch in ("main", "master", "HEAD") else hit.branch
+    parts = [when, hit.project, branch, hit.freshness]
     if hit.subagent and hit.role != "subagent":
         parts.append("subagent")
     if hit.copies > 1:
@@ -263,5 +268,5 @@ def _say_nothing_found(result: SearchResult, filters: Filters) -> None:
     used = [name for field, name in names.items() if getattr(filters, field) is not None]
     where = f" (narrowed by {', '.join(used)})" if used else ""
     say(f"crystal: nothing found for {clipped(one_line(result.query), 60)!r}{where}", stream=sys.stderr)
-    hint = f"leave out {' or '.join(used)}" if used else "use fewer or other words, or: crystal backfill, for past sessions"
+    hint = f"leave out {' or '.join(used)}" if used else "use fewer or other words; crystal backfill imports past sessions"
     say(f"crystal: hint: {hint}", stream=sys.stderr)
