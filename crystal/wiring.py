@@ -49,6 +49,19 @@ def this_config(overrides: Mapping[str, object] | None = None) -> Config:
     return load_config(os.environ, this_home(), overrides=overrides or {})
 
 
+def usable_config(config: Config) -> Config:
+    """The settings, with the usual data folder where the legacy one holds another program's database."""
+    from crystal.errors import StoreForeign
+    from crystal.store.migrate import refuse_foreign
+
+    if config.places.data_dir_source.startswith("legacy"):
+        try:
+            refuse_foreign(config.places.db)
+        except StoreForeign:
+            return this_config({"data_dir": config.places.ldm_home / "memory"})
+    return config
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """This machine's settings and its open store. Whoever opened it closes it."""

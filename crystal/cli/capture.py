@@ -44,7 +44,7 @@ def sync(
     if as_json:
         typer.echo(json.dumps({"schema": 1, **_tally(tally), "warnings": problems}))
     elif not quiet:
-        typer.echo(_words(tally))
+        typer.echo(tally_words(tally))
     _warn(tally, problems)
 
 
@@ -75,7 +75,7 @@ def backfill(
         with progress_bar("importing", sum(one.todo for one in plan)) as advance:
             tally = import_sessions(machine, plan, advance)
         if not as_json:
-            typer.echo(_words(tally))
+            typer.echo(tally_words(tally))
         problems = embed_with_progress(machine) if embed else []
     if as_json:
         typer.echo(json.dumps({"schema": 1, **_tally(tally), "warnings": problems}))
@@ -140,7 +140,8 @@ def _tally(tally: Tally) -> dict[str, Any]:
     }
 
 
-def _words(tally: Tally) -> str:
+def tally_words(tally: Tally) -> str:
+    """What a run brought, in a line."""
     if not tally.bytes_captured and not tally.bytes_private:
         return "nothing new"
     kept = f"{size_words(tally.bytes_captured)} captured: {count_words(tally.turns, 'turn')}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,32 +40,46 @@ def add_turns(
     """
     if not said and title is None:
         return Added(0, 0, 0)
-    session = _session(store, origin, said)
+    session = _session(store, origin)
     folders = {cwd: _project(store, project) for cwd, project in projects.items()}
-    turns = repeated = 0
-    next_chunk = first_chunk = 1 + int(store.value("SELECT max(seq) FROM sqlite_sequence WHERE name = 'chunks'") or 0)
-    rows: list[tuple[object, ...]] = []
-    newest = 0
+    stored = _stored(store, {turn.uuid for turn, _, _ in said})
+    next_turn, next_chunk = _next_id(store, "turns"), _next_id(store, "chunks")
+    turn_rows: list[tuple[object, ...]] = []
+    chunk_rows: list[tuple[object, ...]] = []
+    copies: list[Turn] = []
     for turn, segment, chunks in said:
-        folder = None if turn.cwd is None else folders.get(turn.cwd)
-        ident = _insert_turn(store, origin, turn, session, segment, folder)
-        if ident is None:
-            repeated += 1
-            _note_copy(store, turn, session)
+        if (turn.uuid, turn.part) in stored:
+            copies.append(turn)
             continue
-        turns += 1
-        newest = ident
+        stored.add((turn.uuid, turn.part))
+        folder = None if turn.cwd is None else folders.get(turn.cwd)
+        ident = next_turn + len(turn_rows)
+        turn_rows.append(_turn_row(store, origin, turn, ident, session, segment, folder))
         for chunk in chunks:
             sha = hashlib.sha256(chunk.text.encode()).digest()
-            rows.append((next_chunk, ident, chunk.start, chunk.text, sha, CONVERSATION, turn.role, session, folder,
-                         origin.agent, origin.device, turn.branch, origin.subagent, turn.timestamp))
-            next_chunk += 1
-    _insert_chunks(store, rows)
+            chunk_rows.append((next_chunk + len(chunk_rows), ident, chunk.start, chunk.text, sha, CONVERSATION, turn.role,
+                               session, folder, origin.agent, origin.device, turn.branch, origin.subagent, turn.timestamp))
+    _insert(store, turn_rows, chunk_rows)
+    _note_copies(store, copies, session)
+    newest = next_turn + len(turn_rows) - 1 if turn_rows else 0
     _touch_session(store, session, [turn for turn, _, _ in said], folders, newest, title)
-    return Added(turns, next_chunk - first_chunk, repeated)
+    return Added(len(turn_rows), len(chunk_rows), len(copies))
 
 
-def _session(store: Store, origin: Origin, said: Sequence[tuple[Turn, int | None, list[Chunk]]]) -> int:
+def _next_id(store: Store, table: str) -> int:
+    """The id after the largest ever used; ours alone, because the caller holds the write lock."""
+    return 1 + int(store.value("SELECT max(seq) FROM sqlite_sequence WHERE name = ?", (table,)) or 0)
+
+
+def _stored(store: Store, uuids: set[str]) -> set[tuple[str, int]]:
+    """Which turns of these lines are stored already."""
+    rows = store.rows(
+        "SELECT uuid, part FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", (json.dumps(sorted(uuids)),)
+    )
+    return {(str(uuid), int(part)) for uuid, part in rows}
+
+
+def _session(store: Store, origin: Origin) -> int:
     store.execute(
         "INSERT INTO sessions (session_id, agent, device) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
         (origin.session_id, origin.agent, origin.device),
@@ -83,39 +98,38 @@ def _project(store: Store, project: Project) -> int:
     return int(store.value("SELECT id FROM projects WHERE cwd = ?", (project.cwd,)))
 
 
-def _insert_turn(
-    store: Store, origin: Origin, turn: Turn, session: int, segment: int | None, project: int | None
-) -> int | None:
-    """Write one turn and give its id, or None when its identity is stored already."""
+def _turn_row(
+    store: Store, origin: Origin, turn: Turn, ident: int, session: int, segment: int | None, project: int | None
+) -> tuple[object, ...]:
     tool = turn.tool
     if tool is None and turn.role == "tool_result" and turn.parent_uuid is not None:
+        # The call was captured in an earlier stretch; a result's parent is its own call.
         tool = store.value("SELECT tool FROM turns WHERE uuid = ? AND role = 'tool_call' LIMIT 1", (turn.parent_uuid,))
-    ident = store.value(
-        "INSERT INTO turns (uuid, part, session, segment, offset, role, tool, parent_uuid, subagent, ts, project, branch,"
-        " message_id, model, full_length) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT DO NOTHING RETURNING id",
-        (turn.uuid, turn.part, session, segment, turn.offset, turn.role, tool, turn.parent_uuid, origin.subagent,
-         turn.timestamp, project, turn.branch, turn.message_id, turn.model, turn.full_length or len(turn.text)),
+    return (ident, turn.uuid, turn.part, session, segment, turn.offset, turn.role, tool, turn.parent_uuid, origin.subagent,
+            turn.timestamp, project, turn.branch, turn.message_id, turn.model, turn.full_length or len(turn.text))
+
+
+def _insert(store: Store, turn_rows: Sequence[tuple[object, ...]], chunk_rows: Sequence[tuple[object, ...]]) -> None:
+    store.execute_many(
+        "INSERT INTO turns (id, uuid, part, session, segment, offset, role, tool, parent_uuid, subagent, ts, project, branch,"
+        " message_id, model, full_length) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        turn_rows,
     )
-    return None if ident is None else int(ident)
-
-
-def _note_copy(store: Store, turn: Turn, session: int) -> None:
-    """Remember that a turn stored for one session stands in another session's transcript too."""
-    store.execute(
-        "INSERT INTO turn_copies (session, turn) SELECT ?, id FROM turns WHERE uuid = ? AND part = ? AND session <> ?"
-        " ON CONFLICT DO NOTHING",
-        (session, turn.uuid, turn.part, session),
-    )
-
-
-def _insert_chunks(store: Store, rows: Sequence[tuple[object, ...]]) -> None:
     store.execute_many(
         "INSERT INTO chunks (id, turn, start, text, text_sha256, source, role, session, project, agent, device, branch,"
         " subagent, ts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        rows,
+        chunk_rows,
     )
-    store.execute_many("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", [(row[0], row[3]) for row in rows])
+    store.execute_many("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", [(row[0], row[3]) for row in chunk_rows])
+
+
+def _note_copies(store: Store, copies: Sequence[Turn], session: int) -> None:
+    """Remember that turns stored for one session stand in another session's transcript too."""
+    store.execute_many(
+        "INSERT INTO turn_copies (session, turn) SELECT ?, id FROM turns WHERE uuid = ? AND part = ? AND session <> ?"
+        " ON CONFLICT DO NOTHING",
+        [(session, turn.uuid, turn.part, session) for turn in copies],
+    )
 
 
 def _touch_session(

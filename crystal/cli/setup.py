@@ -1,0 +1,140 @@
+"""``crystal init`` and ``crystal uninstall``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from crystal.cli.capture import count_words, embed_with_progress, progress_bar, size_words
+
+if TYPE_CHECKING:
+    from crystal.capture.engine import Past
+    from crystal.setup import SetupPlan
+    from crystal.wiring import Machine
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(init)
+    app.command()(uninstall)
+
+
+def init(
+    agent_id: Annotated[Optional[str], typer.Option("--agent-id", help="This machine's agent id.", metavar="ID")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; take what is proposed.")] = False,
+    import_past: Annotated[
+        Optional[bool], typer.Option("--import/--no-import", help="Import past sessions now. --yes alone does not.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+) -> None:
+    """Set crystal up on this machine: its folders, its agent id, the hooks in Claude Code. Running it again is harmless."""
+    from crystal.setup import apply_setup, plan_setup, proposed_agent
+    from crystal.wiring import open_machine, plan_import, this_config, this_home, usable_config
+
+    config = usable_config(this_config())
+    asks = sys.stdin.isatty() and not yes and not dry_run
+    agent = agent_id or proposed_agent(config)
+    if asks and agent_id is None:
+        agent = typer.prompt("agent id of this machine", default=agent, err=True)
+    plan = plan_setup(config, agent, os.environ, this_home())
+    if dry_run:
+        _show_plan(plan)
+        return
+    apply_setup(plan)
+    _say_done(plan)
+    with open_machine({"agent_id": agent, "data_dir": str(plan.places.data_dir)}) as machine:
+        machine.capture().meet()
+        past = plan_import(machine, [], None)
+        sessions, size = len({one.origin.session_id for one in past}), sum(one.todo for one in past)
+        if past:
+            typer.echo(f"past: found {count_words(sessions, 'session')}, {size_words(size)}, not imported yet")
+        else:
+            typer.echo("past: no sessions that are not imported yet")
+        if past and (import_past or (asks and import_past is None and typer.confirm("import them now?", default=True, err=True))):
+            _import(machine, past)
+        elif past:
+            typer.echo("      import them at any time with: crystal backfill")
+        _say_what_works(machine)
+
+
+def uninstall(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Delete the memory too, for good.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before deleting the memory.")] = False,
+) -> None:
+    """Take out of Claude Code what init put in. The memory stays, unless --purge."""
+    from crystal.cli.timer import remove_timer
+    from crystal.errors import UsageProblem
+    from crystal.setup import apply_removal, plan_removal
+    from crystal.setup import purge as purge_data
+    from crystal.wiring import these_places
+
+    places = these_places()
+    plan = plan_removal(places)
+    if dry_run:
+        for change in plan.settings:
+            typer.echo(change.diff(), nl=False)
+        for path in plan.data if purge else ():
+            typer.echo(f"would delete {path}")
+        return
+    if purge and plan.data and not yes:
+        if not sys.stdin.isatty():
+            raise UsageProblem("--purge deletes the memory for good", hint="add --yes to do it without being asked")
+        for path in plan.data:
+            typer.echo(f"  {path}", err=True)
+        typer.confirm("delete all of this for good?", abort=True, err=True)
+    apply_removal(plan)
+    for change in plan.settings:
+        typer.echo(f"{change.path}: {'hooks taken out' if change.changed else 'has no hook of crystal'}")
+    remove_timer(quiet=True)
+    if purge:
+        purge_data(plan, places)
+        typer.echo("memory deleted")
+    elif plan.data:
+        typer.echo(f"the memory stays in {places.ldm_home}; delete it with: crystal uninstall --purge")
+
+
+def _show_plan(plan: SetupPlan) -> None:
+    if plan.changes_nothing:
+        typer.echo("nothing to do: crystal is set up")
+        return
+    for folder in plan.folders:
+        typer.echo(f"would make {folder}")
+    if plan.write_agent:
+        typer.echo(f"would set agent_id = {plan.agent} in {plan.places.config_file}")
+    for change in plan.settings:
+        typer.echo(change.diff(), nl=False)
+
+
+def _say_done(plan: SetupPlan) -> None:
+    typer.echo(f"memory: {plan.places.db}")
+    typer.echo(f"agent: {plan.agent}")
+    for change in plan.settings:
+        typer.echo(f"hooks: {'installed in' if change.changed else 'already in'} {change.path}")
+
+
+def _import(machine: Machine, past: list[Past]) -> None:
+    from crystal.cli.capture import tally_words
+    from crystal.wiring import import_sessions
+
+    with progress_bar("importing", sum(one.todo for one in past)) as advance:
+        tally = import_sessions(machine, past, advance)
+    typer.echo(f"      {tally_words(tally)}")
+    for problem in embed_with_progress(machine):
+        typer.echo(f"crystal: warning: {problem}", err=True)
+
+
+def _say_what_works(machine: Machine) -> None:
+    from crystal.settings import read_facts
+    from crystal.store.vectors import serving_generation
+
+    typer.echo("now: go on using Claude Code; every turn is kept from here on")
+    typer.echo('     find anything with: crystal search "what was it"')
+    if serving_generation(machine.store) is None and machine.config.embedding_provider == "none":
+        typer.echo("     search is by keywords alone (embedding.provider is none)")
+    for folder in machine.places.claude_dirs:
+        if read_facts(folder / "settings.json").hooks_disabled:
+            typer.echo(f"crystal: warning: {folder / 'settings.json'} has disableAllHooks: no hook will run", err=True)
