@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal import paths
+from crystal import hook, paths
 from crystal.errors import CrystalError, Damaged, Unavailable, UsageProblem
 from crystal.paths import (
     Places,
@@ -58,6 +58,12 @@ def is_private(path: Path) -> bool:
 def test_the_data_folder_is_where_the_table_says(case: DataDirCase, home: Path, cwd: Path) -> None:
     env, expected = case.build(home, cwd)
     assert resolve_places(env, home).data_dir == expected
+
+
+@pytest.mark.parametrize("case", DATA_DIR_CASES, ids=lambda case: case.name)
+def test_the_hook_finds_the_same_data_folder(case: DataDirCase, home: Path, cwd: Path) -> None:
+    env, expected = case.build(home, cwd)
+    assert Path(hook.find_data_dir(env)) == expected
 
 
 @pytest.mark.parametrize("case", DATA_DIR_CASES, ids=lambda case: case.name)
