@@ -74,13 +74,15 @@ class Said:
 
 
 _SESSION = (
-    "SELECT s.id, s.session_id, s.agent, s.device, p.name, p.cwd, p.git_root, s.branch, s.title, s.started_at, s.last_at,"
-    " s.ended_at, s.last_turn, s.summarized_turn, s.summary_path, s.summary_mode, s.summary_title, s.logged_turn"
+    "SELECT s.id, s.session_id, s.agent, s.device, p.name, p.cwd, p.git_root, s.branch, s.title, s.started_at,"
+    " s.last_at, s.ended_at, s.last_turn, s.summarized_turn, s.summary_path, s.summary_mode, s.summary_title,"
+    " s.logged_turn"
     " FROM sessions s LEFT JOIN projects p ON p.id = s.project"
 )
+_GIVEN = "title IS NOT NULL AND title IS NOT summary_title"
 _TURNS = (
-    "(SELECT * FROM turns WHERE session = ?1 UNION ALL SELECT t.* FROM turn_copies c JOIN turns t ON t.id = c.turn"
-    " WHERE c.session = ?1)"
+    "(SELECT * FROM turns WHERE session = ?1 UNION ALL"
+    " SELECT t.* FROM turn_copies c JOIN turns t ON t.id = c.turn WHERE c.session = ?1)"
 )
 
 
@@ -185,8 +187,9 @@ def mark_summarized(store: Store, session: Session, mode: SummaryMode, title: st
         False when the session is gone, or a better summary was written meanwhile: then keep that one.
     """
     row = store.value(
-        "UPDATE sessions SET summarized_turn = ?1, summary_mode = ?2, summary_title = ?3,"
-        " title = CASE WHEN title IS NULL OR title IS summary_title THEN ?3 ELSE title END"
+        "UPDATE sessions SET summarized_turn = ?1, summary_mode = ?2,"
+        f" title = CASE WHEN {_GIVEN} THEN title ELSE ?3 END,"
+        f" summary_title = CASE WHEN {_GIVEN} THEN summary_title ELSE ?3 END"
         " WHERE id = ?4 AND session_id = ?5 AND (summarized_turn < ?1"
         " OR summarized_turn = ?1 AND (?2 = 'llm' OR summary_mode IS NOT 'llm')) RETURNING id",
         (session.last_turn, mode, title, session.id, session.session_id),
@@ -204,7 +207,7 @@ def _both_ends(rows: list[Row], each: int, total: int) -> list[Row]:
     if sum(sizes) <= total:
         return rows
     head = _reach(sizes, total // 3)
-    tail = _reach(sizes[:head - 1:-1] if head else sizes[::-1], total - total // 3)
+    tail = _reach(sizes[: head - 1 : -1] if head else sizes[::-1], total - total // 3)
     return rows[:head] + rows[len(rows) - tail:]
 
 

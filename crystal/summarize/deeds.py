@@ -1,0 +1,82 @@
+"""What a session did, out of its tool calls: files touched and commands run.
+
+A tool call's text is ``Name: main argument`` and then one ``key: value`` a line, see ``crystal.transcript.content``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from crystal.store.sessions import Said
+from crystal.summarize.text import Deeds, FileTouched
+from crystal.summarize.wording import cut, one_line
+
+COMMAND_CHARACTERS = 160
+PATH_CHARACTERS = 400
+
+_FILE_TOOLS = {
+    "read": "read",
+    "notebookread": "read",
+    "write": "written",
+    "edit": "edited",
+    "multiedit": "edited",
+    "notebookedit": "edited",
+    "read_file": "read",
+    "read_text_file": "read",
+    "write_file": "written",
+    "create_file": "written",
+    "edit_file": "edited",
+}
+_SHELLS = frozenset({"bash", "powershell", "shell"})
+_MORE_ARGUMENTS = re.compile(r"\n(?:description|timeout|run_in_background|dangerouslyDisableSandbox|sandbox): ")
+
+
+def deeds_of(calls: Iterable[Said], *, below: str | None) -> Deeds:
+    """Collect what tool calls did.
+
+    Args:
+        calls: The calls, in order; the beginning of each text is enough.
+        below: A folder: paths inside it are shown relative to it.
+    """
+    files: dict[str, set[str]] = {}
+    commands: dict[str, None] = {}
+    for call in calls:
+        name = (call.tool or "").rpartition("__")[2].lower()
+        argument = _main_argument(call)
+        if not argument.strip():
+            continue
+        if name in _FILE_TOOLS:
+            files.setdefault(_relative(cut(one_line(argument.split("\n", 1)[0]), PATH_CHARACTERS), below), set()).add(
+                _FILE_TOOLS[name]
+            )
+        elif name in _SHELLS:
+            commands.setdefault(_command(argument), None)
+    return Deeds(
+        tuple(FileTouched(path, tuple(sorted(how))) for path, how in files.items() if path),
+        tuple(command for command in commands if command),
+    )
+
+
+def _main_argument(call: Said) -> str:
+    prefix = f"{call.tool}: "
+    return call.text[len(prefix) :] if call.tool and call.text.startswith(prefix) else ""
+
+
+def _command(argument: str) -> str:
+    """The first line of a command; a mark says that it has more."""
+    end = _MORE_ARGUMENTS.search(argument)
+    lines = [line for line in argument[: end.start() if end else None].splitlines() if line.strip()]
+    if not lines:
+        return ""
+    return cut(one_line(lines[0]) + (" …" if len(lines) > 1 else ""), COMMAND_CHARACTERS)
+
+
+def _relative(path: str, below: str | None) -> str:
+    if not below:
+        return path
+    folder = one_line(below).rstrip("/\\")
+    for separator in ("/", "\\"):
+        if folder and path.startswith(folder + separator):
+            return path[len(folder) + 1 :] or path
+    return path

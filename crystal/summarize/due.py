@@ -1,0 +1,277 @@
+"""Write the summaries that are due: one Markdown file a session, renewed in place as the session grows.
+
+The file and the note that it was written stand in one transaction, the file first on disk: a crash between them means
+the same file once more. A model is asked before, outside of any transaction, and only after its price was reserved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from crystal.errors import CrystalError, Unavailable
+from crystal.paths import make_private_dir, write_private
+from crystal.prices import price_of
+from crystal.store import Store
+from crystal.store.costs import DAY_MS, Cost, day_start, release, reserve, settle
+from crystal.store.problems import clear_problem, find_problem, record_problem
+from crystal.store.sessions import (
+    Session,
+    SummaryMode,
+    count_turns,
+    due_sessions,
+    mark_summarized,
+    read_calls,
+    read_said,
+    sessions_summarized_as,
+    summarizable,
+)
+from crystal.summarize.condense import CHARACTERS, ROLES, estimated_tokens
+from crystal.summarize.deeds import deeds_of
+from crystal.summarize.llm import (
+    BadAnswer,
+    Completion,
+    ModelUnavailable,
+    Prompt,
+    SummaryModel,
+    build_prompt,
+    parse_answer,
+)
+from crystal.summarize.markdown import new_summary_path, render
+from crystal.summarize.simple import summarize_simply
+from crystal.summarize.text import SummaryText
+
+ROOM = "summary"
+"""The row in ``problems`` that says why models are not asked just now."""
+
+FILE_ROOM = "summary file"
+"""The row in ``problems`` that says why a file could not be written."""
+
+PURPOSE = "summary"
+MOST_BAD_ANSWERS = 3
+"""In a row: then the model is left alone for a while, for each of them costs."""
+
+FIRST_WAIT_MS = 60_000
+LONGEST_WAIT_MS = 3_600_000
+
+# Characters read of one turn and of a session, for simple summaries and for models.
+_EACH, _TOTAL = 8_000, 2_000_000
+_MODEL_TOTAL = 400_000
+_OWN_PATH = re.compile(r"sessions/[A-Za-z0-9_-]{1,200}\.md")
+
+
+@dataclass(slots=True)
+class SummaryReport:
+    """What one run did: summaries written by a model, simply, and simply though a model was wanted; and failures."""
+
+    llm: int = 0
+    simple: int = 0
+    deferred: int = 0
+    failed: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def written(self) -> int:
+        """How many files were written."""
+        return self.llm + self.simple + self.deferred
+
+
+class _OverCap(CrystalError):
+    """The next call would exceed what may be spent today."""
+
+
+@dataclass(slots=True)
+class _Job:
+    """What stays the same for every session of a run, and whether the model is still asked."""
+
+    store: Store
+    agent_folder: Callable[[str], Path]
+    model: SummaryModel | None
+    daily_cap_usd: float
+    now: int
+    report: SummaryReport
+    instead: str | None = None
+    bad_answers: int = 0
+
+
+def summarize_due(
+    store: Store,
+    *,
+    agent_folder: Callable[[str], Path],
+    model: SummaryModel | None,
+    daily_cap_usd: float,
+    now: int,
+    idle_ms: int,
+    limit: int = 50,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> SummaryReport:
+    """Write the summary of every session that has ended or rested, and has turns that its summary does not know.
+
+    When the model works (again), sessions that were summarized simply for want of it follow.
+
+    Args:
+        store: The store, open for writing, in no transaction.
+        agent_folder: Gives an agent's folder by its id.
+        model: Who writes, see ``choose_model``; None for simple summaries.
+        daily_cap_usd: What models may cost in a UTC day.
+        now: The time, ms.
+        idle_ms: How long a session must rest that has not ended.
+        limit: How many sessions at most.
+        should_stop: Asked before every session.
+    """
+    job = _start(store, agent_folder, model, daily_cap_usd, now)
+    if model is not None and (resting := find_problem(store, ROOM)) and (resting.retry_at or 0) > now:
+        job.instead = resting.message
+    _write_all(job, due_sessions(store, now=now, idle_ms=idle_ms, limit=limit), should_stop)
+    if model is not None and job.instead is None and job.report.written < limit:
+        waiting = sessions_summarized_as(store, ["deferred"], limit=limit - job.report.written)
+        _write_all(job, waiting, lambda: job.instead is not None or should_stop())
+    return job.report
+
+
+def summarize_again(
+    store: Store,
+    *,
+    agent_folder: Callable[[str], Path],
+    model: SummaryModel,
+    daily_cap_usd: float,
+    now: int,
+    limit: int = 1000,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> SummaryReport:
+    """Let the model write the summaries that it has not written, the latest first, until it fails or the cap is met.
+
+    Does not wait for what an earlier failure asked to wait for: somebody wants it now.
+    """
+    job = _start(store, agent_folder, model, daily_cap_usd, now)
+    sessions = sessions_summarized_as(store, ["simple", "deferred"], limit=limit)
+    _write_all(job, sessions, lambda: job.instead is not None or should_stop())
+    return job.report
+
+
+def summary_path_of(session: Session) -> str | None:
+    """Where a session's summary lies, relative to its agent's folder; None when there is none yet."""
+    return session.summary_path if session.summary_path and _OWN_PATH.fullmatch(session.summary_path) else None
+
+
+def _start(
+    store: Store, agent_folder: Callable[[str], Path], model: SummaryModel | None, cap: float, now: int
+) -> _Job:
+    if model is None:
+        clear_problem(store, ROOM)
+    return _Job(store, agent_folder, model, cap, now, SummaryReport())
+
+
+def _write_all(job: _Job, sessions: Sequence[Session], should_stop: Callable[[], bool]) -> None:
+    for session in sessions:
+        if should_stop():
+            return
+        try:
+            _write(job, session)
+        except CrystalError as error:
+            job.report.failed += 1
+            job.report.problems.append(error.message)
+            record_problem(job.store, FILE_ROOM, error.message, job.now)
+            if isinstance(error, Unavailable):  # the disk or the store: the next session would fare no better
+                return
+        else:
+            clear_problem(job.store, FILE_ROOM)
+
+
+def _write(job: _Job, session: Session) -> None:
+    """Write one session's file and note it, unless somebody else was faster or the session is gone."""
+    folder = job.agent_folder(session.agent)
+    fixed = summarizable(job.store, session, new_summary_path(session))
+    if fixed is None:
+        return
+    path = folder / (fixed if _OWN_PATH.fullmatch(fixed) else new_summary_path(session))
+    make_private_dir(path.parent)
+    text, mode = _text_of(job, session)
+    content = render(
+        session,
+        count_turns(job.store, session.id),
+        text,
+        deeds_of(read_calls(job.store, session.id), below=session.git_root or session.cwd),
+        model=job.model.model if mode == "llm" and job.model else None,
+        instead=job.instead if mode == "deferred" else None,
+    )
+    with job.store.transaction():
+        if not mark_summarized(job.store, session, mode, text.title):
+            return
+        write_private(path, content.encode("utf-8", "replace"))
+    setattr(job.report, mode, getattr(job.report, mode) + 1)
+
+
+def _text_of(job: _Job, session: Session) -> tuple[SummaryText, SummaryMode]:
+    mode: SummaryMode = "simple" if job.model is None else "deferred"
+    if job.model is not None and job.instead is None:
+        try:
+            text = _ask(job, job.model, session)
+        except BadAnswer as error:
+            mode = "simple"  # paid for and of no use: not asked again for this session until it grows
+            job.bad_answers += 1
+            enough = job.bad_answers >= MOST_BAD_ANSWERS
+            message = _rest(job, error, _retry_at(job, error) if enough else None)
+            job.instead = message if enough else None
+        except CrystalError as error:
+            job.instead = _rest(job, error, _retry_at(job, error))
+        else:
+            job.bad_answers = 0
+            clear_problem(job.store, ROOM)
+            return text, "llm"
+    said = read_said(job.store, session.id, ("user", "assistant"), each=_EACH, total=_TOTAL)
+    if not said:
+        said = read_said(job.store, session.id, ("subagent", "summary"), each=_EACH, total=_TOTAL)
+    return summarize_simply(said, title=session.given_title, session_id=session.session_id), mode
+
+
+def _ask(job: _Job, model: SummaryModel, session: Session) -> SummaryText:
+    """Reserve the price, ask, settle. Holds no transaction while the model thinks."""
+    said = read_said(job.store, session.id, ROLES, each=max(CHARACTERS.values()), total=_MODEL_TOTAL)
+    prompt = build_prompt(session, said)
+    estimate = _estimate(job, model, prompt)
+    ident = reserve(job.store, estimate, daily_cap_usd=job.daily_cap_usd)
+    if ident is None:
+        raise _OverCap(f"the daily cap of ${job.daily_cap_usd:g} leaves no room for another summary by {model.model}")
+    try:
+        completion = model.complete(prompt)
+    except CrystalError as error:
+        if not (isinstance(error, ModelUnavailable) and error.may_be_billed):
+            release(job.store, ident)
+        raise
+    actual = _actual(estimate, model, completion)
+    settle(job.store, ident, input_tokens=actual.input_tokens, output_tokens=actual.output_tokens, usd=actual.usd)
+    return parse_answer(completion.text, title=session.given_title)
+
+
+def _estimate(job: _Job, model: SummaryModel, prompt: Prompt) -> Cost:
+    """What the call may cost at most, about: a fifth more than is likely, and the longest answer."""
+    tokens = estimated_tokens(prompt.system + prompt.user) * 6 // 5 + 20
+    usd = price_of(model.provider, model.model).usd(tokens, model.most_output_tokens)
+    return Cost(job.now, PURPOSE, model.provider, model.model, tokens, model.most_output_tokens, usd)
+
+
+def _actual(estimate: Cost, model: SummaryModel, completion: Completion) -> Cost:
+    """What the call cost by the server's own count; by the estimate where it counts nothing."""
+    used_in = estimate.input_tokens if completion.input_tokens is None else completion.input_tokens
+    used_out = estimate.output_tokens if completion.output_tokens is None else completion.output_tokens
+    usd = price_of(model.provider, model.model).usd(used_in, used_out)
+    return replace(estimate, input_tokens=used_in, output_tokens=used_out, usd=usd)
+
+
+def _retry_at(job: _Job, error: CrystalError) -> int:
+    """When the model is asked again: after a minute, doubled by each failure up to an hour; the cap opens at 0:00 UTC."""
+    if isinstance(error, _OverCap):
+        return day_start(job.now) + DAY_MS
+    before = find_problem(job.store, ROOM)
+    wait = min(LONGEST_WAIT_MS, FIRST_WAIT_MS << min(before.tries if before else 0, 10))
+    asked = int(error.retry_after * 1000) if isinstance(error, ModelUnavailable) else 0
+    return job.now + max(wait, min(asked, DAY_MS))
+
+
+def _rest(job: _Job, error: CrystalError, retry_at: int | None) -> str:
+    record_problem(job.store, ROOM, error.message, job.now, retry_at)
+    job.report.problems.append(error.message)
+    return error.message

@@ -1,0 +1,122 @@
+"""The file that holds a session's summary: its name, its front matter and its body. Pure.
+
+Source: docs/reference/session-summary.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import datetime, timedelta, timezone
+
+from crystal.store.sessions import Counts, Session
+from crystal.summarize.text import Deeds, SummaryText
+from crystal.summarize.wording import code_span, escaped
+
+SCHEMA = 1
+MOST_LISTED = 50
+FOLDER = "sessions"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_SAFE_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
+_UNSAFE = re.compile(r"[^a-z0-9_-]+")
+_UNPRINTABLE = re.compile(
+    "[^\t\x20-\x7e\xa0-\u200a\u2010-\u2027\u202f-\u2065\u206a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010fffd]"
+)
+Scalar = str | int | None
+
+
+def file_stem(session_id: str) -> str:
+    """A session id as a file name holds it: as it is, or made safe with a hash, so that no two ids share a name.
+
+    Also safe inside an HTML comment and on systems that do not tell upper from lower case.
+    """
+    if _SAFE_ID.fullmatch(session_id) and "--" not in session_id and not session_id.endswith("-"):
+        return session_id
+    digest = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{_UNSAFE.sub('-', session_id.lower())[:60].strip('-') or 'session'}-{digest}".replace("--", "-")
+
+
+def new_summary_path(session: Session) -> str:
+    """Where a new summary goes, relative to the agent's folder: the UTC day on which the session began, and its id."""
+    day = (iso_time(session.started_at) or "undated")[:10] if session.started_at is not None else "undated"
+    return f"{FOLDER}/{day}--{file_stem(session.session_id)}.md"
+
+
+def iso_time(at: int | None) -> str | None:
+    """Milliseconds since the epoch as ``2026-11-20T23:51:53.936Z``; None for what no calendar holds."""
+    if at is None:
+        return None
+    try:
+        moment = _EPOCH + timedelta(milliseconds=at)
+    except OverflowError:
+        return None
+    return moment.strftime(f"{moment.year:04}-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03}Z"
+
+
+def render(
+    session: Session, counts: Counts, text: SummaryText, deeds: Deeds, *, model: str | None, instead: str | None
+) -> str:
+    """Write the whole file.
+
+    Args:
+        session: Whose summary it is.
+        counts: What the session consists of.
+        text: Title, summary and topics.
+        deeds: Files and commands.
+        model: The model that wrote the text; None when it is the session's own words.
+        instead: Why no model wrote it though one was wanted, if so.
+    """
+    front: list[tuple[str, Scalar]] = [
+        ("schema", SCHEMA),
+        ("session", session.session_id),
+        ("title", text.title),
+        ("agent", session.agent),
+        ("device", session.device),
+        ("project", session.project),
+        ("cwd", session.cwd),
+        ("git_root", session.git_root),
+        ("branch", session.branch),
+        ("start", iso_time(session.started_at)),
+        ("end", iso_time(session.last_at)),
+    ]
+    counted = [(name, getattr(counts, name)) for name in ("user", "assistant", "tool_calls", "subagents")]
+    made: list[tuple[str, Scalar]] = [("mode", "llm" if model else "simple"), ("model", model), ("instead", instead)]
+    lines = ["---", *_fields(front), "counts:", *(f"  {name}: {number}" for name, number in counted)]
+    lines += [*_fields(made), "---", "", f"# {escaped(text.title)}", "", "## Summary", ""]
+    for paragraph in text.paragraphs:
+        label = f"**{paragraph.label}:** " if paragraph.label else ""
+        lines += [label + escaped(paragraph.text), ""]
+    lines += [] if text.paragraphs else ["None.", ""]
+    lines += _section("Key topics", [escaped(topic) for topic in text.topics])
+    lines += _section("Files touched", [f"{code_span(file.path)} ({', '.join(file.how)})" for file in deeds.files])
+    lines += _section("Commands run", [code_span(command) for command in deeds.commands])
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _section(name: str, items: list[str]) -> list[str]:
+    shown = [f"- {item}" for item in items[:MOST_LISTED]]
+    if len(items) > MOST_LISTED:
+        shown.append(f"- and {len(items) - MOST_LISTED} more")
+    return [f"## {name}", "", *(shown or ["None."]), ""]
+
+
+def _fields(pairs: list[tuple[str, Scalar]]) -> list[str]:
+    return [f"{key}: {_scalar(value)}" for key, value in pairs]
+
+
+def _scalar(value: Scalar) -> str:
+    """A YAML 1.2 scalar. Every text is double-quoted: nothing in it can be a date, a boolean, a comment or a key."""
+    if value is None:
+        return "null"
+    if isinstance(value, int):
+        return str(value)
+    quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t").replace("\n", "\\n")
+    return f'"{_UNPRINTABLE.sub(_escape, quoted)}"'
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xD800 <= code <= 0xDFFF:  # half a character, which no file can hold
+        return "\ufffd"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

@@ -1,0 +1,142 @@
+"""A summary out of the session's own sentences: needs no model, no key, no network; the same turns give the same text.
+
+The first request says what it was about, the last answer how it ended, and between them stand the sentences whose
+terms the session uses most (frequency and position, after Luhn 1958 and Edmundson 1969).
+"""
+
+# ruff: noqa: RUF001  other scripts' punctuation looks like ours
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crystal.store.sessions import Said
+from crystal.summarize import terms
+from crystal.summarize.text import Paragraph, SummaryText
+from crystal.summarize.wording import cut, has_words, one_line, sentences
+
+TITLE_CHARACTERS = 80
+REQUEST_CHARACTERS = 400
+ANSWER_CHARACTERS = 500
+SENTENCE_CHARACTERS = 240
+HIGHLIGHTS = 4
+TOPICS = 8
+
+_MOST_SENTENCES = 4000
+_SHORT_ANSWER = 60
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    text: str
+    place: int
+    weight: float
+    terms: frozenset[str]
+
+
+def summarize_simply(said: Sequence[Said], *, title: str | None, session_id: str) -> SummaryText:
+    """Make a summary of what was said.
+
+    Args:
+        said: The turns of the session, in order; roles other than user, assistant, subagent and summary are ignored.
+        title: The title that was given, if one was.
+        session_id: Names a session in which nothing was said.
+    """
+    human = [turn for turn in said if turn.role == "user" and turn.subagent is None]
+    answers = [turn for turn in said if turn.role == "assistant" and turn.subagent is None]
+    if not human and not answers:
+        human = [turn for turn in said if turn.role in ("subagent", "summary")]
+    first = next((turn for turn in human if has_words(turn.text)), None)
+    last = _last_answer(answers)
+    made = title or (_headline(first) if first else "") or (_headline(last) if last else "")
+    asked = _opening(first, REQUEST_CHARACTERS) if first else ""
+    ended = _closing(last, ANSWER_CHARACTERS) if last else ""
+    paragraphs = [Paragraph(asked, "Asked"), *_between(human, answers, asked, ended), Paragraph(ended, "Ended with")]
+    weighed = [(turn.text, 2.0 if turn.role == "user" else 1.0) for turn in (*human, *answers)]
+    return SummaryText(
+        cut(one_line(made), TITLE_CHARACTERS) or f"Session {one_line(session_id)[:8]}",
+        tuple(paragraph for paragraph in paragraphs if paragraph.text),
+        tuple(term.text for term in terms.topics(weighed, TOPICS)),
+    )
+
+
+def first_words(text: str, limit: int) -> str:
+    """The beginning of what somebody said, as one line without code; if it is all code, the beginning of that."""
+    return cut(" ".join(sentences(text[: limit * 20])) or one_line(text[: limit * 4]), limit)
+
+
+def _headline(turn: Said) -> str:
+    """The first sentence that has words, without the mark at its end."""
+    found = sentences(turn.text)
+    line = next((sentence for sentence in found if has_words(sentence)), "") or one_line(turn.text[:1000])
+    return line.replace("`", "").rstrip(" .:;,。：；") if has_words(line) else ""
+
+
+def _opening(turn: Said, limit: int) -> str:
+    return first_words(turn.text, limit)
+
+
+def _closing(turn: Said, limit: int) -> str:
+    """The first sentences of an answer and, if there is more, its last one."""
+    found = sentences(turn.text)
+    if not found:
+        return cut(one_line(turn.text), limit)
+    whole = " ".join(found)
+    if len(whole) <= limit:
+        return whole
+    end = cut(found[-1], limit // 3) if turn.length <= len(turn.text) else ""
+    return f"{cut(whole, limit - len(end) - 1)} {end}".strip()
+
+
+def _last_answer(answers: Sequence[Said]) -> Said | None:
+    """The last answer that says something; a mere "you're welcome" gives way to the one before it."""
+    recent = [turn for turn in answers[-6:] if has_words(turn.text)][::-1]
+    return next((turn for turn in recent if len(turn.text) >= _SHORT_ANSWER), recent[0] if recent else None)
+
+
+def _between(human: Sequence[Said], answers: Sequence[Said], asked: str, ended: str) -> list[Paragraph]:
+    """The sentences that carry most of what the session talks about, in their order."""
+    candidates = _candidates(sorted((*human, *answers), key=lambda turn: (turn.ts is None, turn.ts or 0, turn.id)))
+    frequency: Counter[str] = Counter(term for candidate in candidates for term in candidate.terms)
+    scored = sorted(candidates, key=lambda candidate: (-_score(candidate, frequency), candidate.place))
+    told = [frozenset(map(terms.folded, terms.words(text))) for text in (asked, ended)]
+    chosen: list[_Candidate] = []
+    for candidate in scored:
+        if len(chosen) == HIGHLIGHTS:
+            break
+        if candidate.text in asked or candidate.text in ended:
+            continue
+        if not any(_alike(candidate.terms, other) for other in told):
+            chosen.append(candidate)
+            told.append(candidate.terms)
+    chosen.sort(key=lambda candidate: candidate.place)
+    return [Paragraph(candidate.text) for candidate in chosen]
+
+
+def _candidates(turns: Sequence[Said]) -> list[_Candidate]:
+    found: list[_Candidate] = []
+    for turn in turns:
+        said = sentences(turn.text)
+        for index, sentence in enumerate(said):
+            line = cut(sentence, SENTENCE_CHARACTERS)
+            carried = frozenset(map(terms.folded, terms.words(line)))
+            if len(carried) < 3:
+                continue
+            edge = 1.3 if index == 0 or index == len(said) - 1 else 1.0
+            found.append(_Candidate(line, len(found), edge * (1.5 if turn.role == "user" else 1.0), carried))
+    # Of an endless session both ends: the middle of the middle is what a summary can do without.
+    half = _MOST_SENTENCES // 2
+    return found if len(found) <= _MOST_SENTENCES else found[:half] + found[-half:]
+
+
+def _score(candidate: _Candidate, frequency: Counter[str]) -> float:
+    """Mean salience of the terms, damped so that neither very short nor very long sentences win by length alone."""
+    salience = math.fsum(math.log1p(frequency[term]) for term in candidate.terms)
+    return candidate.weight * salience / math.pow(len(candidate.terms) + 4, 0.7)
+
+
+def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
+    return len(one & other) > 0.5 * min(len(one), len(other))
