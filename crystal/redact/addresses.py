@@ -13,9 +13,9 @@ from crystal.redact.spans import ADDRESS, HEADER, Span
 ADDRESS_HINTS = (
     rb":(?:\\*/){2}[^\s\"'<>/?#@]*@|(?:postgres|mysql|mongo|redis|amqp|mariadb|rediss)[a-z+]*:(?:\\*/){2}[^\s\"'<>?#@]*@",
     rb"(?i:bearer)(?:\s|\\[nrt]|%20)+[A-Za-z0-9._~+/=\\\-]{8}",
-    rb"(?i:basic)(?:\s|\\[nrt])+[A-Za-z0-9+/=\\]{8}",
-    rb"(?i:authorization)[\s\"'\\]*[:=,]",
-    rb"(?i:cookie)[\s\"'\\]*[:=]",
+    rb"(?i:basic)(?:\s|\\[nrt])+[A-Za-z0-9+/]+[A-Z0-9][A-Za-z0-9+/\\]{2}",
+    rb"(?i:authorization)[\s\"'\\\])]*[:=,][\s\"'`\\]*[^\s\"',]",
+    rb"(?i:cookie)[\s\"'`\\]*[:=][^\r\n]*=",
     rb"sshpass",
     rb"(?:\s|n)(?:-u|--user|--proxy-user)(?:\s|=)*\\*[\"']?[^\s:\"'\\]+:[^\s\"'\\/]",
     rb"mysql(?:dump|admin)?\s[^\n]*-p[^\s\"']",

@@ -166,10 +166,12 @@ _NEAR = 200
 def _hint(pattern: bytes) -> bytes:
     r"""Loosen a pattern into one that RE2 takes and that matches the raw text of every string the pattern matches.
 
-    Look-arounds go, long counts shrink (a small automaton), and ``/`` may be written ``\/``.
+    Look-arounds go, long counts shrink (a small automaton), what comes before the literal is left out, and ``/`` may be
+    written ``\/``.
     """
-    loose = re.sub(rb"\(\?<?[=!](?:[^()\[\]]|\[[^\]]*\])*\)", b"", pattern)
-    loose = re.sub(rb"\{(\d+)(?:,\d*)?\}", lambda count: b"{12,}" if int(count[1]) > 12 else count[0], loose)
+    loose = pattern.replace(_FREE, _FREE_RAW, 1)
+    loose = re.sub(rb"\(\?<?[=!](?:[^()\[\]]|\[[^\]]*\])*\)", b"", loose)
+    loose = re.sub(rb"\{(\d+)(?:,\d*)?\}", lambda count: b"{16,}" if int(count[1]) > 16 else count[0], loose)
     return re.sub(
         rb"\[[^\]]*\]|/",
         lambda part: rb"\\*/" if part[0] == b"/" else part[0].replace(b"/", rb"/\\"),
@@ -177,7 +179,20 @@ def _hint(pattern: bytes) -> bytes:
     )
 
 
-FORMAT_HINTS = (*(_hint(row[2]) for row in _TABLE), _hint(_DISCORD.pattern))
+_FREE_RAW = rb"(?:^|[^A-Za-z0-9]|\\[nrtbf]|u[0-9a-fA-F]{4})"
+_OWN_HINTS = {
+    b"-us": rb"[0-9a-f]{4}-us\d",
+    b"NRAL": rb"[0-9a-fA-F]NRAL",
+    b".atlasv1.": rb"\.atlasv1\.",
+    b"Q~": rb"\dQ~[\w~.-]{16}",
+    b":AA": rb"\d{4}:AA[\w-]{16}",
+    b"sk-": _FREE_RAW + rb"sk-[\w-]*?[A-Za-z0-9]{20}",
+    b"T3BlbkFJ": rb"T3BlbkFJ",
+    b"AAAAAAAAAAAAAAAAAAAA": rb"A{20}[A-Za-z0-9]+%",
+}
+"""For patterns that begin with anything at all: RE2 would follow each of them through every word."""
+
+FORMAT_HINTS = (*(_OWN_HINTS.get(row[1]) or _hint(row[2]) for row in _TABLE), rb"\w\.[\w-]{6}\.[\w-]{16}")
 """What a raw line must hold for a token of a known format to be in any of its strings."""
 
 FORMAT_LITERALS = tuple(literal for row in FORMATS for literal in row.literals if len(literal) > 3)

@@ -11,34 +11,49 @@ from collections.abc import Iterator
 
 from crystal.redact.engine import compile_scanner
 from crystal.redact.judge import is_code, is_password, is_stand_in, looks_random
-from crystal.redact.names import STEMS, strength
+from crystal.redact.names import KEY_NAME, PASSWORD_NAME, SECRET_NAME, strength
 from crystal.redact.spans import NAMED, Span
 
-_TAIL = rb"[A-Za-z0-9_.\-]{0,40}"
-_GAP = rb"(?:[\s\"'`\\)\]]|\\[nrt]){0,12}"
-_SIBLING = rb"[\s\"'\\nrt,;\-]{0,40}[vV]alue[\s\"'\\]{0,8}[:=]"
-_ASSIGNED = rb"(?i:" + STEMS + rb")" + _TAIL + _GAP + rb"(?:[=:,>]|" + _SIBLING + rb")"
-_FILLER = rb"(?:[\s\"'`\\=>:\[{(|+\-]|\\[nrt]|[rbfuRBFU][\"'\\]){0,24}"
-_FLAG = rb"(?i:--?[a-z0-9_\-]{0,30}(?:pass|pwd|secret|token|key|auth|cred)[a-z0-9_\-]{0,20}[\s\"',\\nrt]+[^\s\"',\\])"
-_SPOKEN = rb"(?i:(?:passw(?:or)?d|passphrase|passcode|pwd)(?:\s|\\[nrt])+(?:is|was|to|will be|=|:)\b)"
-_SQL = rb"(?i:(?:passw(?:or)?d|pwd|identified(?:\s|\\[nrt])+by)(?:\s|\\[nrt])+\\*['\"])"
-_NETRC = rb"(?i:login(?:\s|\\[nrt])+[^\s\\]+(?:\s|\\[nrt])+passw(?:or)?d)"
-_DECLARED = rb"(?i:(?:env|arg|setx?|-x|-gx|secret set)\s+[a-z0-9_]{0,40}(?:pass|pwd|secret|token|key|auth)[a-z0-9_]{0,20}\s)"
-_PAIRED = rb"(?:[nN]ame|[kK]ey)[\"'\\\s]{1,8}[:=][\s\"'\\]{1,8}[A-Za-z0-9_.\-]{0,40}(?i:" + STEMS + rb")"
+_ESCAPED = rb"|\\+[nrt\"'])"
+_GAP = rb"(?:[\s\"'`\\)\]]" + _ESCAPED + rb"*"
+_FILLER = rb"(?:[\s\"'`\\=>:\[(|+\-]|[rbfuRBFU]\\*[\"']" + _ESCAPED + rb"*"
+_APART = rb"(?:[\s\"',]" + _ESCAPED + rb"+"
+_SPACE = rb"(?:\s|\\+[nrt])+"
+_RUN = rb"[A-Za-z0-9+/=_.~!@#$%^&*:|?\\\-\x80-\xff]"
+_PLAIN = rb"[^\s\"'`\\<>,;(){}\[\]\x00\xff]"
+_ANY_NAME = rb"(?:" + PASSWORD_NAME + rb"|" + SECRET_NAME + rb"|" + KEY_NAME + rb")"
+_STRONG_NAME = rb"(?:" + PASSWORD_NAME + rb"|" + SECRET_NAME + rb")"
+_TYPE = rb"\s*:\s*&?[A-Za-z_][\w\[\]<>|., ]*="
+_SIBLING = _APART + rb"(?:-\s*)?[\"'\\]*[vV]alue[\s\"'\\]*[:=]"
+
+_FLAG = rb"(?:^|[\s\"'`=]|\\[nrt])--?[A-Za-z0-9_\-]*" + _ANY_NAME + _APART + rb"[^\s\"',\\\-]{3}"
+_SPOKEN = PASSWORD_NAME + _SPACE + rb"(?i:is|was|to|will be)\s*:?" + _SPACE + rb"[\"'`\\]*[^\s\"'`]*[0-9!@#$%^&*]"
+_SQL = rb"(?i:passw(?:or)?d|pwd|identified" + _SPACE + rb"by)" + _SPACE + rb"\\*['\"]"
+_NETRC = rb"(?i:login" + _SPACE + rb"[^\s\\]+" + _SPACE + rb"passw(?:or)?d)"
+_DECLARED = rb"(?:(?i:\b(?:env|arg|setx?|secret set))|-x|-gx)\s+[A-Za-z0-9_]*" + _ANY_NAME + rb"\s+[^=:\s]{3}"
+_LISTED = _STRONG_NAME + rb"\\*[\"'`]\s*,\s*\\*[\"'`]"
+_TAGGED = PASSWORD_NAME + rb">[^<>\s]{3,}<"
+_PAIRED = rb"(?:[nN]ame|[kK]ey|variable)[\"'\\\s]+[:=][\s\"'\\]+[A-Za-z0-9_.\-]*" + _ANY_NAME + rb"\\*[\"']"
+_NESTED = _ANY_NAME + rb"[\"'\\]+\s*:\s*\{[^{}]*?(?:[vV]alue|default)[\"'\\]+"
 
 NAMED_HINTS = (
-    _ASSIGNED + _FILLER + rb"[^\s\"'`\\<>,;(){}\[\]\x00]{3}",
-    _ASSIGNED + rb"\s*[\w\[\]<>|., ]{1,40}=",
+    PASSWORD_NAME + _GAP + rb"[=:]" + _FILLER + _PLAIN + rb"{3}",
+    SECRET_NAME + _GAP + rb"[=:]" + _FILLER + _RUN + rb"{8}",
+    KEY_NAME + _GAP + rb"[=:]" + _FILLER + _RUN + rb"{20}",
+    _STRONG_NAME + _TYPE + _FILLER + _PLAIN + rb"{3}",
+    _LISTED + _RUN + rb"{3}",
+    _TAGGED,
+    _PAIRED,
+    _NESTED,
     _FLAG,
     _SPOKEN,
     _SQL,
     _NETRC,
     _DECLARED,
-    _PAIRED,
 )
 """What a raw line must hold for a value beside a telling name to be in any of its strings."""
 
-_scan_assigned = compile_scanner(_ASSIGNED)
+_scan_assigned = compile_scanner(_ANY_NAME + _GAP + rb"(?:[=:,>]|" + _SIBLING + rb")")
 _scan_other = compile_scanner(b"|".join((_FLAG, _SPOKEN, _SQL, _NETRC, _DECLARED)))
 
 _NAME = re.compile(rb"[A-Za-z0-9_.\-]{0,80}")
@@ -58,7 +73,7 @@ _HEX_OR_UUID = re.compile(rb"[0-9a-f]+|[0-9A-F]+|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4
 _SHOUTED = re.compile(rb"[A-Z][A-Z0-9_]*")
 _OTHER = re.compile(
     rb"""(?xi)
-      --?(?P<flag>[a-z0-9_\-]+)["']?,?(?:\s+|(?<=,))["']?
+      (?:[\s"'`=])?--?(?P<flag>[a-z0-9_\-]+)["']?,?(?:\s+|(?<=,))["']?
     | (?:passw(?:or)?d|passphrase|passcode|pwd)\s+(?P<spoken>is|was|to|will\ be)\s*:?\s+["'`]?
     | (?:passw(?:or)?d|pwd|identified\s+by)\s+(?P<sql>['"])
     | login\s+\S+\s+(?P<netrc>passw(?:or)?d)\s+
@@ -117,7 +132,7 @@ def _assigned(text: bytes, stem: int) -> Span | None:
         return None
     op, at = operator["op"], operator.end()
     quoted = _QUOTED.match(text, at)
-    if op == b"," and (quoted is None or not operator["close"]):
+    if op == b"," and (quoted is None or not operator["close"] or b"-" in name or b"." in name):
         return None
     if quoted is not None:
         value, start = quoted["v"], quoted.start("v")

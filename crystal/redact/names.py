@@ -13,13 +13,24 @@ from typing import Literal
 Strength = Literal["password", "secret", "key"]
 """What may stand beside the name: any password; a value that looks random; a long one that does and is no hash."""
 
-STEMS = (
-    rb"pass(?:w(?:or)?d|phrase|code|wort)?|pwd|secret|token|api[_\-. ]?key|access[_\-. ]?key|auth|credential"
-    rb"|conn(?:ection)?[_\-. ]?str|dsn|cookie|key"
+_SUFFIX_WORDS = (
+    rb"prod|production|dev|development|staging|stage|test|live|local|value|new|old|current|base|raw|default"
+    rb"|confirmation|confirm|plaintext|plain|text|string|str|again|repeat|primary|secondary|backup"
 )
-"""Every telling name holds one of these, in any case (RE2 and ``re`` syntax)."""
+_TAIL = rb"(?:[_.\-]?(?:" + _SUFFIX_WORDS + rb"|[0-9]+))*"
+_QUALIFIER = rb"(?:api|access|private|secret|auth|account|shared|client|master|signing|encryption)[_\-. ]?"
+PASSWORD_NAME = rb"(?i:(?:passw(?:or)?ds?|passwort|pass[_\-. ]?(?:words?|wd|phrase|code)|pwd|pass)(?:_?hash)?" + _TAIL + rb")"
+SECRET_NAME = (
+    rb"(?i:(?:secrets?|tokens?|credentials?|creds?|dsn|cookies?|authorization|auth|[_\-]pat|bearer|apikeys?|"
+    + _QUALIFIER
+    + rb"keys?|conn(?:ection)?[_\-. ]?str(?:ing)?)"
+    + _TAIL
+    + rb")"
+)
+KEY_NAME = rb"(?i:keys?" + _TAIL + rb")"
+"""How every telling name ends, in any case (RE2 and ``re`` syntax)."""
 
-STEM_LITERALS = (b"pass", b"pwd", b"secret", b"token", b"key", b"auth", b"credential", b"conn", b"dsn", b"cookie")
+STEM_LITERALS = (b"pass", b"pwd", b"secret", b"token", b"key", b"auth", b"credential", b"cred", b"pat", b"bearer", b"conn", b"dsn", b"cookie")
 """The same as plain lower-case text, for the slow prefilter."""
 
 _WORDS = re.compile(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -34,9 +45,7 @@ _KEY_QUALIFIERS |= {b"ingest", b"webhook", b"hmac", b"jwt", b"symmetric", b"aes"
 _KEY_OTHERS = {b"public", b"cache", b"primary", b"foreign", b"sort", b"partition", b"idempotency", b"storage", b"object"}
 _KEY_OTHERS |= {b"group", b"index", b"row", b"hash", b"lookup", b"unique", b"map", b"dict", b"host", b"state", b"query"}
 _KEY_OTHERS |= {b"i", b"pub", b"ssh", b"restore", b"dedupe", b"dedup", b"shard", b"record", b"file", b"item", b"registry"}
-_SUFFIXES = {b"prod", b"production", b"dev", b"development", b"staging", b"stage", b"test", b"live", b"local", b"value"}
-_SUFFIXES |= {b"new", b"old", b"current", b"base", b"b", b"base64", b"raw", b"default", b"confirmation", b"confirm"}
-_SUFFIXES |= {b"plaintext", b"plain", b"text", b"string", b"str", b"again", b"repeat", b"primary", b"secondary", b"md"}
+_SUFFIXES = frozenset(_SUFFIX_WORDS.split(b"|"))
 
 
 @lru_cache(maxsize=4096)
