@@ -6,6 +6,7 @@ import plistlib
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal import timer
+from crystal.cli import timer as cli_timer
 from crystal.errors import NotConfigured, Unavailable, UsageProblem
 from crystal.timer import Host, Job, Ran
 
@@ -235,3 +237,53 @@ def test_a_failing_command_is_told_with_its_first_words(linux: Host) -> None:
 def test_a_line_break_in_a_path_is_refused(linux: Host) -> None:
     with pytest.raises(UsageProblem, match="line break"):
         timer.plan_install("cron", Job(("/a\nb",), {}), linux, Machine(crontab="").run)
+
+
+# --- this machine, as the commands see it
+
+
+@pytest.fixture
+def crontab_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program named crontab, alone on the PATH, that keeps its table in a file."""
+    folder, table = tmp_path / "bin", tmp_path / "table"
+    folder.mkdir()
+    (folder / "crontab").write_text(
+        f"""#!/bin/sh
+case $1 in
+-l) if [ -f {table} ]; then while IFS= read -r line; do printf '%s\\n' "$line"; done < {table}
+    else echo "no crontab for me" >&2; exit 1; fi ;;
+-r) : > {table}.gone ;;
+-) while IFS= read -r line; do printf '%s\\n' "$line"; done > {table} ;;
+esac
+"""
+    )
+    (folder / "crontab").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    return table
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="a Mac has launchd, not cron")
+def test_the_commands_install_and_remove_a_line_of_this_installation(
+    crontab_program: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crontab_program.write_text(CRONTAB)
+    monkeypatch.setenv("LDM_HOME", "/somewhere/ldm")
+    cli_timer.change_timer(install=True, dry_run=True)
+    assert capsys.readouterr().out.startswith("run   crontab -\n")
+    assert crontab_program.read_text() == CRONTAB
+    cli_timer.change_timer(install=True)
+    assert capsys.readouterr().out == "crystal sync runs every 15 minutes from now on (cron)\n"
+    line = crontab_program.read_text().removeprefix(CRONTAB)
+    assert "LDM_HOME=/somewhere/ldm" in line
+    assert f"{sys.executable} -I -m crystal sync --quiet" in line
+    cli_timer.remove_timer()
+    cli_timer.remove_timer(quiet=True)
+    assert capsys.readouterr().out == "the timer is taken out\n"
+    assert crontab_program.read_text() == CRONTAB
+
+
+def test_a_program_that_is_missing_or_hangs_is_an_answer_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cli_timer, "COMMAND_SECONDS", 0.01)
+    assert cli_timer.run(("sleep", "60"), None).code == 126
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert cli_timer.run(("crontab", "-l"), None).code == 127

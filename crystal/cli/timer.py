@@ -1,0 +1,75 @@
+"""``crystal sync --install-timer`` and ``--remove-timer``: look at this machine, plan, do, tell."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from crystal import settings, timer
+from crystal.wiring import this_home
+
+COMMAND_SECONDS = 60
+
+
+def change_timer(*, install: bool, dry_run: bool = False) -> None:
+    """Install the timer of this machine, or take out every one of ours."""
+    host = this_host()
+    if install:
+        kind = timer.find_kind(host, run)
+        plan = timer.plan_install(kind, this_job(), host, run)
+        done = f"crystal sync runs every {timer.MINUTES} minutes from now on ({kind})"
+    else:
+        plan = timer.plan_remove(host, run)
+        done = "the timer is taken out" if plan.steps else "there is no timer of crystal"
+    if dry_run:
+        typer.echo(plan.text(), nl=False)
+        return
+    timer.apply(plan, run)
+    typer.echo(done)
+
+
+def remove_timer(*, quiet: bool = False) -> None:
+    """Take out every timer of ours; with ``quiet`` say nothing where there is none."""
+    plan = timer.plan_remove(this_host(), run)
+    timer.apply(plan, run)
+    if plan.steps or not quiet:
+        typer.echo("the timer is taken out" if plan.steps else "there is no timer of crystal")
+
+
+def this_host() -> timer.Host:
+    """The machine that this runs on."""
+    home = this_home()
+    config_home = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    chosen = config_home if config_home.is_absolute() else home / ".config"
+    return timer.Host(sys.platform, home, chosen, os.getuid() if hasattr(os, "getuid") else 0)
+
+
+def this_job() -> timer.Job:
+    """What the timer of this installation runs, and the folders that are set in this environment."""
+    words = (sys.executable, "-I", "-m", "crystal", "sync", "--quiet")
+    return timer.Job(words, settings.locations_to_bake(os.environ, this_home()))
+
+
+def run(words: Sequence[str], text: str | None) -> timer.Ran:
+    """Run a command of the system in the C locale; its words are compared."""
+    try:
+        done = subprocess.run(
+            words,
+            input=text or "",
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            env={**os.environ, "LC_ALL": "C"},
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+    except FileNotFoundError:
+        return timer.Ran(127, "", f"{words[0]} is not installed")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return timer.Ran(126, "", str(error))
+    return timer.Ran(done.returncode, done.stdout, done.stderr)
