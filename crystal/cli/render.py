@@ -144,6 +144,11 @@ def speaker(role: str, tool: str | None = None) -> str:
     return _NAMES.get(role, role)
 
 
+def shown_branch(branch: str | None) -> str | None:
+    """A branch that says something: not the main one."""
+    return None if branch in ("main", "master", "HEAD", "") else branch
+
+
 # --------------------------------------------------------------------------------------------------------- snippets
 
 

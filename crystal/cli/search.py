@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,7 +31,9 @@ def search(
     since: Annotated[
         str | None, typer.Option(help="Not older than: 24h, 7d, yesterday, 2026-11-20 ...", metavar="TIME")
     ] = None,
-    before: Annotated[str | None, typer.Option(help="Older than: 24h, 7d, today, 2026-11-20 ...", metavar="TIME")] = None,
+    before: Annotated[
+        str | None, typer.Option(help="Older than: 24h, 7d, today, 2026-11-20 ...", metavar="TIME")
+    ] = None,
     project: Annotated[
         str | None, typer.Option(help="Only this project: its name, or a folder and all below it.", metavar="PROJECT")
     ] = None,
@@ -41,7 +43,7 @@ def search(
     role: Annotated[
         str | None,
         typer.Option(
-            help="Only: user, assistant, thinking, tool, tool_call, tool_result, subagent, summary. Several with commas.",
+            help="Only user, assistant, thinking, tool, tool_call, tool_result, subagent, summary; several by commas.",
             metavar="ROLE",
         ),
     ] = None,
@@ -234,13 +236,12 @@ def _print(machine: Machine, result: SearchResult, look: Look, *, explain: bool)
 
 
 def _headline(hit: Hit, look: Look, now: int, width: int) -> str:
-    from crystal.cli.render import cells, clipped, one_line, speaker
+    from crystal.cli.render import cells, clipped, one_line, shown_branch, speaker
     from crystal.when import ago, clock
 
     who = clipped(speaker(hit.role, hit.tool), width)
     when = "time unknown" if hit.timestamp is None else f"{ago(hit.timestamp, now)} ({clock(hit.timestamp, now)})"
-    branch = None if hit.branch in ("main", "master", "HEAD") else hit.branch
-    parts = [when, hit.project, branch, hit.freshness]
+    parts = [when, hit.project, shown_branch(hit.branch), hit.freshness]
     if hit.subagent and hit.role != "subagent":
         parts.append("subagent")
     if hit.copies > 1:
@@ -268,5 +269,6 @@ def _say_nothing_found(result: SearchResult, filters: Filters) -> None:
     used = [name for field, name in names.items() if getattr(filters, field) is not None]
     where = f" (narrowed by {', '.join(used)})" if used else ""
     say(f"crystal: nothing found for {clipped(one_line(result.query), 60)!r}{where}", stream=sys.stderr)
-    hint = f"leave out {' or '.join(used)}" if used else "use fewer or other words; crystal backfill imports past sessions"
+    fresh_start = "use fewer or other words; crystal backfill imports past sessions"
+    hint = f"leave out {' or '.join(used)}" if used else fresh_start
     say(f"crystal: hint: {hint}", stream=sys.stderr)

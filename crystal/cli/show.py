@@ -1,0 +1,217 @@
+"""``crystal show``: read a conversation, or a hit with what stands around it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from crystal.cli.render import Look
+    from crystal.reading import Conversation, SessionSummary, ShownTurn, Target
+    from crystal.wiring import Machine
+
+CONTEXT = 2
+BRIEF_LINES = 12
+BRIEF_CHARACTERS = 1_500
+BRIEF_ROLES = ("tool_call", "tool_result", "thinking")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(show)
+
+
+def show(
+    what: Annotated[
+        str,
+        typer.Argument(help="A session's id or its beginning, the number of a hit, or a line's uuid.", metavar="ID"),
+    ],
+    context: Annotated[
+        int | None, typer.Option("-C", "--context", help="With a hit: so many turns before and after it.", metavar="N")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Show tool calls, results and thoughts in full.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print the archived lines of the transcript as they are.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Read a conversation, or a hit with what stands around it."""
+    from crystal.cli import render
+    from crystal.errors import UsageProblem
+    from crystal.reading import find_target, read
+    from crystal.wiring import open_reader
+
+    if context is not None and context < 0:
+        raise UsageProblem(f"--context is {context}", hint="use 0 or more")
+    if raw and as_json:
+        raise UsageProblem("--raw and --json do not go together", hint="the lines of --raw are JSON already")
+    with open_reader() as machine:
+        target = find_target(machine.store, what)
+        if context is not None and target.chunk is None:
+            raise UsageProblem("--context goes with a hit, not with a session", hint="leave it out")
+        if raw:
+            _print_raw(machine, target)
+            return
+        conversation = read(machine.store, target, context=CONTEXT if context is None else context)
+        if as_json:
+            print(json.dumps(conversation_json(conversation)))
+            return
+        _print(conversation, machine.now(), render.look_of(sys.stdout), full=full)
+
+
+# ------------------------------------------------------------------------------------------------------------ JSON
+
+
+def conversation_json(conversation: Conversation) -> dict[str, Any]:
+    """A conversation as the JSON output shows it."""
+    session = conversation.session
+    return {
+        "schema": 1,
+        "session": None if session is None else session_json(session),
+        "turns": [_turn_json(turn) for turn in conversation.turns],
+    }
+
+
+def session_json(session: SessionSummary) -> dict[str, Any]:
+    """A session as the JSON output shows it."""
+    from crystal.when import iso
+
+    return {
+        "id": session.id,
+        "title": session.title,
+        "project": session.project,
+        "cwd": session.cwd,
+        "branch": session.branch,
+        "agent": session.agent,
+        "device": session.device,
+        "started_at": iso(session.started_at),
+        "last_at": iso(session.last_at),
+        "turns": session.turns,
+    }
+
+
+def _turn_json(turn: ShownTurn) -> dict[str, Any]:
+    from crystal.when import iso
+
+    return {
+        "id": turn.hit,
+        "uuid": turn.uuid,
+        "part": turn.part,
+        "role": turn.role,
+        "text": turn.text,
+        "timestamp": iso(turn.timestamp),
+        "tool": turn.tool,
+        "subagent": turn.subagent,
+        "branch": turn.branch,
+        "model": turn.model,
+        "full_length": turn.full_length,
+        "copied": turn.copied,
+        "focus": turn.focus,
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------- raw
+
+
+def _print_raw(machine: Machine, target: Target) -> None:
+    from crystal.errors import NotConfigured
+    from crystal.reading import read
+    from crystal.transcript import line_facts
+
+    conversation = read(machine.store, target, context=0)
+    session = conversation.session
+    if session is None:
+        raise NotConfigured("this hit comes from no transcript", hint="leave out --raw")
+    wanted = None if target.chunk is None else {turn.uuid for turn in conversation.turns if turn.focus}
+    is_empty = True
+    for line in _archived_lines(machine, session.id):
+        if wanted is None or line_facts(line).uuid in wanted:
+            is_empty = False
+            sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+    if is_empty:
+        raise NotConfigured(f"session {session.id} has no archived lines here", hint="run: crystal sync")
+
+
+def _archived_lines(machine: Machine, session: str) -> Iterator[bytes]:
+    """The lines of a session's own transcript, then of its subagents'."""
+    from crystal.restore import archived_lines
+    from crystal.store import ledger
+
+    states = [state for state in ledger.all_states(machine.store) if state.origin.session_id == session]
+    archived = [state for state in states if state.archive]
+    for state in sorted(archived, key=lambda state: (state.origin.subagent is not None, state.origin.subagent or "")):
+        yield from archived_lines(machine.store, state, machine.places.ldm_home)
+
+
+# ---------------------------------------------------------------------------------------------------------- people
+
+
+def _print(conversation: Conversation, now: int, look: Look, *, full: bool) -> None:
+    from crystal.cli.render import say
+
+    if conversation.session is not None:
+        say(*_title(conversation.session, now, look), "")
+    of_a_hit = any(turn.focus for turn in conversation.turns)
+    before: ShownTurn | None = None
+    for turn in conversation.turns:
+        if before is None or not _goes_on(before, turn):
+            say(_speaker_line(turn, now, look))
+        brief = not full and not turn.focus and (of_a_hit or turn.role in BRIEF_ROLES)
+        say(*_body(turn, look, brief=brief), "")
+        before = turn
+
+
+def _title(session: SessionSummary, now: int, look: Look) -> list[str]:
+    from crystal.cli.render import clipped, one_line
+    from crystal.when import clock
+
+    times = [clock(ms, now) for ms in (session.started_at, session.last_at) if ms is not None]
+    span = " to ".join(dict.fromkeys(times))
+    facts = [session.id, session.project, session.branch, span, f"{session.turns:,} turn{'s' * (session.turns != 1)}"]
+    title = one_line(session.title) or "(without words)"
+    return [
+        look.bold(clipped(title, look.width)),
+        look.dim(clipped(" · ".join(one_line(fact) for fact in facts if fact), look.width)),
+    ]
+
+
+def _goes_on(before: ShownTurn, turn: ShownTurn) -> bool:
+    """Whether a turn goes on with the same message, so that its speaker need not be named again."""
+    same = before.role == turn.role and before.tool == turn.tool and before.subagent == turn.subagent
+    return same and before.message_id is not None and before.message_id == turn.message_id and not turn.focus
+
+
+def _speaker_line(turn: ShownTurn, now: int, look: Look) -> str:
+    from crystal.cli.render import one_line, speaker
+    from crystal.when import clock
+
+    parts = [] if turn.timestamp is None else [clock(turn.timestamp, now)]
+    if turn.subagent:
+        parts.append(f"subagent {one_line(turn.subagent)}")
+    if turn.copied:
+        parts.append("from the session that this one forks")
+    mark = look.mark("▶") if turn.focus else look.dim("●")
+    tail = "".join(f" · {part}" for part in parts)
+    return f"{mark} {look.name(speaker(turn.role, turn.tool))}{look.dim(tail)}"
+
+
+def _body(turn: ShownTurn, look: Look, *, brief: bool) -> list[str]:
+    from crystal.cli.render import harmless
+
+    text = harmless(turn.text.replace("\r\n", "\n")).expandtabs(4).rstrip("\n")
+    left = ""
+    if brief:
+        kept = "\n".join(text[:BRIEF_CHARACTERS].split("\n")[:BRIEF_LINES])
+        if len(kept) < len(text):
+            left = f"… {len(text) - len(kept):,} more characters: crystal show {turn.hit}"
+            text = kept
+    lines = text.split("\n")
+    if turn.role in BRIEF_ROLES:
+        lines = [look.dim(line) for line in lines]
+    if turn.full_length > len(turn.text) and not left:
+        left = f"… the whole has {turn.full_length:,} characters: crystal show {turn.hit} --raw"
+    return [*lines, look.dim(left)] if left else lines
