@@ -5,6 +5,15 @@ transcript, never starts a coding agent, and pays only under a cap. ``choose_mod
 network; simple summaries do without it.
 """
 
-from crystal.summarize.due import SummaryReport, summarize_again, summarize_due, summary_path_of
+from crystal.summarize.daily import DailyReport, log_sessions
+from crystal.summarize.due import SummaryReport, is_due, summarize_again, summarize_due, summary_path_of
 
-__all__ = ["SummaryReport", "summarize_again", "summarize_due", "summary_path_of"]
+__all__ = [
+    "DailyReport",
+    "SummaryReport",
+    "is_due",
+    "log_sessions",
+    "summarize_again",
+    "summarize_due",
+    "summary_path_of",
+]

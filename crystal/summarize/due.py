@@ -151,6 +151,14 @@ def summarize_again(
     return job.report
 
 
+def is_due(store: Store, *, now: int, idle_ms: int) -> bool:
+    """Whether ``summarize_due`` would find something to do; cheap. True too when a model may be asked again."""
+    if due_sessions(store, now=now, idle_ms=idle_ms, limit=1):
+        return True
+    resting = find_problem(store, ROOM)
+    return (resting is None or (resting.retry_at or 0) <= now) and bool(sessions_summarized_as(store, ["deferred"], limit=1))
+
+
 def summary_path_of(session: Session) -> str | None:
     """Where a session's summary lies, relative to its agent's folder; None when there is none yet."""
     return session.summary_path if session.summary_path and _OWN_PATH.fullmatch(session.summary_path) else None
@@ -262,7 +270,10 @@ def _actual(estimate: Cost, model: SummaryModel, completion: Completion) -> Cost
 
 
 def _retry_at(job: _Job, error: CrystalError) -> int:
-    """When the model is asked again: after a minute, doubled by each failure up to an hour; the cap opens at 0:00 UTC."""
+    """When the model is asked again.
+
+    A minute from now, doubled with each failure up to an hour; over the cap, when the next UTC day begins.
+    """
     if isinstance(error, _OverCap):
         return day_start(job.now) + DAY_MS
     before = find_problem(job.store, ROOM)

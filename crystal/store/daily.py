@@ -1,0 +1,69 @@
+"""What the daily log needs to know: sessions with turns it has not seen, when they happened, and their first words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crystal.store.connection import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Unlogged:
+    """A session with turns that the daily log has not seen."""
+
+    id: int
+    session_id: str
+    agent: str
+    project: str | None
+    last_turn: int
+    logged_turn: int
+
+
+def unlogged_sessions(store: Store, *, after: int, limit: int) -> list[Unlogged]:
+    """Sessions with turns newer than their log, by row id, those with an id above ``after``."""
+    rows = store.rows(
+        "SELECT s.id, s.session_id, s.agent, p.name, s.last_turn, s.logged_turn FROM sessions s"
+        " LEFT JOIN projects p ON p.id = s.project WHERE s.last_turn > s.logged_turn AND s.id > ?"
+        " ORDER BY s.id LIMIT ?",
+        (after, limit),
+    )
+    return [Unlogged(*row) for row in rows]
+
+
+def times_around(store: Store, session: Unlogged, *, reach: int) -> list[tuple[int, int]]:
+    """Give (time, turn id) of the session's turns from ``reach`` ms before the earliest unseen one on, in order.
+
+    Turns without a time are left out; so are those that a fork copied, they happened elsewhere.
+    """
+    first = store.value("SELECT min(ts) FROM turns WHERE session = ? AND id > ?", (session.id, session.logged_turn))
+    if first is None:
+        return []
+    rows = store.rows(
+        "SELECT ts, id FROM turns WHERE session = ? AND ts >= ? ORDER BY ts, id", (session.id, int(first) - reach)
+    )
+    return [(int(at), int(ident)) for at, ident in rows]
+
+
+def opening_of(store: Store, session: int, *, start: int | None, stop: int | None) -> str:
+    """The beginning of what was said first in a stretch of time: by the human, else by whoever spoke.
+
+    None for ``start`` and ``stop`` means turns without a time. Empty when nothing was said.
+    """
+    when, values = ("t.ts IS NULL", ()) if start is None else ("t.ts BETWEEN ? AND ?", (start, stop))
+    text = store.value(
+        f"SELECT c.text FROM turns t JOIN chunks c ON c.turn = t.id AND c.start = 0 WHERE t.session = ? AND {when}"
+        " AND t.role IN ('user', 'assistant', 'subagent', 'summary', 'tool_call')"
+        " ORDER BY CASE WHEN t.subagent IS NOT NULL THEN 3 WHEN t.role = 'user' THEN 0 WHEN t.role = 'assistant' THEN 1"
+        " ELSE 2 END, t.ts, t.id LIMIT 1",
+        (session, *values),
+    )
+    return "" if text is None else str(text)
+
+
+def mark_logged(store: Store, sessions: Sequence[Unlogged]) -> None:
+    """Note that the log has seen every turn up to each session's ``last_turn``. Inside the transaction that read it."""
+    store.execute_many(
+        "UPDATE sessions SET logged_turn = max(logged_turn, ?) WHERE id = ?",
+        [(session.last_turn, session.id) for session in sessions],
+    )

@@ -1,0 +1,243 @@
+"""The daily log: one line whenever a session starts, resumes after a rest, or sees a new day. Append-only.
+
+Each line ends with a comment that names its session and its first moment. Lines are appended and noted in one
+transaction; whoever finds its line there after a crash does not write it again. So each line is written once,
+however often a hook runs and whatever is killed.
+
+Source: docs/reference/session-summary.md, section 4.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, tzinfo
+from pathlib import Path
+
+from crystal.errors import CrystalError
+from crystal.paths import make_private_dir, refused
+from crystal.store import Store
+from crystal.store.daily import Unlogged, mark_logged, opening_of, times_around, unlogged_sessions
+from crystal.store.problems import clear_problem, record_problem
+from crystal.summarize.markdown import file_stem
+from crystal.summarize.simple import first_words
+from crystal.summarize.wording import cut, escaped, one_line
+
+ROOM = "daily log"
+FOLDER = "daily"
+WORDS_CHARACTERS = 80
+PROJECT_CHARACTERS = 40
+BATCH = 50
+
+_MARK = re.compile(rb"<!-- ([a-z0-9_-]+) (\d+) -->[ \t\r]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of a session without a rest, within one local day. Times in ms; ``first_id`` is its oldest row."""
+
+    start: int
+    stop: int
+    first_id: int
+
+
+@dataclass(slots=True)
+class DailyReport:
+    """What one run did."""
+
+    lines: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line to be written: its file, what it says, and which stretch of which session it stands for."""
+
+    file: Path
+    start: int
+    stop: int
+    stem: str
+    text: str
+    session: Unlogged
+
+
+def log_sessions(
+    store: Store,
+    *,
+    agent_folder: Callable[[str], Path],
+    now: int,
+    tz: tzinfo | None,
+    idle_ms: int,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> DailyReport:
+    """Write the log lines that are missing. Cheap when there are none.
+
+    Args:
+        store: The store, open for writing, in no transaction.
+        agent_folder: Gives an agent's folder by its id.
+        now: The time, ms; stands in for sessions whose turns carry no usable time.
+        tz: The zone of the reader's clock; None for this machine's.
+        idle_ms: After how long a rest a session counts as resumed.
+        should_stop: Asked before every batch.
+    """
+    report = DailyReport()
+    after = 0
+    while not should_stop():
+        if not unlogged_sessions(store, after=after, limit=1):
+            break
+        with store.transaction():
+            sessions = unlogged_sessions(store, after=after, limit=BATCH)
+            if not sessions:
+                break
+            _log_batch(store, sessions, agent_folder, now, tz, idle_ms, report)
+        after = sessions[-1].id
+    if report.problems:
+        record_problem(store, ROOM, report.problems[0], now)
+    else:
+        clear_problem(store, ROOM)
+    return report
+
+
+def split_parts(times: Sequence[tuple[int, int]], *, idle_ms: int, day_of: Callable[[int], date | None]) -> list[Part]:
+    """Split (time, id) in order of time into parts: at rests of ``idle_ms`` or more, and where the day changes."""
+    parts: list[Part] = []
+    for at, ident in times:
+        last = parts[-1] if parts else None
+        if last is not None and at - last.stop < idle_ms and day_of(at) == day_of(last.stop):
+            parts[-1] = Part(last.start, at, min(last.first_id, ident))
+        else:
+            parts.append(Part(at, at, ident))
+    return parts
+
+
+def local_time(at: int, tz: tzinfo | None) -> datetime | None:
+    """The reader's clock at a moment; None for a moment that no calendar holds."""
+    try:
+        return datetime.fromtimestamp(at / 1000, tz)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _log_batch(
+    store: Store,
+    sessions: Sequence[Unlogged],
+    agent_folder: Callable[[str], Path],
+    now: int,
+    tz: tzinfo | None,
+    idle_ms: int,
+    report: DailyReport,
+) -> None:
+    files: dict[Path, list[_Line]] = {}
+    failed: set[int] = set()
+    for session in sessions:
+        try:
+            folder = agent_folder(session.agent) / FOLDER
+        except CrystalError as error:
+            report.problems.append(error.message)
+            failed.add(session.id)
+            continue
+        for line in _lines(store, session, folder, now, tz, idle_ms):
+            files.setdefault(line.file, []).append(line)
+    for file, lines in sorted(files.items()):
+        try:
+            report.lines += _append(file, sorted(lines, key=lambda line: (line.start, line.session.id)))
+        except CrystalError as error:
+            report.problems.append(error.message)
+            failed.update(line.session.id for line in lines)
+    mark_logged(store, [session for session in sessions if session.id not in failed])
+
+
+def _lines(
+    store: Store, session: Unlogged, folder: Path, now: int, tz: tzinfo | None, idle_ms: int
+) -> list[_Line]:
+    def day_of(at: int) -> date | None:
+        moment = local_time(at, tz)
+        return None if moment is None else moment.date()
+
+    found = []
+    times = times_around(store, session, reach=idle_ms)
+    for part in split_parts(times, idle_ms=idle_ms, day_of=day_of):
+        moment = local_time(part.start, tz)
+        if part.first_id > session.logged_turn and moment is not None:
+            said = opening_of(store, session.id, start=part.start, stop=part.stop)
+            found.append(_line(session, folder, moment, part.start, part.stop, said))
+    moment = local_time(now, tz)
+    if not times and not session.logged_turn and moment is not None:
+        # Nothing in it says when: it is noted once, at the time of its capture.
+        found.append(_line(session, folder, moment, 0, now, opening_of(store, session.id, start=None, stop=None)))
+    return found
+
+
+def _line(session: Unlogged, folder: Path, moment: datetime, start: int, stop: int, said: str) -> _Line:
+    stem = file_stem(session.session_id)
+    project = escaped(cut(one_line(session.project or "").translate(_NO_BRACKETS), PROJECT_CHARACTERS)) or "-"
+    words = escaped(first_words(said, WORDS_CHARACTERS)) or "…"
+    text = f"- {moment:%H:%M} [{project}] {words} ({stem[:8]}) <!-- {stem} {start} -->"
+    return _Line(folder / f"{moment.year:04}-{moment:%m-%d}.md", start, stop, stem, text, session)
+
+
+_NO_BRACKETS = str.maketrans("[]", "()")
+
+
+def _append(file: Path, lines: Sequence[_Line]) -> int:
+    """Append the lines that are not in the file yet, in one write, durable; gives how many they were.
+
+    Raises:
+        CrystalError: The system refuses; the file is as it was.
+    """
+    make_private_dir(file.parent)
+    try:
+        new = not file.exists()
+        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o600)
+        try:
+            before = _read_all(handle)
+            there = [(match[1].decode(), int(match[2])) for match in _MARK.finditer(before)]
+            missing = [line for line in lines if not _stands(line, there)]
+            if not missing:
+                return 0
+            head = "" if before else f"# {file.stem}\n\n"
+            gap = "\n" if before and not before.endswith(b"\n") else ""
+            text = head + gap + "".join(f"{line.text}\n" for line in missing)
+            _write_all(handle, text.encode("utf-8", "replace"), len(before))
+        finally:
+            os.close(handle)
+        if new:
+            _sync_folder(file.parent)
+    except OSError as error:
+        raise refused(error, file) from error
+    return len(missing)
+
+
+def _stands(line: _Line, there: Sequence[tuple[str, int]]) -> bool:
+    return any(stem == line.stem and line.start <= at <= line.stop for stem, at in there)
+
+
+def _read_all(handle: int) -> bytes:
+    with open(handle, "rb", closefd=False) as file:
+        return file.read()
+
+
+def _write_all(handle: int, data: bytes, size: int) -> None:
+    """Write all of it, or take back the part that was written."""
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(handle, left) :]
+        os.fsync(handle)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(handle, size)
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new file's name durable, where folders can be synced."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
