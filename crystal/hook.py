@@ -52,9 +52,8 @@ def main(arguments: list[str]) -> None:
     for name in PLACES:
         _attempt(_place, env, name)
     spool = os.path.join(data_dir, "spool") if data_dir else None
-    if spool:
-        _attempt(_write_note, spool, said, env, now)
-    finished = _attempt(_start_worker if hasattr(os, "fork") else _start_worker_on_windows, env)
+    note = _attempt(_write_note, spool, said, env, now) if spool else None
+    finished = _attempt(_start_worker if hasattr(os, "fork") else _start_worker_on_windows, env, note)
     event = _word(said.get("hook_event_name"))
     if data_dir and event == "SessionStart":
         _attempt(_tell_if_stalled, data_dir, now)
@@ -264,26 +263,35 @@ def _awaited(message: object) -> dict[str, object] | None:
     return {"crc": zlib.crc32(text.encode("utf-8", "surrogatepass")), "length": len(text)} if text else None
 
 
-def _write_note(spool: str, said: dict[str, object], env: dict[str, str], now: int) -> None:
-    """Write the note whole or not at all: temporary name, flush to disk, rename."""
-    note = encode(make_note(said, env, now)) + "\n"
+def _write_note(spool: str, said: dict[str, object], env: dict[str, str], now: int) -> str:
+    """Write the note whole or not at all, under a name that sorts by time. Return its path."""
+    note = (encode(make_note(said, env, now)) + "\n").encode("ascii")
     os.makedirs(spool, mode=0o700, exist_ok=True)
     name = f"{now:020d}-{os.getpid()}-{os.urandom(4).hex()}.json"
-    temporary = os.path.join(spool, f".{name}.tmp")
+    temporary, path = os.path.join(spool, f".{name}.tmp"), os.path.join(spool, name)
     try:
         file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            if os.write(file, note.encode("ascii")) == len(note):
-                os.fsync(file)
-                os.replace(temporary, os.path.join(spool, name))
+            if os.write(file, note) < len(note):
+                raise OSError("the disk is full")
         finally:
             os.close(file)
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        _attempt(os.unlink, temporary)
+        raise
+    return path
 
 
-def _start_worker(env: dict[str, str]) -> "Callable[[], object]":
+def _flush(path: str) -> None:
+    """Bring a note and its name to the disk. Not in the user's time: flushing can take as long as all the rest."""
+    for name in (path, os.path.dirname(path)):
+        number = os.open(name, os.O_RDONLY)
+        os.fsync(number)
+        os.close(number)
+
+
+def _start_worker(env: dict[str, str], note: str | None) -> "Callable[[], object]":
     """Start the worker as nobody's child in a session of its own, where no signal meant for the client reaches it.
 
     Returns:
@@ -295,7 +303,7 @@ def _start_worker(env: dict[str, str]) -> "Callable[[], object]":
         try:
             os.setsid()
             if os.fork() == 0:
-                _become_worker(env, writing)
+                _become_worker(env, note, writing)
         finally:
             os._exit(0)
     os.close(writing)
@@ -309,7 +317,7 @@ def _start_worker(env: dict[str, str]) -> "Callable[[], object]":
     return wait
 
 
-def _become_worker(env: dict[str, str], writing: int) -> None:
+def _become_worker(env: dict[str, str], note: str | None, writing: int) -> None:
     os.chdir("/")
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
@@ -324,10 +332,12 @@ def _become_worker(env: dict[str, str], writing: int) -> None:
     for number in others:
         if number > 3:
             _attempt(os.close, number)
+    if note:
+        _attempt(_flush, note)
     os.execve(sys.executable, _worker_command(), env)
 
 
-def _start_worker_on_windows(env: dict[str, str]) -> "Callable[[], object]":
+def _start_worker_on_windows(env: dict[str, str], _note: str | None) -> "Callable[[], object]":
     """As ``_start_worker``. Written with care, never run: there was no such machine."""
     import subprocess
 

@@ -1,0 +1,81 @@
+"""How long the hook keeps the user waiting, as a ratio to a bare interpreter start in the same run.
+
+Both are started alternately, each once the worker of the run before has ended, and medians are compared: the machine's
+speed and what else it does cancel out. The hook is the real file; its worker is one that ends at once.
+
+Run: python benchmarks/hook_latency.py [RUNS]; exits 1 where the ratio is above the limit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from crystal import hook
+
+LIMIT = 3.0
+WORKER = "import os\ndef main():\n    open(os.environ['LDM_HOME'] + '/done', 'a').write('x')\n"
+ANSWERS = {"a short answer": "done. " * 20, "an answer of 1.6 MB": "a long answer, " * 110_000}
+
+
+def main(runs: int) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        package = root / "crystal"
+        package.mkdir()
+        (package / "__init__.py").touch()
+        (package / "worker.py").write_text(WORKER)
+        shutil.copy(hook.__file__, package / "hook.py")
+        (root / "t.jsonl").write_bytes(b"{}\n")
+        worst = max(ratio(name, answer, root, runs) for name, answer in ANSWERS.items())
+    print(f"limit {LIMIT:.1f}: {'kept' if worst <= LIMIT else 'EXCEEDED'}")
+    return 0 if worst <= LIMIT else 1
+
+
+def ratio(name: str, answer: str, root: Path, runs: int) -> float:
+    """Print and return how many times a bare start the hook takes at the median."""
+    said = {
+        "session_id": "1f35fa49-0000-4000-8000-000000000001",
+        "transcript_path": str(root / "t.jsonl"),
+        "cwd": str(root),
+        "hook_event_name": "Stop",
+        "last_assistant_message": answer,
+    }
+    stdin = json.dumps(said).encode() + b"\n"
+    python = [sys.executable, "-I", "-S"]
+    env = {**os.environ, "LDM_HOME": str(root)}
+    bare, hooked = [], []
+    for _ in range(runs):
+        bare.append(timed([*python, "-c", "pass"], b"", env))
+        ended = size(root / "done")
+        hooked.append(timed([*python, str(root / "crystal" / "hook.py")], stdin, env))
+        while size(root / "done") == ended:
+            time.sleep(0.001)
+    times = statistics.median(hooked) / statistics.median(bare)
+    for what, spent in (("python -I -S -c pass", bare), (f"hook, {name}", hooked)):
+        print(
+            f"{what:28} median {statistics.median(spent):6.1f} ms, 95 % {sorted(spent)[int(len(spent) * 0.95)]:6.1f} ms"
+        )
+    print(f"{'ratio':28} {times:.2f}\n")
+    return times
+
+
+def timed(command: list[str], stdin: bytes, env: dict[str, str]) -> float:
+    start = time.perf_counter()
+    subprocess.run(command, input=stdin, env=env, check=True)
+    return (time.perf_counter() - start) * 1000
+
+
+def size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 60))
