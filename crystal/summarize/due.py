@@ -155,8 +155,9 @@ def is_due(store: Store, *, now: int, idle_ms: int) -> bool:
     """Whether ``summarize_due`` would find something to do; cheap. True too when a model may be asked again."""
     if due_sessions(store, now=now, idle_ms=idle_ms, limit=1):
         return True
-    resting = find_problem(store, ROOM)
-    return (resting is None or (resting.retry_at or 0) <= now) and bool(sessions_summarized_as(store, ["deferred"], limit=1))
+    problem = find_problem(store, ROOM)
+    rests = problem is not None and (problem.retry_at or 0) > now
+    return not rests and bool(sessions_summarized_as(store, ["deferred"], limit=1))
 
 
 def summary_path_of(session: Session) -> str | None:

@@ -1,0 +1,100 @@
+"""A server on loopback that speaks OpenAI's chat completions and Ollama's chat as far as summaries use them.
+
+It answers what a test scripts: a reply (bytes or a value for JSON) with a status, cut off, endless, or never.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+CARD = {"title": "Repair of the spool", "summary": "The spool lost notes. It was repaired.", "topics": ["spool", "fsync"]}
+
+
+def openai_reply(content: Any, *, prompt_tokens: Any = 1000, completion_tokens: Any = 100) -> dict[str, Any]:
+    return {
+        "id": "chatcmpl-1", "object": "chat.completion", "model": "gpt-4o-mini-2024-07-18",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "total_tokens": 0},
+    }
+
+
+def ollama_reply(content: Any) -> dict[str, Any]:
+    return {"model": "llama3.2", "message": {"role": "assistant", "content": content}, "done": True,
+            "prompt_eval_count": 900, "eval_count": 90}
+
+
+@dataclass
+class Reply:
+    body: Any = field(default_factory=lambda: openai_reply(json.dumps(CARD)))
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    cut: bool = False      # promises more bytes than come
+    silent: bool = False   # never answers
+    endless: bool = False  # never stops
+
+    def data(self) -> bytes:
+        return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+
+
+@dataclass
+class ChatServer:
+    url: str
+    script: list[Reply] = field(default_factory=list)  # one for each request; the last one stays
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def next_reply(self) -> Reply:
+        if not self.script:
+            return Reply()
+        return self.script.pop(0) if len(self.script) > 1 else self.script[0]
+
+
+@contextlib.contextmanager
+def chat_server(*script: Reply) -> Iterator[ChatServer]:
+    state = ChatServer("", list(script))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            state.requests.append({"path": self.path, "headers": dict(self.headers), "body": json.loads(body)})
+            with contextlib.suppress(OSError):
+                self.answer(state.next_reply())
+
+        def answer(self, reply: Reply) -> None:
+            if reply.silent:
+                state.over.wait(20)
+                return
+            data = reply.data()
+            self.send_response(reply.status)
+            self.send_header("Content-Type", "application/json")
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            if not reply.endless:
+                self.send_header("Content-Length", str(len(data) + (100 if reply.cut else 0)))
+            self.end_headers()
+            self.wfile.write(data)
+            while reply.endless and not state.over.is_set():
+                self.wfile.write(b" " * 65536)
+            self.close_connection = True
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    state.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield state
+    finally:
+        state.over.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
