@@ -13,12 +13,12 @@ from crystal.redact.spans import ADDRESS, HEADER, Span
 ADDRESS_HINTS = (
     rb":(?:\\*/){2}[^\s\"'<>/?#@]*@|(?:postgres|mysql|mongo|redis|amqp|mariadb|rediss)[a-z+]*:(?:\\*/){2}[^\s\"'<>?#@]*@",
     rb"(?i:bearer)(?:\s|\\[nrt]|%20)+[A-Za-z0-9._~+/=\\\-]{8}",
-    rb"(?i:basic)(?:\s|\\[nrt])+[A-Za-z0-9+/]+[A-Z0-9][A-Za-z0-9+/\\]{2}",
-    rb"(?i:authorization)[\s\"'\\\])]*[:=,][\s\"'`\\]*[^\s\"',]",
-    rb"(?i:cookie)[\s\"'`\\]*[:=][^\r\n]*=",
+    rb"(?i:basic)[\t ]+[A-Za-z0-9+/]{0,3}[A-Z0-9][A-Za-z0-9+/=\\]{4}",
+    rb"(?i:authorization)[\s\"'\\\])]*[:=,]+[\s\"'`\\:=,]*(?:[A-Za-z\-]+[\s:=]+)?(?:[^\s\"',`]*[0-9][^\s\"',`]*[0-9]|[^\s\"',`]{16})",
+    rb"(?i:cookie)[\s\"'`\\]*[:=][\s\"'`\\]*[^=;\s\"'`\\]+=",
     rb"sshpass",
     rb"(?:\s|n)(?:-u|--user|--proxy-user)(?:\s|=)*\\*[\"']?[^\s:\"'\\]+:[^\s\"'\\/]",
-    rb"mysql(?:dump|admin)?\s[^\n]*-p[^\s\"']",
+    rb"mysql(?:dump|admin)?\s[^|;\r\n]*-p[^\s\"'\\]",
 )
 ADDRESS_LITERALS = (b"://", b":\\/\\/", b":\\\\/\\\\/", b"sshpass", b"-u", b"--user", b"--proxy-user", b"mysql")
 ADDRESS_FOLDED = (b"bearer", b"basic", b"authorization", b"cookie")
@@ -34,13 +34,13 @@ _DATABASE = re.compile(
 )
 _PLAIN_PASSWORDS = re.compile(rb"(?i)pass(?:word|wd)?|pwd|secret|p|pw|xxx+|token|api_?key|\w*\[\w*\]|\w*\{.*\}.*|.*\$\{?\(?\w.*|%\w+%?")
 _BEARER = re.compile(rb"(?i)\bbearer(?:\s+|%20)(?P<v>[A-Za-z0-9._~+/=\-]{8,})")
-_BASIC = re.compile(rb"(?i)\bbasic\s+(?P<v>[A-Za-z0-9+/]{8,}={0,2})")
+_BASIC = re.compile(rb"\b(?i:basic)[\t ]+(?P<v>(?=[A-Za-z0-9+/]{0,3}[A-Z0-9])[A-Za-z0-9+/]{6,}={0,2})")
 _AUTHORIZATION = re.compile(
     rb"""(?xi) authorization["'`\]]?\s*[:=,]+\s*["'`]?
     (?:(?:token|bot|apikey|api-key|key|digest|bearer|basic|hmac|splunk|genie(?:key)?|sso-key|klaviyo-api-key)[\s:=]+)?
     (?P<v>[^\s"'`,\x00\xff]{8,})"""
 )
-_COOKIE = re.compile(rb"(?i)\b(?:set-)?cookie[\"'`]?\s*[:=]\s*[\"'`]?(?P<pairs>[^\n\r\"'`\x00\xff]{8,4096})")
+_COOKIE = re.compile(rb"(?i)\b(?:set-)?cookie[\"'`]?\s*[:=]\s*[\"'`]?(?P<pairs>(?=[^=;\s\"'`\\]+=)[^\n\r\"'`\x00\xff]{8,4096})")
 _PAIR = re.compile(rb"[^=;\s]+=([^;\s]{16,})")
 _COMMANDS = (
     re.compile(rb"\bsshpass\s+-p\s*[\"']?(?P<v>[^\s\"'\x00\xff]{3,})"),

@@ -18,7 +18,8 @@ except ImportError:  # no wheel for this platform: slower, same findings
     re2 = None
 
 HAVE_RE2 = re2 is not None
-_MEMORY = 64 << 20
+_MEMORY = 32 << 20
+"""Bytes of automaton that RE2 may keep. Less, and it starts over and over on long input; more gains nothing."""
 
 
 def compile_scanner(pattern: bytes) -> Callable[[bytes], Iterator[tuple[int, int]]]:

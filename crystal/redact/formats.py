@@ -26,6 +26,9 @@ class Format(NamedTuple):
 _FREE = rb"(?<![A-Za-z0-9])"
 """Nothing of a longer word before it. Only for prefixes so short that they could end one."""
 
+_DIGITS = rb"(?:[MNO][DTjz][AEIMQUYcgk][w-z0-5])"
+"""Three decimal digits in base64, as the user id with which a Discord token begins."""
+
 _TABLE: tuple[tuple[str, bytes, bytes], ...] = (
     ("aws-access-key", b"AKIA", rb"AKIA[A-Z0-9]{16}"),
     ("aws-access-key", b"ASIA", rb"ASIA[A-Z0-9]{16}"),
@@ -69,6 +72,7 @@ _TABLE: tuple[tuple[str, bytes, bytes], ...] = (
     ("mailgun-key", b"key-", _FREE + rb"key-[0-9a-f]{32}(?![0-9A-Za-z])"),
     ("mailchimp-key", b"-us", _FREE + rb"[0-9a-f]{32}-us\d{1,2}(?!\d)"),
     ("telegram-bot-token", b":AA", _FREE + rb"\d{8,11}:AA[\w-]{32,}"),
+    ("discord-bot-token", b"", _DIGITS + rb"{4,}[\w-]{2,12}\.[\w-]{6}\.[\w-]{27,}"),
     ("discord-webhook", b"/api/webhooks/", rb"discord(?:app)?\.com/api/webhooks/\d+/([\w-]{40,})"),
     ("azure-key", b"AccountKey=", rb"AccountKey=([A-Za-z0-9+/]{40,}={0,2})"),
     ("azure-key", b"SharedAccessKey=", rb"SharedAccessKey=([A-Za-z0-9+/]{30,}={0,2})"),
@@ -154,9 +158,8 @@ _TABLE: tuple[tuple[str, bytes, bytes], ...] = (
     ("password-hash", b"$y$", rb"\$y\$[./A-Za-z0-9]+\$[./A-Za-z0-9]{1,86}\$[./A-Za-z0-9]{43}"),
 )
 
-FORMATS = tuple(Format(kind, tuple(literals.split()), re.compile(pattern)) for kind, literals, pattern in _TABLE)
+FORMATS = tuple(Format(kind, tuple(literals.split()) or (b"",), re.compile(pattern)) for kind, literals, pattern in _TABLE)
 
-_DISCORD = re.compile(rb"(?<![\w.-])[MNO][\w-]{22,27}\.[\w-]{6}\.[\w-]{27,40}(?![\w-])")
 _AWS_SECRET = re.compile(rb"(?<![A-Za-z0-9/+=_-])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=_-])")
 _TWILIO_ACCOUNT = re.compile(rb"(?<![A-Za-z0-9])(?:AC|SK)[0-9a-f]{32}(?![A-Za-z0-9])")
 _HEX32 = re.compile(rb"(?<![A-Za-z0-9-])[0-9a-f]{32}(?![A-Za-z0-9-])")
@@ -166,11 +169,10 @@ _NEAR = 200
 def _hint(pattern: bytes) -> bytes:
     r"""Loosen a pattern into one that RE2 takes and that matches the raw text of every string the pattern matches.
 
-    Look-arounds go, long counts shrink (a small automaton), what comes before the literal is left out, and ``/`` may be
+    Look-arounds go, long counts shrink (a small automaton), and ``/`` may be
     written ``\/``.
     """
-    loose = pattern.replace(_FREE, _FREE_RAW, 1)
-    loose = re.sub(rb"\(\?<?[=!](?:[^()\[\]]|\[[^\]]*\])*\)", b"", loose)
+    loose = re.sub(rb"\(\?<?[=!](?:[^()\[\]]|\[[^\]]*\])*\)", b"", pattern)
     loose = re.sub(rb"\{(\d+)(?:,\d*)?\}", lambda count: b"{16,}" if int(count[1]) > 16 else count[0], loose)
     return re.sub(
         rb"\[[^\]]*\]|/",
@@ -179,26 +181,25 @@ def _hint(pattern: bytes) -> bytes:
     )
 
 
-_FREE_RAW = rb"(?:^|[^A-Za-z0-9]|\\[nrtbf]|u[0-9a-fA-F]{4})"
 _OWN_HINTS = {
     b"-us": rb"[0-9a-f]{4}-us\d",
     b"NRAL": rb"[0-9a-fA-F]NRAL",
     b".atlasv1.": rb"\.atlasv1\.",
     b"Q~": rb"\dQ~[\w~.-]{16}",
     b":AA": rb"\d{4}:AA[\w-]{16}",
-    b"sk-": _FREE_RAW + rb"sk-[\w-]*?[A-Za-z0-9]{20}",
+    b"sk-": rb"sk-[\w-]{0,12}[A-Za-z0-9]{16}",
     b"T3BlbkFJ": rb"T3BlbkFJ",
+    b"": _DIGITS + rb"{4}",
     b"AAAAAAAAAAAAAAAAAAAA": rb"A{20}[A-Za-z0-9]+%",
 }
 """For patterns that begin with anything at all: RE2 would follow each of them through every word."""
 
-FORMAT_HINTS = (*(_OWN_HINTS.get(row[1]) or _hint(row[2]) for row in _TABLE), rb"\w\.[\w-]{6}\.[\w-]{16}")
+FORMAT_HINTS = tuple(_OWN_HINTS.get(row[1]) or _hint(row[2]) for row in _TABLE)
 """What a raw line must hold for a token of a known format to be in any of its strings."""
 
 FORMAT_LITERALS = tuple(literal for row in FORMATS for literal in row.literals if len(literal) > 3)
-FORMAT_PATTERNS = (
-    *(hint for hint, row in zip(FORMAT_HINTS, FORMATS, strict=False) if min(map(len, row.literals)) <= 3),
-    FORMAT_HINTS[-1],
+FORMAT_PATTERNS = tuple(
+    hint for hint, row in zip(FORMAT_HINTS, FORMATS, strict=True) if min(map(len, row.literals)) <= 3
 )
 """The same without RE2: literals, and for the formats whose literals are too short to tell, patterns."""
 
@@ -210,8 +211,6 @@ def format_spans(text: bytes) -> Iterator[Span]:
             group = 1 if pattern.groups else 0
             for found in pattern.finditer(text):
                 yield Span(*found.span(group), kind, FORMAT)
-    for found in _DISCORD.finditer(text):
-        yield Span(*found.span(), "discord-bot-token", FORMAT)
     yield from _near(text, rb"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}", _AWS_SECRET, "aws-secret-key")
     yield from _near(text, _TWILIO_ACCOUNT.pattern, _HEX32, "twilio-auth-token")
 

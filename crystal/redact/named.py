@@ -33,8 +33,10 @@ _NETRC = rb"(?i:login" + _SPACE + rb"[^\s\\]+" + _SPACE + rb"passw(?:or)?d)"
 _DECLARED = rb"(?:(?i:\b(?:env|arg|setx?|secret set))|-x|-gx)\s+[A-Za-z0-9_]*" + _ANY_NAME + rb"\s+[^=:\s]{3}"
 _LISTED = _STRONG_NAME + rb"\\*[\"'`]\s*,\s*\\*[\"'`]"
 _TAGGED = PASSWORD_NAME + rb">[^<>\s]{3,}<"
-_PAIRED = rb"(?:[nN]ame|[kK]ey|variable)[\"'\\\s]+[:=][\s\"'\\]+[A-Za-z0-9_.\-]*" + _ANY_NAME + rb"\\*[\"']"
-_NESTED = _ANY_NAME + rb"[\"'\\]+\s*:\s*\{[^{}]*?(?:[vV]alue|default)[\"'\\]+"
+_VALUED = rb"[^{}]*?(?:[vV]alue|default)[\"'\\]+"
+_PAIRED = rb"(?:[nN]ame|[kK]ey|variable)[\"'\\\s]+[:=][\s\"'\\]+[A-Za-z0-9_.\-]*" + _ANY_NAME + rb"\\*[\"']" + _VALUED
+_NESTED = _ANY_NAME + rb"[\"'\\]+\s*:\s*\{" + _VALUED
+_PASS = rb"\bpass\\*[\"']?\s*(?:[:=]|=>)\s*\\*[\"']"
 
 NAMED_HINTS = (
     PASSWORD_NAME + _GAP + rb"[=:]" + _FILLER + _PLAIN + rb"{3}",
@@ -43,6 +45,7 @@ NAMED_HINTS = (
     _STRONG_NAME + _TYPE + _FILLER + _PLAIN + rb"{3}",
     _LISTED + _RUN + rb"{3}",
     _TAGGED,
+    _PASS,
     _PAIRED,
     _NESTED,
     _FLAG,
@@ -53,7 +56,7 @@ NAMED_HINTS = (
 )
 """What a raw line must hold for a value beside a telling name to be in any of its strings."""
 
-_scan_assigned = compile_scanner(_ANY_NAME + _GAP + rb"(?:[=:,>]|" + _SIBLING + rb")")
+_scan_assigned = compile_scanner(_ANY_NAME + _GAP + rb"(?:[=:,>]|" + _SIBLING + rb")|" + _PASS)
 _scan_other = compile_scanner(b"|".join((_FLAG, _SPOKEN, _SQL, _NETRC, _DECLARED)))
 
 _NAME = re.compile(rb"[A-Za-z0-9_.\-]{0,80}")
@@ -134,11 +137,11 @@ def _assigned(text: bytes, stem: int) -> Span | None:
     quoted = _QUOTED.match(text, at)
     if op == b"," and (quoted is None or not operator["close"] or b"-" in name or b"." in name):
         return None
+    if name == b"pass" and (quoted is None or quoted["q"] == b"`" or re.search(rb"\s", quoted["v"])):
+        return None
     if quoted is not None:
         value, start = quoted["v"], quoted.start("v")
         good = _good_quoted(strong, value, listed=op == b",")
-    elif name == b"pass":
-        return None
     else:
         value, start, tight = _bare(text, left, name, operator)
         good = _good_bare(strong, value, tight)

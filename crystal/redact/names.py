@@ -19,7 +19,10 @@ _SUFFIX_WORDS = (
 )
 _TAIL = rb"(?:[_.\-]?(?:" + _SUFFIX_WORDS + rb"|[0-9]+))*"
 _QUALIFIER = rb"(?:api|access|private|secret|auth|account|shared|client|master|signing|encryption)[_\-. ]?"
-PASSWORD_NAME = rb"(?i:(?:passw(?:or)?ds?|passwort|pass[_\-. ]?(?:words?|wd|phrase|code)|pwd|pass)(?:_?hash)?" + _TAIL + rb")"
+PASSWORD_NAME = (
+    rb"(?:(?i:passw(?:or)?ds?|passwort|pass[_\-. ]?(?:words?|wd|phrase|code)|pwd)|[_\-.](?i:pass)|[a-z0-9]Pass)"
+    rb"(?i:(?:_?hash)?" + _TAIL + rb")"
+)
 SECRET_NAME = (
     rb"(?i:(?:secrets?|tokens?|credentials?|creds?|dsn|cookies?|authorization|auth|[_\-]pat|bearer|apikeys?|"
     + _QUALIFIER

@@ -8,16 +8,17 @@ out before looking. A test holds every rule against it: what the rules find in a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from crystal.redact import engine
-from crystal.redact.addresses import ADDRESS_FOLDED, ADDRESS_HINTS, ADDRESS_LITERALS
-from crystal.redact.blocks import BLOCK_HINTS, BLOCK_LITERALS
-from crystal.redact.formats import FORMAT_HINTS, FORMAT_LITERALS, FORMAT_PATTERNS
-from crystal.redact.named import NAMED_HINTS
+from crystal.redact.addresses import ADDRESS_FOLDED, ADDRESS_HINTS, ADDRESS_LITERALS, address_spans
+from crystal.redact.blocks import BLOCK_HINTS, BLOCK_LITERALS, block_spans
+from crystal.redact.formats import FORMAT_HINTS, FORMAT_LITERALS, FORMAT_PATTERNS, format_spans
+from crystal.redact.named import NAMED_HINTS, named_spans
 from crystal.redact.names import STEM_LITERALS
 from crystal.redact.private import PRIVATE_HINT
+from crystal.redact.spans import Span
 
 Prefilter = Callable[[bytes], bool]
 
@@ -57,6 +58,24 @@ def private_prefilter() -> Prefilter:
         return b"private" in text.lower() and pattern.search(text) is not None
 
     return _through_colours(seen)
+
+
+@lru_cache(maxsize=1)
+def secret_families() -> tuple[tuple[Prefilter, Callable[[bytes], Iterator[Span]]], ...]:
+    """Return the families of rules, each with the look that decides whether a plain text is worth its while."""
+    families = (
+        (BLOCK_HINTS, block_spans),
+        (FORMAT_HINTS, format_spans),
+        (ADDRESS_HINTS, address_spans),
+        (NAMED_HINTS, named_spans),
+    )
+    if engine.HAVE_RE2:
+        return tuple((engine.re2_prefilter(hints), spans) for hints, spans in families)
+    return tuple((_always, spans) for _, spans in families)
+
+
+def _always(text: bytes) -> bool:
+    return bool(text)
 
 
 def _through_colours(seen: Prefilter) -> Prefilter:

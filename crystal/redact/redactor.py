@@ -6,16 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 
-from crystal.redact.addresses import address_spans, header_spans
-from crystal.redact.blocks import block_spans
-from crystal.redact.formats import format_spans
+from crystal.redact.addresses import header_spans
 from crystal.redact.lines import Piece, strings_of
-from crystal.redact.named import is_secret_beside, named_spans
+from crystal.redact.named import is_secret_beside
 from crystal.redact.names import strength
-from crystal.redact.prefilter import private_prefilter, secret_prefilter
+from crystal.redact.prefilter import private_prefilter, secret_families, secret_prefilter
 from crystal.redact.private import private_spans
 from crystal.redact.spans import NAMED, PRIVATE, Cut, Span, masked, merged
-from crystal.redact.views import MAX_LEVELS, View, unescaped
+from crystal.redact.views import MAX_LEVELS, View, unescaped, unescaped_json
 
 FAILED_LINE = b'{"type":"crystal-redaction-failed"}'
 """What stands in the place of a line that could not be cleaned. It holds nothing of it."""
@@ -108,7 +106,7 @@ class Redactor:
         telling = self._secrets and bool(piece.name) and strength(piece.name) is not None
         if not telling and not self._may_hold(inner):
             return []
-        view = unescaped(inner)
+        view = unescaped_json(inner)
         leaf = inner if view is None else view.text
         found = self._level_cuts(leaf)
         if telling:
@@ -152,7 +150,6 @@ def _private_only(text: bytes) -> Iterator[Span]:
 def _all_spans(text: bytes) -> Iterator[Span]:
     yield from _private_only(text)
     plain = masked(text)
-    yield from block_spans(plain)
-    yield from format_spans(plain)
-    yield from address_spans(plain)
-    yield from named_spans(plain)
+    for may_hold, spans in secret_families():
+        if may_hold(plain):
+            yield from spans(plain)

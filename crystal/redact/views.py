@@ -10,32 +10,35 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 
+import orjson
+
 MAX_LEVELS = 8
 """How many levels of escaping are undone. The n-th needs 2**n backslashes before a quote, so more is not seen."""
 
-_ESCAPE = re.compile(rb"""\\(?:["\\/'`bfnrt]|u[0-9a-fA-F]{4})|\x1b\[[0-9;]*[A-Za-z]""")
-_PLAIN = {
-    **{bytes([c]): bytes([c]) for c in b"\"\\/'`"},
-    b"b": b"\b",
-    b"f": b"\f",
-    b"n": b"\n",
-    b"r": b"\r",
-    b"t": b"\t",
-}
+_ESCAPE = re.compile(
+    rb"""\\(?:["\\/'`bfnrt]|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4})"""
+    rb"""|\x1b\[[0-9;]*[A-Za-z]"""
+)
+_PLAIN = {b"\\" + bytes([c]): bytes([c]) for c in b"\"\\/'`"}
+_PLAIN |= {b"\\b": b"\b", b"\\f": b"\f", b"\\n": b"\n", b"\\r": b"\r", b"\\t": b"\t"}
 
 
 class View:
-    """One level of reading of a source: ``text``, and for each of its bytes the place in the source."""
+    """A source read with one level of escaping undone; the way back is worked out only when it is asked for."""
 
-    __slots__ = ("text", "_ends", "_sources", "_starts")
+    __slots__ = ("_ends", "_source", "_sources", "_starts", "text")
 
-    def __init__(self, text: bytes, starts: list[int], sources: list[int], ends: list[int]) -> None:
-        """Keep the runs: run i is ``text[starts[i]:starts[i + 1]]``, it stands at ``sources[i]:ends[i]``."""
+    def __init__(self, source: bytes, text: bytes) -> None:
         self.text = text
-        self._starts, self._sources, self._ends = starts, sources, ends
+        self._source = source
+        self._starts: list[int] = []
+        self._sources: list[int] = []
+        self._ends: list[int] = []
 
     def source_of(self, start: int, end: int) -> tuple[int, int]:
-        """Return where ``text[start:end]`` (not empty) stands in the text that this view was made from."""
+        """Return where ``text[start:end]`` (not empty) stands in the source."""
+        if not self._starts:
+            self._trace()
         first, last = bisect_right(self._starts, start) - 1, bisect_right(self._starts, end - 1) - 1
         return self._place(first, start)[0], self._place(last, end - 1)[1]
 
@@ -47,48 +50,49 @@ class View:
             return moved, moved + 1
         return source, after
 
+    def _trace(self) -> None:
+        """Lay down the runs: run i of the text begins at ``_starts[i]`` and is the source's ``_sources[i]:_ends[i]``."""
+        size = at = 0
+        for escape in _ESCAPE.finditer(self._source):
+            begin, end = escape.span()
+            for length, source, after in ((begin - at, at, begin), (len(_decoded(escape)), begin, end)):
+                if length:
+                    self._starts.append(size)
+                    self._sources.append(source)
+                    self._ends.append(after)
+                    size += length
+            at = end
+        if at < len(self._source):
+            self._starts.append(size)
+            self._sources.append(at)
+            self._ends.append(len(self._source))
 
-def unescaped(text: bytes) -> View | None:
-    """Undo one level of escaping, or return None if there is none."""
-    if b"\\" not in text and b"\x1b" not in text:
+
+def unescaped(source: bytes) -> View | None:
+    """Undo one level of escaping and leave out colours, or return None if there is neither."""
+    if b"\\" not in source and b"\x1b" not in source:
         return None
-    parts: list[bytes] = []
-    starts: list[int] = []
-    sources: list[int] = []
-    ends: list[int] = []
-    size = at = 0
-    for escape in _ESCAPE.finditer(text):
-        begin, end = escape.span()
-        if begin < at:
-            continue
-        decoded, end = _decoded(text, begin, end)
-        for piece, source, after in ((text[at:begin], at, begin), (decoded, begin, end)):
-            if piece:
-                parts.append(piece)
-                starts.append(size)
-                sources.append(source)
-                ends.append(after)
-                size += len(piece)
-        at = end
-    if at == 0:
-        return None
-    if at < len(text):
-        parts.append(text[at:])
-        starts.append(size)
-        sources.append(at)
-        ends.append(len(text))
-    return View(b"".join(parts), starts, sources, ends)
+    text = _ESCAPE.sub(_decoded, source)
+    return None if text == source else View(source, text)
 
 
-def _decoded(text: bytes, begin: int, end: int) -> tuple[bytes, int]:
-    if text[begin] == 0x1B:
-        return b"", end
-    if text[begin + 1] != 0x75:
-        return _PLAIN[text[begin + 1 : end]], end
-    code = int(text[begin + 2 : end], 16)
-    if 0xD800 <= code < 0xDC00 and text[end : end + 2] == b"\\u":
-        low = text[end + 2 : end + 6]
-        if re.fullmatch(rb"[dD][c-fC-F][0-9a-fA-F]{2}", low):
-            code = 0x10000 + ((code - 0xD800) << 10) + (int(low, 16) - 0xDC00)
-            end += 6
-    return chr(code).encode("utf-8", "surrogatepass"), end
+def unescaped_json(inner: bytes) -> View | None:
+    """Do the same for what stands between the quotes of a JSON string: the same answer, sooner."""
+    if b"\\" not in inner or b"\x1b" in inner or b"\\u001" in inner:
+        return unescaped(inner)
+    try:
+        return View(inner, orjson.loads(b'"' + inner + b'"').encode())
+    except (ValueError, UnicodeEncodeError):
+        return unescaped(inner)
+
+
+def _decoded(escape: re.Match[bytes]) -> bytes:
+    found = escape.group()
+    if found in _PLAIN:
+        return _PLAIN[found]
+    if found[0] == 0x1B:
+        return b""
+    code = int(found[2:6], 16)
+    if len(found) > 6:
+        code = 0x10000 + ((code - 0xD800) << 10) + (int(found[8:], 16) - 0xDC00)
+    return chr(code).encode("utf-8", "surrogatepass")
