@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MAX_CHARACTERS = 10_000
 """What is longer is cut: somebody pasted a log, and its beginning says what it is about."""
@@ -54,6 +54,18 @@ class Query:
     def has_words(self) -> bool:
         """Whether there is anything that a keyword index can look up."""
         return bool(self.phrases or self.compounds or self.terms)
+
+
+def without_phrases(asked: Query) -> Query:
+    """The same question with the quoted words as words of their own."""
+    words = [word for phrase in asked.phrases for word in phrase.split()]
+    compounds, terms = _sorted_out([word for word in words if not _is_stop(word)] or words)
+    return replace(
+        asked,
+        phrases=(),
+        compounds=_distinct([*asked.compounds, *compounds]),
+        terms=_distinct([*asked.terms, *terms]),
+    )
 
 
 def parse_query(text: str) -> Query:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from crystal.errors import CrystalError, UsageProblem
 from crystal.fusion import Fused, fuse
 from crystal.model import Filters, Hit
-from crystal.query import Query, parse_query, unspaced_pairs
+from crystal.query import Query, parse_query, unspaced_pairs, without_phrases
 from crystal.store import Store, vectors
 from crystal.store.candidates import (
     Candidate,
@@ -107,7 +107,7 @@ def search(
         if scope.is_empty or not asked.text:
             notes = scope.notes if asked.text else ("the question is empty",)
             return SearchResult(question, "keywords", (), notes)
-        narrowed, relaxed = _with_phrases(store, asked, scope)
+        asked, narrowed, relaxed = _with_phrases(store, asked, scope)
         by_words = _keywords(store, asked, narrowed, max(CANDIDATES, 4 * limit))
         by_meaning = vector.nearest(store, narrowed, max(CANDIDATES, 4 * limit))
         fused, shown, details = _fuse(store, by_words, by_meaning)
@@ -128,15 +128,15 @@ def freshness(ts: int | None, now: int) -> str:
 # -------------------------------------------------------------------------------------------------------- keywords
 
 
-def _with_phrases(store: Store, asked: Query, scope: Scope) -> tuple[Scope, tuple[str, ...]]:
-    """Narrow to what has the quoted phrases, unless nothing has them."""
+def _with_phrases(store: Store, asked: Query, scope: Scope) -> tuple[Query, Scope, tuple[str, ...]]:
+    """Narrow to what has the quoted phrases; if nothing has them, ask for their words instead."""
     if not asked.phrases:
-        return scope, ()
+        return asked, scope, ()
     expression = all_of(map(quoted, asked.phrases))
     if keyword_candidates(store, expression, scope, 1):
-        return scope & having(expression), ()
+        return asked, scope & having(expression), ()
     words = " and ".join(f'"{phrase}"' for phrase in asked.phrases)
-    return scope, (f"nothing has {words} word for word; this is the nearest",)
+    return without_phrases(asked), scope, (f"nothing has {words} word for word",)
 
 
 def _keywords(store: Store, asked: Query, scope: Scope, limit: int) -> _Ranked:
