@@ -18,6 +18,7 @@ from crystal.store.conversations import (
     chunk_of_uuid,
     count_turns,
     first_words,
+    has_session,
     list_sessions,
     place_of_chunk,
     session_row,
@@ -130,7 +131,7 @@ def find_target(store: Store, wanted: str) -> Target:
         UsageProblem: It is none of these, or the beginning of several sessions' ids.
     """
     wanted = wanted.strip()
-    if store.value("SELECT 1 FROM sessions WHERE session_id = ?", (_storable(wanted),)) is None:
+    if not has_session(store, _storable(wanted)):
         chunk = int(wanted) if wanted.isdecimal() and len(wanted) < 19 else None
         place = None if chunk is None else place_of_chunk(store, chunk)
         if place is None and (found := chunk_of_uuid(store, _storable(wanted))) is not None:

@@ -51,6 +51,11 @@ def database_faults(store: Store) -> list[str]:
     return faults
 
 
+def quick_fault(store: Store) -> str | None:
+    """The first thing that SQLite finds wrong in a quick look at the file; None when all is well."""
+    return next((str(text) for (text,) in store.rows("PRAGMA quick_check(1)") if text != "ok"), None)
+
+
 def keyword_index_agrees(store: Store) -> bool:
     """Whether the keyword index holds exactly the chunks' text. Takes the write lock."""
     with translated(store.path):

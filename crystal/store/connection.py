@@ -212,6 +212,11 @@ class Store:
             self.db.executemany(sql, many)
 
 
+def sqlite_version() -> str:
+    """The version of the SQLite that the driver brings."""
+    return apsw.sqlite_lib_version()
+
+
 def sqlite_vec_library() -> str:
     """The path of the sqlite-vec extension, without importing its package (importing it pulls in NumPy)."""
     spec = importlib.util.find_spec("sqlite_vec")

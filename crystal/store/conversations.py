@@ -107,6 +107,11 @@ def session_row(store: Store, row: int) -> SessionRow | None:
     return None if found is None else SessionRow(*found)
 
 
+def has_session(store: Store, session_id: str) -> bool:
+    """Whether a session has exactly this id."""
+    return store.value("SELECT 1 FROM sessions WHERE session_id = ?", (session_id,)) is not None
+
+
 def count_turns(store: Store, session: int) -> int:
     """How many turns a session has."""
     own = store.value("SELECT count(*) FROM turns WHERE session = ?", (session,))
