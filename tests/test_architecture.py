@@ -142,14 +142,23 @@ def test_every_module_has_a_noun() -> None:
     assert not nameless, "if a function has no home, its noun is missing"
 
 
+# Where `except Exception` may stand, and why. Beside these only where it raises again.
+BROAD = {
+    "crystal/hook.py": "the user's session goes on, whatever happens",
+    "crystal/relay/poller.py": "one bad blob must not stop the others; it is recorded",
+    "crystal/redact/redactor.py": "fails closed: a line that could not be cleaned is not stored",
+}
+
+
 def test_exceptions_are_caught_broadly_where_the_conventions_say_so_only() -> None:
     broad = [
         f"{name_of(path)}:{node.lineno}"
         for path in SOURCES
-        if path.name not in ("hook.py", "poller.py")
+        if name_of(path) not in BROAD
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ExceptHandler)
         and (node.type is None or (isinstance(node.type, ast.Name) and node.type.id == "Exception"))
+        and not any(isinstance(part, ast.Raise) for part in ast.walk(node))
     ]
     assert not broad, "\n".join(broad)
 
