@@ -48,7 +48,7 @@ class Memory:
     def verify(self) -> dict[str, Any]:
         """Sweep what the client wrote after its last hook, then prove that nothing is missing."""
         self.crystal("sync")
-        proof = json.loads(self.run("verify", "--json").stdout)
+        proof = json.loads(self.crystal("verify", "--json"))
         assert (proof["ok"], proof["percent"], proof["faults"]) == (True, 100.0, [])
         return dict(proof)
 
