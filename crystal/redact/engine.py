@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-re2: Any
 try:
     import re2
 except ImportError:  # no wheel for this platform: slower, same findings
