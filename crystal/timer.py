@@ -316,5 +316,10 @@ def _failed(step: Step, ran: Ran) -> CrystalError:
 def _told(step: Step) -> str:
     if step.path is not None and step.text is None:
         return f"remove {step.path}\n"
-    what = f"write {step.path}" if step.path is not None else f"run   {shlex.join(step.words)}"
-    return what + "\n" + "".join(f"      {line}\n" for line in (step.text or "").splitlines())
+    lines = (step.text or "").splitlines()
+    if step.path is not None:
+        what = f"write {step.path}"
+    else:
+        what = f"run   {shlex.join(step.words)}"
+        lines = [line for line in lines if line.endswith(MARK)]  # of a crontab, the others are nobody's business
+    return what + "\n" + "".join(f"      {line}\n" for line in lines)

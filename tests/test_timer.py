@@ -21,6 +21,7 @@ from crystal.timer import Host, Job, Ran
 
 AWKWARD = '/home/it\'s "me" 100% $HOME \\ ünï/python'
 JOB = Job((AWKWARD, "-I", "-m", "crystal", "sync", "--quiet"), {"LDM_HOME": "/a b/50%$x"})
+LATIN = "# t\xe4glich, in no encoding that we know\n"
 CRONTAB = "# mine\nMAILTO=me\n\n0 3 * * * backup  \n"
 
 
@@ -266,24 +267,27 @@ esac
 def test_the_commands_install_and_remove_a_line_of_this_installation(
     crontab_program: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    crontab_program.write_text(CRONTAB)
+    crontab_program.write_text(CRONTAB + LATIN, "latin-1")
     monkeypatch.setenv("LDM_HOME", "/somewhere/ldm")
-    cli_timer.change_timer(install=True, dry_run=True)
-    assert capsys.readouterr().out.startswith("run   crontab -\n")
-    assert crontab_program.read_text() == CRONTAB
-    cli_timer.change_timer(install=True)
-    assert capsys.readouterr().out == "crystal sync runs every 15 minutes from now on (cron)\n"
-    line = crontab_program.read_text().removeprefix(CRONTAB)
+    cli_timer.change_timer(dry_run=True)
+    told = capsys.readouterr().out
+    assert told.startswith("run   crontab -\n      */15 * * * * LDM_HOME=")
+    assert "backup" not in told
+    assert crontab_program.read_text("latin-1") == CRONTAB + LATIN
+    cli_timer.change_timer(dry_run=False)
+    assert "cron" in capsys.readouterr().out
+    line = crontab_program.read_text("latin-1").removeprefix(CRONTAB + LATIN)
     assert "LDM_HOME=/somewhere/ldm" in line
     assert f"{sys.executable} -I -m crystal sync --quiet" in line
     cli_timer.remove_timer()
+    assert "timer removed" in capsys.readouterr().out
+    assert crontab_program.read_text("latin-1") == CRONTAB + LATIN
     cli_timer.remove_timer(quiet=True)
-    assert capsys.readouterr().out == "the timer is taken out\n"
-    assert crontab_program.read_text() == CRONTAB
+    assert capsys.readouterr().out == ""
 
 
 def test_a_program_that_is_missing_or_hangs_is_an_answer_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cli_timer, "COMMAND_SECONDS", 0.01)
+    monkeypatch.setattr(cli_timer, "RUN_SECONDS", 0.01)
     assert cli_timer.run(("sleep", "60"), None).code == 126
     monkeypatch.setenv("PATH", str(tmp_path))
     assert cli_timer.run(("crontab", "-l"), None).code == 127
