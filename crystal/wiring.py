@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crystal.config import Config, load_config
+from crystal.errors import Unavailable
 from crystal.paths import Places, make_private_dir, resolve_places
 from crystal.store import Store
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from crystal.capture.tail import Cleaner
     from crystal.embedding import Embedder
     from crystal.restore import Restored
+    from crystal.store.vectors import Generation
+    from crystal.summarize.models import SummaryModel
     from crystal.verify import Proof
 
 CAPTURE_LOCK = "capture.lock"
@@ -89,10 +92,44 @@ class Machine:
         return self.places.agent_folder(self.config.agent_id)
 
     def embedder(self) -> Embedder | None:
-        """The embedder that the settings choose, None when they choose none. Loads its parts lazily."""
-        from crystal.embedding import embedder_of
+        """The embedder that the settings choose, None when they choose none. It loads its parts when first used.
 
-        return embedder_of(self.config, os.environ)
+        Raises:
+            NotConfigured: The chosen provider needs something that is not there, such as a key.
+        """
+        try:
+            from crystal.embedding.factory import make_embedder
+        except ImportError:  # TEMPORARY: the factory is being written
+            return None
+
+        config = self.config
+        provider = config.embedding_provider
+        if provider == "none":
+            return None
+        return make_embedder(
+            provider, model=config.embedding_model, dimension=config.embedding_dimension,
+            base_url=config.embedding_base_url, key=self._key(provider),
+        )
+
+    def summary_model(self) -> SummaryModel | None:
+        """The model that the settings choose to write summaries, None for simple ones."""
+        from crystal.summarize.models import choose_model
+
+        config = self.config
+        provider = config.summary_provider
+        wanted = config.summary_mode == "llm" or (config.summary_mode == "auto" and config.summary_consent)
+        return choose_model(
+            config.summary_mode, provider, model=config.summary_model, base_url=config.summary_base_url,
+            key=self._key(provider) if wanted else None, consent=config.summary_consent,
+        )
+
+    def _key(self, provider: str) -> str | None:
+        from crystal.credentials import key_for
+
+        if provider in ("embedded", "ollama"):
+            return None
+        found = key_for(self.config, provider, os.environ)
+        return None if found is None else found.reveal()
 
     def capture(self) -> Capture:
         """The hands of capture, joined to ``ingest``."""
@@ -155,6 +192,79 @@ def run_capture(machine: Machine, step: Callable[[Capture], Tally]) -> Tally:
     return tally
 
 
+def _enrich(machine: Machine, deadline: float) -> list[str]:
+    problems = []
+    for step in (_log, _embed, _summarize):
+        if time.monotonic() < deadline:
+            try:
+                problem = step(machine, deadline)
+            except Unavailable as error:
+                problem = error.message
+            problems += [problem] if problem else []
+    return problems
+
+
+def _embed(machine: Machine, deadline: float) -> str | None:
+    """Give vectors to the chunks that wait; what fails is recorded, and said."""
+    from crystal.errors import CrystalError
+    from crystal.store import problems, vectors
+
+    if machine.config.embedding_provider == "none":
+        return None
+    serving = vectors.serving_generation(machine.store)
+    if not vectors.count_pending(machine.store, serving.id if serving else 0) and _is_embedder_of(machine, serving):
+        return None
+    from crystal.embedding import embed_pending
+
+    try:
+        embedder = machine.embedder()
+    except CrystalError as error:
+        problems.record_problem(machine.store, "embedding", error.message, now=machine.now())
+        return error.message
+    if embedder is None:
+        return None
+    return embed_pending(machine.store, embedder, now=machine.now, budget_seconds=deadline - time.monotonic()).problem
+
+
+def _is_embedder_of(machine: Machine, serving: Generation | None) -> bool:
+    """Whether the settings still choose the model that serves, as far as can be told without loading it."""
+    config = machine.config
+    if serving is None:
+        return True
+    if config.embedding_provider != serving.provider or config.embedding_model not in (None, serving.model):
+        return False
+    return config.embedding_dimension in (None, serving.dimension)
+
+
+def _summarize(machine: Machine, deadline: float) -> str | None:
+    """Write the summaries that are due."""
+    from crystal.store.sessions import due_sessions
+
+    now = machine.now()
+    idle_ms = machine.config.summary_idle_minutes * 60_000
+    if not due_sessions(machine.store, now=now, idle_ms=idle_ms, limit=1):
+        return None
+    from crystal.summarize import summarize_due
+
+    report = summarize_due(
+        machine.store, agent_folder=machine.places.agent_folder, model=machine.summary_model(),
+        daily_cap_usd=machine.config.summary_daily_cap_usd, now=now, idle_ms=idle_ms, limit=1_000,
+        should_stop=lambda: time.monotonic() > deadline,
+    )
+    return "; ".join(report.problems) or None
+
+
+def _log(machine: Machine, deadline: float) -> str | None:
+    """Write the daily log's lines that are missing."""
+    from crystal.summarize.daily import log_sessions
+
+    report = log_sessions(
+        machine.store, agent_folder=machine.places.agent_folder, now=machine.now(), tz=None,
+        idle_ms=machine.config.summary_idle_minutes * 60_000, should_stop=lambda: time.monotonic() > deadline,
+    )
+    return "; ".join(report.problems) or None
+
+
 def plan_import(machine: Machine, paths: Sequence[Path], since: int | None) -> list[Past]:
     """What backfill would import, newest first. Meets the machine first, so that the ledger knows what is old."""
     from crystal.capture.engine import plan_past
@@ -185,15 +295,18 @@ def enrich(machine: Machine, *, budget_seconds: float) -> list[str]:
     so that what was committed meanwhile is not left behind. Gives what went wrong, in words.
     """
     from crystal.capture.lock import try_lock
+    from crystal.store.stats import newest_turn
 
     deadline = time.monotonic() + budget_seconds
-    while True:
+    problems: list[str] = []
+    done = -1
+    while done != (newest := newest_turn(machine.store)) and time.monotonic() < deadline:
         with try_lock(machine.places.data_dir / ENRICH_LOCK) as held:
             if not held:
                 return []
             problems = _enrich(machine, deadline)
-        if problems or time.monotonic() > deadline or not _work_is_left(machine):
-            return problems
+        done = newest
+    return problems
 
 
 def _cleaner(machine: Machine) -> Cleaner:

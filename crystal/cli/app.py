@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -36,31 +35,32 @@ COMMANDS: dict[str, tuple[str, str]] = {
 class LazyCommands(TyperGroup):
     """The commands by name, each imported when it is asked for."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    # Typer carries its own copy of click or uses the real one, by its version: so the types here are loose.
+
+    def list_commands(self, ctx: Any) -> list[str]:
         """All names, in the order of the table."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command's own definition, from its file."""
         if cmd_name not in COMMANDS:
             return None
         return load_command(cmd_name)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
         """The overview, from the table, without importing any command."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
 
 
-def load_command(name: str) -> click.Command:
+def load_command(name: str) -> Any:
     """Import one command."""
     module = importlib.import_module(f"crystal.cli.{COMMANDS[name][0]}")
     group = typer.Typer(add_completion=False, rich_markup_mode=None)
     group.callback()(lambda: None)
     module.register(group)
-    made = typer.main.get_command(group)
-    assert isinstance(made, click.Group)
-    return made.commands[name]
+    commands: dict[str, Any] = getattr(typer.main.get_command(group), "commands", {})
+    return commands[name]
 
 
 app = typer.Typer(

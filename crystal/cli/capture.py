@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 def sync(
     install_timer: Annotated[bool, typer.Option("--install-timer", help="Sweep every 15 minutes from now on.")] = False,
     remove_timer: Annotated[bool, typer.Option("--remove-timer", help="Take the timer out again.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --install-timer: only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With a timer option: only say what would be done.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

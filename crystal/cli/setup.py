@@ -66,7 +66,7 @@ def uninstall(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before deleting the memory.")] = False,
 ) -> None:
     """Take out of Claude Code what init put in. The memory stays, unless --purge."""
-    from crystal.cli.timer import remove_timer
+    from crystal.cli.timer import change_timer
     from crystal.errors import UsageProblem
     from crystal.setup import apply_removal, plan_removal
     from crystal.setup import purge as purge_data
@@ -89,7 +89,7 @@ def uninstall(
     apply_removal(plan)
     for change in plan.settings:
         typer.echo(f"{change.path}: {'hooks taken out' if change.changed else 'has no hook of crystal'}")
-    remove_timer(quiet=True)
+    change_timer(install=False)
     if purge:
         purge_data(plan, places)
         typer.echo("memory deleted")

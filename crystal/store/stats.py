@@ -35,3 +35,8 @@ def last_capture(store: Store) -> int | None:
     """When a transcript was captured last, ms."""
     value = store.value("SELECT max(updated_at) FROM capture_state WHERE offset > 0")
     return None if value is None else int(value)
+
+
+def newest_turn(store: Store) -> int:
+    """The largest id that a turn ever had: it grows whenever something new was said."""
+    return int(store.value("SELECT max(seq) FROM sqlite_sequence WHERE name = 'turns'") or 0)

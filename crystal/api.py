@@ -1,0 +1,191 @@
+"""The Python door: ``Crystal`` does what the commands do, with values instead of words.
+
+Example:
+    with Crystal() as memory:
+        for hit in memory.search("database migration", limit=3).hits:
+            print(hit.score, hit.text)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crystal.wiring import (
+    Machine,
+    enrich,
+    import_sessions,
+    open_machine,
+    open_reader,
+    plan_import,
+    prove,
+    repair_all,
+    restore_session,
+    run_capture,
+    turn_off,
+    turn_on,
+)
+
+if TYPE_CHECKING:
+    from crystal.capture.engine import Tally
+    from crystal.model import Filters
+    from crystal.reading import Conversation, SessionSummary
+    from crystal.restore import Restored
+    from crystal.search import SearchResult
+    from crystal.verify import Proof
+
+
+class Crystal:
+    """This machine's memory. Use it as a context manager, or call ``close``; from one thread.
+
+    Args:
+        data_dir: The folder of crystal.db; None for the usual place (``CRYSTAL_DATA_DIR``, then ``~/.ldm/memory``).
+        create: Make the memory if there is none, instead of raising.
+
+    Raises:
+        NotConfigured: There is no memory yet, and ``create`` is False.
+        StoreForeign: The database belongs to another program or to a newer crystal.
+    """
+
+    def __init__(self, data_dir: str | Path | None = None, *, create: bool = False) -> None:
+        overrides: dict[str, object] = {} if data_dir is None else {"data_dir": str(data_dir)}
+        self._exit = contextlib.ExitStack()
+        if not create:
+            with open_reader(overrides):
+                pass
+        self._machine: Machine = self._exit.enter_context(open_machine(overrides))
+
+    def close(self) -> None:
+        """Close the memory. Closing twice does nothing."""
+        self._exit.close()
+
+    def __enter__(self) -> Crystal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        since: int | str | None = None,
+        before: int | str | None = None,
+        project: str | None = None,
+        session: str | None = None,
+        role: str | None = None,
+        agent: str | None = None,
+        device: str | None = None,
+        branch: str | None = None,
+        source: str | None = None,
+    ) -> SearchResult:
+        """Find what was said, best first.
+
+        Args:
+            query: Any text. Words in quotation marks must stand together.
+            limit: How many hits at most, 1 to 1,000.
+            since: Not older than this: ms since the epoch, or words like ``7d`` and ``2026-11-20``.
+            before: Older than this, in the same forms.
+            project: A project's name, or a folder and all below it.
+            session: A session's id, or the beginning of it.
+            role: ``user``, ``assistant``, ``thinking``, ``tool``, ``subagent``, ``summary`` ...; several with commas.
+            agent: Only this agent of crystal's.
+            device: Only this machine.
+            branch: Only this git branch.
+            source: ``conversation``, ``file`` or ``memory``.
+
+        Raises:
+            UsageProblem: A value that cannot be used.
+        """
+        from crystal.errors import CrystalError
+        from crystal.search import search
+
+        why_not = "no embedding model is configured"
+        try:
+            embedder = self._machine.embedder()
+        except CrystalError as error:
+            embedder, why_not = None, error.message
+        filters = self._filters(project, session, role, agent, device, branch, source, since, before)
+        return search(
+            self._machine.store, embedder, query, filters=filters, limit=limit, now=self._machine.now(),
+            without_embedder=why_not,
+        )
+
+    def show(self, target: str | int, *, context: int = 2) -> Conversation:
+        """A whole session (its id or the beginning of it), or a hit (its number) with ``context`` turns around it.
+
+        Raises:
+            UsageProblem: There is no such thing, or more than one.
+        """
+        from crystal.reading import find_target, read
+
+        return read(self._machine.store, find_target(self._machine.store, str(target)), context=context)
+
+    def sessions(
+        self, *, limit: int = 20, project: str | None = None, since: int | str | None = None, before: int | str | None = None
+    ) -> Sequence[SessionSummary]:
+        """Sessions, the latest first."""
+        from crystal.reading import sessions
+
+        filters = self._filters(project, None, None, None, None, None, None, since, before)
+        found = sessions(self._machine.store, filters=filters, limit=limit)
+        return found if isinstance(found, (list, tuple)) else found[0]
+
+    def status(self) -> dict[str, Any]:
+        """What ``crystal status --json`` tells; times are ms since the epoch."""
+        from crystal.status import gather
+
+        return gather(self._machine)
+
+    def sync(self) -> Tally:
+        """Sweep every transcript, then embed and summarize what is due."""
+        tally = run_capture(self._machine, lambda capture: capture.sweep())
+        enrich(self._machine, budget_seconds=600)
+        return tally
+
+    def backfill(self, paths: Sequence[str | Path] = (), *, limit: int | None = None, since: int | str | None = None) -> Tally:
+        """Import past sessions, newest first, from ``paths`` or from all of Claude Code's folders."""
+        plan = plan_import(self._machine, [Path(path).absolute() for path in paths], self._moment(since, "since"))
+        tally = import_sessions(self._machine, plan[:limit], lambda _: None)
+        enrich(self._machine, budget_seconds=24 * 3600)
+        return tally
+
+    def verify(self, *, repair: bool = False) -> Proof:
+        """Prove that every byte is kept, private or left out by a named rule; with ``repair``, mend and prove again."""
+        proof = prove(self._machine, lambda _: None)
+        if repair and proof.faults:
+            repair_all(self._machine, proof)
+            proof = prove(self._machine, lambda _: None)
+        return proof
+
+    def restore(self, session: str, *, project: str | Path | None = None) -> Sequence[Restored]:
+        """Write an archived session back to where ``claude --resume`` finds it."""
+        folder = None if project is None else Path(project).absolute()
+        return restore_session(self._machine, session, folder, dry_run=False)
+
+    def on(self, session: str | None = None) -> None:
+        """Capture again from here on."""
+        turn_on(self._machine, session)
+
+    def off(self, session: str | None = None) -> None:
+        """Capture nothing that is said from now on, in one session or in all."""
+        turn_off(self._machine, session)
+
+    def _moment(self, value: int | str | None, name: str) -> int | None:
+        from crystal.when import parse_when
+
+        return parse_when(value, now=self._machine.now(), name=name) if isinstance(value, str) else value
+
+    def _filters(
+        self, project: str | None, session: str | None, role: str | None, agent: str | None, device: str | None,
+        branch: str | None, source: str | None, since: int | str | None, before: int | str | None,
+    ) -> Filters:
+        from crystal.model import Filters
+
+        return Filters(
+            project, session, role, agent, device, branch, source, self._moment(since, "since"),
+            self._moment(before, "before"),
+        )

@@ -1,0 +1,36 @@
+"""``crystal doctor``: what is not well, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+MARKS = {"ok": "ok", "note": "note", "warning": "warn", "failure": "FAIL"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(doctor)
+
+
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+    """Check the set-up and say how to mend it. Exit code 0: nothing fails. 1: something does."""
+    from crystal.doctor import examine
+    from crystal.wiring import open_reader, this_config
+
+    checks = examine(this_config(), open_reader)
+    failed = any(check.verdict == "failure" for check in checks)
+    if as_json:
+        rows = [
+            {"name": check.name, "verdict": check.verdict, "message": check.message, "fix": check.fix} for check in checks
+        ]
+        typer.echo(json.dumps({"schema": 1, "ok": not failed, "checks": rows}))
+    else:
+        for check in checks:
+            typer.echo(f"{MARKS[check.verdict]:<5} {check.name}: {check.message}")
+            if check.fix and check.verdict != "ok":
+                typer.echo(f"      fix: {check.fix}")
+    if failed:
+        raise typer.Exit(1)
