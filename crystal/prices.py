@@ -32,34 +32,36 @@ UNKNOWN = Price(5.0, 20.0)
 LOCAL_PROVIDERS = frozenset({"embedded", "none", "ollama"})
 """What runs on hardware of the user's own is free."""
 
-PRICES = MappingProxyType({
-    "gpt-4o-mini": Price(0.15, 0.60),
-    "gpt-4o": Price(2.50, 10.00),
-    "gpt-4.1": Price(2.00, 8.00),
-    "gpt-4.1-mini": Price(0.40, 1.60),
-    "gpt-4.1-nano": Price(0.10, 0.40),
-    "gpt-5": Price(1.25, 10.00),
-    "gpt-5-mini": Price(0.25, 2.00),
-    "gpt-5-nano": Price(0.05, 0.40),
-    "gpt-5.4": Price(2.50, 15.00),
-    "gpt-5.4-mini": Price(0.75, 4.50),
-    "gpt-5.4-nano": Price(0.20, 1.25),
-    "o3-mini": Price(1.10, 4.40),
-    "o4-mini": Price(1.10, 4.40),
-    "gemini-2.0-flash": Price(0.10, 0.40),
-    "gemini-2.5-flash": Price(0.30, 2.50),
-    "gemini-2.5-flash-lite": Price(0.10, 0.40),
-    "text-embedding-3-small": Price(0.02),
-    "text-embedding-3-large": Price(0.13),
-    "text-embedding-ada-002": Price(0.10),
-    "text-embedding-004": Price(0.15),
-    "gemini-embedding-001": Price(0.15),
-    "voyage-3-lite": Price(0.02),
-    "voyage-3.5-lite": Price(0.02),
-    "voyage-3": Price(0.06),
-    "voyage-3.5": Price(0.06),
-    "voyage-3-large": Price(0.18),
-})
+PRICES = MappingProxyType(
+    {
+        "gpt-4o-mini": Price(0.15, 0.60),
+        "gpt-4o": Price(2.50, 10.00),
+        "gpt-4.1": Price(2.00, 8.00),
+        "gpt-4.1-mini": Price(0.40, 1.60),
+        "gpt-4.1-nano": Price(0.10, 0.40),
+        "gpt-5": Price(1.25, 10.00),
+        "gpt-5-mini": Price(0.25, 2.00),
+        "gpt-5-nano": Price(0.05, 0.40),
+        "gpt-5.4": Price(2.50, 15.00),
+        "gpt-5.4-mini": Price(0.75, 4.50),
+        "gpt-5.4-nano": Price(0.20, 1.25),
+        "o3-mini": Price(1.10, 4.40),
+        "o4-mini": Price(1.10, 4.40),
+        "gemini-2.0-flash": Price(0.10, 0.40),
+        "gemini-2.5-flash": Price(0.30, 2.50),
+        "gemini-2.5-flash-lite": Price(0.10, 0.40),
+        "text-embedding-3-small": Price(0.02),
+        "text-embedding-3-large": Price(0.13),
+        "text-embedding-ada-002": Price(0.10),
+        "text-embedding-004": Price(0.15),
+        "gemini-embedding-001": Price(0.15),
+        "voyage-3-lite": Price(0.02),
+        "voyage-3.5-lite": Price(0.02),
+        "voyage-3": Price(0.06),
+        "voyage-3.5": Price(0.06),
+        "voyage-3-large": Price(0.18),
+    }
+)
 """By model name, without a date at its end."""
 
 _DATED = re.compile(r"[-@](?:20\d\d-\d\d-\d\d|20\d{6}|latest)$")

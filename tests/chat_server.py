@@ -13,20 +13,31 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-CARD = {"title": "Repair of the spool", "summary": "The spool lost notes. It was repaired.", "topics": ["spool", "fsync"]}
+CARD = {
+    "title": "Repair of the spool",
+    "summary": "The spool lost notes. It was repaired.",
+    "topics": ["spool", "fsync"],
+}
 
 
 def openai_reply(content: Any, *, prompt_tokens: Any = 1000, completion_tokens: Any = 100) -> dict[str, Any]:
     return {
-        "id": "chatcmpl-1", "object": "chat.completion", "model": "gpt-4o-mini-2024-07-18",
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "model": "gpt-4o-mini-2024-07-18",
         "choices": [{"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "total_tokens": 0},
     }
 
 
 def ollama_reply(content: Any) -> dict[str, Any]:
-    return {"model": "llama3.2", "message": {"role": "assistant", "content": content}, "done": True,
-            "prompt_eval_count": 900, "eval_count": 90}
+    return {
+        "model": "llama3.2",
+        "message": {"role": "assistant", "content": content},
+        "done": True,
+        "prompt_eval_count": 900,
+        "eval_count": 90,
+    }
 
 
 @dataclass
@@ -34,8 +45,8 @@ class Reply:
     body: Any = field(default_factory=lambda: openai_reply(json.dumps(CARD)))
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
-    cut: bool = False      # promises more bytes than come
-    silent: bool = False   # never answers
+    cut: bool = False  # promises more bytes than come
+    silent: bool = False  # never answers
     endless: bool = False  # never stops
 
     def data(self) -> bytes:

@@ -45,9 +45,16 @@ def say(
     for index, line in enumerate(lines):
         role, text, *tool = line
         turn = Turn(
-            f"{prefix or session}-{before + index}", 0, role, text, (before + index) * 10,  # type: ignore[arg-type]
-            None if at is None else at + index * step, cwd=project.cwd if project else None, branch=branch,
-            tool=tool[0] if tool else None, full_length=len(text),
+            f"{prefix or session}-{before + index}",
+            0,
+            role,
+            text,
+            (before + index) * 10,  # type: ignore[arg-type]
+            None if at is None else at + index * step,
+            cwd=project.cwd if project else None,
+            branch=branch,
+            tool=tool[0] if tool else None,
+            full_length=len(text),
         )
         said.append((turn, None, split(text)))
     with store.transaction():

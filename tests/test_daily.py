@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,10 @@ def test_resuming_after_a_rest_and_a_new_day_each_add_a_line(tmp_path: Path) -> 
         for turn in range(5):  # past midnight, never resting
             say(store, [("user", f"late {turn}")], at=START + 22 * HOUR + IDLE + (turn + 1) * 20 * MINUTE)
             log(store, tmp_path)
-    assert [line[:24] for line in lines(tmp_path, "2026-11-21")] == ["- 22:00 [engine] before ", "- 22:30 [engine] resumed"]
+    assert [line[:24] for line in lines(tmp_path, "2026-11-21")] == [
+        "- 22:00 [engine] before ",
+        "- 22:30 [engine] resumed",
+    ]
     assert [line[:23] for line in lines(tmp_path, "2026-11-22")] == ["- 00:10 [engine] late 4"]
 
 
@@ -168,14 +172,23 @@ def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
 def test_nothing_said_can_break_out_of_its_line(tmp_path: Path) -> None:
     texts = [
         "# heading\r\n## more\x85- 00:00 [x] fake (abcdefgh) <!-- abcdefgh 5 -->",
-        "\u2028\u2029\x0b\x0c\x1c end --> <script>alert(1)</script>", "![x](http://evil/pixel.png) [a](b) `code",
-        "```\nonly code\n```", "\u202eright to left", "\ud83d half", "\x00\x1b[31mred",
+        "\u2028\u2029\x0b\x0c\x1c end --> <script>alert(1)</script>",
+        "![x](http://evil/pixel.png) [a](b) `code",
+        "```\nonly code\n```",
+        "\u202eright to left",
+        "\ud83d half",
+        "\x00\x1b[31mred",
     ]
     with open_store(tmp_path) as store:
         for index, text in enumerate(texts):
             clean = text.encode("utf-8", "replace").decode()
-            say(store, [("user", clean)], session=f"s{index}", at=START + index * MINUTE,
-                project=Project(f"/w/{index}", None, None, "a]\n[b` <b>"))
+            say(
+                store,
+                [("user", clean)],
+                session=f"s{index}",
+                at=START + index * MINUTE,
+                project=Project(f"/w/{index}", None, None, "a]\n[b` <b>"),
+            )
         log(store, tmp_path)
     raw = (tmp_path / "cc-test/daily/2026-11-21.md").read_bytes()
     text = raw.decode()
@@ -200,7 +213,9 @@ def test_any_text_gives_one_line_a_part(tmp_path_factory: pytest.TempPathFactory
         def check(said: list[tuple[str, str]]) -> None:
             nonlocal sessions
             sessions += 1
-            say(store, [(role, text.encode("utf-8", "replace").decode()) for role, text in said], session=f"s{sessions}")
+            say(
+                store, [(role, text.encode("utf-8", "replace").decode()) for role, text in said], session=f"s{sessions}"
+            )
             log(store, folder)
             text = (folder / "cc-test/daily/2026-11-21.md").read_bytes().decode()
             assert len(text.splitlines()) == 2 + sessions
@@ -214,7 +229,7 @@ def test_any_text_gives_one_line_a_part(tmp_path_factory: pytest.TempPathFactory
 def test_parts_cover_all_times_and_are_apart(times: list[int]) -> None:
     ordered = [(at, ident) for ident, at in enumerate(sorted(times), 1)]
     parts = split_parts(ordered, idle_ms=IDLE, day_of=lambda at: datetime.fromtimestamp(at / 1000, UTC).date())
-    for before, after in zip(parts, parts[1:], strict=False):
+    for before, after in pairwise(parts):
         assert after.start - before.stop >= IDLE or after.start // (24 * HOUR) > before.stop // (24 * HOUR)
     assert all(sum(part.start <= at <= part.stop for part in parts) == 1 for at, _ in ordered)
     assert all(part.start // (24 * HOUR) == part.stop // (24 * HOUR) for part in parts)
@@ -258,7 +273,9 @@ def test_a_session_that_cannot_be_logged_does_not_hold_up_the_others(tmp_path: P
         assert find_problem(store, ROOM) is None
 
 
-def test_a_full_disk_leaves_the_file_as_it_was_and_the_next_run_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_file_as_it_was_and_the_next_run_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = os.write
 
     def short(handle: int, data: bytes) -> int:
@@ -271,7 +288,7 @@ def test_a_full_disk_leaves_the_file_as_it_was_and_the_next_run_writes(tmp_path:
         monkeypatch.setattr("os.write", short)
         assert log(store, tmp_path).problems
         monkeypatch.setattr("os.write", real)
-        assert (tmp_path / "cc-test/daily/2026-11-21.md").read_bytes() in (b"",)
+        assert (tmp_path / "cc-test/daily/2026-11-21.md").read_bytes() == b""
         assert log(store, tmp_path).lines == 1
     assert len(lines(tmp_path, "2026-11-21")) == 1
 
@@ -280,7 +297,9 @@ def test_the_lines_of_a_forked_session_stay_with_the_session_that_said_them(tmp_
     with open_store(tmp_path) as store:
         say(store, [("user", "origin")])
         say(store, [("user", "fork goes on")], session="fork", at=START + HOUR)
-        store.execute("INSERT INTO turn_copies (session, turn) SELECT s.id, 1 FROM sessions s WHERE session_id = 'fork'")
+        store.execute(
+            "INSERT INTO turn_copies (session, turn) SELECT s.id, 1 FROM sessions s WHERE session_id = 'fork'"
+        )
         log(store, tmp_path)
     assert [line[17:30] for line in lines(tmp_path, "2026-11-21")] == ["origin (1f35f", "fork goes on "]
 

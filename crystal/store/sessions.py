@@ -208,7 +208,7 @@ def _both_ends(rows: list[Row], each: int, total: int) -> list[Row]:
         return rows
     head = _reach(sizes, total // 3)
     tail = _reach(sizes[: head - 1 : -1] if head else sizes[::-1], total - total // 3)
-    return rows[:head] + rows[len(rows) - tail:]
+    return rows[:head] + rows[len(rows) - tail :]
 
 
 def _reach(sizes: list[int], budget: int) -> int:

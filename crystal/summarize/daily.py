@@ -150,9 +150,7 @@ def _log_batch(
     mark_logged(store, [session for session in sessions if session.id not in failed])
 
 
-def _lines(
-    store: Store, session: Unlogged, folder: Path, now: int, tz: tzinfo | None, idle_ms: int
-) -> list[_Line]:
+def _lines(store: Store, session: Unlogged, folder: Path, now: int, tz: tzinfo | None, idle_ms: int) -> list[_Line]:
     def day_of(at: int) -> date | None:
         moment = local_time(at, tz)
         return None if moment is None else moment.date()

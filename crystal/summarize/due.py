@@ -165,9 +165,7 @@ def summary_path_of(session: Session) -> str | None:
     return session.summary_path if session.summary_path and _OWN_PATH.fullmatch(session.summary_path) else None
 
 
-def _start(
-    store: Store, agent_folder: Callable[[str], Path], model: SummaryModel | None, cap: float, now: int
-) -> _Job:
+def _start(store: Store, agent_folder: Callable[[str], Path], model: SummaryModel | None, cap: float, now: int) -> _Job:
     if model is None:
         clear_problem(store, ROOM)
     return _Job(store, agent_folder, model, cap, now, SummaryReport())

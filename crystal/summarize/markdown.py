@@ -19,7 +19,7 @@ FOLDER = "sessions"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _SAFE_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
-_UNSAFE = re.compile(r"[^a-z0-9_-]+")
+_UNSAFE = re.compile(r"[^a-z0-9_]+")
 _UNPRINTABLE = re.compile(
     "[^\t\x20-\x7e\xa0-\u200a\u2010-\u2027\u202f-\u2065\u206a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010fffd]"
 )
@@ -34,7 +34,7 @@ def file_stem(session_id: str) -> str:
     if _SAFE_ID.fullmatch(session_id) and "--" not in session_id and not session_id.endswith("-"):
         return session_id
     digest = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{_UNSAFE.sub('-', session_id.lower())[:60].strip('-') or 'session'}-{digest}".replace("--", "-")
+    return f"{_UNSAFE.sub('-', session_id.lower())[:60].strip('-') or 'session'}-{digest}"
 
 
 def new_summary_path(session: Session) -> str:

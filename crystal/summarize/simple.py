@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from crystal.store.sessions import Said
@@ -27,6 +27,7 @@ TOPICS = 8
 
 _MOST_SENTENCES = 4000
 _SHORT_ANSWER = 60
+_TOPIC_CHARACTERS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ def summarize_simply(said: Sequence[Said], *, title: str | None, session_id: str
     asked = _opening(first, REQUEST_CHARACTERS) if first else ""
     ended = _closing(last, ANSWER_CHARACTERS) if last else ""
     paragraphs = [Paragraph(asked, "Asked"), *_between(human, answers, asked, ended), Paragraph(ended, "Ended with")]
-    weighed = [(turn.text, 2.0 if turn.role == "user" else 1.0) for turn in (*human, *answers)]
+    weighed = [(text, 2.0) for text in _up_to(human, _TOPIC_CHARACTERS)]
+    weighed += [(text, 1.0) for text in _up_to(answers[::-1], _TOPIC_CHARACTERS)]
     return SummaryText(
         cut(one_line(made), TITLE_CHARACTERS) or f"Session {one_line(session_id)[:8]}",
         tuple(paragraph for paragraph in paragraphs if paragraph.text),
@@ -68,10 +70,20 @@ def first_words(text: str, limit: int) -> str:
     return cut(" ".join(sentences(text[: limit * 20])) or one_line(text[: limit * 4]), limit)
 
 
+def _up_to(turns: Sequence[Said], characters: int) -> Iterator[str]:
+    """The texts of turns, until so many characters are given."""
+    for turn in turns:
+        if characters <= 0:
+            return
+        characters -= len(turn.text)
+        yield turn.text
+
+
 def _headline(turn: Said) -> str:
-    """The first sentence that has words, without the mark at its end."""
-    found = sentences(turn.text)
-    line = next((sentence for sentence in found if has_words(sentence)), "") or one_line(turn.text[:1000])
+    """The first sentence that says something ("Hi!" does not), without the mark at its end."""
+    found = [sentence for sentence in sentences(turn.text) if has_words(sentence)]
+    telling = (sentence for sentence in found if terms.words(sentence))
+    line = next(telling, found[0] if found else one_line(turn.text[:1000]))
     return line.replace("`", "").rstrip(" .:;,。：；") if has_words(line) else ""
 
 

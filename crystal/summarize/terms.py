@@ -25,8 +25,11 @@ _UNSPACED = re.compile(
     "|[\u30a0-\u30ff\u31f0-\u31ff\uff66-\uff9f]+|[\u3040-\u309f]+"  # katakana; hiragana
     "|[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]+"  # Thai, Lao, Burmese, Khmer
 )
+_KATAKANA = re.compile("[\u30a0-\u30ff\u31f0-\u31ff\uff66-\uff9f]+")
 _HIRAGANA = re.compile("[\u3040-\u309f]+")
 _CAMEL = re.compile(r"[a-z][A-Z]|[A-Z]{2}[a-z]")
+
+_PHRASES = (2, 3, 4, 5, 6)
 
 STOP_WORDS = frozenset(
     """
@@ -45,8 +48,8 @@ STOP_WORDS = frozenset(
     why will with within without won't work working works would wouldn't yes yet you you're your yours
     aber alle alles als also am an auch auf aus bei beim bin bis bitte da damit dann das dass dein dem den denn der des
     die dies diese diesem diesen dieser dieses doch dort du durch ein eine einem einen einer eines er es etwas euch
-    für gibt hab habe haben hat hatte hier ich ihm ihn ihr im immer in ist ja jede jetzt kann kannst kein keine können
-    könnte mal man mehr mein mich mir mit muss nach nicht nichts noch nun nur ob oder ohne schon sehr sein seine sich
+    für gibt gut hab habe haben hat hatte hier ich ihm ihn ihr im immer in ist ja jede jetzt kann kannst kein keine
+    können könnte mal man mehr mein mich mir mit muss nach nicht nichts noch nun nur ob oder ohne schon sehr sein seine sich
     sie sind so soll sollte über um und uns unter vom von vor war waren warum was weil wenn wer werden wie wieder wir
     wird wo wurde zu zum zur zwischen
     au aussi aux avec bien ce cela ces cet cette comme dans de des donc dont du elle elles en encore est et était être
@@ -83,13 +86,16 @@ class Term:
     weight: float
 
 
-def words(text: str) -> list[str]:
-    """The terms of a text in order, as written; without stop words, numbers, addresses and what was redacted."""
+def words(text: str, *, sizes: Sequence[int] = (2,)) -> list[str]:
+    """The terms of a text in order, as written; without stop words, numbers, addresses and what was redacted.
+
+    ``sizes`` are the lengths of the stretches that long runs of an unspaced script are taken apart into.
+    """
     found: list[str] = []
     for match in _WORD.finditer(_REDACTED.sub(" ", _URL.sub(" ", text))):
         word = match[0].strip("_")
         if _UNSPACED.search(word):
-            found.extend(_runs(word))
+            found.extend(_runs(word, sizes))
         elif _counts(word):
             found.append(word if len(word) <= LONGEST_TERM else word.rpartition("/")[2])
     return [word for word in found if len(word) <= LONGEST_TERM]
@@ -123,8 +129,10 @@ def topics(texts: Sequence[tuple[str, float]], limit: int) -> list[Term]:
     weight: defaultdict[str, float] = defaultdict(float)
     spread: Counter[str] = Counter()
     spellings: dict[str, Counter[str]] = {}
+    alone: set[str] = set()
     for text, factor in texts:
-        here = words(text)
+        here = words(text, sizes=_PHRASES)
+        alone.update(_UNSPACED.findall(text))
         for word, count in Counter(map(folded, here)).items():
             weight[word] += factor * (1 + math.log(count))
             spread[word] += 1
@@ -133,46 +141,62 @@ def topics(texts: Sequence[tuple[str, float]], limit: int) -> list[Term]:
     terms = []
     for key, value in weight.items():
         spelled = max(spellings[key].items(), key=lambda item: (item[1], item[0]))[0]
-        score = value * (1 + math.log(spread[key])) * (1.4 if is_identifier(spelled) else 1.0)
-        terms.append(Term(spelled, score * (0.5 if len(spelled) < 3 and spelled.isascii() else 1.0)))
+        often = sum(spellings[key].values())
+        if often == 1 and _unspaced(spelled) and spelled not in alone:
+            continue  # a stretch of characters that stands once may begin and end inside words
+        score = value * (1 + math.log(spread[key])) * _likelihood(spelled)
+        terms.append(Term(spelled, score))
     terms.sort(key=lambda term: (-term.weight, term.text))
     return _without_parts(terms[: limit * 8])[:limit]
+
+
+def _likelihood(spelled: str) -> float:
+    """How much the look of a term speaks for it: names out of code, and long stretches that repeat."""
+    if _unspaced(spelled):
+        return 1 + len(spelled) / 10
+    if is_identifier(spelled):
+        return 1.4
+    return 0.5 if len(spelled) < 3 and spelled.isascii() else 1.0
 
 
 def _counts(word: str) -> bool:
     return len(word) > 1 and word.casefold() not in STOP_WORDS and not _NUMBER.fullmatch(word)
 
 
-def _runs(word: str) -> Iterable[str]:
-    """The runs of a word in an unspaced script; long runs as every stretch of two to four characters."""
-    for match in _UNSPACED.finditer(word[:2000]):
+def _runs(word: str, sizes: Sequence[int]) -> Iterable[str]:
+    """The runs of a word in an unspaced script, long ones as every stretch of some sizes; and what else is in it."""
+    for match in _UNSPACED.finditer(word):
         run = match[0]
         if len(run) < 2 or _HIRAGANA.fullmatch(run):
             continue
-        if len(run) <= 3:
+        if len(run) <= 3 or _KATAKANA.fullmatch(run):
             stretches = [run]
         else:
-            stretches = [run[at : at + size] for size in (2, 3, 4) for at in range(len(run) - size + 1)]
+            stretches = [run[at : at + size] for size in sizes for at in range(len(run) - size + 1)]
         yield from (stretch for stretch in stretches if stretch not in STOP_WORDS)
     yield from (part for part in _UNSPACED.sub(" ", word).split() if _counts(part))
 
 
 def _without_parts(terms: list[Term]) -> list[Term]:
-    """Drop terms that only repeat a part of a weightier one, and the parts of a longer one that weighs as much."""
+    """Drop terms that are part of one that weighs about as much, and fragments that overlap with a weightier one."""
     kept: list[Term] = []
     for term in terms:
-        lower = term.text.casefold()
-        longer = next((other for other in terms if other is not term and _is_part(lower, other, term.weight)), None)
-        if longer is None and not any(other.text.casefold() in lower and _unspaced(lower) for other in kept):
+        whole = any(_is_part(term, other) for other in terms)
+        if not whole and not any(_overlap(term.text, other.text) for other in kept):
             kept.append(term)
     return kept
 
 
-def _is_part(lower: str, other: Term, weight: float) -> bool:
-    whole = other.text.casefold()
-    return len(whole) > len(lower) and lower in whole and other.weight >= weight * 0.7 and (
-        _unspaced(lower) or whole.startswith(lower) or whole.endswith(lower)
-    )
+def _is_part(term: Term, other: Term) -> bool:
+    part, whole = term.text.casefold(), other.text.casefold()
+    if len(whole) <= len(part) or other.weight < term.weight * 0.7:
+        return False
+    return part in whole if _unspaced(part) else whole.startswith(part) or whole.endswith(part)
+
+
+def _overlap(one: str, other: str) -> bool:
+    both = _unspaced(one) and _unspaced(other)
+    return both and any(one[at : at + 2] in other for at in range(len(one) - 1))
 
 
 def _unspaced(word: str) -> bool:

@@ -19,7 +19,8 @@ _FENCE = re.compile(r"^[ \t>]{0,12}(`{3,}|~{3,})")
 _MARKERS = re.compile(r"^(?:[ \t>]|#{1,6}[ \t]|[-*+•][ \t]|\d{1,3}[.)][ \t]|\[[ xX]\][ \t]){0,12}")
 _RULE = re.compile(r"^[\s|:=*_~+-]*$")
 _SPECIAL = re.compile(
-    r"\\(?=[!-/:-@\[-`{-~])"  # a backslash that would escape something
+    r"((?<![`\\])`[^`]+`(?!`))"  # a code span is inert as it is
+    r"|\\(?=[!-/:-@\[-`{-~])"  # a backslash that would escape something
     r"|[`*]|<(?=[A-Za-z/!?])|&(?=#?\w{1,32};)"  # code, emphasis, HTML, entities
     r"|\[(?=\[)|(?<=\[)\[|\](?=[(\[])|~(?=~)|(?<=~)~"  # links, wiki links and embeds, strikethrough
     r"|(?<![^\W_])_|_(?![^\W_])"  # emphasis again; names_with_underscores stay as they are
@@ -60,7 +61,7 @@ def cut(text: str, limit: int) -> str:
 
 def escaped(line: str) -> str:
     """Make one line of text mean nothing to Markdown, wherever in a paragraph or a list item it stands."""
-    line = _SPECIAL.sub(r"\\\g<0>", line)
+    line = _SPECIAL.sub(lambda match: match[1] or "\\" + match[0], line)
     if line[:1] in ("#", ">", "-", "+", "=", "[", "|", "~"):
         return "\\" + line
     return re.sub(r"^(\d{1,9})([.)])", r"\1\\\2", line)
