@@ -269,25 +269,25 @@ def test_the_commands_install_and_remove_a_line_of_this_installation(
 ) -> None:
     crontab_program.write_text(CRONTAB + LATIN, "latin-1")
     monkeypatch.setenv("LDM_HOME", "/somewhere/ldm")
-    cli_timer.change_timer(dry_run=True)
+    cli_timer.change_timer(install=True, dry_run=True)
     told = capsys.readouterr().out
     assert told.startswith("run   crontab -\n      */15 * * * * LDM_HOME=")
     assert "backup" not in told
     assert crontab_program.read_text("latin-1") == CRONTAB + LATIN
-    cli_timer.change_timer(dry_run=False)
+    cli_timer.change_timer(install=True)
     assert "cron" in capsys.readouterr().out
     line = crontab_program.read_text("latin-1").removeprefix(CRONTAB + LATIN)
     assert "LDM_HOME=/somewhere/ldm" in line
     assert f"{sys.executable} -I -m crystal sync --quiet" in line
-    cli_timer.remove_timer()
-    assert "timer removed" in capsys.readouterr().out
+    cli_timer.change_timer(install=False)
+    assert capsys.readouterr().out == "the timer is taken out\n"
     assert crontab_program.read_text("latin-1") == CRONTAB + LATIN
-    cli_timer.remove_timer(quiet=True)
-    assert capsys.readouterr().out == ""
+    cli_timer.change_timer(install=False)
+    assert capsys.readouterr().out == "there is no timer of crystal\n"
 
 
 def test_a_program_that_is_missing_or_hangs_is_an_answer_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cli_timer, "RUN_SECONDS", 0.01)
+    monkeypatch.setattr(cli_timer, "COMMAND_SECONDS", 0.01)
     assert cli_timer.run(("sleep", "60"), None).code == 126
     monkeypatch.setenv("PATH", str(tmp_path))
     assert cli_timer.run(("crontab", "-l"), None).code == 127

@@ -33,14 +33,6 @@ def change_timer(*, install: bool, dry_run: bool = False) -> None:
     typer.echo(done)
 
 
-def remove_timer(*, quiet: bool = False) -> None:
-    """Take out every timer of ours; with ``quiet`` say nothing where there is none."""
-    plan = timer.plan_remove(this_host(), run)
-    timer.apply(plan, run)
-    if plan.steps or not quiet:
-        typer.echo("the timer is taken out" if plan.steps else "there is no timer of crystal")
-
-
 def this_host() -> timer.Host:
     """The machine that this runs on."""
     home = this_home()
