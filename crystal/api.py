@@ -130,9 +130,8 @@ class Crystal:
         """Sessions, the latest first."""
         from crystal.reading import sessions
 
-        filters = self._filters(project, None, None, None, None, None, None, since, before)
-        found = sessions(self._machine.store, filters=filters, limit=limit)
-        return found if isinstance(found, (list, tuple)) else found[0]
+        start, end = self._moment(since, "since"), self._moment(before, "before")
+        return sessions(self._machine.store, project=project, since=start, before=end, limit=limit)[0]
 
     def status(self) -> dict[str, Any]:
         """What ``crystal status --json`` tells; times are ms since the epoch."""

@@ -1,0 +1,35 @@
+"""Run the command line in this process, with what it prints and its exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from crystal.cli.app import main
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def crystal(*words: str) -> Done:
+    """Run ``crystal WORDS``. Standard input is empty, and neither stream is a terminal."""
+    out, err = io.StringIO(), io.StringIO()
+    code = 0
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.setattr(sys, "argv", ["crystal", *words])
+        patch.setattr(sys, "stdin", io.StringIO(""))
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    return Done(code, out.getvalue(), err.getvalue())
