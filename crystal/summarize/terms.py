@@ -49,8 +49,9 @@ STOP_WORDS = frozenset(
     aber alle alles als also am an auch auf aus bei beim bin bis bitte da damit dann das dass dein dem den denn der des
     die dies diese diesem diesen dieser dieses doch dort du durch ein eine einem einen einer eines er es etwas euch
     für gibt gut hab habe haben hat hatte hier ich ihm ihn ihr im immer in ist ja jede jetzt kann kannst kein keine
-    können könnte mal man mehr mein mich mir mit muss nach nicht nichts noch nun nur ob oder ohne schon sehr sein seine sich
-    sie sind so soll sollte über um und uns unter vom von vor war waren warum was weil wenn wer werden wie wieder wir
+    können könnte mal man mehr mein mich mir mit muss nach nicht nichts noch nun nur ob oder ohne schon sehr
+    sein seine sich sie sind so soll sollte über um und uns unter vom von vor war waren warum was weil wenn wer
+    werden wie wieder wir
     wird wo wurde zu zum zur zwischen
     au aussi aux avec bien ce cela ces cet cette comme dans de des donc dont du elle elles en encore est et était être
     faire fait faut il ils je la le les leur lui mais me même mes moi mon ne nos notre nous on ont ou où par pas peut
