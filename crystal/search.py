@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from crystal.errors import CrystalError, UsageProblem
@@ -238,16 +239,26 @@ def _fuse(
     shown: dict[Unit, int] = {}
     lists = {}
     for engine, ranked in (("keywords", by_words), ("vectors", by_meaning)):
-        best = _best_chunks(list(ranked.scores), details)
+        best = _best_chunks(_newest_first(ranked.scores, details), details)
         lists[engine] = list(best)
         shown = {**best, **shown}
     first = frozenset(unit for unit, ident in shown.items() if ident in by_words.exact)
 
-    def tie(unit: Unit) -> tuple[float, ...]:
-        one = details[shown[unit]]
-        return (float("inf") if one.ts is None else -one.ts, one.id)
+    return fuse(lists, WEIGHTS, lambda unit: _by_time(details[shown[unit]]), first=first), shown, details
 
-    return fuse(lists, WEIGHTS, tie, first=first), shown, details
+
+def _newest_first(scores: dict[int, float], details: dict[int, Candidate]) -> list[int]:
+    """The ids in their order, neighbours of equal score by time."""
+    there = [ident for ident in scores if ident in details]
+    order: list[int] = []
+    for _, equal in groupby(there, key=scores.__getitem__):
+        order += sorted(equal, key=lambda ident: _by_time(details[ident]))
+    return order
+
+
+def _by_time(one: Candidate) -> tuple[float, ...]:
+    """Newest first, then by id; what has no time comes last."""
+    return (float("inf") if one.ts is None else -one.ts, one.id)
 
 
 def _best_chunks(ids: Sequence[int], details: dict[int, Candidate]) -> dict[Unit, int]:
@@ -256,9 +267,7 @@ def _best_chunks(ids: Sequence[int], details: dict[int, Candidate]) -> dict[Unit
     repeated: dict[Unit, int] = {}
     seen: set[tuple[bytes, str]] = set()
     for ident in ids:
-        one = details.get(ident)
-        if one is None:
-            continue
+        one = details[ident]
         unit = ("chunk", ident) if one.turn is None else ("turn", one.turn)
         if unit in best or unit in repeated:
             continue

@@ -269,11 +269,11 @@ def test_a_question_without_words_is_answered_by_meaning_alone(store):
 
 
 def test_equal_hits_are_ordered_newest_first_and_always_alike(store):
-    newest_last = [add_turn(store, f"identical words {letter}", ts=NOW - day * DAY)
-                   for day, letter in ((3, "q"), (1, "r"), (2, "s"))]  # fmt: skip
-    first = found(store, "identical words")
-    assert first == found(store, "identical words")
-    assert sorted(first) == sorted(newest_last)
+    third, first, second = (add_turn(store, f"identical words {letter}", ts=NOW - day * DAY)
+                            for day, letter in ((3, "q"), (1, "r"), (2, "s")))  # fmt: skip
+    last = add_turn(store, "identical words t", ts=None)
+    assert found(store, "identical words") == [first, second, third, last]
+    assert found(store, "identical words") == [first, second, third, last]
 
 
 def test_a_reader_sees_what_writers_commit_between_its_questions(store, tmp_path):

@@ -27,7 +27,7 @@ def search(
     query: Annotated[
         list[str] | None, typer.Argument(help='What to look for. "Words in quotation marks" stand together.')
     ] = None,
-    limit: Annotated[int | None, typer.Option("-n", "--limit", help="How many hits at most.", metavar="N")] = None,
+    limit: Annotated[str | None, typer.Option("-n", "--limit", help="How many hits at most.", metavar="N")] = None,
     since: Annotated[
         str | None, typer.Option(help="Not older than: 24h, 7d, yesterday, 2026-11-20 ...", metavar="TIME")
     ] = None,
@@ -71,7 +71,7 @@ def search(
         raise UsageProblem("the question is empty", hint='try: crystal search "database migration"')
     with open_reader() as machine:
         filters = _filters(machine, since, before, project, session, role, agent, device, branch)
-        count = machine.config.search_limit if limit is None else limit
+        count = machine.config.search_limit if limit is None else whole_number(limit, "--limit")
         embedder, why_not = _embedder(machine)
 
         def search_in(within: Filters) -> SearchResult:
@@ -154,6 +154,16 @@ def time_span(now: int, since: str | None, before: str | None) -> tuple[int | No
     if start is not None and end is not None and start >= end:
         raise UsageProblem(f"--since {since} is not before --before {before}", hint="exchange them")
     return start, end
+
+
+def whole_number(text: str, name: str) -> int:
+    """The number that an option gives."""
+    from crystal.errors import UsageProblem
+
+    try:
+        return int(text)
+    except ValueError as error:
+        raise UsageProblem(f"{name} is {text!r}, which is no whole number", hint=f"try: {name} 10") from error
 
 
 def project_value(store: Store, text: str) -> str:

@@ -30,21 +30,21 @@ def sessions(
     before: Annotated[
         str | None, typer.Option(help="Only those that began before: today, 2026-11-20 ...", metavar="TIME")
     ] = None,
-    limit: Annotated[int, typer.Option("-n", "--limit", help="How many at most.", metavar="N")] = 20,
+    limit: Annotated[str, typer.Option("-n", "--limit", help="How many at most.", metavar="N")] = "20",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """List conversations, newest first: when, how many turns, where, what about, and the id for `crystal show`."""
     from crystal.cli import render
-    from crystal.cli.search import project_value, time_span
+    from crystal.cli.search import project_value, time_span, whole_number
     from crystal.cli.show import session_json
     from crystal.reading import sessions as list_sessions
     from crystal.wiring import open_reader
 
     with open_reader() as machine:
-        now = machine.now()
+        now, count = machine.now(), whole_number(limit, "--limit")
         start, end = time_span(now, since, before)
         folder = None if project is None else project_value(machine.store, project)
-        found, notes = list_sessions(machine.store, project=folder, since=start, before=end, limit=limit)
+        found, notes = list_sessions(machine.store, project=folder, since=start, before=end, limit=count)
     if as_json:
         print(json.dumps({"schema": 1, "notes": list(notes), "sessions": [session_json(one) for one in found]}))
         return

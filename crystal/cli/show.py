@@ -32,7 +32,7 @@ def show(
         typer.Argument(help="A session's id or its beginning, the number of a hit, or a line's uuid.", metavar="ID"),
     ],
     context: Annotated[
-        int | None, typer.Option("-C", "--context", help="With a hit: so many turns before and after it.", metavar="N")
+        str | None, typer.Option("-C", "--context", help="With a hit: so many turns before and after it.", metavar="N")
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Show tool calls, results and thoughts in full.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Print the archived lines of the transcript as they are.")] = False,
@@ -40,12 +40,14 @@ def show(
 ) -> None:
     """Read a conversation, or a hit with what stands around it."""
     from crystal.cli import render
+    from crystal.cli.search import whole_number
     from crystal.errors import UsageProblem
     from crystal.reading import find_target, read
     from crystal.wiring import open_reader
 
-    if context is not None and context < 0:
-        raise UsageProblem(f"--context is {context}", hint="use 0 or more")
+    around = CONTEXT if context is None else whole_number(context, "--context")
+    if around < 0:
+        raise UsageProblem(f"--context is {around}", hint="use 0 or more")
     if raw and as_json:
         raise UsageProblem("--raw and --json do not go together", hint="the lines of --raw are JSON already")
     with open_reader() as machine:
@@ -55,7 +57,7 @@ def show(
         if raw:
             _print_raw(machine, target)
             return
-        conversation = read(machine.store, target, context=CONTEXT if context is None else context)
+        conversation = read(machine.store, target, context=around)
         if as_json:
             print(json.dumps(conversation_json(conversation)))
             return
