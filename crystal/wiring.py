@@ -113,14 +113,15 @@ class Machine:
 
     def summary_model(self) -> SummaryModel | None:
         """The model that the settings choose to write summaries, None for simple ones."""
+        config = self.config
+        if config.summary_mode == "simple" or (config.summary_mode == "auto" and not config.summary_consent):
+            return None
         from crystal.summarize.models import choose_model
 
-        config = self.config
         provider = config.summary_provider
-        wanted = config.summary_mode == "llm" or (config.summary_mode == "auto" and config.summary_consent)
         return choose_model(
             config.summary_mode, provider, model=config.summary_model, base_url=config.summary_base_url,
-            key=self._key(provider) if wanted else None, consent=config.summary_consent,
+            key=self._key(provider), consent=config.summary_consent,
         )
 
     def _key(self, provider: str) -> str | None:
@@ -238,13 +239,12 @@ def _is_embedder_of(machine: Machine, serving: Generation | None) -> bool:
 
 def _summarize(machine: Machine, deadline: float) -> str | None:
     """Write the summaries that are due."""
-    from crystal.store.sessions import due_sessions
+    from crystal.summarize import is_due, summarize_due
 
     now = machine.now()
     idle_ms = machine.config.summary_idle_minutes * 60_000
-    if not due_sessions(machine.store, now=now, idle_ms=idle_ms, limit=1):
+    if not is_due(machine.store, now=now, idle_ms=idle_ms):
         return None
-    from crystal.summarize import summarize_due
 
     report = summarize_due(
         machine.store, agent_folder=machine.places.agent_folder, model=machine.summary_model(),
