@@ -10,17 +10,23 @@ from collections.abc import Iterator
 from crystal.redact.judge import is_stand_in, looks_random
 from crystal.redact.spans import ADDRESS, HEADER, Span
 
-ADDRESS_HINTS = (
-    rb":(?:\\*/){2}[^\s\"'<>/?#@]*@|(?:postgres|mysql|mongo|redis|amqp|mariadb|rediss)[a-z+]*:(?:\\*/){2}[^\s\"'<>?#@]*@",
+_USER = rb"[^\s\"'<>/?#@:]*"
+URL_HINTS = (
+    rb":(?:\\*/){2}(?:" + _USER + rb":[^\s\"'<>/?#]*|" + _USER + rb"[0-9]" + _USER + rb")@",
+    rb"(?:postgres|mysql|mongo|redis|amqp|mariadb|rediss)[a-z+]*:(?:\\*/){2}[^\s\"'<>?#]*@",
+)
+HEADER_HINTS = (
     rb"(?i:bearer)(?:\s|\\[nrt]|%20)+[A-Za-z0-9._~+/=\\\-]{8}",
-    rb"(?i:basic)[\t ]+[A-Za-z0-9+/]{0,3}[A-Z0-9][A-Za-z0-9+/=\\]{4}",
+    rb"(?i:basic)[\t ]+[A-Za-z0-9+/]{0,3}[A-Z0-9][A-Za-z0-9+/=\\]*[A-Z0-9+/=]",
     rb"(?i:authorization)[\s\"'\\\])]*[:=,]+[\s\"'`\\:=,]*(?:[A-Za-z\-]+[\s:=]+)?(?:[^\s\"',`]*[0-9][^\s\"',`]*[0-9]|[^\s\"',`]{16})",
     rb"(?i:cookie)[\s\"'`\\]*[:=][\s\"'`\\]*[^=;\s\"'`\\]+=",
-    rb"sshpass",
+)
+COMMAND_HINTS = (
+    rb"sshpass|redis-cli",
     rb"(?:\s|n)(?:-u|--user|--proxy-user)(?:\s|=)*\\*[\"']?[^\s:\"'\\]+:[^\s\"'\\/]",
     rb"mysql(?:dump|admin)?\s[^|;\r\n]*-p[^\s\"'\\]",
 )
-ADDRESS_LITERALS = (b"://", b":\\/\\/", b":\\\\/\\\\/", b"sshpass", b"-u", b"--user", b"--proxy-user", b"mysql")
+ADDRESS_LITERALS = (b"://", b":\\/\\/", b":\\\\/\\\\/", b"sshpass", b"redis-cli", b"-u", b"--user", b"--proxy-user", b"mysql")
 ADDRESS_FOLDED = (b"bearer", b"basic", b"authorization", b"cookie")
 
 _URL = re.compile(
@@ -34,7 +40,7 @@ _DATABASE = re.compile(
 )
 _PLAIN_PASSWORDS = re.compile(rb"(?i)pass(?:word|wd)?|pwd|secret|p|pw|xxx+|token|api_?key|\w*\[\w*\]|\w*\{.*\}.*|.*\$\{?\(?\w.*|%\w+%?")
 _BEARER = re.compile(rb"(?i)\bbearer(?:\s+|%20)(?P<v>[A-Za-z0-9._~+/=\-]{8,})")
-_BASIC = re.compile(rb"\b(?i:basic)[\t ]+(?P<v>(?=[A-Za-z0-9+/]{0,3}[A-Z0-9])[A-Za-z0-9+/]{6,}={0,2})")
+_BASIC = re.compile(rb"\b(?i:basic)[\t ]+(?P<v>(?=[A-Za-z0-9+/]{0,3}[A-Z0-9][A-Za-z0-9+/=]*[A-Z0-9+/=])[A-Za-z0-9+/]{6,}={0,2})")
 _AUTHORIZATION = re.compile(
     rb"""(?xi) authorization["'`\]]?\s*[:=,]+\s*["'`]?
     (?:(?:token|bot|apikey|api-key|key|digest|bearer|basic|hmac|splunk|genie(?:key)?|sso-key|klaviyo-api-key)[\s:=]+)?
@@ -44,17 +50,15 @@ _COOKIE = re.compile(rb"(?i)\b(?:set-)?cookie[\"'`]?\s*[:=]\s*[\"'`]?(?P<pairs>(
 _PAIR = re.compile(rb"[^=;\s]+=([^;\s]{16,})")
 _COMMANDS = (
     re.compile(rb"\bsshpass\s+-p\s*[\"']?(?P<v>[^\s\"'\x00\xff]{3,})"),
+    re.compile(rb"\bredis-cli\s[^\n\x00\xff|;]{0,200}?-a\s*[\"']?(?P<v>[^\s\"'\\\x00\xff]{3,})"),
     re.compile(rb"(?:\s|^)(?:-u|--user|--proxy-user)[\s=]*[\"']?[^\s:\"'=/\x00\xff]{1,80}:(?P<v>[^\s\"'/:\x00\xff]{3,})"),
     re.compile(rb"\bmysql(?:dump|admin)?\s[^\n\x00\xff|;]{0,200}?\s-p(?P<v>[^\s\"'\x00\xff]{3,})"),
 )
 _OWNER = re.compile(rb"\d+:\d+|\w+:(?:users|staff|root|wheel|\w*group|daemon|www-data|nogroup)")
 
 
-def address_spans(text: bytes) -> Iterator[Span]:
-    """Yield the secrets that URLs, commands and HTTP headers carry. User and host stay."""
-    if b"://" in text:
-        yield from _url_spans(text)
-    yield from header_spans(text)
+def command_spans(text: bytes) -> Iterator[Span]:
+    """Yield the passwords that are given to commands in short options."""
     for command in _COMMANDS:
         for found in command.finditer(text):
             value = found["v"]
@@ -62,10 +66,11 @@ def address_spans(text: bytes) -> Iterator[Span]:
                 yield Span(*found.span("v"), "password", ADDRESS)
 
 
-def _url_spans(text: bytes) -> Iterator[Span]:
+def url_spans(text: bytes) -> Iterator[Span]:
+    """Yield the passwords in URLs, and tokens that stand where the user does. User and host stay."""
     for found in _URL.finditer(text):
         if found["alone"] is not None:
-            if looks_random(found["alone"], 16):
+            if looks_random(found["alone"], 16) and re.search(rb"\d", found["alone"]):
                 yield Span(*found.span("alone"), "url-password", ADDRESS)
         elif not is_stand_in(found["pass"]) and not _PLAIN_PASSWORDS.fullmatch(found["pass"]):
             yield Span(*found.span("pass"), "url-password", ADDRESS)

@@ -189,6 +189,7 @@ _OWN_HINTS = {
     b":AA": rb"\d{4}:AA[\w-]{16}",
     b"sk-": rb"sk-[\w-]{0,12}[A-Za-z0-9]{16}",
     b"T3BlbkFJ": rb"T3BlbkFJ",
+    b"sl.": rb"sl\.(?:u\.)?[\w-]{60}",
     b"": _DIGITS + rb"{4}",
     b"AAAAAAAAAAAAAAAAAAAA": rb"A{20}[A-Za-z0-9]+%",
 }

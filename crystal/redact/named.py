@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from crystal.redact.engine import compile_scanner
 from crystal.redact.judge import is_code, is_password, is_stand_in, looks_random
-from crystal.redact.names import KEY_NAME, PASSWORD_NAME, SECRET_NAME, strength
+from crystal.redact.names import KEY_NAME, PASSWORD_NAME, SECRET_NAME, Strength, strength
 from crystal.redact.spans import NAMED, Span
 
 _ESCAPED = rb"|\\+[nrt\"'])"
@@ -20,30 +20,34 @@ _FILLER = rb"(?:[\s\"'`\\=>:\[(|+\-]|[rbfuRBFU]\\*[\"']" + _ESCAPED + rb"*"
 _APART = rb"(?:[\s\"',]" + _ESCAPED + rb"+"
 _SPACE = rb"(?:\s|\\+[nrt])+"
 _RUN = rb"[A-Za-z0-9+/=_.~!@#$%^&*:|?\\\-\x80-\xff]"
-_PLAIN = rb"[^\s\"'`\\<>,;(){}\[\]\x00\xff]"
+_PLAIN = rb"(?:[^\s\"'`\\<>,;(){}\[\]\x00\xff]|\\+u[0-9a-fA-F]{4})"
+_MIXED = rb"(?:[A-Za-z/_~!@#$%^&*?.\x80-\xff]" + _RUN + rb"*[0-9]" + _RUN + rb"*[0-9]|[0-9]" + _RUN + rb"*[A-Za-z])"
+_RANDOM = rb"(?:" + _MIXED + rb"|" + _RUN + rb"{16})"
+_LONG = rb"[A-Za-z0-9+/=_\\\-]{20}"
 _ANY_NAME = rb"(?:" + PASSWORD_NAME + rb"|" + SECRET_NAME + rb"|" + KEY_NAME + rb")"
 _STRONG_NAME = rb"(?:" + PASSWORD_NAME + rb"|" + SECRET_NAME + rb")"
 _TYPE = rb"\s*:\s*&?[A-Za-z_][\w\[\]<>|., ]*="
 _SIBLING = _APART + rb"(?:-\s*)?[\"'\\]*[vV]alue[\s\"'\\]*[:=]"
 
-_FLAG = rb"(?:^|[\s\"'`=]|\\[nrt])--?[A-Za-z0-9_\-]*" + _ANY_NAME + _APART + rb"[^\s\"',\\\-]{3}"
+_FLAG = rb"(?:^|[\s\"'`=]|\\[nrt])--?[A-Za-z0-9_\-]*" + _ANY_NAME + _APART + rb"[^\-]" + _PLAIN + rb"{2}"
 _SPOKEN = PASSWORD_NAME + _SPACE + rb"(?i:is|was|to|will be)\s*:?" + _SPACE + rb"[\"'`\\]*[^\s\"'`]*[0-9!@#$%^&*]"
 _SQL = rb"(?i:passw(?:or)?d|pwd|identified" + _SPACE + rb"by)" + _SPACE + rb"\\*['\"]"
-_NETRC = rb"(?i:login" + _SPACE + rb"[^\s\\]+" + _SPACE + rb"passw(?:or)?d)"
-_DECLARED = rb"(?:(?i:\b(?:env|arg|setx?|secret set))|-x|-gx)\s+[A-Za-z0-9_]*" + _ANY_NAME + rb"\s+[^=:\s]{3}"
-_LISTED = _STRONG_NAME + rb"\\*[\"'`]\s*,\s*\\*[\"'`]"
+_NETRC = rb"(?i:login" + _SPACE + rb"[\w.@+\-]+" + _SPACE + rb"passw(?:or)?d)"
+_DECLARED = rb"(?:(?i:\b(?:env|arg|setx?|secret set))|-x|-gx)\s+[A-Za-z0-9_]*" + _ANY_NAME + rb"\s+\\*[\"']?[^=:\s]{3}"
+_LISTED = _STRONG_NAME + rb"\\*[\"'`]\s*,\s*\\*[\"'`]" + _RUN + rb"*(?:[0-9]|" + _RUN + rb"{16})"
 _TAGGED = PASSWORD_NAME + rb">[^<>\s]{3,}<"
-_VALUED = rb"[^{}]*?(?:[vV]alue|default)[\"'\\]+"
-_PAIRED = rb"(?:[nN]ame|[kK]ey|variable)[\"'\\\s]+[:=][\s\"'\\]+[A-Za-z0-9_.\-]*" + _ANY_NAME + rb"\\*[\"']" + _VALUED
-_NESTED = _ANY_NAME + rb"[\"'\\]+\s*:\s*\{" + _VALUED
+_PAIRED = rb"\"(?:[nN]ame|[kK]ey|variable)\"\s*:\s*\"[A-Za-z0-9_.\-]*" + _ANY_NAME + rb"\"\s*,[^{}]*?\"[vV]alue\"\s*:"
+_NESTED = _ANY_NAME + rb"[\"'\\]+\s*:\s*\{[^{}]*?(?:[vV]alue|default)[\"'\\]+\s*:"
 _PASS = rb"\bpass\\*[\"']?\s*(?:[:=]|=>)\s*\\*[\"']"
 
 NAMED_HINTS = (
     PASSWORD_NAME + _GAP + rb"[=:]" + _FILLER + _PLAIN + rb"{3}",
-    SECRET_NAME + _GAP + rb"[=:]" + _FILLER + _RUN + rb"{8}",
-    KEY_NAME + _GAP + rb"[=:]" + _FILLER + _RUN + rb"{20}",
-    _STRONG_NAME + _TYPE + _FILLER + _PLAIN + rb"{3}",
-    _LISTED + _RUN + rb"{3}",
+    SECRET_NAME + _GAP + rb"[=:]" + _FILLER + _RANDOM,
+    KEY_NAME + _GAP + rb"[=:]" + _FILLER + _LONG,
+    PASSWORD_NAME + _TYPE + _FILLER + _PLAIN + rb"{3}",
+    SECRET_NAME + _TYPE + _FILLER + _RANDOM,
+    _STRONG_NAME + _SIBLING,
+    _LISTED,
     _TAGGED,
     _PASS,
     _PAIRED,
@@ -63,24 +67,25 @@ _NAME = re.compile(rb"[A-Za-z0-9_.\-]{0,80}")
 _OPERATOR = re.compile(
     rb"""(?x)
     (?P<close>["'`]?\s?[\])]?)\s{0,12}
-    (?: (?P<sibling>[,;]?[\s"'\-]{0,40}[vV]alue["']?\s*[:=])
+    (?: (?P<sibling>[,;]?[\s"'\-]{0,40}[vV]alue["']?\s*[:=] | :\s*\{\s*["']?(?:value|default)["']?\s*[:=])
       | (?P<typed>:\s*&?[A-Za-z_][\w\[\]<>|.,\x20]{0,40}?\s?=(?!=|>))
       | (?P<op>=>|:=|={1,3}|:(?!:)|>|,)
     )(?P<space>[\x20\t]*)"""
 )
-_QUOTED = re.compile(rb"""(?s)\s{0,80}[rbfuRBFU]{0,2}(?P<q>\"{3}|'{3}|["'`])(?P<v>(?:\\.|(?!(?P=q))[^\\\xff]){0,4096}?)(?P=q)""")
+_QUOTED = re.compile(rb"""(?s)\s{0,80}(?:[\[(]\s*)?[rbfuRBFU]{0,2}(?P<q>\"{3}|'{3}|["'`])(?P<v>(?:\\.|(?!(?P=q))[^\\\xff]){0,4096}?)(?P=q)""")
 _BARE = re.compile(rb"""(?:[|>][+-]?[ \t]*\r?\n\s+)?(?P<v>[^\s"'`\x00\xff]+)""")
 _LINE_HEAD = re.compile(rb"[ \t]*(?:\d+(?:\t|\xe2\x86\x92))?[ \t]*(?:[-+>|#] ?)?[ \t]*(?:export |set |ENV |-e |- )?[\"']?$")
 _TIGHT_BEFORE = frozenset(b"?&;\n")
-_HEX_OR_UUID = re.compile(rb"[0-9a-f]+|[0-9A-F]+|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_LONG_KEY = re.compile(rb"[A-Za-z0-9+/=_\-]*[0-9][A-Za-z0-9+/=_\-]*")
+_HASH = re.compile(rb"[0-9a-f]+|[0-9A-F]+|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _SHOUTED = re.compile(rb"[A-Z][A-Z0-9_]*")
 _OTHER = re.compile(
     rb"""(?xi)
-      (?:[\s"'`=])?--?(?P<flag>[a-z0-9_\-]+)["']?,?(?:\s+|(?<=,))["']?
+      (?:env|arg|setx?|-x|-gx|secret\ set)\s+(?P<declared>[a-z0-9_]+)\s+(?:(?:-b|--body)[\s=])?["']?
+    | (?:[\s"'`=])?--?(?P<flag>[a-z0-9_\-]+)["']?,?(?:\s+|(?<=,))["']?
     | (?:passw(?:or)?d|passphrase|passcode|pwd)\s+(?P<spoken>is|was|to|will\ be)\s*:?\s+["'`]?
-    | (?:passw(?:or)?d|pwd|identified\s+by)\s+(?P<sql>['"])
-    | login\s+\S+\s+(?P<netrc>passw(?:or)?d)\s+
-    | (?:env|arg|setx?|-x|-gx|secret\ set)\s+(?P<declared>[a-z0-9_]+)\s+(?:(?:-b|--body)[\s=])?["']?
+    | (?:passw(?:or)?d|pwd|identified\s+by)\s+(?P<sql>'|"(?=\S*[\d!@\#$%^&*]))
+    | login\s+[\w.@+\-]+\s+(?P<netrc>passw(?:or)?d)\s+
     """
 )
 _WORD_VALUE = re.compile(rb"""[^\s"'`\x00\xff]+""")
@@ -117,10 +122,14 @@ def _kind(name: bytes) -> str:
     return "secret"
 
 
-def _fits(strong: str, value: bytes) -> bool:
+def _fits(strong: str, value: bytes, *, shouted: bool = False) -> bool:
     if strong == "key":
-        return looks_random(value, 20) and not _HEX_OR_UUID.fullmatch(value)
+        return bool(_LONG_KEY.fullmatch(value)) and looks_random(value, 20) and (shouted or not _HASH.fullmatch(value))
     return looks_random(value)
+
+
+_WORKING_FOLDER = re.compile(rb"(?i)(?:old)?pwd")
+"""A shell's own variable, more often than a password."""
 
 
 def _assigned(text: bytes, stem: int) -> Span | None:
@@ -134,6 +143,8 @@ def _assigned(text: bytes, stem: int) -> Span | None:
     if operator is None or strong is None:
         return None
     op, at = operator["op"], operator.end()
+    if _WORKING_FOLDER.fullmatch(name) and (text[left - 1 : left] == b"$" or text[at : at + 1] in b"/~.:$"):
+        return None
     quoted = _QUOTED.match(text, at)
     if op == b"," and (quoted is None or not operator["close"] or b"-" in name or b"." in name):
         return None
@@ -143,10 +154,10 @@ def _assigned(text: bytes, stem: int) -> Span | None:
         value, start = quoted["v"], quoted.start("v")
         good = _good_quoted(strong, value, listed=op == b",")
     else:
-        value, start, tight = _bare(text, left, name, operator)
-        good = _good_bare(strong, value, tight)
-        if op == b">" and not (text[left - 1 : left] == b"<" and text.startswith(b"</", start + len(value))):
-            good = False
+        value, start, tight = _bare(text, left, name, strong, operator)
+        good = _good_bare(strong, value, tight, shouted=_SHOUTED.fullmatch(name) is not None)
+        if op == b">":
+            good = good and text[left - 1 : left] == b"<" and text.startswith(b"</", start + len(value))
     return Span(start, start + len(value), "password" if strong == "password" else _kind(name), NAMED) if good else None
 
 
@@ -161,17 +172,17 @@ def _good_quoted(strong: str, value: bytes, *, listed: bool) -> bool:
     return _fits(strong, value)
 
 
-def _good_bare(strong: str, value: bytes, tight: bool) -> bool:
+def _good_bare(strong: str, value: bytes, tight: bool, *, shouted: bool = False) -> bool:
     if strong == "password":
         return is_password(value, quoted=False, tight=tight)
-    return not is_code(value) and _fits(strong, value)
+    return not is_code(value) and _fits(strong, value, shouted=shouted)
 
 
 _ESCAPED_END = re.compile(rb"\\+[nrtu]")
 """Where an unquoted value ends in text whose escapes are not yet undone."""
 
 
-def _bare(text: bytes, left: int, name: bytes, operator: re.Match[bytes]) -> tuple[bytes, int, bool]:
+def _bare(text: bytes, left: int, name: bytes, strong: Strength, operator: re.Match[bytes]) -> tuple[bytes, int, bool]:
     """Cut an unquoted value out: (value, where it starts, whether it fills its place as in an .env or YAML file)."""
     found = _BARE.match(text, operator.end())
     if found is None:
@@ -179,8 +190,10 @@ def _bare(text: bytes, left: int, name: bytes, operator: re.Match[bytes]) -> tup
     value, start = _ESCAPED_END.split(found["v"])[0].rstrip(b"\\"), found.start("v")
     line_start = text.rfind(b"\n", max(0, left - 200), left) + 1
     heads = _LINE_HEAD.match(text[max(line_start, left - 200) : left]) is not None
+    if operator["op"] == b">":
+        return value.split(b"<")[0], start, True
     joined = operator["op"] == b"=" and not operator["space"] and not operator["close"]
-    if joined and (_SHOUTED.fullmatch(name) or (heads and value[-1:] not in b",)")):
+    if strong == "password" and joined and (_SHOUTED.fullmatch(name) or (heads and value[-1:] not in b",)")):
         value = re.split(rb";$|;(?=\s)|&&|\|\|", value)[0]
         return value, start, value[-1:] not in b",)"
     cut = re.split(rb"[,;&)\]}<|]", value)[0] if operator["op"] != b":" else re.sub(rb"[,;)\]}]+$|<.*$", b"", value)

@@ -12,7 +12,16 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from crystal.redact import engine
-from crystal.redact.addresses import ADDRESS_FOLDED, ADDRESS_HINTS, ADDRESS_LITERALS, address_spans
+from crystal.redact.addresses import (
+    ADDRESS_FOLDED,
+    ADDRESS_LITERALS,
+    COMMAND_HINTS,
+    HEADER_HINTS,
+    URL_HINTS,
+    command_spans,
+    header_spans,
+    url_spans,
+)
 from crystal.redact.blocks import BLOCK_HINTS, BLOCK_LITERALS, block_spans
 from crystal.redact.formats import FORMAT_HINTS, FORMAT_LITERALS, FORMAT_PATTERNS, format_spans
 from crystal.redact.named import NAMED_HINTS, named_spans
@@ -21,6 +30,15 @@ from crystal.redact.private import PRIVATE_HINT
 from crystal.redact.spans import Span
 
 Prefilter = Callable[[bytes], bool]
+
+_FAMILIES = (
+    (BLOCK_HINTS, block_spans),
+    (FORMAT_HINTS, format_spans),
+    (URL_HINTS, url_spans),
+    (HEADER_HINTS, header_spans),
+    (COMMAND_HINTS, command_spans),
+    (NAMED_HINTS, named_spans),
+)
 
 _WRITTEN_OUT = rb"\\u00[2-7]"
 _COLOUR = re.compile(rb"(?:\x1b|\\+u001[bB])\[[0-9;]*[A-Za-z]")
@@ -31,7 +49,9 @@ def secret_prefilter() -> Prefilter:
     """Return the prefilter for secrets and private spans."""
     if not engine.HAVE_RE2:
         return plain_secret_prefilter()
-    hints = (PRIVATE_HINT, _WRITTEN_OUT, *BLOCK_HINTS, *FORMAT_HINTS, *ADDRESS_HINTS, *NAMED_HINTS)
+    hints = [PRIVATE_HINT, _WRITTEN_OUT]
+    for family, _ in _FAMILIES:
+        hints += family
     return _through_colours(engine.re2_prefilter(hints))
 
 
@@ -63,15 +83,9 @@ def private_prefilter() -> Prefilter:
 @lru_cache(maxsize=1)
 def secret_families() -> tuple[tuple[Prefilter, Callable[[bytes], Iterator[Span]]], ...]:
     """Return the families of rules, each with the look that decides whether a plain text is worth its while."""
-    families = (
-        (BLOCK_HINTS, block_spans),
-        (FORMAT_HINTS, format_spans),
-        (ADDRESS_HINTS, address_spans),
-        (NAMED_HINTS, named_spans),
-    )
     if engine.HAVE_RE2:
-        return tuple((engine.re2_prefilter(hints), spans) for hints, spans in families)
-    return tuple((_always, spans) for _, spans in families)
+        return tuple((engine.re2_prefilter(hints), spans) for hints, spans in _FAMILIES)
+    return tuple((_always, spans) for _, spans in _FAMILIES)
 
 
 def _always(text: bytes) -> bool:
