@@ -148,6 +148,8 @@ CREATE INDEX chunks_project ON chunks(project, ts);
 CREATE INDEX chunks_ts ON chunks(ts);
 CREATE INDEX chunks_sha ON chunks(text_sha256);
 CREATE INDEX chunks_pending ON chunks(vector_generation, ts);
+-- What the filters of a search ask for, without the texts: 57 bytes a chunk to read instead of 1.5 KB.
+CREATE INDEX chunks_origin ON chunks(role, branch, agent, device, source, subagent, project, session, ts, turn);
 
 CREATE VIRTUAL TABLE chunks_fts USING fts5(
     text, content='chunks', content_rowid='id', tokenize='porter unicode61 remove_diacritics 2'
