@@ -250,13 +250,19 @@ def test_the_front_matter_survives_any_name(name: str, branch: str, cwd: str | N
 
 
 def test_the_file_reads_as_documented() -> None:
-    text = SummaryText(
-        "Repair of *the* spool", (Paragraph("Why?", "Asked"), Paragraph("# not a heading")), ("fsync", "a_b")
+    paragraphs = (
+        Paragraph("The spool loses notes when the disk is full. Please repair `crystal/spool.py`.", "Asked"),
+        Paragraph("Then move the fsync before the rename and add a test for the full disk."),
+        Paragraph("Done. The fsync now comes before the rename in write_note. All 41 tests pass.", "Ended with"),
     )
-    deeds = Deeds((FileTouched("crystal/spool.py", ("edited", "read")),), ("git log -p | head `x`",))
-    assert render(SESSION, Counts(2, 3, 4, 1), text, deeds, model=None, instead=None) == Path(__file__).with_name(
-        "data"
-    ).joinpath("session-summary.md").read_text("utf-8")
+    text = SummaryText("The spool loses notes when the disk is full", paragraphs, ("spool", "fsync", "write_note"))
+    deeds = Deeds(
+        (FileTouched("crystal/spool.py", ("edited", "read")), FileTouched("tests/test_spool.py", ("written",))),
+        ("git log -p | head -50", "echo `uname`"),
+    )
+    page = Path(__file__).parents[1].joinpath("docs/reference/session-summary.md").read_text("utf-8")
+    example = page.split("````markdown\n")[1].split("````\n")[0]
+    assert render(SESSION, Counts(2, 3, 4, 1), text, deeds, model=None, instead=None) == example
 
 
 def test_long_lists_say_how_much_is_left_out() -> None:

@@ -98,7 +98,8 @@ def words(text: str, *, sizes: Sequence[int] = (2,)) -> list[str]:
         if _UNSPACED.search(word):
             found.extend(_runs(word, sizes))
         elif _counts(word):
-            found.append(word if len(word) <= LONGEST_TERM else word.rpartition("/")[2])
+            deep = word.count("/") > 2 or len(word) > LONGEST_TERM
+            found.append(word.rpartition("/")[2] if deep else word)
     return [word for word in found if len(word) <= LONGEST_TERM]
 
 
