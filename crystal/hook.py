@@ -276,11 +276,19 @@ def _write_note(spool: str, said: dict[str, object], env: dict[str, str], now: i
                 raise OSError("the disk is full")
         finally:
             os.close(file)
+        if said.get("hook_event_name") == "PreCompact":
+            _attempt(_keep, said.get("transcript_path"), path[: -len("json")] + "kept")
         os.replace(temporary, path)
     except BaseException:
         _attempt(os.unlink, temporary)
         raise
     return path
+
+
+def _keep(transcript: object, link: str) -> None:
+    """Give the transcript a second name until the worker has read it: after compaction the client may replace it."""
+    if isinstance(transcript, str):
+        os.link(os.path.expanduser(transcript), link)
 
 
 def _flush(path: str) -> None:

@@ -188,7 +188,7 @@ def run_capture(machine: Machine, step: Callable[[Capture], Tally]) -> Tally:
 
     with wait_lock(machine.places.data_dir / CAPTURE_LOCK, seconds=LOCK_SECONDS):
         capture = machine.capture()
-        tally = drain(capture, machine.places.spool)
+        tally = drain(capture, machine.places.spool, flush_ms=1000 * machine.config.hook_flush_seconds)
         merge(tally, step(capture))
     return tally
 

@@ -52,7 +52,7 @@ def _work() -> None:
                 # Whoever holds it looks at the spool once more after letting go, see below.
                 return
             with open_machine() as machine:
-                drain(machine.capture(), places.spool)
+                drain(machine.capture(), places.spool, flush_ms=1000 * machine.config.hook_flush_seconds)
                 failed = len(spool.read_notes(places.spool))
         if len(spool.read_notes(places.spool)) <= failed:
             break

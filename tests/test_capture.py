@@ -428,3 +428,21 @@ def test_every_error_of_the_driver_is_translated_or_a_bug() -> None:
 
     kinds = {kind for kind in vars(apsw).values() if isinstance(kind, type) and issubclass(kind, apsw.Error)}
     assert kinds - {apsw.Error} == set(TRANSLATION)
+
+
+def test_lines_that_a_compaction_replaced_at_once_are_read_from_the_kept_file(machine: CaptureMachine) -> None:
+    from crystal.capture.drain import drain
+
+    path, kept_line = machine.transcript("s"), line("kept")
+    path.write_bytes(line("captured") + kept_line)
+    machine.capture().sweep()
+    with path.open("ab") as file:
+        file.write(line("said just before the compaction"))
+    note = machine.note("s", "PreCompact", transcript_path=str(path))
+    os.link(path, note.with_suffix(".kept"))
+    staged = path.with_suffix(".new")
+    staged.write_bytes(kept_line + line("after"))
+    staged.replace(path)
+    drain(machine.capture(), machine.spool)
+    assert machine.texts() == ["after", "captured", "kept", "said just before the compaction"]
+    assert list(machine.spool.iterdir()) == []

@@ -16,21 +16,23 @@ from crystal.store import privacy, problems, turns
 from crystal.store.hooks import add_hook_runs
 
 FLUSH_MS = 5_000
+LATE_MS = 60_000
 POLL_SECONDS = 0.02
 LOOK_BACK_BYTES = 256 << 10
 ENVIRONMENT = "environment"
 
 
-def drain(capture: Capture, folder: Path) -> Tally:
+def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS) -> Tally:
     """Act on every note in the spool until none is left that can be acted on.
 
-    Notes of one session are taken in order. A note that fails stays, is recorded as a problem of the room
+    A note waits at most ``flush_ms`` for its answer to be written. Notes of one session are taken in order. A note that fails stays, is recorded as a problem of the room
     ``capture``, and is tried again by the next run.
     """
     tally = Tally()
     failed: set[Path] = set()
     first_seen: dict[Path, float] = {}
     add_hook_runs(capture.store, spool.take_latencies(folder))
+    spool.sweep_leftovers(folder, capture.clock())
     while True:
         notes = [note for note in spool.read_notes(folder) if note.file not in failed]
         if not notes:
@@ -38,7 +40,7 @@ def drain(capture: Capture, folder: Path) -> Tally:
         capture.meet(frozenset(name for note in notes for name in (note.session_id, note.transcript_path) if name))
         waiting: set[str | None] = set()
         for at, note in enumerate(notes):
-            patience = FLUSH_MS - 1000 * (time.monotonic() - first_seen.setdefault(note.file, time.monotonic()))
+            patience = flush_ms - 1000 * (time.monotonic() - first_seen.setdefault(note.file, time.monotonic()))
             if note.session_id in waiting or not is_ready(capture, note, patience):
                 waiting.add(note.session_id)
                 continue
@@ -59,7 +61,7 @@ def drain(capture: Capture, folder: Path) -> Tally:
 
 def is_ready(capture: Capture, note: Note, patience_ms: float) -> bool:
     """Whether what a note announces is in the file, or has been waited for long enough."""
-    if note.session_id is None or patience_ms <= 0 or capture.clock() - note.at > FLUSH_MS:
+    if note.session_id is None or patience_ms <= 0 or capture.clock() - note.at > LATE_MS:
         return True
     path = _main_file(capture, note)
     if path is None:
@@ -80,9 +82,11 @@ def act_on(capture: Capture, note: Note, later: list[Note], tally: Tally) -> Non
     changes = any(other.private != note.private for other in later)
     path = _main_file(capture, note)
     if path is not None:
-        capture.capture_tail(
-            path, tally, closed=closed, until=note.size if changes else None, session=note.session_id
-        )
+        until = note.size if changes else None
+        kept = spool.kept_name(note)
+        if _was_replaced(path, kept):
+            capture.capture_tail(path, tally, closed=closed, until=until, session=note.session_id, kept=kept)
+        capture.capture_tail(path, tally, closed=closed, until=until, session=note.session_id)
     for agent_path in _agent_files(note, path):
         capture.capture_tail(agent_path, tally, closed=closed)
     if note.event == "SessionEnd":
@@ -91,6 +95,12 @@ def act_on(capture: Capture, note: Note, later: list[Note], tally: Tally) -> Non
         turns.reopen_session(capture.store, note.session_id)
     if note.event == "SessionStart":
         merge(tally, capture.sweep())
+
+
+def _was_replaced(path: Path, kept: Path) -> bool:
+    """Whether the transcript that the hook kept under a second name is no longer the one at its path."""
+    before, now = files.look_at(kept), files.look_at(path)
+    return before is not None and now is not None and (before.dev, before.inode) != (now.dev, now.inode)
 
 
 def _note_privacy(capture: Capture, note: Note) -> str | None:

@@ -126,7 +126,14 @@ class Capture:
     # -- one transcript ----------------------------------------------------------------------------------------------
 
     def capture_tail(
-        self, path: Path, tally: Tally, *, closed: str | None = None, until: int | None = None, session: str | None = None
+        self,
+        path: Path,
+        tally: Tally,
+        *,
+        closed: str | None = None,
+        until: int | None = None,
+        session: str | None = None,
+        kept: Path | None = None,
     ) -> None:
         """Capture what was added to one transcript since its watermark.
 
@@ -136,6 +143,7 @@ class Capture:
             closed: Why all of it is private, None to decide line by line.
             until: Only lines that begin before this byte.
             session: The session's id, where the caller knows it.
+            kept: Another name of the file as it was, read instead of it: the client may have replaced the file since.
 
         Raises:
             StoreFull, StoreBusy, Unavailable: Nothing is lost; the next run goes on.
@@ -148,7 +156,7 @@ class Capture:
         races = 0
         while True:
             try:
-                if not self._capture_piece(path, key, origin, tally, closed, until):
+                if not self._capture_piece(path, kept or path, key, origin, tally, closed, until):
                     return
             except WatermarkMoved:
                 races += 1
@@ -157,17 +165,17 @@ class Capture:
                 time.sleep(0.001 * races)
 
     def _capture_piece(
-        self, path: Path, key: str, origin: Origin, tally: Tally, closed: str | None, until: int | None
+        self, path: Path, source: Path, key: str, origin: Origin, tally: Tally, closed: str | None, until: int | None
     ) -> bool:
         """Capture at most one segment after the watermark; False when nothing is left."""
         state = ledger.state_of(self.store, self.device, key)
         before = state.mark if state else Watermark(key)
         try:
-            file = path.open("rb")
+            file = source.open("rb")
         except FileNotFoundError:
             return False
         with file:
-            found = files.look_at(path)
+            found = files.look_into(path, file)
             if found is None:
                 return False
             mark = tail.recognise(file, found.size, found.dev, found.inode, before, self.cleaner)
@@ -314,7 +322,7 @@ def _import_piece(capture: Capture, past: Past, tally: Tally) -> int:
     start, stop = ranges[0]
     path = past.found.path
     with path.open("rb") as file:
-        found = files.look_at(path)
+        found = files.look_into(path, file)
         if found is None:
             return 0
         mark = tail.recognise(file, found.size, found.dev, found.inode, state.mark, capture.cleaner)

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from crystal import transcript
 
@@ -29,9 +30,17 @@ class Found:
 def look_at(path: Path) -> Found | None:
     """What the disk says of one file, None when it is no readable regular file."""
     try:
-        status = path.stat()
+        return _found(path, path.stat())
     except (OSError, ValueError):
         return None
+
+
+def look_into(path: Path, file: BinaryIO) -> Found | None:
+    """The same of an open file, whatever stands at its path by now."""
+    return _found(path, os.fstat(file.fileno()))
+
+
+def _found(path: Path, status: os.stat_result) -> Found | None:
     if not stat.S_ISREG(status.st_mode):
         return None
     return Found(path, status.st_size, status.st_mtime_ns // 1_000_000, status.st_dev, status.st_ino)

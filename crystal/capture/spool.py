@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 LATENCY_LOG = "latency.log"
+LEFTOVER_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,25 @@ def is_empty(spool: Path) -> bool:
         return True
 
 
+def kept_name(note: Note) -> Path:
+    """The second name that the hook gave the transcript before a compaction; only there for notes of PreCompact."""
+    return note.file.with_suffix(".kept")
+
+
 def drop(note: Note) -> None:
-    """Remove a note that has been acted on."""
-    with contextlib.suppress(FileNotFoundError):
-        note.file.unlink()
+    """Remove a note that has been acted on, and the transcript's second name."""
+    for path in (kept_name(note), note.file):
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+
+
+def sweep_leftovers(spool: Path, now: int) -> None:
+    """Remove what a hook that was killed in the middle left behind: files of its own older than an hour."""
+    with contextlib.suppress(OSError):
+        for path in spool.iterdir():
+            is_left = path.name.endswith(".tmp") or (path.suffix == ".kept" and not path.with_suffix(".json").exists())
+            if is_left and now - path.lstat().st_ctime_ns // 1_000_000 > LEFTOVER_MS:
+                path.unlink()
 
 
 def take_latencies(spool: Path) -> list[tuple[int, str, float]]:
