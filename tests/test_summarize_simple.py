@@ -1,6 +1,6 @@
 """Simple summaries: what they say, that they are Markdown and YAML whatever was said, and that nothing makes them fail."""
 
-# ruff: noqa: RUF001, ISC004  the world's punctuation; strings in pieces
+# ruff: noqa: ISC004  the world's punctuation; strings in pieces
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Scripts that do not put spaces between words (Han, kana, Thai and their neighbou
 characters; the runs that repeat are the words.
 """
 
-# ruff: noqa: RUF001, SIM905  other alphabets hold letters like ours; a list of words reads best as words
+# ruff: noqa: RUF001  other alphabets hold letters like ours; a list of words reads best as words
 
 from __future__ import annotations
 
