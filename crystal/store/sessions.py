@@ -170,6 +170,8 @@ def summarizable(store: Store, session: Session, path: str) -> str | None:
     Returns:
         The path noted first, relative to the agent's folder; None when the session is gone.
     """
+    if session.summary_path:
+        return session.summary_path
     row = store.value(
         "UPDATE sessions SET summary_path = coalesce(summary_path, ?) WHERE id = ? AND session_id = ?"
         " RETURNING summary_path",
