@@ -204,6 +204,9 @@ class _Vector:
         """Rank by meaning."""
         if not self.data:
             return _Ranked({}, (self.note,) if self.note else (), asked=False)
+        serving = vectors.serving_generation(store)
+        if serving is None or serving.id != self.generation:  # another model took over since the question was embedded
+            return _Ranked({}, (_alone("the embedding model has just changed"),), asked=False)
         waiting = vectors.count_pending(store, self.generation)
         found = dict(vectors.nearest(store, self.generation, self.data, limit, scope.sql, scope.values))
         if not found and waiting and not vectors.vector_counts(store, self.generation).stored:

@@ -11,6 +11,7 @@ import pytest
 from crystal.cli import app
 from crystal.errors import NotConfigured
 from crystal.wiring import Machine, these_places
+from tests.capture_machine import CaptureMachine, line
 from tests.store_factory import DAY, HOUR, SESSION, Meaning, add_turn, chunk_id, embed_all, open_store
 
 FORK = "22222222-bbbb-4000-8000-000000000002"
@@ -297,6 +298,19 @@ def test_what_cannot_be_shown_is_named(store, run, arguments, named):
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     assert named in err
+
+
+def test_raw_prints_the_archived_lines_as_they_are(home, run, monkeypatch):
+    machine = CaptureMachine.at(these_places().ldm_home)
+    machine.transcript(SESSION).parent.mkdir(exist_ok=True)
+    machine.capture().sweep()
+    lines = [line("say naïve things", ident="3f0c9a52-1111-4000-8000-00000000beef"), line("no", role="assistant")]
+    machine.transcript(SESSION).write_bytes(b"".join(lines))
+    machine.capture().sweep()
+    machine.store.close()
+    monkeypatch.setattr(Machine, "embedder", lambda _: None)
+    assert run("show", SESSION, "--raw")[1].encode() == b"".join(lines)
+    assert run("show", "3f0c9a52-1111-4000-8000-00000000beef", "--raw")[1].encode() == lines[0]
 
 
 def test_raw_without_an_archive_says_so(store, run):

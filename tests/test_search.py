@@ -6,7 +6,7 @@ from crystal.errors import NotConfigured, Unavailable, UsageProblem
 from crystal.model import Filters
 from crystal.search import freshness, search
 from crystal.store import Store
-from crystal.store.vectors import ensure_generation
+from crystal.store.vectors import drop_generation, ensure_generation
 from tests.store_factory import DAY, NOW, SESSION, Meaning, add_turn, chunk_id, embed_all, open_store
 
 OTHER = "22222222-bbbb-4000-8000-000000000002"
@@ -256,6 +256,18 @@ def test_vectors_of_another_model_are_not_asked(store):
     result = search(store, other, "car", now=NOW)
     assert result.mode == "keywords"
     assert any("test meaning" in note for note in result.notes)
+
+
+def test_a_model_that_changes_while_the_question_is_embedded_costs_only_meaning(store):
+    class Meanwhile(Meaning):
+        def embed_query(self, text):
+            drop_generation(store, generation)
+            return self.vector(text)
+
+    uuid = add_turn(store, "a car")
+    generation = embed_all(store, Meaning())
+    result = search(store, Meanwhile(), "car", now=NOW)
+    assert (uuids(result), result.mode) == ([uuid], "keywords")
 
 
 def test_a_question_without_words_is_answered_by_meaning_alone(store):
