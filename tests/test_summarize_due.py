@@ -471,7 +471,7 @@ def test_a_file_that_cannot_be_written_is_reported_and_written_later(
         say(store, CHAT)
         say(store, CHAT, session="other")
         with monkeypatch.context() as patch:
-            patch.setattr(os, "replace", full)
+            patch.setattr(os, "fsync", full)
             report = run(store, tmp_path)
         assert (report.written, report.failed) == (0, 1)
         problem = find_problem(store, FILE_ROOM)
