@@ -48,11 +48,15 @@ _AUTHORIZATION = re.compile(
 )
 _COOKIE = re.compile(rb"(?i)\b(?:set-)?cookie[\"'`]?\s*[:=]\s*[\"'`]?(?P<pairs>(?=[^=;\s\"'`\\]+=)[^\n\r\"'`\x00\xff]{8,4096})")
 _PAIR = re.compile(rb"[^=;\s]+=([^;\s]{16,})")
+_OPTION_VALUE = rb"(?P<v>[^\s\"'\\\x00\xff]{3,})"
 _COMMANDS = (
-    re.compile(rb"\bsshpass\s+-p\s*[\"']?(?P<v>[^\s\"'\x00\xff]{3,})"),
-    re.compile(rb"\bredis-cli\s[^\n\x00\xff|;]{0,200}?-a\s*[\"']?(?P<v>[^\s\"'\\\x00\xff]{3,})"),
-    re.compile(rb"(?:\s|^)(?:-u|--user|--proxy-user)[\s=]*[\"']?[^\s:\"'=/\x00\xff]{1,80}:(?P<v>[^\s\"'/:\x00\xff]{3,})"),
-    re.compile(rb"\bmysql(?:dump|admin)?\s[^\n\x00\xff|;]{0,200}?\s-p(?P<v>[^\s\"'\x00\xff]{3,})"),
+    re.compile(rb"\bsshpass\s+-p\s*[\"']?" + _OPTION_VALUE),
+    re.compile(rb"\bredis-cli\s[^\n\x00\xff|;]{0,200}?-a\s*[\"']?" + _OPTION_VALUE),
+    re.compile(rb"\bmysql(?:dump|admin)?\s[^\n\x00\xff|;]{0,200}?\s-p" + _OPTION_VALUE),
+    re.compile(
+        rb"\b(?:curl|wget|https?|xh|lftp|ab|smbclient)\b[^|;\x00\xff]{0,400}?\s(?:-u|--user|--proxy-user)[\s=]*[\"']?"
+        rb"[^\s:\"'=/\x00\xff]{1,80}:" + _OPTION_VALUE
+    ),
 )
 _OWNER = re.compile(rb"\d+:\d+|\w+:(?:users|staff|root|wheel|\w*group|daemon|www-data|nogroup)")
 
@@ -61,8 +65,7 @@ def command_spans(text: bytes) -> Iterator[Span]:
     """Yield the passwords that are given to commands in short options."""
     for command in _COMMANDS:
         for found in command.finditer(text):
-            value = found["v"]
-            if not is_stand_in(value) and not _OWNER.fullmatch(found.group().split()[-1].strip(b"\"'")):
+            if not is_stand_in(found["v"]) and not _OWNER.fullmatch(found.group().split()[-1].strip(b"\"'")):
                 yield Span(*found.span("v"), "password", ADDRESS)
 
 

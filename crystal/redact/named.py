@@ -139,6 +139,8 @@ def _assigned(text: bytes, stem: int) -> Span | None:
     end = _NAME.match(text, left).end()  # type: ignore[union-attr]
     name = text[left:end].strip(b".-")
     strong = strength(name)
+    if text[left - 2 : left] in (b"//", b"\\/"):
+        return None  # the user in a URL, whose password has a rule of its own
     operator = _OPERATOR.match(text, end) if strong else None
     if operator is None or strong is None:
         return None

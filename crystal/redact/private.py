@@ -12,14 +12,18 @@ PRIVATE_HINT = rb"(?i:(?:<|u003c)[\s\\nrt/]{0,16}private)"
 """What a raw line must hold for a tag to be in any of its strings (RE2 and ``re`` syntax)."""
 
 _LT, _GT = rb"(?:<|\\+u003[cC])", rb"(?:>|\\+u003[eE])"
+_INSIDE = rb"(?:(?!" + _GT + rb")[^<])*"
 _TAG = re.compile(
     _LT
-    + rb"\s*(?:(?P<close>\\*/\s*private\s*)|private(?P<open>(?=[\s/>\\])(?:(?!"
-    + _GT
-    + rb")[^<])*))"
+    + rb"(?:(?P<close>\s*\\*/\s*private\s*)|(?P<open>\s*private\s*/?\s*|private(?=[\s/\\])"
+    + _INSIDE
+    + rb"|\s+private(?=\s[^<>]*=)"
+    + _INSIDE
+    + rb"))"
     + _GT,
     re.IGNORECASE,
 )
+"""A tag; with white space before its name, attributes count only if there is one (``a < private and b > c``)."""
 
 
 def private_spans(text: bytes) -> list[tuple[int, int]]:

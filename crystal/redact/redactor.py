@@ -101,33 +101,53 @@ class Redactor:
         return cuts
 
     def _piece_cuts(self, line: bytes, piece: Piece) -> list[Cut]:
-        """Clean one JSON string: ``line[piece.start:piece.end]`` is what stands between its quotes."""
+        """Clean one string of a JSON line: ``line[piece.start:piece.end]`` is what stands between its quotes."""
         inner = line[piece.start : piece.end]
-        telling = self._secrets and bool(piece.name) and strength(piece.name) is not None
+        telling = self._secrets and _is_telling(piece)
         if not telling and not self._may_hold(inner):
             return []
         view = unescaped_json(inner)
         leaf = inner if view is None else view.text
-        found = self._level_cuts(leaf)
+        found = self._text_cuts(leaf)
         if telling:
             found += _named_leaf(piece.name, leaf)
         return [_moved(cut, view, piece.start) for cut in found]
 
-    def _text_cuts(self, text: bytes) -> list[Cut]:
-        return self._level_cuts(text)
-
-    def _level_cuts(self, text: bytes, level: int = 0) -> list[Cut]:
+    def _text_cuts(self, text: bytes, level: int = 0) -> list[Cut]:
         """Look at the text as it is, and as it reads with each of its levels of escaping undone."""
         cuts = [Cut(*span, text[span.start : span.end]) for span in self._seek(text) if span.start < span.end]
+        if self._secrets:
+            cuts += _structured_cuts(text)
         view = unescaped(text) if level < MAX_LEVELS else None
         if view is not None:
-            cuts += [_moved(cut, view, 0) for cut in self._level_cuts(view.text, level + 1)]
+            cuts += [_moved(cut, view, 0) for cut in self._text_cuts(view.text, level + 1)]
         return cuts
 
 
 def _moved(cut: Cut, view: View | None, offset: int) -> Cut:
     start, end = (cut.start, cut.end) if view is None else view.source_of(cut.start, cut.end)
     return cut._replace(start=start + offset, end=end + offset)
+
+
+def _is_telling(piece: Piece) -> bool:
+    return bool(piece.name) and strength(piece.name) is not None
+
+
+def _structured_cuts(text: bytes, level: int = 0) -> list[Cut]:
+    """Judge the strings of a text that is itself JSON by the keys that they stand under, and JSON in them likewise."""
+    cuts: list[Cut] = []
+    for piece in strings_of(text) or ():
+        inner = text[piece.start : piece.end]
+        telling = _is_telling(piece)
+        if not telling and inner[:1] not in (b"{", b"["):
+            continue
+        view = unescaped_json(inner)
+        leaf = inner if view is None else view.text
+        found = _named_leaf(piece.name, leaf) if telling else []
+        if view is not None and level < MAX_LEVELS:
+            found += _structured_cuts(leaf, level + 1)
+        cuts += (_moved(cut, view, piece.start) for cut in found)
+    return cuts
 
 
 def _named_leaf(name: bytes, leaf: bytes) -> list[Cut]:
