@@ -110,7 +110,12 @@ class Crystal:
             embedder, why_not = None, error.message
         filters = self._filters(project, session, role, agent, device, branch, source, since, before)
         return search(
-            self._machine.store, embedder, query, filters=filters, limit=limit, now=self._machine.now(),
+            self._machine.store,
+            embedder,
+            query,
+            filters=filters,
+            limit=limit,
+            now=self._machine.now(),
             without_embedder=why_not,
         )
 
@@ -125,7 +130,12 @@ class Crystal:
         return read(self._machine.store, find_target(self._machine.store, str(target)), context=context)
 
     def sessions(
-        self, *, limit: int = 20, project: str | None = None, since: int | str | None = None, before: int | str | None = None
+        self,
+        *,
+        limit: int = 20,
+        project: str | None = None,
+        since: int | str | None = None,
+        before: int | str | None = None,
     ) -> Sequence[SessionSummary]:
         """Sessions, the latest first."""
         from crystal.reading import sessions
@@ -145,7 +155,9 @@ class Crystal:
         enrich(self._machine, budget_seconds=600)
         return tally
 
-    def backfill(self, paths: Sequence[str | Path] = (), *, limit: int | None = None, since: int | str | None = None) -> Tally:
+    def backfill(
+        self, paths: Sequence[str | Path] = (), *, limit: int | None = None, since: int | str | None = None
+    ) -> Tally:
         """Import past sessions, newest first, from ``paths`` or from all of Claude Code's folders."""
         plan = plan_import(self._machine, [Path(path).absolute() for path in paths], self._moment(since, "since"))
         tally = import_sessions(self._machine, plan[:limit], lambda _: None)
@@ -179,12 +191,27 @@ class Crystal:
         return parse_when(value, now=self._machine.now(), name=name) if isinstance(value, str) else value
 
     def _filters(
-        self, project: str | None, session: str | None, role: str | None, agent: str | None, device: str | None,
-        branch: str | None, source: str | None, since: int | str | None, before: int | str | None,
+        self,
+        project: str | None,
+        session: str | None,
+        role: str | None,
+        agent: str | None,
+        device: str | None,
+        branch: str | None,
+        source: str | None,
+        since: int | str | None,
+        before: int | str | None,
     ) -> Filters:
         from crystal.model import Filters
 
         return Filters(
-            project, session, role, agent, device, branch, source, self._moment(since, "since"),
+            project,
+            session,
+            role,
+            agent,
+            device,
+            branch,
+            source,
+            self._moment(since, "since"),
             self._moment(before, "before"),
         )

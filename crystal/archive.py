@@ -44,7 +44,9 @@ def file_name(transcript: str) -> str:
     A key that could not be a plain file name (dots alone, separators, too long) is written as hexadecimal.
     """
     parts = transcript.split("/")
-    safe = [part if _SAFE.fullmatch(part) else "x" + part.encode("utf-8", "surrogateescape").hex()[:180] for part in parts]
+    safe = [
+        part if _SAFE.fullmatch(part) else "x" + part.encode("utf-8", "surrogateescape").hex()[:180] for part in parts
+    ]
     return "/".join(safe) + ".jsonl.zst"
 
 
@@ -81,10 +83,13 @@ def _append(path: Path, recorded_end: int, stretches: Sequence[bytes]) -> list[F
         frames = []
         try:
             for stretch in stretches:
-                frame = zstd.compress(stretch, options={
-                    zstd.CompressionParameter.compression_level: LEVEL,
-                    zstd.CompressionParameter.checksum_flag: 1,
-                })
+                frame = zstd.compress(
+                    stretch,
+                    options={
+                        zstd.CompressionParameter.compression_level: LEVEL,
+                        zstd.CompressionParameter.checksum_flag: 1,
+                    },
+                )
                 file.write(frame)
                 frames.append(Frame(end, len(frame)))
                 end += len(frame)
@@ -139,7 +144,7 @@ def read_frame(path: Path, frame: Frame) -> bytes:
         raise Damaged(f"archive {path}, byte {frame.offset}: {error}", hint="run: crystal verify --repair") from error
     if not decoder.eof:
         raise Damaged(f"archive {path}, byte {frame.offset}: the frame is cut off", hint="run: crystal verify --repair")
-    return text
+    return bytes(text)
 
 
 def frames_in(path: Path) -> Iterator[bytes]:

@@ -89,9 +89,13 @@ def _commands(facts: settings.SettingsFacts) -> Iterator[Check]:
             words = shlex.split(command)
         except ValueError:
             words = []
-        gone = [word for word in words[:1] + [word for word in words if word.endswith("hook.py")] if not Path(word).exists()]
+        gone = [
+            word for word in words[:1] + [word for word in words if word.endswith("hook.py")] if not Path(word).exists()
+        ]
         if gone or not words:
-            yield Check("hooks", "failure", f"{facts.path} runs {gone[0] if gone else command}, which is gone", "crystal init")
+            yield Check(
+                "hooks", "failure", f"{facts.path} runs {gone[0] if gone else command}, which is gone", "crystal init"
+            )
             return
     yield Check("hooks", "ok", f"installed in {facts.path}")
 
@@ -99,8 +103,12 @@ def _commands(facts: settings.SettingsFacts) -> Iterator[Check]:
 def _cleanup(facts: settings.SettingsFacts) -> Iterator[Check]:
     days = USUAL_CLEANUP_DAYS if facts.cleanup_days is None else facts.cleanup_days
     if days == 0:
-        yield Check("clean-up", "failure", f"{facts.path}: cleanupPeriodDays 0 switches the whole file off, hooks too",
-                    "set cleanupPeriodDays to at least 1")
+        yield Check(
+            "clean-up",
+            "failure",
+            f"{facts.path}: cleanupPeriodDays 0 switches the whole file off, hooks too",
+            "set cleanupPeriodDays to at least 1",
+        )
         return
     yield Check("clean-up", "ok", f"Claude Code deletes transcripts after {days} days; crystal keeps them")
 
@@ -152,17 +160,28 @@ def _capture(found: dict[str, Any]) -> Iterator[Check]:
         yield Check("past", "note", f"{before / 1e6:.1f} MB from before crystal are not imported", "crystal backfill")
     hook = found["hook"]
     if hook["runs"] and hook["p95_ms"] > SLOW_HOOK_MS:
-        yield Check("hook speed", "warning", f"p95 is {hook['p95_ms']:.0f} ms over {hook['runs']} runs",
-                    "see docs/reference/hook.md, section on speed")
+        yield Check(
+            "hook speed",
+            "warning",
+            f"p95 is {hook['p95_ms']:.0f} ms over {hook['runs']} runs",
+            "see docs/reference/hook.md, section on speed",
+        )
     elif hook["runs"]:
-        yield Check("hook speed", "ok", f"p50 {hook['p50_ms']:.0f} ms, p95 {hook['p95_ms']:.0f} ms over {hook['runs']} runs")
+        yield Check(
+            "hook speed", "ok", f"p50 {hook['p50_ms']:.0f} ms, p95 {hook['p95_ms']:.0f} ms over {hook['runs']} runs"
+        )
 
 
 def _queues(found: dict[str, Any], machine: Machine) -> Iterator[Check]:
     waiting = found["queues"]["chunks_without_vector"]
     provider = machine.config.embedding_provider
     if provider == "none":
-        yield Check("embedding", "note", "switched off; search is by keywords alone", "crystal config set embedding.provider embedded")
+        yield Check(
+            "embedding",
+            "note",
+            "switched off; search is by keywords alone",
+            "crystal config set embedding.provider embedded",
+        )
     elif waiting:
         yield Check("embedding", "note", f"{waiting:,} chunks wait for their vector ({provider})", "crystal sync")
     else:

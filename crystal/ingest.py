@@ -73,7 +73,9 @@ def ingest(
     return IngestReport(
         sum(piece.end - piece.start for piece in captured),
         sum(piece.end - piece.start for piece in segment.pieces if piece.state == "private"),
-        added.turns, added.chunks, added.repeated,
+        added.turns,
+        added.chunks,
+        added.repeated,
     )
 
 
@@ -99,8 +101,13 @@ def _keep(
     rows = []
     for piece, frame in zip(captured, frames, strict=True):
         kept = ledger.Kept(
-            piece.start, piece.end, piece.raw_hash or b"", frame.offset, frame.length,
-            hashlib.sha256(piece.clean).digest(), len(piece.clean),
+            piece.start,
+            piece.end,
+            piece.raw_hash or b"",
+            frame.offset,
+            frame.length,
+            hashlib.sha256(piece.clean).digest(),
+            len(piece.clean),
         )
         rows.append((piece.start, piece.end, ledger.add_captured(store, ident, segment.after.generation, kept, now)))
     return rows

@@ -1,4 +1,4 @@
-"""Take archive files into a store that knows nothing of them: after the database was lost, the archive is the memory."""
+"""Take archive files into a store that knows nothing of them: where the database is lost, the archive is the memory."""
 
 from __future__ import annotations
 

@@ -89,12 +89,18 @@ def _mend_frame(
 
 
 def _mend_chunks(
-    store: Store, states: dict[int, ledger.TranscriptState], ldm_home: Path, find_project: FindProject, faults: Sequence[Fault]
+    store: Store,
+    states: dict[int, ledger.TranscriptState],
+    ldm_home: Path,
+    find_project: FindProject,
+    faults: Sequence[Fault],
 ) -> list[str]:
     """Write turns again whose text is damaged or gone."""
     if not any(fault.kind == "chunks" for fault in faults):
         return []
-    broken = set(checks.turns_of_chunks(store, checks.chunks_with_wrong_hash(store))) | set(checks.turns_without_chunks(store))
+    broken = set(checks.turns_of_chunks(store, checks.chunks_with_wrong_hash(store))) | set(
+        checks.turns_without_chunks(store)
+    )
     by_row = checks.rows_of_turns(store, sorted(broken))
     written = 0
     for state in states.values():
@@ -105,7 +111,11 @@ def _mend_chunks(
 
 
 def _rewrite(
-    store: Store, state: ledger.TranscriptState, row: checks.LedgerRow, broken: list[int], ldm_home: Path,
+    store: Store,
+    state: ledger.TranscriptState,
+    row: checks.LedgerRow,
+    broken: list[int],
+    ldm_home: Path,
     find_project: FindProject,
 ) -> int:
     """Drop broken turns of one archived row and write them again, if the archive can give them back."""

@@ -58,7 +58,14 @@ def archived_lines(store: Store, state: ledger.TranscriptState, ldm_home: Path) 
 
 
 def restore(
-    store: Store, session: str, *, ldm_home: Path, root: Path, project: Path | None, cleaner: tail.Cleaner, now: int,
+    store: Store,
+    session: str,
+    *,
+    ldm_home: Path,
+    root: Path,
+    project: Path | None,
+    cleaner: tail.Cleaner,
+    now: int,
     dry_run: bool = False,
 ) -> list[Restored]:
     """Write a session's transcript, and its subagents', back to disk.
@@ -111,7 +118,7 @@ def folder_name(cwd: str) -> str:
 
 
 def _folder_of(state: ledger.TranscriptState, root: Path, store: Store, ldm_home: Path) -> Path:
-    """Where the session's file was, if that is a folder of this machine's client; else the folder named after its cwd."""
+    """Where the session's file was, if that is a folder of this client; else the folder named after its cwd."""
     was = Path(state.path).parent
     if was.parent == root:
         return was
@@ -123,7 +130,7 @@ def _folder_of(state: ledger.TranscriptState, root: Path, store: Store, ldm_home
 
 
 def _relinked(lines: list[bytes]) -> list[bytes]:
-    """Join the conversation where private lines were left out: the client follows ``parentUuid`` and would stop there."""
+    """Join the conversation where private lines were left out: the client follows ``parentUuid`` and would stop."""
     known = {uuid for line in lines if (uuid := transcript.line_facts(line).uuid)}
     last: str | None = None
     joined = []
@@ -134,7 +141,10 @@ def _relinked(lines: list[bytes]) -> list[bytes]:
             parent = fields.get("parentUuid")
             if isinstance(parent, str) and parent not in known and last is not None:
                 fields["parentUuid"] = last
-                line = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+                text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+                joined.append(text.encode("utf-8", "surrogatepass"))
+                last = uuid
+                continue
             last = uuid
         joined.append(line)
     return joined
@@ -147,7 +157,11 @@ def _note(store: Store, state: ledger.TranscriptState, target: Path, cleaner: ta
         return
     with target.open("rb") as file:
         mark = Watermark(
-            state.mark.transcript, found.size, found.dev, found.inode, state.mark.generation + 1,
+            state.mark.transcript,
+            found.size,
+            found.dev,
+            found.inode,
+            state.mark.generation + 1,
             tail.tail_hash(file, found.size, cleaner),
         )
     with store.transaction():

@@ -55,14 +55,19 @@ def plan_setup(config: Config, agent: str, env: Mapping[str, str], home: Path) -
     places = config.places
     checked_agent_id(agent)
     command = settings.hook_command(
-        Path(sys.executable), Path(hook.__file__).resolve(), settings.locations_to_bake(env, home),
+        Path(sys.executable),
+        Path(hook.__file__).resolve(),
+        settings.locations_to_bake(env, home),
         windows=sys.platform == "win32",
     )
     agent_folder = places.agent_folder(agent)
     wanted = [places.ldm_home, places.data_dir, *(agent_folder / name for name in AGENT_FOLDERS)]
     in_file = config.origin("agent_id").startswith("file ") and config.agent_id == agent
     return SetupPlan(
-        agent, places, not in_file, tuple(folder for folder in wanted if not folder.is_dir()),
+        agent,
+        places,
+        not in_file,
+        tuple(folder for folder in wanted if not folder.is_dir()),
         tuple(settings.plan_install(folder / "settings.json", command) for folder in places.claude_dirs),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +39,9 @@ def gather(machine: Machine) -> dict[str, Any]:
         },
         "embedding": {
             "provider": config.embedding_provider,
-            "serving": None if serving is None else {
-                "provider": serving.provider, "model": serving.model, "dimension": serving.dimension},
+            "serving": None
+            if serving is None
+            else {"provider": serving.provider, "model": serving.model, "dimension": serving.dimension},
         },
         "summaries": {"mode": config.summary_mode, "provider": config.summary_provider, "model": config.summary_model},
         "hook": _latency(hooks.latencies(store)),
@@ -52,8 +52,11 @@ def gather(machine: Machine) -> dict[str, Any]:
             for one in problems.list_problems(store)
         ],
         "places": {
-            "database": str(places.db), "home": str(places.ldm_home), "settings": str(places.config_file),
-            "agent": config.agent_id, "device": config.device,
+            "database": str(places.db),
+            "home": str(places.ldm_home),
+            "settings": str(places.config_file),
+            "agent": config.agent_id,
+            "device": config.device,
         },
     }
 
@@ -73,7 +76,9 @@ def _capture(machine: Machine, notes: list[spool.Note], now: int) -> dict[str, A
     stalled = None
     marker = machine.places.data_dir / "stalled"
     if marker.exists():
-        stalled = marker.read_text("utf-8", "replace").splitlines()[0] if marker.stat().st_size else "capture is stalled"
+        stalled = (
+            marker.read_text("utf-8", "replace").splitlines()[0] if marker.stat().st_size else "capture is stalled"
+        )
     elif notes and now - min(note.at for note in notes) > STALLED_MS:
         stalled = f"{len(notes)} notes of the hook wait, the oldest for more than 15 minutes"
     return {**capture_state(machine), "stalled": stalled, "last": stats.last_capture(machine.store)}
@@ -124,10 +129,11 @@ def _costs(machine: Machine, now: int) -> dict[str, Any]:
     day = now - now % 86_400_000
     return {
         "today_usd": costs.spent_since(machine.store, day),
+        "summaries_today_usd": costs.spent_since(machine.store, day, purpose="summary"),
         "total_usd": costs.spent_since(machine.store, 0),
-        "daily_cap_usd": machine.config.summary_daily_cap_usd,
+        "summary_cap_usd": machine.config.summary_daily_cap_usd,
     }
 
 
 def _size(path: Path) -> int:
-    return sum(os.stat(each).st_size for each in (path, path.with_name(path.name + "-wal")) if each.exists())
+    return sum(each.stat().st_size for each in (path, path.with_name(path.name + "-wal")) if each.exists())

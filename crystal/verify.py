@@ -125,11 +125,17 @@ def _ledger_faults(state: ledger.TranscriptState, rows: list[checks.LedgerRow]) 
         at = row.stop
     if at != state.mark.offset:
         low, high = sorted((at, state.mark.offset))
-        yield Fault("ledger", state.path, f"the rows end at {at}, the watermark is {state.mark.offset}", low, high, state.id)
+        yield Fault(
+            "ledger", state.path, f"the rows end at {at}, the watermark is {state.mark.offset}", low, high, state.id
+        )
 
 
 def _archive_faults(
-    store: Store, state: ledger.TranscriptState, rows: list[checks.LedgerRow], ldm_home: Path, progress: Callable[[int], None]
+    store: Store,
+    state: ledger.TranscriptState,
+    rows: list[checks.LedgerRow],
+    ldm_home: Path,
+    progress: Callable[[int], None],
 ) -> Iterator[Fault]:
     """Captured rows whose archived lines are not what was captured, or whose turns are not in the store."""
     for row in rows:
@@ -143,11 +149,18 @@ def _archive_faults(
             continue
         progress(row.stop - row.start)
         if hashlib.sha256(clean).digest() != row.clean_hash:
-            yield Fault("archive", str(state.archive), f"frame at byte {row.offset} holds other lines than were captured", *fault)
+            yield Fault(
+                "archive",
+                str(state.archive),
+                f"frame at byte {row.offset} holds other lines than were captured",
+                *fault,
+            )
             continue
         missing = sum(not is_stored(store, turn) for turn in turns_in(clean, row.start, state))
         if missing:
-            yield Fault("turns", state.path, f"{missing} turns of bytes {row.start} to {row.stop} are not in the store", *fault)
+            yield Fault(
+                "turns", state.path, f"{missing} turns of bytes {row.start} to {row.stop} are not in the store", *fault
+            )
 
 
 def turns_in(clean: bytes, start: int, state: ledger.TranscriptState) -> Iterator[Turn]:
@@ -171,7 +184,10 @@ def is_stored(store: Store, turn: Turn) -> bool:
 
 
 def _check_file(
-    state: ledger.TranscriptState, rows: list[checks.LedgerRow], cleaner: tail.Cleaner, proof: Proof,
+    state: ledger.TranscriptState,
+    rows: list[checks.LedgerRow],
+    cleaner: tail.Cleaner,
+    proof: Proof,
     progress: Callable[[int], None],
 ) -> None:
     """Compare the transcript on disk with the ledger."""

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from crystal.embedding import Embedder
     from crystal.restore import Restored
     from crystal.store.vectors import Generation
-    from crystal.summarize.models import SummaryModel
+    from crystal.summarize.llm import SummaryModel
     from crystal.verify import Proof
 
 CAPTURE_LOCK = "capture.lock"
@@ -39,7 +39,7 @@ def now_ms() -> int:
 
 def this_home() -> Path:
     """The user's home folder."""
-    return Path(os.path.expanduser("~"))
+    return Path.home()
 
 
 def these_places(data_dir: Path | None = None) -> Places:
@@ -97,18 +97,18 @@ class Machine:
         Raises:
             NotConfigured: The chosen provider needs something that is not there, such as a key.
         """
-        try:
-            from crystal.embedding.factory import make_embedder
-        except ImportError:  # TEMPORARY: the factory is being written
-            return None
+        from crystal.embedding import make_embedder
 
         config = self.config
         provider = config.embedding_provider
         if provider == "none":
             return None
         return make_embedder(
-            provider, model=config.embedding_model, dimension=config.embedding_dimension,
-            base_url=config.embedding_base_url, key=self._key(provider),
+            provider,
+            model=config.embedding_model,
+            dimension=config.embedding_dimension,
+            base_url=config.embedding_base_url,
+            key=lambda: self._key(provider),
         )
 
     def summary_model(self) -> SummaryModel | None:
@@ -120,8 +120,12 @@ class Machine:
 
         provider = config.summary_provider
         return choose_model(
-            config.summary_mode, provider, model=config.summary_model, base_url=config.summary_base_url,
-            key=self._key(provider), consent=config.summary_consent,
+            config.summary_mode,
+            provider,
+            model=config.summary_model,
+            base_url=config.summary_base_url,
+            key=self._key(provider),
+            consent=config.summary_consent,
         )
 
     def _key(self, provider: str) -> str | None:
@@ -149,14 +153,25 @@ class Machine:
 
         def sink(segment: Segment, claim: Claim) -> IngestReport:
             return ingest(
-                store, segment, ldm_home=places.ldm_home, archive_folder=self.agent_folder() / "transcripts",
-                find_project=remembered, now=now_ms(), claim=claim,
+                store,
+                segment,
+                ldm_home=places.ldm_home,
+                archive_folder=self.agent_folder() / "transcripts",
+                find_project=remembered,
+                now=now_ms(),
+                claim=claim,
             )
 
         return Capture(
-            store=store, sink=sink, cleaner=Cleaner(redactor.clean_line, key), agent=config.agent_id,
-            device=config.device, roots=places.transcript_roots, private_projects=tuple(config.private_projects),
-            private_sessions=tuple(config.private_sessions), clock=now_ms,
+            store=store,
+            sink=sink,
+            cleaner=Cleaner(redactor.clean_line, key),
+            agent=config.agent_id,
+            device=config.device,
+            roots=places.transcript_roots,
+            private_projects=tuple(config.private_projects),
+            private_sessions=tuple(config.private_sessions),
+            clock=now_ms,
         )
 
 
@@ -247,8 +262,13 @@ def _summarize(machine: Machine, deadline: float) -> str | None:
         return None
 
     report = summarize_due(
-        machine.store, agent_folder=machine.places.agent_folder, model=machine.summary_model(),
-        daily_cap_usd=machine.config.summary_daily_cap_usd, now=now, idle_ms=idle_ms, limit=1_000,
+        machine.store,
+        agent_folder=machine.places.agent_folder,
+        model=machine.summary_model(),
+        daily_cap_usd=machine.config.summary_daily_cap_usd,
+        now=now,
+        idle_ms=idle_ms,
+        limit=1_000,
         should_stop=lambda: time.monotonic() > deadline,
     )
     return "; ".join(report.problems) or None
@@ -259,10 +279,35 @@ def _log(machine: Machine, deadline: float) -> str | None:
     from crystal.summarize.daily import log_sessions
 
     report = log_sessions(
-        machine.store, agent_folder=machine.places.agent_folder, now=machine.now(), tz=None,
-        idle_ms=machine.config.summary_idle_minutes * 60_000, should_stop=lambda: time.monotonic() > deadline,
+        machine.store,
+        agent_folder=machine.places.agent_folder,
+        now=machine.now(),
+        tz=None,
+        idle_ms=machine.config.summary_idle_minutes * 60_000,
+        should_stop=lambda: time.monotonic() > deadline,
     )
     return "; ".join(report.problems) or None
+
+
+def write_summaries_again(machine: Machine) -> list[str]:
+    """Let the model write the summaries that were written without it. Gives what went wrong, in words."""
+    from crystal.errors import NotConfigured
+    from crystal.summarize import summarize_again
+
+    model = machine.summary_model()
+    if model is None:
+        raise NotConfigured(
+            "no model writes summaries here",
+            hint="crystal config set summary.consent true, and give its provider a key",
+        )
+    report = summarize_again(
+        machine.store,
+        agent_folder=machine.places.agent_folder,
+        model=model,
+        daily_cap_usd=machine.config.summary_daily_cap_usd,
+        now=machine.now(),
+    )
+    return report.problems
 
 
 def plan_import(machine: Machine, paths: Sequence[Path], since: int | None) -> list[Past]:
@@ -276,7 +321,7 @@ def plan_import(machine: Machine, paths: Sequence[Path], since: int | None) -> l
 
 def import_sessions(machine: Machine, plan: Sequence[Past], progress: Callable[[int], None]) -> Tally:
     """Import past transcripts. Holds no lock that capture needs, so that nobody waits for the past."""
-    from crystal.capture.engine import Tally, import_past
+    from crystal.capture.engine import Tally
     from crystal.capture.lock import wait_lock
 
     tally = Tally()
@@ -284,8 +329,14 @@ def import_sessions(machine: Machine, plan: Sequence[Past], progress: Callable[[
     with wait_lock(machine.places.data_dir / BACKFILL_LOCK, seconds=24 * 3600):
         for past in plan:
             tally.files += 1
-            capture.attempt(past.found.path, tally, lambda _, tally, past=past: import_past(capture, past, tally, progress))
+            capture.attempt(past.found.path, tally, partial(_import, capture, past, progress))
     return tally
+
+
+def _import(capture: Capture, past: Past, progress: Callable[[int], None], _: Path, tally: Tally) -> None:
+    from crystal.capture.engine import import_past
+
+    import_past(capture, past, tally, progress)
 
 
 def enrich(machine: Machine, *, budget_seconds: float) -> list[str]:
@@ -318,14 +369,18 @@ def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:
     from crystal.verify import verify
 
     return verify(
-        machine.store, ldm_home=machine.places.ldm_home, agents=machine.places.ldm_home / "agents",
-        device=machine.config.device, roots=machine.places.transcript_roots, cleaner=_cleaner(machine), progress=progress,
+        machine.store,
+        ldm_home=machine.places.ldm_home,
+        agents=machine.places.ldm_home / "agents",
+        device=machine.config.device,
+        roots=machine.places.transcript_roots,
+        cleaner=_cleaner(machine),
+        progress=progress,
     )
 
 
 def repair_all(machine: Machine, proof: Proof) -> list[str]:
     """Mend what a proof found, capture what is behind, and make derived things again. Gives what was done, in words."""
-    from crystal.capture.engine import Capture, Tally
     from crystal.project import find_project
     from crystal.recover import recover_archives
     from crystal.repair import repair
@@ -333,9 +388,15 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
     done: list[str] = []
 
     def mend(capture: Capture) -> Tally:
-        done.extend(repair(
-            machine.store, proof.faults, ldm_home=machine.places.ldm_home, cleaner=capture.cleaner, find_project=find_project,
-        ))
+        done.extend(
+            repair(
+                machine.store,
+                proof.faults,
+                ldm_home=machine.places.ldm_home,
+                cleaner=capture.cleaner,
+                find_project=find_project,
+            )
+        )
         unknown = [Path(fault.what) for fault in proof.faults if fault.kind == "archive-unknown"]
         done.extend(recover_archives(capture, unknown, machine.places.data_dir / "recovered"))
         return capture.sweep()
@@ -353,8 +414,14 @@ def restore_session(machine: Machine, session: str, project: Path | None, *, dry
     from crystal.restore import restore
 
     return restore(
-        machine.store, find_session(machine.store, session), ldm_home=machine.places.ldm_home,
-        root=machine.places.transcript_roots[0], project=project, cleaner=_cleaner(machine), now=machine.now(), dry_run=dry_run,
+        machine.store,
+        find_session(machine.store, session),
+        ldm_home=machine.places.ldm_home,
+        root=machine.places.transcript_roots[0],
+        project=project,
+        cleaner=_cleaner(machine),
+        now=machine.now(),
+        dry_run=dry_run,
     )
 
 

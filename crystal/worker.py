@@ -1,7 +1,7 @@
 """The detached worker that the hook starts: one at a time, quiet, gone when the work is done.
 
-Capture comes first and under its own lock; embedding and summaries follow outside of it, and stop as soon as a new
-note arrives, so that what was just said is found at once.
+Capture comes first and under its own lock; embedding and summaries follow outside of it, so that another session's
+words never wait for them.
 """
 
 from __future__ import annotations

@@ -22,8 +22,11 @@ NOW = 1_795_000_000_000
 def line(text: str, *, role: str = "user", at: int | None = NOW, ident: str | None = None, **more: object) -> bytes:
     """One conversation line as the client writes it, with its newline."""
     fields: dict[str, object] = {
-        "type": role, "message": {"role": role, "content": text}, "uuid": ident or str(uuid.uuid4()),
-        "cwd": "/home/dev/quartz", "gitBranch": "main",
+        "type": role,
+        "message": {"role": role, "content": text},
+        "uuid": ident or str(uuid.uuid4()),
+        "cwd": "/home/dev/quartz",
+        "gitBranch": "main",
     }
     if at is not None:
         seconds, ms = divmod(at, 1000)
@@ -76,8 +79,13 @@ class CaptureMachine:
     def sink(self, segment: Segment, claim: object) -> IngestReport:
         """Ingest here."""
         report = ingest(
-            self.store, segment, ldm_home=self.home, archive_folder=self.home / "agents/cc-test/memory/transcripts",
-            find_project=find_project, now=self.now, claim=claim,  # type: ignore[arg-type]
+            self.store,
+            segment,
+            ldm_home=self.home,
+            archive_folder=self.home / "agents/cc-test/memory/transcripts",
+            find_project=find_project,
+            now=self.now,
+            claim=claim,  # type: ignore[arg-type]
         )
         self.reports.append(report)
         return report
@@ -86,9 +94,15 @@ class CaptureMachine:
         """The hands."""
         redactor = Redactor(b"r" * 32)
         return Capture(
-            store=self.store, sink=self.sink, cleaner=Cleaner(redactor.clean_line, b"k" * 32), agent="cc-test",
-            device=self.device, roots=(self.root,), private_projects=self.private_projects,
-            private_sessions=self.private_sessions, clock=lambda: self.now,
+            store=self.store,
+            sink=self.sink,
+            cleaner=Cleaner(redactor.clean_line, b"k" * 32),
+            agent="cc-test",
+            device=self.device,
+            roots=(self.root,),
+            private_projects=self.private_projects,
+            private_sessions=self.private_sessions,
+            clock=lambda: self.now,
         )
 
     def note(self, session: str, event: str = "Stop", *, at: int | None = None, **fields: object) -> Path:
@@ -111,7 +125,8 @@ class CaptureMachine:
             at = 0
             rows = self.store.rows(
                 "SELECT start, stop, state, archive_offset, archive_length, clean_length FROM segments"
-                " WHERE transcript = ? AND generation = ? ORDER BY start", (state.id, state.mark.generation),
+                " WHERE transcript = ? AND generation = ? ORDER BY start",
+                (state.id, state.mark.generation),
             )
             for start, stop, kind, offset, length, size in rows:
                 assert start == at, f"{state.path}: hole or overlap at {at}"

@@ -148,7 +148,7 @@ def test_odd_texts_are_captured_as_one_line(machine: CaptureMachine, text: str) 
 
 
 def test_garbage_between_lines_stops_nothing_and_is_archived(machine: CaptureMachine) -> None:
-    garbage = b"not json\n\n[]\n{\"type\":\"unheard-of\"}\n\xff\xfe\x00\n{\"type\":\"user\"}\n"
+    garbage = b'not json\n\n[]\n{"type":"unheard-of"}\n\xff\xfe\x00\n{"type":"user"}\n'
     machine.transcript("s").write_bytes(line("one") + garbage + line("two"))
     machine.capture().sweep()
     assert machine.texts() == ["one", "two"]
@@ -200,16 +200,25 @@ def test_a_copy_of_a_private_line_stays_private(machine: CaptureMachine) -> None
 def test_a_private_folder_hides_also_the_lines_that_name_no_folder(machine: CaptureMachine) -> None:
     machine.private_projects = ("/home/dev/quartz",)
     prompt = b'{"type":"queue-operation","operation":"enqueue","content":"hidden prompt"}\n'
-    machine.transcript("s").write_bytes(prompt + line("hidden prompt") + b'{"type":"last-prompt","lastPrompt":"hidden"}\n')
-    machine.transcript("t").write_bytes(line("hidden below", cwd="/home/dev/quartz/src") + line("open", cwd="/home/dev/quartzite"))
+    machine.transcript("s").write_bytes(
+        prompt + line("hidden prompt") + b'{"type":"last-prompt","lastPrompt":"hidden"}\n'
+    )
+    machine.transcript("t").write_bytes(
+        line("hidden below", cwd="/home/dev/quartz/src") + line("open", cwd="/home/dev/quartzite")
+    )
     machine.capture().sweep()
     with machine.transcript("s").open("ab") as file:
         file.write(prompt)
     machine.capture().sweep()
     assert machine.texts() == ["open"]
     archived = b"".join(p.read_bytes() for p in (machine.home / "agents").rglob("*.zst"))
-    assert machine.store.value("SELECT count(*) FROM segments s JOIN capture_state c ON c.id = s.transcript"
-                               " WHERE c.session_id = 's' AND s.state = 'captured'") == 0
+    assert (
+        machine.store.value(
+            "SELECT count(*) FROM segments s JOIN capture_state c ON c.id = s.transcript"
+            " WHERE c.session_id = 's' AND s.state = 'captured'"
+        )
+        == 0
+    )
     assert b"hidden" not in archived
 
 
@@ -315,7 +324,7 @@ def test_a_frame_left_by_a_crash_is_written_over(machine: CaptureMachine, torn: 
     with pytest.raises(Crash):
         machine.capture().sweep()
     machine.store.db.exec_trace = None
-    left = archived.read_bytes()[len(before):]
+    left = archived.read_bytes()[len(before) :]
     archived.write_bytes(before + left[: int(len(left) * torn)])
     machine.capture().sweep()
     assert len(archived.read_bytes()) == len(before) + len(left)
@@ -361,7 +370,8 @@ def test_a_full_disk_writes_nothing_and_the_next_run_goes_on(machine: CaptureMac
 operations = st.lists(
     st.tuples(
         st.sampled_from(["say", "say", "tear", "move", "fork", "cut", "replace", "sweep", "backfill"]),
-        st.integers(0, 2), st.text(max_size=12),
+        st.integers(0, 2),
+        st.text(max_size=12),
     ),
     max_size=25,
 )

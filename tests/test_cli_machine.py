@@ -31,7 +31,7 @@ def say(projects: Path, session: str, *texts: str) -> Path:
 def found(query: str) -> list[str]:
     done = crystal("search", query, "--all", "--json")
     assert done.code == 0, done.err
-    return [hit["text"] for hit in json.loads(done.out)["hits"] if query.split()[0] in hit["text"]]
+    return [hit["text"] for hit in json.loads(done.out)["hits"] if query.split(maxsplit=1)[0] in hit["text"]]
 
 
 def test_init_makes_everything_and_a_second_time_changes_nothing(home: Path) -> None:
@@ -51,9 +51,9 @@ def test_everything_under_the_home_is_private(home: Path) -> None:
     say(home, "not-a-transcript")
     crystal("init", "--yes")
     for folder, _, files in os.walk(home / ".ldm"):
-        assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700, folder
+        assert stat.S_IMODE(Path(folder).stat().st_mode) == 0o700, folder
         for name in files:
-            assert stat.S_IMODE(os.stat(Path(folder, name)).st_mode) == 0o600, name
+            assert stat.S_IMODE(Path(folder, name).stat().st_mode) == 0o600, name
 
 
 def test_a_dry_run_makes_nothing(home: Path) -> None:
@@ -162,7 +162,9 @@ def test_without_a_memory_the_commands_say_init(words: tuple[str, ...]) -> None:
     assert "crystal init" in done.err
 
 
-@pytest.mark.parametrize("words", [("--on", "--off"), ("--session", "x"), ("nonsense",), ("search",), ("init", "--agent-id", "a/b")])
+@pytest.mark.parametrize(
+    "words", [("--on", "--off"), ("--session", "x"), ("nonsense",), ("search",), ("init", "--agent-id", "a/b")]
+)
 def test_wrong_words_are_a_usage_problem(words: tuple[str, ...]) -> None:
     done = crystal(*words)
     assert done.code == 2, done.out

@@ -44,11 +44,22 @@ def test_a_new_store_is_private_and_set_up_as_promised(path: Path) -> None:
 
 def test_the_tables_that_users_of_the_system_know_are_there(path: Path) -> None:
     with Store.open(path) as store:
-        store.execute("INSERT INTO embedding_generations (provider, model, dimension, created_at) VALUES ('a', 'b', 2, 0)")
+        store.execute(
+            "INSERT INTO embedding_generations (provider, model, dimension, created_at) VALUES ('a', 'b', 2, 0)"
+        )
     names = {name for name, _ in schema(path)}
     assert {
-        "chunks", "chunks_fts", "memories", "entities", "relationships", "capture_state", "sources",
-        "source_collections", "source_files", "turns", "segments",
+        "chunks",
+        "chunks_fts",
+        "memories",
+        "entities",
+        "relationships",
+        "capture_state",
+        "sources",
+        "source_collections",
+        "source_files",
+        "turns",
+        "segments",
     } <= names
 
 
@@ -76,7 +87,9 @@ def test_an_upgrade_copies_the_store_first_and_a_failed_one_changes_nothing(
         store.execute("INSERT INTO meta VALUES ('word', 'kept')")
     every = migrate.steps()
     later = len(every) + 1
-    monkeypatch.setattr(migrate, "steps", lambda: (*every, (later, "CREATE TABLE more (x); INSERT INTO nowhere VALUES (1)")))
+    monkeypatch.setattr(
+        migrate, "steps", lambda: (*every, (later, "CREATE TABLE more (x); INSERT INTO nowhere VALUES (1)"))
+    )
     with pytest.raises(apsw.SQLError):
         Store.open(path)
     monkeypatch.setattr(migrate, "steps", lambda: every)
@@ -118,7 +131,7 @@ def test_a_newer_store_is_refused_untouched(path: Path) -> None:
         store.execute(f"PRAGMA user_version = {migrate.newest() + 1}")
     before = path.read_bytes()
     for opened in (Store.open, Store.open_existing):
-        with pytest.raises(StoreForeign, match="upgrade|schema"):
+        with pytest.raises(StoreForeign, match="schema"):
             opened(path)
     assert path.read_bytes() == before
 
@@ -137,7 +150,7 @@ def test_a_reader_cannot_write(path: Path) -> None:
 
 def test_a_transaction_that_fails_leaves_nothing(path: Path) -> None:
     with Store.open(path) as store:
-        with pytest.raises(KeyError), store.transaction():
+        with pytest.raises(KeyError), store.transaction():  # noqa: PT012 (the transaction must see the failure)
             store.execute("INSERT INTO meta VALUES ('a', 'b')")
             raise KeyError
         assert store.value("SELECT count(*) FROM meta") == 0
@@ -146,8 +159,8 @@ def test_a_transaction_that_fails_leaves_nothing(path: Path) -> None:
 def test_a_busy_store_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "BUSY_TIMEOUT_MS", 20)
     with Store.open(path) as one, Store.open(path) as two, one.transaction():
-        with pytest.raises(StoreBusy) as caught, two.transaction():
-            pass
+        with pytest.raises(StoreBusy) as caught:
+            two.execute("BEGIN IMMEDIATE")
         assert caught.value.hint
 
 
@@ -157,20 +170,25 @@ def test_a_damaged_store_says_so(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[4096 * 2 :] = os.urandom(len(data) - 4096 * 2)
     path.write_bytes(bytes(data))
-    with pytest.raises(StoreDamaged), Store.open(path) as store:
-        store.rows("SELECT * FROM sqlite_master, chunks, turns, sessions")
-        store.rows("PRAGMA integrity_check")
-        store.rows("SELECT count(*) FROM segments")
-        raise StoreDamaged("integrity_check told of it") if store.value("PRAGMA integrity_check") != "ok" else KeyError
+    with pytest.raises(StoreDamaged) as caught:
+        _read_all(path)
+    assert caught.value.exit_code == 6
+
+
+def _read_all(path: Path) -> None:
+    with Store.open(path) as store:
+        for (name,) in store.rows("SELECT name FROM sqlite_master WHERE type = 'table'"):
+            store.rows(f"SELECT * FROM {name}")
+        store.execute("REINDEX")
 
 
 def test_a_full_disk_says_so(path: Path) -> None:
     with Store.open(path) as store:
         pages = store.value("PRAGMA page_count")
         store.value(f"PRAGMA max_page_count = {pages}")
+        rows = [(str(number), "x" * 1000) for number in range(2000)]
         with pytest.raises(StoreFull), store.transaction():
-            for number in range(2000):
-                store.execute("INSERT INTO meta VALUES (?, ?)", (str(number), "x" * 1000))
+            store.execute_many("INSERT INTO meta VALUES (?, ?)", rows)
         assert store.value("SELECT count(*) FROM meta") == 0
 
 

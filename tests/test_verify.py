@@ -34,8 +34,13 @@ def machine(tmp_path: Path) -> Iterator[CaptureMachine]:
 
 def prove(machine: CaptureMachine) -> Proof:
     return verify(
-        machine.store, ldm_home=machine.home, agents=machine.home / "agents", device="desk", roots=[machine.root],
-        cleaner=machine.capture().cleaner, progress=lambda _: None,
+        machine.store,
+        ldm_home=machine.home,
+        agents=machine.home / "agents",
+        device="desk",
+        roots=[machine.root],
+        cleaner=machine.capture().cleaner,
+        progress=lambda _: None,
     )
 
 
@@ -192,8 +197,13 @@ def test_a_restored_session_has_its_bytes_and_is_no_news(machine: CaptureMachine
     whole = path.read_bytes()
     path.unlink()
     written = restore(
-        machine.store, "a", ldm_home=machine.home, root=machine.root, project=None,
-        cleaner=machine.capture().cleaner, now=NOW,
+        machine.store,
+        "a",
+        ldm_home=machine.home,
+        root=machine.root,
+        project=None,
+        cleaner=machine.capture().cleaner,
+        now=NOW,
     )
     assert [one.path for one in written] == [path]
     assert path.read_bytes() == whole
@@ -216,14 +226,29 @@ def test_a_session_imported_in_pieces_is_restored_in_order(tmp_path: Path) -> No
     backfill(machine)
     whole = path.read_bytes()
     path.unlink()
-    restore(machine.store, "s", ldm_home=machine.home, root=machine.root, project=None, cleaner=machine.capture().cleaner, now=NOW)
+    restore(
+        machine.store,
+        "s",
+        ldm_home=machine.home,
+        root=machine.root,
+        project=None,
+        cleaner=machine.capture().cleaner,
+        now=NOW,
+    )
     assert path.read_bytes() == whole
 
 
 def test_a_session_that_is_still_there_is_not_overwritten(machine: CaptureMachine) -> None:
     with pytest.raises(UsageProblem, match="still there"):
-        restore(machine.store, "a", ldm_home=machine.home, root=machine.root, project=None,
-                cleaner=machine.capture().cleaner, now=NOW)
+        restore(
+            machine.store,
+            "a",
+            ldm_home=machine.home,
+            root=machine.root,
+            project=None,
+            cleaner=machine.capture().cleaner,
+            now=NOW,
+        )
 
 
 def test_a_compacted_file_is_restored_with_what_the_client_dropped(machine: CaptureMachine) -> None:
@@ -233,7 +258,14 @@ def test_a_compacted_file_is_restored_with_what_the_client_dropped(machine: Capt
     path.write_bytes(lines[2] + line("after compaction"))
     machine.capture().sweep()
     path.unlink()
-    restore(machine.store, "a", ldm_home=machine.home, root=machine.root, project=None,
-            cleaner=machine.capture().cleaner, now=NOW)
+    restore(
+        machine.store,
+        "a",
+        ldm_home=machine.home,
+        root=machine.root,
+        project=None,
+        cleaner=machine.capture().cleaner,
+        now=NOW,
+    )
     assert path.read_bytes().splitlines(keepends=True)[:3] == lines
     assert len(ledger.all_states(machine.store)) == 2

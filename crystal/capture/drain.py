@@ -25,8 +25,8 @@ ENVIRONMENT = "environment"
 def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS) -> Tally:
     """Act on every note in the spool until none is left that can be acted on.
 
-    A note waits at most ``flush_ms`` for its answer to be written. Notes of one session are taken in order. A note that fails stays, is recorded as a problem of the room
-    ``capture``, and is tried again by the next run.
+    A note waits at most ``flush_ms`` for its answer to be written. Notes of one session are taken in order. A note
+    that fails stays, is recorded as a problem of the room ``capture``, and is tried again by the next run.
     """
     tally = Tally()
     failed: set[Path] = set()
@@ -104,7 +104,7 @@ def _was_replaced(path: Path, kept: Path) -> bool:
 
 
 def _note_privacy(capture: Capture, note: Note) -> str | None:
-    """Open or close the session's private time as the hook's environment says; gives why the note's bytes are private."""
+    """Open or close the session's private time as the hook's environment says; gives why these bytes are private."""
     session = note.session_id or ""
     if note.private:
         privacy.open_mark(capture.store, session, ENVIRONMENT, note.at)
@@ -192,4 +192,3 @@ def merge(tally: Tally, other: Tally) -> None:
     tally.chunks += other.chunks
     if other.problems:
         tally.problems = {**(tally.problems or {}), **other.problems}
-

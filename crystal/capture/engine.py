@@ -28,13 +28,20 @@ class Report(Protocol):
     """What a sink tells of a segment."""
 
     @property
-    def bytes_captured(self) -> int: ...
+    def bytes_captured(self) -> int:
+        """Transcript bytes that were kept."""
+
     @property
-    def bytes_private(self) -> int: ...
+    def bytes_private(self) -> int:
+        """Transcript bytes that were left out as private."""
+
     @property
-    def turns(self) -> int: ...
+    def turns(self) -> int:
+        """Turns that are new."""
+
     @property
-    def chunks(self) -> int: ...
+    def chunks(self) -> int:
+        """Chunks that are new."""
 
 
 Sink = Callable[[Segment, Claim], Report]
@@ -90,8 +97,11 @@ class Capture:
     def policy(self) -> Policy:
         """What is private as of now."""
         return Policy(
-            privacy.marks(self.store), self.private_projects, self.private_sessions,
-            lambda uuid: privacy.is_private_line(self.store, uuid), privacy.has_private_lines(self.store),
+            privacy.marks(self.store),
+            self.private_projects,
+            self.private_sessions,
+            lambda uuid: privacy.is_private_line(self.store, uuid),
+            privacy.has_private_lines(self.store),
         )
 
     # -- meeting a machine -------------------------------------------------------------------------------------------
@@ -202,6 +212,7 @@ class Capture:
     # -- who is who --------------------------------------------------------------------------------------------------
 
     def state_for(self, found: files.Found) -> ledger.TranscriptState | None:
+        """What the ledger knows of a file, None when it was never seen."""
         return ledger.state_of(self.store, self.device, self._key_of(found))
 
     def _key_of(self, found: files.Found) -> str:
@@ -216,6 +227,7 @@ class Capture:
         return f"{key}~{hashlib.sha256(str(found.path).encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
 
     def origin_of(self, path: Path, session: str | None = None) -> tuple[str, Origin]:
+        """The key and the origin of a transcript that was never seen; ``session`` is its id if that is known."""
         found = files.look_at(path)
         key, owner, subagent = transcript.transcript_key(path)
         if found is not None:
@@ -241,7 +253,7 @@ class Capture:
         return tally
 
     def attempt(self, path: Path, tally: Tally, step: Callable[[Path, Tally], None]) -> None:
-        """Take one step on one file; a file that fails is noted and the others go on. The store's own trouble is raised."""
+        """Take one step on one file. One that fails is noted, the others go on; the store's own trouble is raised."""
         try:
             step(path, tally)
         except (StoreBusy, StoreDamaged, StoreFull):
@@ -279,7 +291,9 @@ def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> lis
         since: Only files changed at or after this time, ms.
     """
     skipped = ledger.transcripts_with_skipped(capture.store)
-    found = [one for path in paths for one in files.under(path)] if paths else list(files.all_transcripts(capture.roots))
+    found = (
+        [one for path in paths for one in files.under(path)] if paths else list(files.all_transcripts(capture.roots))
+    )
     past = []
     for one in {one.path: one for one in found}.values():
         if since is not None and one.modified < since:

@@ -47,7 +47,7 @@ def _found(path: Path, status: os.stat_result) -> Found | None:
 
 
 def all_transcripts(roots: Sequence[Path]) -> Iterator[Found]:
-    """Every transcript under the roots (``<config>/projects``), subagents' included. Symbolic links are not followed."""
+    """Every transcript under the roots (``<config>/projects``), subagents' included; links are not followed."""
     for root in roots:
         for project in _folders(root):
             yield from _transcripts_in(project)

@@ -49,7 +49,9 @@ class Policy:
     def is_open(self, session_id: str) -> bool:
         """Whether nothing could make a line of this session private, so that no line need be looked at."""
         return not (
-            self.projects or self.has_private_lines or self._by_session(session_id)
+            self.projects
+            or self.has_private_lines
+            or self._by_session(session_id)
             or any(mark.session_id in (None, session_id) for mark in self.marks)
         )
 
@@ -104,7 +106,7 @@ class Policy:
         while True:
             if any(fnmatch.fnmatchcase(folder, glob) for glob in self.projects):
                 return True
-            parent = os.path.dirname(folder)
+            parent = os.path.dirname(folder)  # noqa: PTH120 (patterns are text)
             if parent == folder or not parent:
                 return False
             folder = parent

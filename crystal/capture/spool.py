@@ -103,8 +103,10 @@ def _read(file: Path) -> Note | None:
     return Note(
         file=file,
         at=at if isinstance(at, int) else 0,
-        **{name: _text(fields.get(name)) for name in (
-            "event", "session_id", "transcript_path", "agent_transcript_path", "agent_id", "source")},
+        **{
+            name: _text(fields.get(name))
+            for name in ("event", "session_id", "transcript_path", "agent_transcript_path", "agent_id", "source")
+        },
         size=fields["size"] if _is_size(fields.get("size")) else None,
         agent_size=fields["agent_size"] if _is_size(fields.get("agent_size")) else None,
         private=fields.get("private") is True,

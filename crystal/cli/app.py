@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -37,17 +37,17 @@ class LazyCommands(TyperGroup):
 
     # Typer carries its own copy of click or uses the real one, by its version: so the types here are loose.
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 (click's signature)
         """All names, in the order of the table."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 (click's signature)
         """The command's own definition, from its file."""
         if cmd_name not in COMMANDS:
             return None
         return load_command(cmd_name)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 (click's signature)
         """The overview, from the table, without importing any command."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
@@ -64,7 +64,11 @@ def load_command(name: str) -> Any:
 
 
 app = typer.Typer(
-    name="crystal", cls=LazyCommands, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    name="crystal",
+    cls=LazyCommands,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -76,7 +80,7 @@ def root(
     off: Annotated[bool, typer.Option("--off", help="Capture nothing that is said from now on.")] = False,
     status: Annotated[bool, typer.Option("--status", help="Say whether capture is on.")] = False,
     session: Annotated[
-        Optional[str], typer.Option("--session", help="With --on and --off: only this session.", metavar="ID")
+        str | None, typer.Option("--session", help="With --on and --off: only this session.", metavar="ID")
     ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,12 +26,17 @@ def register(app: typer.Typer) -> None:
 def sync(
     install_timer: Annotated[bool, typer.Option("--install-timer", help="Sweep every 15 minutes from now on.")] = False,
     remove_timer: Annotated[bool, typer.Option("--remove-timer", help="Take the timer out again.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="With a timer option: only say what would be done.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With a timer option: only say what would be done.")
+    ] = False,
+    summaries: Annotated[
+        bool, typer.Option("--summaries", help="Let the model rewrite the summaries that were made without it.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Capture what no hook told of, then embed and summarize what is due."""
-    from crystal.wiring import enrich, open_machine, run_capture
+    from crystal.wiring import enrich, open_machine, run_capture, write_summaries_again
 
     if install_timer or remove_timer:
         from crystal.cli.timer import change_timer
@@ -41,6 +46,8 @@ def sync(
     with open_machine() as machine:
         tally = run_capture(machine, lambda capture: capture.sweep())
         problems = enrich(machine, budget_seconds=600)
+        if summaries:
+            problems += write_summaries_again(machine)
     if as_json:
         typer.echo(json.dumps({"schema": 1, **_tally(tally), "warnings": problems}))
     elif not quiet:
@@ -50,11 +57,16 @@ def sync(
 
 def backfill(
     paths: Annotated[
-        Optional[list[Path]], typer.Argument(help="Transcripts, or folders of them; all of Claude Code's if none is given.")
+        list[Path] | None,
+        typer.Argument(help="Transcripts, or folders of them; all of Claude Code's if none is given."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be imported.")] = False,
-    limit: Annotated[Optional[int], typer.Option("--limit", min=1, help="At most so many transcripts, newest first.")] = None,
-    since: Annotated[Optional[str], typer.Option("--since", help="Only transcripts changed since: 7d, 2026-11-01 ...")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="At most so many transcripts, newest first.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Only transcripts changed since: 7d, 2026-11-01 ...")
+    ] = None,
     embed: Annotated[bool, typer.Option("--embed/--no-embed", help="Make the vectors too, after the import.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -98,7 +110,13 @@ def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.advance(task, done)
@@ -134,9 +152,11 @@ def _print_plan(plan: list[Past], as_json: bool) -> None:
 
 def _tally(tally: Tally) -> dict[str, Any]:
     return {
-        "bytes": tally.bytes_captured, "private_bytes": tally.bytes_private, "turns": tally.turns,
-        "chunks": tally.chunks, "problems": [
-            {"path": path, "message": message} for path, message in sorted((tally.problems or {}).items())],
+        "bytes": tally.bytes_captured,
+        "private_bytes": tally.bytes_private,
+        "turns": tally.turns,
+        "chunks": tally.chunks,
+        "problems": [{"path": path, "message": message} for path, message in sorted((tally.problems or {}).items())],
     }
 
 

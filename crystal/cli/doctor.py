@@ -24,7 +24,8 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     failed = any(check.verdict == "failure" for check in checks)
     if as_json:
         rows = [
-            {"name": check.name, "verdict": check.verdict, "message": check.message, "fix": check.fix} for check in checks
+            {"name": check.name, "verdict": check.verdict, "message": check.message, "fix": check.fix}
+            for check in checks
         ]
         typer.echo(json.dumps({"schema": 1, "ok": not failed, "checks": rows}))
     else:

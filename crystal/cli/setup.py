@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,14 +23,14 @@ def register(app: typer.Typer) -> None:
 
 
 def init(
-    agent_id: Annotated[Optional[str], typer.Option("--agent-id", help="This machine's agent id.", metavar="ID")] = None,
+    agent_id: Annotated[str | None, typer.Option("--agent-id", help="This machine's agent id.", metavar="ID")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; take what is proposed.")] = False,
     import_past: Annotated[
-        Optional[bool], typer.Option("--import/--no-import", help="Import past sessions now. --yes alone does not.")
+        bool | None, typer.Option("--import/--no-import", help="Import past sessions now. --yes alone does not.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
 ) -> None:
-    """Set crystal up on this machine: its folders, its agent id, the hooks in Claude Code. Running it again is harmless."""
+    """Set crystal up on this machine: its folders, its agent id, the hooks in Claude Code. Twice is harmless."""
     from crystal.setup import apply_setup, plan_setup, proposed_agent
     from crystal.wiring import open_machine, plan_import, this_config, this_home, usable_config
 
@@ -53,7 +53,9 @@ def init(
             typer.echo(f"past: found {count_words(sessions, 'session')}, {size_words(size)}, not imported yet")
         else:
             typer.echo("past: no sessions that are not imported yet")
-        if past and (import_past or (asks and import_past is None and typer.confirm("import them now?", default=True, err=True))):
+        if past and (
+            import_past or (asks and import_past is None and typer.confirm("import them now?", default=True, err=True))
+        ):
             _import(machine, past)
         elif past:
             typer.echo("      import them at any time with: crystal backfill")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -32,39 +33,59 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
         typer.echo(json.dumps(found))
         return
     for name, words in _lines(found, lambda ms: "never" if ms is None else ago(ms, now)):
-        typer.echo(f"{name:<11}{words}")
+        typer.echo(f"{name:<12} {words}")
 
 
-def _lines(found: dict[str, Any], ago: Any) -> list[tuple[str, str]]:
-    capture, counts, sizes, queues = found["capture"], found["counts"], found["sizes"], found["queues"]
+def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
+    """The page as (name, words)."""
+    sizes, places = found["sizes"], found["places"]
+    database, archive, plain = (size_words(sizes[name]) for name in ("database", "archive", "archived_plain"))
+    lines = [
+        *_capture(found["capture"], ago),
+        ("memory", _memory(found["counts"]) + f"; since {ago(found['span']['first'])}"),
+        ("size", f"database {database}, archive {archive} for {plain} of transcripts"),
+        ("transcripts", _transcripts(found)),
+        ("waiting", _waiting(found["queues"])),
+        ("embedding", _embedding(found["embedding"])),
+        ("hook", _hook(found["hook"])),
+        ("cost", _costs(found["costs"])),
+    ]
+    if found["redactions"]:
+        lines.append(("redacted", ", ".join(f"{count:,} {kind}" for kind, count in found["redactions"].items())))
+    lines += [("problem", f"{one['room']}: {one['message']} (since {ago(one['since'])})") for one in found["problems"]]
+    return [*lines, ("stored in", places["database"])]
+
+
+def _capture(capture: dict[str, Any], ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
     state = "on" if capture["on"] else f"OFF, since {ago(capture['off_since'])}: nothing that is said is kept"
     lines = [("capture", f"{state}; last capture {ago(capture['last'])}")]
     if capture["stalled"]:
         lines.append(("", f"STALLED: {capture['stalled']} (run: crystal doctor)"))
     if capture["private_sessions"]:
         lines.append(("", f"closed sessions: {', '.join(capture['private_sessions'])}"))
-    lines.append(("memory", ", ".join(
-        count_words(counts[name], name[:-1]) for name in ("sessions", "turns", "chunks")
-    ) + f"; since {ago(found['span']['first'])}"))
-    lines.append(("size", f"database {size_words(sizes['database'])}, archive {size_words(sizes['archive'])}"
-                          f" for {size_words(sizes['archived_plain'])} of transcripts"))
-    lines.append(("transcripts", _transcripts(found)))
-    lines.append(("waiting", _waiting(queues)))
-    serving = found["embedding"]["serving"]
-    model = f"{serving['provider']} {serving['model']} ({serving['dimension']})" if serving else "no vectors yet"
-    lines.append(("embedding", f"{found['embedding']['provider']}; serving: {model}"))
-    hook = found["hook"]
-    speed = "not run yet" if not hook["runs"] else (
-        f"p50 {hook['p50_ms']:.0f} ms, p95 {hook['p95_ms']:.0f} ms over {count_words(hook['runs'], 'run')}")
-    lines.append(("hook", speed))
-    costs = found["costs"]
-    lines.append(("cost", f"${costs['today_usd']:.2f} today of at most ${costs['daily_cap_usd']:.2f}, ${costs['total_usd']:.2f} in all"))
-    if found["redactions"]:
-        lines.append(("redacted", ", ".join(f"{count} {kind}" for kind, count in found["redactions"].items())))
-    for problem in found["problems"]:
-        lines.append(("problem", f"{problem['room']}: {problem['message']} (since {ago(problem['since'])})"))
-    lines.append(("stored in", found["places"]["database"]))
-    return [(name if name == "" else f"{name} ", words) for name, words in lines]
+    return lines
+
+
+def _memory(counts: dict[str, int]) -> str:
+    return ", ".join(count_words(counts[name], name[:-1]) for name in ("sessions", "turns", "chunks"))
+
+
+def _embedding(embedding: dict[str, Any]) -> str:
+    serving = embedding["serving"]
+    if serving is None:
+        return f"{embedding['provider']}; no vectors yet"
+    return f"{embedding['provider']}; serving {serving['provider']} {serving['model']}, {serving['dimension']} numbers"
+
+
+def _hook(hook: dict[str, Any]) -> str:
+    if not hook["runs"]:
+        return "not run yet"
+    return f"p50 {hook['p50_ms']:.0f} ms, p95 {hook['p95_ms']:.0f} ms over {count_words(hook['runs'], 'run')}"
+
+
+def _costs(costs: dict[str, float]) -> str:
+    spent = f"${costs['today_usd']:.4f} today, ${costs['total_usd']:.4f} in all"
+    return f"{spent}; summaries stop at ${costs['summary_cap_usd']:.2f} a day"
 
 
 def _transcripts(found: dict[str, Any]) -> str:
@@ -83,6 +104,10 @@ def _transcripts(found: dict[str, Any]) -> str:
 def _waiting(queues: dict[str, int]) -> str:
     parts = [
         count_words(queues[name], noun)
-        for name, noun in (("notes", "note"), ("chunks_without_vector", "chunk"), ("sessions_without_summary", "session"))
+        for name, noun in (
+            ("notes", "note"),
+            ("chunks_without_vector", "chunk"),
+            ("sessions_without_summary", "session"),
+        )
     ]
     return f"{parts[0]} of the hook, {parts[1]} without vector, {parts[2]} without summary"

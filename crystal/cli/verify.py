@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -53,7 +53,8 @@ def verify(
 def restore(
     session: Annotated[str, typer.Argument(help="The session's id, or the beginning of it.")],
     project: Annotated[
-        Optional[Path], typer.Option("--project", help="Resume in this folder instead of the one where the session was.")
+        Path | None,
+        typer.Option("--project", help="Resume in this folder instead of the one where the session was."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be written.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

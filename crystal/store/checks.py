@@ -14,7 +14,7 @@ from crystal.store.connection import Store, translated
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """One row of the byte ledger. ``offset`` and ``length`` place its frame in the archive, both 0 when not captured."""
+    """One row of the byte ledger. ``offset`` and ``length`` place its frame in the archive, 0 when not captured."""
 
     id: int
     generation: int
@@ -161,7 +161,9 @@ def mend_vectors(store: Store, faults: VectorFaults) -> None:
     table = f"chunks_vec_{int(faults.generation)}"
     with store.transaction():
         store.execute_many(f"DELETE FROM {table} WHERE rowid = ?", [(ident,) for ident in faults.stray])
-        store.execute_many("UPDATE chunks SET vector_generation = 0 WHERE id = ?", [(ident,) for ident in faults.missing])
+        store.execute_many(
+            "UPDATE chunks SET vector_generation = 0 WHERE id = ?", [(ident,) for ident in faults.missing]
+        )
 
 
 def place_frame(store: Store, row: int, offset: int, length: int) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import apsw
 
-from crystal.errors import CrystalError, NotConfigured, StoreBusy, StoreDamaged, StoreForeign, StoreFull, Unavailable
+from crystal.errors import CrystalError, NotConfigured, StoreBusy, StoreDamaged, StoreFull, Unavailable
 from crystal.store import migrate
 
 BUSY_TIMEOUT_MS = 15_000
@@ -231,7 +231,13 @@ def _connect(path: Path) -> apsw.Connection:
     db.enable_load_extension(True)
     db.load_extension(sqlite_vec_library())
     db.enable_load_extension(False)
-    for pragma in ("foreign_keys = 1", "secure_delete = 1", "synchronous = FULL", "cache_size = -32768", "temp_store = MEMORY"):
+    for pragma in (
+        "foreign_keys = 1",
+        "secure_delete = 1",
+        "synchronous = FULL",
+        "cache_size = -32768",
+        "temp_store = MEMORY",
+    ):
         db.execute(f"PRAGMA {pragma}")
     return db
 

@@ -15,9 +15,7 @@ def add_hook_runs(store: Store, runs: Sequence[tuple[int, str, float]]) -> None:
         return
     with store.transaction():
         store.execute_many("INSERT INTO hook_runs (at, event, ms) VALUES (?, ?, ?)", runs)
-        store.execute(
-            "DELETE FROM hook_runs WHERE rowid <= (SELECT max(rowid) FROM hook_runs) - ?", (KEEP,)
-        )
+        store.execute("DELETE FROM hook_runs WHERE rowid <= (SELECT max(rowid) FROM hook_runs) - ?", (KEEP,))
 
 
 def latencies(store: Store) -> list[float]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from crystal.errors import WatermarkMoved
 from crystal.model import BEFORE_CRYSTAL, Origin, Segment, Watermark
-from crystal.store.connection import Store
+from crystal.store.connection import Row, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +27,16 @@ class TranscriptState:
 
 
 _COLUMNS = (
-    "id, agent, device, session_id, subagent, path, transcript, offset, dev, inode, generation, tail_hash, archive, updated_at"
+    "id, agent, device, session_id, subagent, path, transcript, offset, dev, inode, generation, tail_hash, archive,"
+    " updated_at"
 )
 
 
-def _state(row: tuple[object, ...]) -> TranscriptState:
-    (ident, agent, device, session, subagent, path, key, offset, dev, inode, generation, tail, archive, updated) = row
-    origin = Origin(str(agent), str(device), str(session), None if subagent is None else str(subagent))
-    mark = Watermark(str(key), int(offset), int(dev), int(inode), int(generation), bytes(tail))  # type: ignore[call-overload, arg-type]
-    return TranscriptState(int(ident), origin, str(path), mark, archive, int(updated))  # type: ignore[call-overload, arg-type]
+def _state(row: Row) -> TranscriptState:
+    ident, agent, device, session, subagent, path, key, offset, dev, inode, generation, tail, archive, updated = row
+    origin = Origin(agent, device, session, subagent)
+    mark = Watermark(key, offset, dev, inode, generation, bytes(tail))
+    return TranscriptState(ident, origin, path, mark, archive, updated)
 
 
 def state_of(store: Store, device: str, transcript: str) -> TranscriptState | None:
@@ -64,8 +65,8 @@ def skipped_ranges(store: Store, state: TranscriptState, rule: str = BEFORE_CRYS
     return [
         (int(start), int(stop))
         for start, stop in store.rows(
-            "SELECT start, stop FROM segments WHERE transcript = ? AND generation = ? AND state = 'skipped' AND rule = ?"
-            " ORDER BY start",
+            "SELECT start, stop FROM segments WHERE transcript = ? AND generation = ? AND state = 'skipped'"
+            " AND rule = ? ORDER BY start",
             (state.id, state.mark.generation, rule),
         )
     ]
@@ -98,8 +99,8 @@ def claim_tail(store: Store, segment: Segment, now: int) -> int:
         raise WatermarkMoved(f"{segment.path}: captured up to byte {known.mark.offset} by another process")
     after = segment.after
     store.execute(
-        "UPDATE capture_state SET path = ?, offset = ?, dev = ?, inode = ?, generation = ?, tail_hash = ?, updated_at = ?"
-        " WHERE id = ?",
+        "UPDATE capture_state SET path = ?, offset = ?, dev = ?, inode = ?, generation = ?, tail_hash = ?,"
+        " updated_at = ? WHERE id = ?",
         (segment.path, after.offset, after.dev, after.inode, after.generation, after.tail_hash, now, known.id),
     )
     return known.id
@@ -113,10 +114,14 @@ def claim_skipped(store: Store, segment: Segment, now: int) -> int:
     """
     known = state_of(store, segment.origin.device, segment.before.transcript)
     start, stop = segment.pieces[0].start, segment.pieces[-1].end
-    row = None if known is None or known.mark.generation != segment.before.generation else store.row(
-        "SELECT id, stop FROM segments WHERE transcript = ? AND generation = ? AND start = ? AND stop >= ?"
-        " AND state = 'skipped' AND rule = ?",
-        (known.id, known.mark.generation, start, stop, BEFORE_CRYSTAL),
+    row = (
+        None
+        if known is None or known.mark.generation != segment.before.generation
+        else store.row(
+            "SELECT id, stop FROM segments WHERE transcript = ? AND generation = ? AND start = ? AND stop >= ?"
+            " AND state = 'skipped' AND rule = ?",
+            (known.id, known.mark.generation, start, stop, BEFORE_CRYSTAL),
+        )
     )
     if known is None or row is None:
         raise WatermarkMoved(f"{segment.path}: bytes {start} to {stop} are no longer skipped")
@@ -148,8 +153,8 @@ def moved(store: Store, state: TranscriptState, path: str, dev: int, inode: int)
 def set_restored(store: Store, state: TranscriptState, path: str, mark: Watermark, now: int) -> None:
     """Point a transcript at the file that was written back from its archive. Inside a transaction."""
     store.execute(
-        "UPDATE capture_state SET path = ?, dev = ?, inode = ?, generation = ?, offset = ?, tail_hash = ?, updated_at = ?"
-        " WHERE id = ?",
+        "UPDATE capture_state SET path = ?, dev = ?, inode = ?, generation = ?, offset = ?, tail_hash = ?,"
+        " updated_at = ? WHERE id = ?",
         (path, mark.dev, mark.inode, mark.generation, mark.offset, mark.tail_hash, now, state.id),
     )
 
@@ -159,7 +164,8 @@ def add_row(
 ) -> None:
     """Write a ledger row for bytes that are not kept. Inside a transaction."""
     store.execute(
-        "INSERT INTO segments (transcript, generation, start, stop, state, rule, captured_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO segments (transcript, generation, start, stop, state, rule, captured_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
         (transcript, generation, start, stop, state, rule, now),
     )
 
@@ -182,8 +188,18 @@ def add_captured(store: Store, transcript: int, generation: int, kept: Kept, now
     store.execute(
         "INSERT INTO segments (transcript, generation, start, stop, state, raw_hash, archive_offset, archive_length,"
         " clean_hash, clean_length, captured_at) VALUES (?, ?, ?, ?, 'captured', ?, ?, ?, ?, ?, ?)",
-        (transcript, generation, kept.start, kept.stop, kept.raw_hash, kept.archive_offset, kept.archive_length,
-         kept.clean_hash, kept.clean_length, now),
+        (
+            transcript,
+            generation,
+            kept.start,
+            kept.stop,
+            kept.raw_hash,
+            kept.archive_offset,
+            kept.archive_length,
+            kept.clean_hash,
+            kept.clean_length,
+            now,
+        ),
     )
     return int(store.value("SELECT last_insert_rowid()"))
 
@@ -195,7 +211,10 @@ def set_archive(store: Store, transcript: int, archive: str) -> None:
 
 def archive_end(store: Store, transcript: int) -> int:
     """Where the last frame ends that the ledger knows of, in bytes; 0 when there is none."""
-    return int(store.value("SELECT max(archive_offset + archive_length) FROM segments WHERE transcript = ?", (transcript,)) or 0)
+    return int(
+        store.value("SELECT max(archive_offset + archive_length) FROM segments WHERE transcript = ?", (transcript,))
+        or 0
+    )
 
 
 def met_roots(store: Store) -> set[str]:
@@ -210,9 +229,21 @@ def meet_root(store: Store, root: Path, now: int) -> None:
 
 def _insert_state(store: Store, origin: Origin, path: str, mark: Watermark, now: int) -> int:
     store.execute(
-        "INSERT INTO capture_state (device, transcript, agent, session_id, subagent, path, dev, inode, generation, offset,"
-        " tail_hash, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (origin.device, mark.transcript, origin.agent, origin.session_id, origin.subagent, path, mark.dev, mark.inode,
-         mark.generation, mark.offset, mark.tail_hash, now),
+        "INSERT INTO capture_state (device, transcript, agent, session_id, subagent, path, dev, inode, generation,"
+        " offset, tail_hash, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            origin.device,
+            mark.transcript,
+            origin.agent,
+            origin.session_id,
+            origin.subagent,
+            path,
+            mark.dev,
+            mark.inode,
+            mark.generation,
+            mark.offset,
+            mark.tail_hash,
+            now,
+        ),
     )
     return int(store.value("SELECT last_insert_rowid()"))

@@ -53,7 +53,9 @@ def refuse_foreign(path: Path) -> None:
         raise StoreForeign(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
     if not header:
         return
-    version, application = (struct.unpack(">i", header[at : at + 4])[0] for at in (60, 68)) if len(header) == 100 else (0, 0)
+    version, application = (
+        (struct.unpack(">i", header[at : at + 4])[0] for at in (60, 68)) if len(header) == 100 else (0, 0)
+    )
     if not header.startswith(_HEADER) or application != APPLICATION_ID:
         raise StoreForeign(
             f"{path} is not a crystal store", hint="move it away, or point CRYSTAL_DATA_DIR at another folder"

@@ -11,7 +11,7 @@ from crystal.store.connection import Store
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A time in which what is said is private: from ``from_at`` until ``until_at`` (None: still), in one session or all."""
+    """A time in which what is said is private: ``from_at`` to ``until_at`` (None: still), in one session or all."""
 
     session_id: str | None
     reason: str
@@ -21,7 +21,9 @@ class Mark:
 
 def marks(store: Store) -> tuple[Mark, ...]:
     """All marks, oldest first."""
-    return tuple(Mark(*row) for row in store.rows("SELECT session_id, reason, from_at, until_at FROM private_marks ORDER BY id"))
+    return tuple(
+        Mark(*row) for row in store.rows("SELECT session_id, reason, from_at, until_at FROM private_marks ORDER BY id")
+    )
 
 
 def open_mark(store: Store, session_id: str | None, reason: str, now: int) -> bool:
@@ -34,7 +36,8 @@ def open_mark(store: Store, session_id: str | None, reason: str, now: int) -> bo
     if was_open:
         return False
     store.execute(
-        "INSERT INTO private_marks (session_id, reason, from_at, last_at) VALUES (?, ?, ?, ?)", (session_id, reason, now, now)
+        "INSERT INTO private_marks (session_id, reason, from_at, last_at) VALUES (?, ?, ?, ?)",
+        (session_id, reason, now, now),
     )
     return True
 
@@ -61,7 +64,9 @@ def close_mark_as_seen(store: Store, session_id: str, reason: str) -> bool:
 
 def add_private_lines(store: Store, uuids: Iterable[str]) -> None:
     """Remember lines that were left out. Inside a transaction."""
-    store.execute_many("INSERT INTO private_lines (uuid) VALUES (?) ON CONFLICT DO NOTHING", [(uuid,) for uuid in uuids])
+    store.execute_many(
+        "INSERT INTO private_lines (uuid) VALUES (?) ON CONFLICT DO NOTHING", [(uuid,) for uuid in uuids]
+    )
 
 
 def has_private_lines(store: Store) -> bool:
@@ -77,7 +82,8 @@ def is_private_line(store: Store, uuid: str) -> bool:
 def add_redactions(store: Store, counts: Iterable[tuple[str, int]]) -> None:
     """Count what was taken out, by kind. Inside a transaction."""
     store.execute_many(
-        "INSERT INTO redactions (kind, count) VALUES (?, ?) ON CONFLICT (kind) DO UPDATE SET count = count + excluded.count",
+        "INSERT INTO redactions (kind, count) VALUES (?, ?)"
+        " ON CONFLICT (kind) DO UPDATE SET count = count + excluded.count",
         list(counts),
     )
 

@@ -57,8 +57,24 @@ def add_turns(
         turn_rows.append(_turn_row(store, origin, turn, ident, session, segment, folder))
         for chunk in chunks:
             sha = hashlib.sha256(chunk.text.encode()).digest()
-            chunk_rows.append((next_chunk + len(chunk_rows), ident, chunk.start, chunk.text, sha, CONVERSATION, turn.role,
-                               session, folder, origin.agent, origin.device, turn.branch, origin.subagent, turn.timestamp))
+            chunk_rows.append(
+                (
+                    next_chunk + len(chunk_rows),
+                    ident,
+                    chunk.start,
+                    chunk.text,
+                    sha,
+                    CONVERSATION,
+                    turn.role,
+                    session,
+                    folder,
+                    origin.agent,
+                    origin.device,
+                    turn.branch,
+                    origin.subagent,
+                    turn.timestamp,
+                )
+            )
     _insert(store, turn_rows, chunk_rows)
     _note_copies(store, copies, session)
     newest = next_turn + len(turn_rows) - 1 if turn_rows else 0
@@ -105,14 +121,30 @@ def _turn_row(
     if tool is None and turn.role == "tool_result" and turn.parent_uuid is not None:
         # The call was captured in an earlier stretch; a result's parent is its own call.
         tool = store.value("SELECT tool FROM turns WHERE uuid = ? AND role = 'tool_call' LIMIT 1", (turn.parent_uuid,))
-    return (ident, turn.uuid, turn.part, session, segment, turn.offset, turn.role, tool, turn.parent_uuid, origin.subagent,
-            turn.timestamp, project, turn.branch, turn.message_id, turn.model, turn.full_length or len(turn.text))
+    return (
+        ident,
+        turn.uuid,
+        turn.part,
+        session,
+        segment,
+        turn.offset,
+        turn.role,
+        tool,
+        turn.parent_uuid,
+        origin.subagent,
+        turn.timestamp,
+        project,
+        turn.branch,
+        turn.message_id,
+        turn.model,
+        turn.full_length or len(turn.text),
+    )
 
 
 def _insert(store: Store, turn_rows: Sequence[tuple[object, ...]], chunk_rows: Sequence[tuple[object, ...]]) -> None:
     store.execute_many(
-        "INSERT INTO turns (id, uuid, part, session, segment, offset, role, tool, parent_uuid, subagent, ts, project, branch,"
-        " message_id, model, full_length) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO turns (id, uuid, part, session, segment, offset, role, tool, parent_uuid, subagent, ts, project,"
+        " branch, message_id, model, full_length) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         turn_rows,
     )
     store.execute_many(
@@ -142,8 +174,17 @@ def _touch_session(
         "UPDATE sessions SET project = coalesce(project, ?), branch = coalesce(?, branch), title = coalesce(?, title),"
         " started_at = min(coalesce(started_at, ?), coalesce(?, started_at)),"
         " last_at = max(coalesce(last_at, ?), coalesce(?, last_at)), last_turn = max(last_turn, ?) WHERE id = ?",
-        (first_folder, branch, title, min(times, default=None), min(times, default=None),
-         max(times, default=None), max(times, default=None), newest, session),
+        (
+            first_folder,
+            branch,
+            title,
+            min(times, default=None),
+            min(times, default=None),
+            max(times, default=None),
+            max(times, default=None),
+            newest,
+            session,
+        ),
     )
 
 
