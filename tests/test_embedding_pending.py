@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -317,15 +318,16 @@ def kill_at(store: Store, statement: int) -> None:
 
 
 def test_killed_at_any_statement_and_run_again_nothing_is_lost_or_doubled(tmp_path: Path):
-    survived, statement = False, 0
+    template, survived, statement = tmp_path / "template", False, 0
+    with open_store(template) as store:
+        for n in range(3):
+            add_chunk(store, f"{n % 2}")
+        run(store, Dice("old"))
+        add_chunk(store, "poison")
     while not survived:
         folder = tmp_path / str(statement)
-        folder.mkdir()
+        shutil.copytree(template, folder)
         with open_store(folder) as store:
-            for n in range(3):
-                add_chunk(store, f"{n % 2}")
-            run(store, Dice("old"))
-            add_chunk(store, "poison")
             kill_at(store, statement)
             new = Dice("new", fail=refuses("p"))
             try:

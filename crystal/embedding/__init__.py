@@ -1,6 +1,16 @@
 """Texts to vectors: the embedders, and the queue of chunks that wait for one."""
 
+from crystal.embedding.choice import make_embedder
 from crystal.embedding.embedder import Embedder, RateLimited, ServerFault, TextRefused, WrongAnswer
 from crystal.embedding.pending import EmbedReport, embed_pending
 
-__all__ = ["EmbedReport", "Embedder", "RateLimited", "ServerFault", "TextRefused", "WrongAnswer", "embed_pending"]
+__all__ = [
+    "EmbedReport",
+    "Embedder",
+    "RateLimited",
+    "ServerFault",
+    "TextRefused",
+    "WrongAnswer",
+    "embed_pending",
+    "make_embedder",
+]

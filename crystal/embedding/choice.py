@@ -1,0 +1,193 @@
+"""Which embedder the settings mean: names, usual models and dimensions, and loading at the last moment.
+
+Knowing a model's name and dimension loads nothing. Libraries, tables and keys are fetched when a text is embedded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
+
+from crystal.errors import NotConfigured, UsageProblem
+
+if TYPE_CHECKING:  # each brings a library that only its own user pays for
+    from crystal.embedding.remote import Provider, RemoteEmbedder
+    from crystal.embedding.static import StaticEmbedder
+
+EMBEDDED_MODEL = "crystal-static-1"
+TIMEOUT_SECONDS = 60.0
+
+Key: TypeAlias = "str | Callable[[], str | None] | None"
+"""An API key, or what fetches it when it is needed: asking a keyring takes time."""
+
+USUAL_MODELS = MappingProxyType(
+    {
+        "embedded": EMBEDDED_MODEL,
+        "openai": "text-embedding-3-small",
+        "ollama": "nomic-embed-text",
+        "google": "text-embedding-004",
+        "voyage": "voyage-3-lite",
+    }
+)
+
+DIMENSIONS = MappingProxyType(
+    {
+        EMBEDDED_MODEL: 256,
+        "text-embedding-3-small": 1536,
+        "text-embedding-3-large": 3072,
+        "text-embedding-ada-002": 1536,
+        "nomic-embed-text": 768,
+        "mxbai-embed-large": 1024,
+        "all-minilm": 384,
+        "bge-m3": 1024,
+        "bge-large": 1024,
+        "snowflake-arctic-embed": 1024,
+        "snowflake-arctic-embed2": 1024,
+        "embeddinggemma": 768,
+        "text-embedding-004": 768,
+        "embedding-001": 768,
+        "gemini-embedding-001": 3072,
+        "voyage-3-lite": 512,
+        "voyage-3": 1024,
+        "voyage-3-large": 1024,
+        "voyage-3.5": 1024,
+        "voyage-3.5-lite": 1024,
+        "voyage-code-3": 1024,
+        "voyage-4": 1024,
+        "voyage-4-large": 1024,
+        "voyage-4-lite": 1024,
+    }
+)
+"""How many numbers a vector of each model has, when nothing else is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the settings say; ``asked_dimension`` is None where the model's own is meant. ``timeout`` in seconds."""
+
+    provider: str
+    model: str
+    dimension: int
+    base_url: str | None
+    asked_dimension: int | None
+    timeout: float
+
+
+class ChosenEmbedder:
+    """An embedder that is known by name and loaded when it is first asked, see ``Embedder``."""
+
+    def __init__(self, choice: Choice, key: Key) -> None:
+        self._choice = choice
+        self._given_key = key
+
+    @property
+    def provider(self) -> str:
+        """See ``Embedder``."""
+        return self._choice.provider
+
+    @property
+    def model(self) -> str:
+        """See ``Embedder``."""
+        return self._choice.model
+
+    @property
+    def dimension(self) -> int:
+        """See ``Embedder``."""
+        return self._choice.dimension
+
+    @cached_property
+    def identity(self) -> str:
+        """See ``Embedder``. Sixteen digits of a hash: enough to see a change, too little to find a key."""
+        parts = (self.provider, self.model, str(self.dimension), self._choice.base_url or "", self._key or "")
+        return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
+
+    @cached_property
+    def _key(self) -> str | None:
+        return self._given_key() if callable(self._given_key) else self._given_key
+
+    @cached_property
+    def _maker(self) -> StaticEmbedder | RemoteEmbedder:
+        if self.provider == "embedded":
+            from crystal.embedding.static import StaticEmbedder
+
+            return StaticEmbedder()
+        from crystal.embedding.remote import RemoteEmbedder
+
+        return RemoteEmbedder(_reach(self._choice, self._key), self.dimension)
+
+    def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
+        """See ``Embedder``."""
+        return self._maker.embed_documents(texts) if texts else []
+
+    def embed_query(self, text: str) -> bytes:
+        """See ``Embedder``."""
+        return self._maker.embed_query(text)
+
+    def take_tokens(self) -> int:
+        """See ``Embedder``; before anything was asked, nothing was paid, and nothing is loaded to say so."""
+        return self._maker.take_tokens() if "_maker" in self.__dict__ else 0
+
+
+def _reach(choice: Choice, key: str | None) -> Provider:
+    model, url, asked, timeout = choice.model, choice.base_url, choice.asked_dimension, choice.timeout
+    if choice.provider == "ollama":
+        from crystal.embedding.ollama import Ollama
+
+        return Ollama(model, url, asked, timeout)
+    if choice.provider == "google":
+        from crystal.embedding.google import Google
+
+        return Google(model, url, asked, key, timeout)
+    if choice.provider == "voyage":
+        from crystal.embedding.voyage import Voyage
+
+        return Voyage(model, url, asked, key, timeout)
+    from crystal.embedding.openai_api import OpenAI
+
+    return OpenAI(model, url, asked, key, timeout)
+
+
+def make_embedder(
+    provider: str,
+    model: str | None = None,
+    dimension: int | None = None,
+    base_url: str | None = None,
+    key: Key = None,
+    *,
+    timeout: float = TIMEOUT_SECONDS,
+) -> ChosenEmbedder:
+    """The embedder that settings mean. Loads nothing and asks nobody.
+
+    Args:
+        provider: ``embedded``, ``openai``, ``ollama``, ``google`` or ``voyage``.
+        model: By the provider's name for it; None for its usual one.
+        dimension: For models that let one choose, or that crystal does not know; None for the model's own.
+        base_url: Where the provider answers; None for its own address.
+        key: The API key, or what fetches it when it is needed.
+        timeout: Seconds for one request.
+
+    Raises:
+        UsageProblem: No such provider, or a choice that the embedded model does not leave.
+        NotConfigured: The model's dimension is not known and not given.
+    """
+    if provider not in USUAL_MODELS:
+        raise UsageProblem(f"there is no embedding provider {provider!r}", hint=f"one of: {', '.join(USUAL_MODELS)}")
+    chosen = model or USUAL_MODELS[provider]
+    known = DIMENSIONS.get(chosen.rpartition("/")[2].partition(":")[0])
+    if provider == "embedded" and chosen != EMBEDDED_MODEL:
+        raise UsageProblem(f"there is no embedded model {chosen!r}", hint=f"there is: {EMBEDDED_MODEL}")
+    if provider == "embedded" and dimension not in (None, known):
+        raise UsageProblem(
+            f"{EMBEDDED_MODEL} has {known} dimensions, not {dimension}", hint="unset embedding.dimension"
+        )
+    size = dimension or known
+    if size is None:
+        raise NotConfigured(
+            f"how many numbers a vector of {provider} {chosen} has is not known",
+            hint="set embedding.dimension to it (the model's page tells)",
+        )
+    return ChosenEmbedder(Choice(provider, chosen, size, base_url, dimension, timeout), key)

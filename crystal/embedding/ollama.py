@@ -1,0 +1,52 @@
+"""Embeddings by Ollama, on this machine or in the same house.
+
+Source: https://github.com/ollama/ollama/blob/main/docs/api.md, Generate Embeddings.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crystal.embedding.embedder import WrongAnswer
+from crystal.embedding.remote import Answer, Purpose
+from crystal.embedding.web import address, post_json
+from crystal.errors import NotConfigured
+
+BASE_URL = "http://localhost:11434"
+
+# What the models were trained with: https://huggingface.co/nomic-ai/nomic-embed-text-v1.5, Usage; and so forth.
+PREFIXES: dict[str, dict[Purpose, str]] = {
+    "nomic-embed-text": {"document": "search_document: ", "query": "search_query: "},
+    "mxbai-embed-large": {"document": "", "query": "Represent this sentence for searching relevant passages: "},
+    "snowflake-arctic-embed": {"document": "", "query": "Represent this sentence for searching relevant passages: "},
+    "snowflake-arctic-embed2": {"document": "", "query": "query: "},
+    "embeddinggemma": {"document": "title: none | text: ", "query": "task: search result | query: "},
+}
+
+
+class Ollama:
+    """See ``Provider``. One request holds few texts: without a graphics card each takes a while."""
+
+    most_texts = 16
+    most_characters = 50_000
+
+    def __init__(self, model: str, base_url: str | None, dimension: int | None, timeout: float) -> None:
+        self.name = f"ollama {model}"
+        self._model = model
+        self._url = address(base_url or BASE_URL, scheme="http").removesuffix("/api") + "/api/embed"
+        self._more: dict[str, Any] = {"dimensions": dimension} if dimension else {}
+        self._prefixes = PREFIXES.get(model.rpartition("/")[2].partition(":")[0])
+        self._timeout = timeout
+
+    def ask(self, texts: list[str], purpose: Purpose) -> Answer:
+        """See ``Provider``."""
+        prefix = self._prefixes[purpose] if self._prefixes else ""
+        body = {"model": self._model, "input": [prefix + text for text in texts], "truncate": True, **self._more}
+        try:
+            answer = post_json(self.name, self._url, body, {}, self._timeout)
+        except NotConfigured as error:
+            raise NotConfigured(error.message, hint=f"run: ollama pull {self._model}") from error
+        try:
+            return Answer(list(answer["embeddings"]))
+        except (KeyError, TypeError) as error:
+            raise WrongAnswer(f"{self.name} answered without embeddings") from error

@@ -1,0 +1,153 @@
+"""What all embedders behind a network share: texts made sendable, batches, and answers that are not believed unseen."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from crystal.embedding.embedder import WrongAnswer
+from crystal.errors import NotConfigured
+
+Purpose = Literal["document", "query"]
+
+TIMEOUT_SECONDS = 60.0
+"""For one request, from its first byte to the answer's last."""
+
+_KEY = re.compile(r"[!-~]+")
+_LABEL = re.compile(r"[A-Za-z0-9_.-]{1,60}")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a provider said: a list of numbers for each text, unchecked, and the tokens that it charges."""
+
+    vectors: list[Any]
+    tokens: int = 0
+
+
+class Provider(Protocol):
+    """One provider's way of asking. ``name`` stands in messages; a request stays within both limits."""
+
+    name: str
+    most_texts: int
+    most_characters: int
+
+    def ask(self, texts: list[str], purpose: Purpose) -> Answer:
+        """Make one request; fail as ``Embedder.embed_documents`` does, also when the answer has another shape."""
+
+
+class RemoteEmbedder:
+    """An embedder that asks a provider, see ``Embedder``.
+
+    Args:
+        provider: Whom to ask, and how.
+        dimension: How many numbers every vector must have.
+    """
+
+    def __init__(self, provider: Provider, dimension: int) -> None:
+        self._provider = provider
+        self._dimension = dimension
+        self._tokens = 0
+
+    def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
+        """See ``Embedder``."""
+        return self._embed(texts, "document")
+
+    def embed_query(self, text: str) -> bytes:
+        """See ``Embedder``."""
+        return self._embed([text], "query")[0]
+
+    def take_tokens(self) -> int:
+        """See ``Embedder``."""
+        taken, self._tokens = self._tokens, 0
+        return taken
+
+    def _embed(self, texts: Sequence[str], purpose: Purpose) -> list[bytes]:
+        found: list[bytes] = []
+        for batch in batches([sendable(text) for text in texts], self._provider):
+            answer = self._provider.ask(batch, purpose)
+            self._tokens += answer.tokens
+            if len(answer.vectors) != len(batch):
+                raise WrongAnswer(f"{self._provider.name} gave {len(answer.vectors)} vectors for {len(batch)} texts")
+            found += [unit_vector(numbers, self._dimension, self._provider.name) for numbers in answer.vectors]
+        return found
+
+
+def sendable(text: str) -> str:
+    """The text as every provider can read it: no lone surrogates, no NUL, and not blank."""
+    sound = text.encode("utf-8", "replace").decode("utf-8").replace("\0", " ")
+    return sound if sound.strip() else "."
+
+
+def batches(texts: Sequence[str], provider: Provider) -> Iterator[list[str]]:
+    """Cut texts into requests, in order; a text above the limit of characters goes alone."""
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        if batch and (len(batch) >= provider.most_texts or size + len(text) > provider.most_characters):
+            yield batch
+            batch, size = [], 0
+        batch.append(text)
+        size += len(text)
+    if batch:
+        yield batch
+
+
+def unit_vector(numbers: object, dimension: int, name: str) -> bytes:
+    """Check a vector and bring it to length 1. A vector of zeros becomes one that points nowhere in particular.
+
+    Raises:
+        WrongAnswer: It has another dimension, or something in it is no finite number.
+    """
+    try:
+        held = array("d", numbers if isinstance(numbers, list) else [])
+    except (TypeError, ValueError, OverflowError) as error:
+        raise WrongAnswer(f"{name} gave a vector that is not all numbers") from error
+    if len(held) != dimension:
+        raise WrongAnswer(
+            f"{name} gave a vector of {len(held)} numbers, not {dimension}",
+            hint=f"set embedding.dimension to {len(held)}" if held else None,
+        )
+    largest = max(map(abs, held))
+    if not math.isfinite(sum(map(abs, held)) / dimension if largest < 1e300 else math.inf):
+        raise WrongAnswer(f"{name} gave a vector with numbers that are not finite")
+    if largest == 0:
+        held, largest = array("d", [1.0]) * dimension, 1.0
+    length = largest * math.sqrt(sum((number / largest) ** 2 for number in held))
+    made = array("f", [number / length for number in held])
+    if sys.byteorder == "big":
+        made.byteswap()
+    return made.tobytes()
+
+
+def checked_key(key: str | None, provider: str, variable: str) -> str:
+    """The key, if it can be one; it is never part of a message.
+
+    Raises:
+        NotConfigured: There is none, or it has characters that no key has.
+    """
+    if not key:
+        raise NotConfigured(f"there is no API key for {provider}", hint=f"set {variable}, or: crystal doctor")
+    if not _KEY.fullmatch(key):
+        raise NotConfigured(
+            f"the API key for {provider} has characters that no key has", hint=f"set {variable} again, in one line"
+        )
+    return key
+
+
+def labels(answer: object) -> str:
+    """Short codes from an error answer (``insufficient_quota``); never its sentences, which may quote what was sent."""
+    error = answer.get("error") if isinstance(answer, dict) else None
+    fields = error if isinstance(error, dict) else {}
+    details = fields.get("details")
+    reasons = (
+        [detail.get("reason") for detail in details if isinstance(detail, dict)] if isinstance(details, list) else []
+    )
+    codes = [fields.get("code"), fields.get("status"), fields.get("type"), *reasons]
+    told = [code for code in codes if isinstance(code, str) and _LABEL.fullmatch(code)]
+    return ", ".join(dict.fromkeys(told))

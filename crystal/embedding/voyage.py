@@ -1,0 +1,36 @@
+"""Embeddings by Voyage AI.
+
+Source: https://docs.voyageai.com/reference/embeddings-api.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crystal.embedding.openai_answer import read_answer
+from crystal.embedding.remote import Answer, Purpose, checked_key
+from crystal.embedding.web import address, post_json
+
+BASE_URL = "https://api.voyageai.com/v1"
+
+
+class Voyage:
+    """See ``Provider``. The limit of characters holds for the models with the smallest one, 120,000 tokens."""
+
+    most_texts = 128
+    most_characters = 110_000
+
+    def __init__(
+        self, model: str, base_url: str | None, dimension: int | None, key: str | None, timeout: float
+    ) -> None:
+        self.name = f"voyage {model}"
+        self._model = model
+        self._headers = {"Authorization": f"Bearer {checked_key(key, 'voyage', 'VOYAGE_API_KEY')}"}
+        self._url = f"{address(base_url or BASE_URL)}/embeddings"
+        self._more: dict[str, Any] = {"output_dimension": dimension} if dimension else {}
+        self._timeout = timeout
+
+    def ask(self, texts: list[str], purpose: Purpose) -> Answer:
+        """See ``Provider``."""
+        body = {"model": self._model, "input": texts, "input_type": purpose, "truncation": True, **self._more}
+        return read_answer(self.name, post_json(self.name, self._url, body, self._headers, self._timeout))
