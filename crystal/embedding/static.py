@@ -1,0 +1,97 @@
+"""The embedded default: a table of token vectors in the package, needing no key and no network.
+
+A text's vector is the mean of its tokens' vectors, which carry their weights already. The table is mapped, not read,
+so being ready takes the time to read the vocabulary. Made by benchmarks/distill.py, see docs/adr/0004.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from crystal.embedding.wordpiece import WordPiece
+from crystal.errors import Damaged
+
+DATA = Path(__file__).with_name("data")
+PIECE = 8192
+"""Tokens looked up at once: bounds the memory that an endless text takes."""
+
+
+class StaticModel:
+    """The table and its vocabulary.
+
+    Args:
+        folder: Where ``vectors.npy``, ``scales.npy`` and ``vocabulary.txt`` are.
+
+    Raises:
+        Damaged: They are not there, or not what they should be.
+    """
+
+    def __init__(self, folder: Path = DATA) -> None:
+        try:
+            self._vectors: npt.NDArray[np.int8] = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
+            self._scales: npt.NDArray[np.float32] = np.load(folder / "scales.npy", allow_pickle=False)
+            tokens = (folder / "vocabulary.txt").read_text("utf-8").rstrip("\n").split("\n")
+            self._unknown = tokens.index("[UNK]")
+        except (OSError, ValueError) as error:
+            raise _damaged(folder) from error
+        if self._vectors.ndim != 2 or not len(tokens) == len(self._vectors) == len(self._scales):
+            raise _damaged(folder)
+        self._words = WordPiece(tokens, self._unknown)
+
+    def vector(self, text: str) -> npt.NDArray[np.float32]:
+        """The text's vector, of length 1. A text without a known token has that of the unknown token."""
+        ids = self._known(text)
+        total = np.zeros(self._vectors.shape[1], np.float32)
+        for start in range(0, len(ids), PIECE):
+            piece = ids[start : start + PIECE]
+            total += self._scales[piece] @ self._vectors[piece].astype(np.float32)
+        length = np.sqrt(total @ total)
+        if not length > 0:  # opposite tokens may cancel out
+            return np.asarray(self._rows([self._unknown])[0], np.float32)
+        return np.asarray(total / length, np.float32)
+
+    def token_vectors(self, text: str) -> tuple[list[int], npt.NDArray[np.float32]]:
+        """The known tokens of a text and their vectors, each of length 1: ``(tokens, dimension)``."""
+        ids = self._known(text)
+        return ids, self._rows(ids)
+
+    def _known(self, text: str) -> list[int]:
+        unknown = self._unknown
+        return [token for token in self._words.encode(text) if token != unknown] or [unknown]
+
+    def _rows(self, ids: list[int]) -> npt.NDArray[np.float32]:
+        rows = self._vectors[ids].astype(np.float32)
+        return np.asarray(rows / np.sqrt((rows * rows).sum(axis=1, keepdims=True)), np.float32)
+
+
+class StaticEmbedder:
+    """The default embedder, see ``Embedder``."""
+
+    def __init__(self, folder: Path = DATA) -> None:
+        self._folder = folder
+
+    @cached_property
+    def model(self) -> StaticModel:
+        """The table, mapped when it is first needed."""
+        return StaticModel(self._folder)
+
+    def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
+        """See ``Embedder``."""
+        return [self.embed_query(text) for text in texts]
+
+    def embed_query(self, text: str) -> bytes:
+        """See ``Embedder``."""
+        return self.model.vector(text).astype("<f4").tobytes()
+
+    def take_tokens(self) -> int:
+        """Nothing is ever paid."""
+        return 0
+
+
+def _damaged(folder: Path) -> Damaged:
+    return Damaged(f"the embedded model in {folder} is damaged", hint="reinstall the package crystal-memory")

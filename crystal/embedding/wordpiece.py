@@ -1,0 +1,112 @@
+"""Text to token numbers, as BERT's uncased WordPiece does it.
+
+Written here because the package ``tokenizers`` brings sixteen others with it for a model hub that crystal never asks.
+Words repeat, so each is cut once and remembered; results are compared with the reference in the tests.
+
+Source: https://github.com/google-research/bert, tokenization.py, with the one deviation of the ``tokenizers`` package:
+every line or paragraph separator counts as white space.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+LONGEST_WORD = 100
+"""Characters; a longer word is one unknown token, as in the reference."""
+CACHED_WORDS = 200_000
+"""Then the memory of words is emptied: a bound on memory, not a tuning knob."""
+
+_ASCII_DROPPED = {code: None for code in (*range(32), 127) if chr(code) not in "\t\n\r"}
+_ASCII_WORDS = re.compile(r"[a-z0-9]+|[!-/:-@\[-`{-~]")
+_CJK = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B920, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+
+
+class WordPiece:
+    """A vocabulary, and what it makes of words.
+
+    Args:
+        tokens: The vocabulary; a token's number is its place.
+        unknown: The number of the token for what the vocabulary cannot spell.
+    """
+
+    def __init__(self, tokens: Iterable[str], unknown: int) -> None:
+        self._numbers = {token: number for number, token in enumerate(tokens)}
+        self._unknown = unknown
+        self._words: dict[str, tuple[int, ...]] = {}
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, without those that mark its beginning and end. Any string is taken."""
+        known = self._words
+        if len(known) > CACHED_WORDS:
+            known.clear()
+        found: list[int] = []
+        for word in _ascii_words(text) if text.isascii() else _words(text):
+            pieces = known.get(word)
+            if pieces is None:
+                pieces = known[word] = self._cut(word)
+            found += pieces
+        return found
+
+    def _cut(self, word: str) -> tuple[int, ...]:
+        """The longest token that begins the word, then the longest that goes on, and so forth."""
+        if len(word) > LONGEST_WORD:
+            return (self._unknown,)
+        pieces: list[int] = []
+        start = 0
+        while start < len(word):
+            for stop in range(len(word), start, -1):
+                number = self._numbers.get(word[start:stop] if start == 0 else "##" + word[start:stop])
+                if number is not None:
+                    pieces.append(number)
+                    start = stop
+                    break
+            else:
+                return (self._unknown,)
+        return tuple(pieces)
+
+
+def _ascii_words(text: str) -> list[str]:
+    return _ASCII_WORDS.findall(text.translate(_ASCII_DROPPED).lower())
+
+
+class _Characters(dict[int, str]):
+    """What becomes of each character, for ``str.translate``: worked out when it is first seen."""
+
+    def __missing__(self, code: int) -> str:
+        made = self[code] = _character(chr(code))
+        return made
+
+
+def _character(char: str) -> str:
+    """Lower case without accents; white space and the seams of words as a blank, what is dropped as nothing."""
+    category = unicodedata.category(char)
+    if char in "\t\n\r" or category[0] == "Z":
+        return " "
+    if (category[0] == "C" and category != "Cn") or char == "\ufffd":
+        return ""
+    if any(first <= ord(char) <= last for first, last in _CJK):
+        return f" {unicodedata.normalize('NFD', char)} "
+    bare = "".join(part for part in unicodedata.normalize("NFD", char) if unicodedata.category(part) != "Mn")
+    return "".join(f" {part} " if _is_punctuation(part) else part.lower() for part in bare)
+
+
+def _is_punctuation(char: str) -> bool:
+    return (_ASCII_WORDS.fullmatch(char) is not None and not char.isalnum()) or unicodedata.category(char)[0] == "P"
+
+
+_CHARACTERS = _Characters()
+
+
+def _words(text: str) -> list[str]:
+    return text.translate(_CHARACTERS).split(" ") if text else []
