@@ -302,6 +302,20 @@ class Terminal:
         """Wait; says what is on the screen when it was in vain."""
         wait_until(holds, lambda: f"{what}; the screen shows:\n{self.screen()}")
 
+    def interrupt(self) -> None:
+        """Press Escape until the client has noticed; it overlooks a key now and then."""
+        for _ in range(20):
+            self.press("Escape")
+            try:
+                wait_until(self._is_interrupted, "the interruption", 1.5)
+            except AssertionError:
+                continue
+            return
+        raise AssertionError(f"Escape does nothing; the screen shows:\n{self.screen()}")
+
+    def _is_interrupted(self) -> bool:
+        return any("interrupted by user" in json.dumps(line.get("message")) for line in self._client.lines())
+
     def leave(self) -> None:
         """Type /exit and wait for the end."""
         self.type("/exit")

@@ -172,7 +172,8 @@ def _block_events(model: FakeAnthropic, index: int, block: str | Think | Use) ->
 
 
 def _pieces(text: str) -> list[str]:
-    return [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
+    size = max(PIECE, len(text) // 400)
+    return [text[at : at + size] for at in range(0, len(text), size)]
 
 
 def _event(kind: str, **fields: Any) -> Event:

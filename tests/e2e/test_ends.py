@@ -1,0 +1,105 @@
+"""Sessions that end badly, and sessions that are brought back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+
+from tests.e2e.client import Client, kill, wait_until
+from tests.e2e.fake_anthropic import FakeAnthropic, Pause, Think, Use
+from tests.e2e.memory import Memory, said
+
+
+def test_after_sigkill_the_sweep_finds_what_no_hook_told_of(
+    client: Client, model: FakeAnthropic, memory: Memory
+) -> None:
+    pause = Pause()
+    model.when("work hard", ["First step.", Use("Bash", {"command": "echo step-one"})], ["Second", pause, " step."])
+    process = client.start("work hard")
+    assert pause.reached.wait(30)
+    wait_until(lambda: any("step-one" in str(line.get("toolUseResult")) for line in client.lines()), "the tool's result")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    kill(process)
+    memory.settle()
+    memory.crystal("sync")
+    assert memory.said() == said(
+        ("user", "work hard"), ("assistant", "First step."), ("tool_call", "Bash: echo step-one"), ("tool_result", "step-one")
+    )
+    memory.verify()
+
+
+def test_a_killed_session_is_found_by_the_start_of_the_next(client: Client, model: FakeAnthropic, memory: Memory) -> None:
+    pause = Pause()
+    model.when("work hard", ["Never finished", pause])
+    model.when("hello again", ["Hello."])
+    process = client.start("work hard")
+    assert pause.reached.wait(30)
+    wait_until(lambda: any(line.get("type") == "user" for line in client.lines()), "the prompt to be written")
+    os.killpg(process.pid, signal.SIGKILL)
+    kill(process)
+    client.ask("hello again")
+    memory.settle()
+    assert memory.said() == said(("user", "work hard"), ("user", "hello again"), ("assistant", "Hello."))
+    memory.verify()
+
+
+def test_a_terminated_session_is_kept_by_its_last_hook(client: Client, model: FakeAnthropic, memory: Memory) -> None:
+    pause = Pause()
+    model.when("work hard", ["Never finished", pause])
+    process = client.start("work hard")
+    assert pause.reached.wait(30)
+    wait_until(lambda: any(line.get("type") == "user" for line in client.lines()), "the prompt to be written")
+    process.terminate()
+    process.wait(timeout=30)
+    kill(process)
+    memory.settle()
+    assert memory.said() == said(("user", "work hard"))
+    memory.verify()
+
+
+def test_a_deleted_session_is_restored_and_really_goes_on(client: Client, model: FakeAnthropic, memory: Memory) -> None:
+    model.when("remember the number", [Think("Easy."), "It is 4711.", Use("Bash", {"command": "echo noted"})], ["Noted."])
+    model.when("which number", ["4711 of course."])
+    model.when("thank you", ["You are welcome."])
+    session = client.ask("remember the number 4711").session
+    memory.settle()
+    memory.crystal("sync")
+    shutil.rmtree(client.config / "projects")
+    memory.crystal("restore", session)
+    answer = client.ask("which number was it", "--resume", session)
+    assert (answer.session, answer.text) == (session, "4711 of course.")
+    sent = model.texts_sent()
+    assert all(words in sent for words in ("remember the number 4711", "It is 4711.", "echo noted", "Noted.")), sent
+    client.ask("thank you", "--resume", session)
+    memory.settle()
+    assert memory.said() == said(
+        ("user", "remember the number 4711"), ("thinking", "Easy."), ("assistant", "It is 4711."),
+        ("tool_call", "Bash: echo noted"), ("tool_result", "noted"), ("assistant", "Noted."),
+        ("user", "which number was it"), ("assistant", "4711 of course."),
+        ("user", "thank you"), ("assistant", "You are welcome."),
+    )
+    memory.verify()
+
+
+def test_sessions_from_before_crystal_are_not_replayed_and_backfill_imports_them(
+    client: Client, model: FakeAnthropic
+) -> None:
+    model.when("long ago", ["That was then."])
+    model.when("right now", ["This is now."])
+    model.when("go on", ["Going on."])
+    old = client.ask("long ago")
+    memory = Memory(client.home, client.env())
+    memory.crystal("init", "--yes")
+    client.ask("right now")
+    memory.settle()
+    now = [("user", "right now"), ("assistant", "This is now.")]
+    assert memory.said() == said(*now)
+    client.ask("go on", "--resume", old.session)
+    memory.settle()
+    now += [("user", "go on"), ("assistant", "Going on.")]
+    assert memory.said() == said(*now)
+    memory.crystal("backfill")
+    assert memory.said() == said(*now, ("user", "long ago"), ("assistant", "That was then."))
+    memory.verify()
