@@ -1,0 +1,44 @@
+"""The only place that knows which machine does what: it looks around (environment, clock, home) and joins the rooms."""
+
+from crystal.wiring.capturing import (
+    CAPTURE_LOCK,
+    import_sessions,
+    plan_import,
+    run_capture,
+    turn_off,
+    turn_on,
+)
+from crystal.wiring.enriching import enrich, write_summaries_again
+from crystal.wiring.machine import (
+    Machine,
+    now_ms,
+    open_machine,
+    open_reader,
+    these_places,
+    this_config,
+    this_home,
+    usable_config,
+)
+from crystal.wiring.proving import prove, repair_all, restore_session
+
+__all__ = [
+    "CAPTURE_LOCK",
+    "Machine",
+    "enrich",
+    "import_sessions",
+    "now_ms",
+    "open_machine",
+    "open_reader",
+    "plan_import",
+    "prove",
+    "repair_all",
+    "restore_session",
+    "run_capture",
+    "these_places",
+    "this_config",
+    "this_home",
+    "turn_off",
+    "turn_on",
+    "usable_config",
+    "write_summaries_again",
+]

@@ -1,0 +1,90 @@
+"""Capture on this machine: under its lock, from the past, off and on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crystal.wiring.machine import Machine
+
+if TYPE_CHECKING:
+    from crystal.capture.engine import Capture, Past, Tally
+
+CAPTURE_LOCK = "capture.lock"
+BACKFILL_LOCK = "backfill.lock"
+LOCK_SECONDS = 120.0
+SETTLE_SECONDS = 2.0
+
+
+def run_capture(machine: Machine, step: Callable[[Capture], Tally]) -> Tally:
+    """Hold the capture lock, act on waiting notes, then take a step of capture (a sweep, off, on)."""
+    from crystal.capture.drain import drain, merge
+    from crystal.capture.lock import wait_lock
+
+    with wait_lock(machine.places.data_dir / CAPTURE_LOCK, seconds=LOCK_SECONDS):
+        capture = machine.capture()
+        tally = drain(capture, machine.places.spool, flush_ms=1000 * machine.config.hook_flush_seconds)
+        merge(tally, step(capture))
+    return tally
+
+
+def plan_import(machine: Machine, paths: Sequence[Path], since: int | None) -> list[Past]:
+    """What backfill would import, newest first. Meets the machine first, so that the ledger knows what is old."""
+    from crystal.capture.engine import plan_past
+
+    capture = machine.capture()
+    capture.meet()
+    return plan_past(capture, paths, since)
+
+
+def import_sessions(machine: Machine, plan: Sequence[Past], progress: Callable[[int], None]) -> Tally:
+    """Import past transcripts. Holds no lock that capture needs, so that nobody waits for the past."""
+    from crystal.capture.engine import Tally
+    from crystal.capture.lock import wait_lock
+
+    tally = Tally()
+    capture = machine.capture()
+    with wait_lock(machine.places.data_dir / BACKFILL_LOCK, seconds=24 * 3600):
+        for past in plan:
+            tally.files += 1
+            capture.attempt(past.found.path, tally, partial(_import, capture, past, progress))
+    return tally
+
+
+def _import(capture: Capture, past: Past, progress: Callable[[int], None], _: Path, tally: Tally) -> None:
+    from crystal.capture.engine import import_past
+
+    import_past(capture, past, tally, progress)
+
+
+def turn_off(machine: Machine, session: str | None) -> None:
+    """Stop capturing (one session, or all). What was said until now is captured first."""
+    _settle(machine)
+    run_capture(machine, lambda capture: _swept(capture, capture.turn_off, session))
+
+
+def turn_on(machine: Machine, session: str | None) -> None:
+    """Capture again. What was said until now is marked private first."""
+    _settle(machine)
+    run_capture(machine, lambda capture: _swept(capture, capture.turn_on, session))
+
+
+def _swept(capture: Capture, turn: Callable[[str | None], bool], session: str | None) -> Tally:
+    tally = capture.sweep()
+    turn(session)
+    return tally
+
+
+def _settle(machine: Machine) -> None:
+    """Wait until no transcript has grown for a moment: the client writes an answer a little after it is shown."""
+    from crystal.capture.files import all_transcripts
+
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < deadline:
+        newest = max((found.modified for found in all_transcripts(machine.places.transcript_roots)), default=0)
+        if not 0 <= machine.now() - newest < 700:
+            return
+        time.sleep(0.05)

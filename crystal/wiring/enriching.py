@@ -1,0 +1,137 @@
+"""What may wait until a turn is safe: vectors, summaries, the daily log. Outside of capture's lock."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from crystal.errors import Unavailable
+from crystal.wiring.machine import Machine
+
+if TYPE_CHECKING:
+    from crystal.store.vectors import Generation
+
+ENRICH_LOCK = "enrich.lock"
+
+
+def _enrich(machine: Machine, deadline: float) -> list[str]:
+    problems = []
+    for step in (_log, _embed, _summarize):
+        if time.monotonic() < deadline:
+            try:
+                problem = step(machine, deadline)
+            except Unavailable as error:
+                problem = error.message
+            problems += [problem] if problem else []
+    return problems
+
+
+def _embed(machine: Machine, deadline: float) -> str | None:
+    """Give vectors to the chunks that wait; what fails is recorded, and said."""
+    from crystal.errors import CrystalError
+    from crystal.store import problems, vectors
+
+    if machine.config.embedding_provider == "none":
+        return None
+    serving = vectors.serving_generation(machine.store)
+    if not vectors.count_pending(machine.store, serving.id if serving else 0) and _is_embedder_of(machine, serving):
+        return None
+    from crystal.embedding import embed_pending
+
+    try:
+        embedder = machine.embedder()
+    except CrystalError as error:
+        problems.record_problem(machine.store, "embedding", error.message, now=machine.now())
+        return error.message
+    if embedder is None:
+        return None
+    return embed_pending(machine.store, embedder, now=machine.now, budget_seconds=deadline - time.monotonic()).problem
+
+
+def _is_embedder_of(machine: Machine, serving: Generation | None) -> bool:
+    """Whether the settings still choose the model that serves, as far as can be told without loading it."""
+    config = machine.config
+    if serving is None:
+        return True
+    if config.embedding_provider != serving.provider or config.embedding_model not in (None, serving.model):
+        return False
+    return config.embedding_dimension in (None, serving.dimension)
+
+
+def _summarize(machine: Machine, deadline: float) -> str | None:
+    """Write the summaries that are due."""
+    from crystal.summarize import is_due, summarize_due
+
+    now = machine.now()
+    idle_ms = machine.config.summary_idle_minutes * 60_000
+    if not is_due(machine.store, now=now, idle_ms=idle_ms):
+        return None
+
+    report = summarize_due(
+        machine.store,
+        agent_folder=machine.places.agent_folder,
+        model=machine.summary_model(),
+        daily_cap_usd=machine.config.summary_daily_cap_usd,
+        now=now,
+        idle_ms=idle_ms,
+        limit=1_000,
+        should_stop=lambda: time.monotonic() > deadline,
+    )
+    return "; ".join(report.problems) or None
+
+
+def _log(machine: Machine, deadline: float) -> str | None:
+    """Write the daily log's lines that are missing."""
+    from crystal.summarize.daily import log_sessions
+
+    report = log_sessions(
+        machine.store,
+        agent_folder=machine.places.agent_folder,
+        now=machine.now(),
+        tz=None,
+        idle_ms=machine.config.summary_idle_minutes * 60_000,
+        should_stop=lambda: time.monotonic() > deadline,
+    )
+    return "; ".join(report.problems) or None
+
+
+def write_summaries_again(machine: Machine) -> list[str]:
+    """Let the model write the summaries that were written without it. Gives what went wrong, in words."""
+    from crystal.errors import NotConfigured
+    from crystal.summarize import summarize_again
+
+    model = machine.summary_model()
+    if model is None:
+        raise NotConfigured(
+            "no model writes summaries here",
+            hint="crystal config set summary.consent true, and give its provider a key",
+        )
+    report = summarize_again(
+        machine.store,
+        agent_folder=machine.places.agent_folder,
+        model=model,
+        daily_cap_usd=machine.config.summary_daily_cap_usd,
+        now=machine.now(),
+    )
+    return report.problems
+
+
+def enrich(machine: Machine, *, budget_seconds: float) -> list[str]:
+    """Do what may wait, outside of capture's lock: embed what has no vector, write due summaries and log lines.
+
+    One process at a time. Another finds the lock taken and goes; whoever holds it looks once more after letting go,
+    so that what was committed meanwhile is not left behind. Gives what went wrong, in words.
+    """
+    from crystal.capture.lock import try_lock
+    from crystal.store.stats import newest_turn
+
+    deadline = time.monotonic() + budget_seconds
+    problems: list[str] = []
+    done = -1
+    while done != (newest := newest_turn(machine.store)) and time.monotonic() < deadline:
+        with try_lock(machine.places.data_dir / ENRICH_LOCK) as held:
+            if not held:
+                return []
+            problems = _enrich(machine, deadline)
+        done = newest
+    return problems

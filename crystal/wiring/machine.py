@@ -1,0 +1,186 @@
+"""This machine: its settings, its open store, and the rooms joined to both."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crystal.config import Config, load_config
+from crystal.paths import Places, make_private_dir, resolve_places
+from crystal.store import Store
+
+if TYPE_CHECKING:
+    from crystal.capture.engine import Capture
+    from crystal.embedding import Embedder
+    from crystal.summarize.llm import SummaryModel
+
+
+def now_ms() -> int:
+    """The time, ms since the epoch, UTC."""
+    return time.time_ns() // 1_000_000
+
+
+def this_home() -> Path:
+    """The user's home folder."""
+    return Path.home()
+
+
+def these_places(data_dir: Path | None = None) -> Places:
+    """Where everything lives on this machine; cheap."""
+    return resolve_places(os.environ, this_home(), data_dir=data_dir)
+
+
+def this_config(overrides: Mapping[str, object] | None = None) -> Config:
+    """The settings that hold on this machine now."""
+    return load_config(os.environ, this_home(), overrides=overrides or {})
+
+
+def usable_config(config: Config) -> Config:
+    """The settings, with the usual data folder where the legacy one holds another program's database."""
+    from crystal.errors import StoreForeign
+    from crystal.store.migrate import refuse_foreign
+
+    if config.places.data_dir_source.startswith("legacy"):
+        try:
+            refuse_foreign(config.places.db)
+        except StoreForeign:
+            return this_config({"data_dir": config.places.ldm_home / "memory"})
+    return config
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """This machine's settings and its open store. Whoever opened it closes it."""
+
+    config: Config
+    store: Store
+
+    @property
+    def places(self) -> Places:
+        """Where everything lives."""
+        return self.config.places
+
+    def now(self) -> int:
+        """The time, ms since the epoch, UTC."""
+        return now_ms()
+
+    def bytes_to_prove(self) -> int:
+        """How many bytes ``prove`` will read, about."""
+        from crystal.store.stats import bytes_by_state
+
+        return 2 * bytes_by_state(self.store).get("captured", 0)
+
+    def agent_folder(self) -> Path:
+        """The folder of this machine's agent."""
+        return self.places.agent_folder(self.config.agent_id)
+
+    def embedder(self) -> Embedder | None:
+        """The embedder that the settings choose, None when they choose none. It loads its parts when first used.
+
+        Raises:
+            NotConfigured: The chosen provider needs something that is not there, such as a key.
+        """
+        from crystal.embedding import make_embedder
+
+        config = self.config
+        provider = config.embedding_provider
+        if provider == "none":
+            return None
+        return make_embedder(
+            provider,
+            model=config.embedding_model,
+            dimension=config.embedding_dimension,
+            base_url=config.embedding_base_url,
+            key=lambda: self._key(provider),
+        )
+
+    def summary_model(self) -> SummaryModel | None:
+        """The model that the settings choose to write summaries, None for simple ones."""
+        config = self.config
+        if config.summary_mode == "simple" or (config.summary_mode == "auto" and not config.summary_consent):
+            return None
+        from crystal.summarize.models import choose_model
+
+        provider = config.summary_provider
+        return choose_model(
+            config.summary_mode,
+            provider,
+            model=config.summary_model,
+            base_url=config.summary_base_url,
+            key=self._key(provider),
+            consent=config.summary_consent,
+        )
+
+    def _key(self, provider: str) -> str | None:
+        from crystal.credentials import key_for
+
+        if provider in ("embedded", "ollama"):
+            return None
+        found = key_for(self.config, provider, os.environ)
+        return None if found is None else found.reveal()
+
+    def capture(self) -> Capture:
+        """The hands of capture, joined to ``ingest``."""
+        from crystal.capture.engine import Capture, Claim
+        from crystal.capture.tail import Cleaner
+        from crystal.ingest import IngestReport, ingest
+        from crystal.model import Segment
+        from crystal.project import find_project
+        from crystal.redact import Redactor
+        from crystal.store.privacy import store_key
+
+        config, places, store = self.config, self.places, self.store
+        key = store_key(store)
+        redactor = Redactor(hashlib.blake2b(b"redaction", key=key).digest(), secrets=config.redact_enabled)
+        remembered = cache(find_project)
+
+        def sink(segment: Segment, claim: Claim) -> IngestReport:
+            return ingest(
+                store,
+                segment,
+                ldm_home=places.ldm_home,
+                archive_folder=self.agent_folder() / "transcripts",
+                find_project=remembered,
+                now=now_ms(),
+                claim=claim,
+            )
+
+        return Capture(
+            store=store,
+            sink=sink,
+            cleaner=Cleaner(redactor.clean_line, key),
+            agent=config.agent_id,
+            device=config.device,
+            roots=places.transcript_roots,
+            private_projects=tuple(config.private_projects),
+            private_sessions=tuple(config.private_sessions),
+            clock=now_ms,
+        )
+
+
+@contextlib.contextmanager
+def open_machine(overrides: Mapping[str, object] | None = None) -> Iterator[Machine]:
+    """Open this machine's memory for writing; make it if there is none."""
+    config = this_config(overrides)
+    make_private_dir(config.places.data_dir)
+    with Store.open(config.places.db) as store:
+        yield Machine(config, store)
+
+
+@contextlib.contextmanager
+def open_reader(overrides: Mapping[str, object] | None = None) -> Iterator[Machine]:
+    """Open this machine's memory for reading.
+
+    Raises:
+        NotConfigured: There is none yet.
+    """
+    config = this_config(overrides)
+    with Store.open_existing(config.places.db) as store:
+        yield Machine(config, store)

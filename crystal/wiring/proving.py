@@ -1,0 +1,82 @@
+"""Proof, repair and restore on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crystal.wiring.capturing import run_capture
+from crystal.wiring.enriching import enrich
+from crystal.wiring.machine import Machine
+
+if TYPE_CHECKING:
+    from crystal.capture.engine import Capture, Tally
+    from crystal.capture.tail import Cleaner
+    from crystal.restore import Restored
+    from crystal.verify import Proof
+
+
+def _cleaner(machine: Machine) -> Cleaner:
+    return machine.capture().cleaner
+
+
+def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:
+    """Verify this machine's memory, see crystal/verify.py."""
+    from crystal.verify import verify
+
+    return verify(
+        machine.store,
+        ldm_home=machine.places.ldm_home,
+        agents=machine.places.ldm_home / "agents",
+        device=machine.config.device,
+        roots=machine.places.transcript_roots,
+        cleaner=_cleaner(machine),
+        progress=progress,
+    )
+
+
+def repair_all(machine: Machine, proof: Proof) -> list[str]:
+    """Mend what a proof found, capture what is behind, and make derived things again. Gives what was done, in words."""
+    from crystal.project import find_project
+    from crystal.recover import recover_archives
+    from crystal.repair import repair
+
+    done: list[str] = []
+
+    def mend(capture: Capture) -> Tally:
+        done.extend(
+            repair(
+                machine.store,
+                proof.faults,
+                ldm_home=machine.places.ldm_home,
+                cleaner=capture.cleaner,
+                find_project=find_project,
+            )
+        )
+        unknown = [Path(fault.what) for fault in proof.faults if fault.kind == "archive-unknown"]
+        done.extend(recover_archives(capture, unknown, machine.places.data_dir / "recovered"))
+        return capture.sweep()
+
+    tally = run_capture(machine, mend)
+    if tally.bytes_captured:
+        done.append(f"{tally.bytes_captured:,} bytes captured")
+    enrich(machine, budget_seconds=600)
+    return done
+
+
+def restore_session(machine: Machine, session: str, project: Path | None, *, dry_run: bool) -> list[Restored]:
+    """Write a session back for ``claude --resume``, see crystal/restore.py."""
+    from crystal.reading import find_session
+    from crystal.restore import restore
+
+    return restore(
+        machine.store,
+        find_session(machine.store, session),
+        ldm_home=machine.places.ldm_home,
+        root=machine.places.transcript_roots[0],
+        project=project,
+        cleaner=_cleaner(machine),
+        now=machine.now(),
+        dry_run=dry_run,
+    )
