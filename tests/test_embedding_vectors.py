@@ -100,6 +100,11 @@ def test_looking_at_the_queue_reads_an_index_and_sorts_nothing(store: Store):
     assert [row[3] for row in plan] == ["SEARCH chunks USING INDEX chunks_pending (vector_generation=?)"]
 
 
+def test_looking_for_the_same_text_costs_the_same_in_a_store_of_any_size(store: Store):
+    plan = store.rows("EXPLAIN QUERY PLAN " + vectors.SAME_TEXT, (b"", 1))
+    assert [row[3] for row in plan] == ["SEARCH chunks USING INDEX chunks_sha (text_sha256=?)"]
+
+
 def test_putting_a_vector_twice_keeps_the_first_and_passes_over_deleted_chunks(store: Store):
     generation = vectors.ensure_generation(store, "dice", "a", 2, NOW)
     ident = add_chunk(store, "x")

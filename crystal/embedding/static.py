@@ -33,7 +33,8 @@ class StaticModel:
 
     def __init__(self, folder: Path = DATA) -> None:
         try:
-            self._vectors: npt.NDArray[np.int8] = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
+            mapped = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
+            self._vectors: npt.NDArray[np.int8] = np.asarray(mapped)
             self._scales: npt.NDArray[np.float32] = np.load(folder / "scales.npy", allow_pickle=False)
             tokens = (folder / "vocabulary.txt").read_text("utf-8").rstrip("\n").split("\n")
             self._unknown = tokens.index("[UNK]")
@@ -45,11 +46,11 @@ class StaticModel:
 
     def vector(self, text: str) -> npt.NDArray[np.float32]:
         """The text's vector, of length 1. A text without a known token has that of the unknown token."""
-        ids = self._known(text)
+        ids = np.array(self._known(text))
         total = np.zeros(self._vectors.shape[1], np.float32)
         for start in range(0, len(ids), PIECE):
             piece = ids[start : start + PIECE]
-            total += self._scales[piece] @ self._vectors[piece].astype(np.float32)
+            total += self._scales.take(piece) @ self._vectors.take(piece, axis=0).astype(np.float32)
         length = np.sqrt(total @ total)
         if not length > 0:  # opposite tokens may cancel out
             return np.asarray(self._rows([self._unknown])[0], np.float32)

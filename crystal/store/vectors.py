@@ -17,6 +17,9 @@ from crystal.store.connection import Store
 MAX_NEIGHBOURS = 4096
 """The largest k that sqlite-vec answers."""
 
+# The plus keeps SQLite from walking through all chunks of the generation instead of the few with this text.
+SAME_TEXT = "SELECT id FROM chunks WHERE text_sha256 = ? AND +vector_generation = ? LIMIT 1"
+
 
 @dataclass(frozen=True, slots=True)
 class Generation:
@@ -193,9 +196,7 @@ def vectors_of_same_text(store: Store, generation: int, shas: Iterable[bytes]) -
     """The vectors that ``generation`` already holds for texts, by the SHA-256 of the text."""
     found = {}
     for sha in set(shas):
-        ident = store.value(
-            "SELECT id FROM chunks WHERE text_sha256 = ? AND vector_generation = ? LIMIT 1", (sha, generation)
-        )
+        ident = store.value(SAME_TEXT, (sha, generation))
         if ident is not None:
             found[sha] = store.value(f"SELECT embedding FROM {_table(generation)} WHERE rowid = ?", (ident,))
     return {sha: vector for sha, vector in found.items() if vector is not None}
