@@ -15,7 +15,7 @@ from typing import Protocol
 
 from crystal import transcript
 from crystal.capture import files, tail
-from crystal.capture.privacy import Policy
+from crystal.capture.privacy import BY_ECHO, Policy
 from crystal.errors import CrystalError, StoreBusy, StoreDamaged, StoreFull, WatermarkMoved
 from crystal.model import Origin, Segment, Watermark
 from crystal.store import Store, ledger, privacy
@@ -200,10 +200,15 @@ class Capture:
         policy = self.policy()
         inherited = ledger.last_rule(self.store, state) if state and mark.generation == before.generation else None
         reading = tail.Reading(
-            origin, str(path), before, policy, self.cleaner, closed or policy.closed_now(origin.session_id), inherited
+            origin, str(path), before, policy, self.cleaner, closed or policy.closed_now(origin.session_id), inherited,
+            self.is_tainted(policy, origin.session_id),
         )
         tally.add(self.sink(tail.make_segment(raw, reading, after), ledger.claim_tail))
         return True
+
+    def is_tainted(self, policy: Policy, session_id: str) -> bool:
+        """Whether anything of a session was ever private, so that its bookkeeping may tell of it."""
+        return not policy.is_open(session_id) and ledger.has_private(self.store, session_id, except_for=BY_ECHO)
 
     def _note_move(self, state: ledger.TranscriptState, found: files.Found) -> None:
         if (state.path, state.mark.dev, state.mark.inode) != (str(found.path), found.dev, found.inode):
@@ -345,6 +350,8 @@ def _import_piece(capture: Capture, past: Past, tally: Tally) -> int:
         raw = tail.cut_at(transcript.read_segment(file, start, limit=min(tail.SEGMENT_BYTES, stop - start)), stop)
     if not raw.raw:
         return 0
-    reading = tail.Reading(state.origin, str(path), state.mark, capture.policy(), capture.cleaner)
+    policy = capture.policy()
+    tainted = capture.is_tainted(policy, state.origin.session_id)
+    reading = tail.Reading(state.origin, str(path), state.mark, policy, capture.cleaner, tainted=tainted)
     tally.add(capture.sink(tail.make_segment(raw, reading, state.mark), ledger.claim_skipped))
     return len(raw.raw)

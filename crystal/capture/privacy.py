@@ -3,7 +3,8 @@
 A line is private when it was said while capture was off (for all, for its session, by ``CRYSTAL_PRIVATE``), when its
 folder or session is named private in the settings, or when it is a copy of a line that was left out elsewhere.
 Facts that a line lacks are taken from the lines before it, else from those after it: the client writes the prompt
-a second time into lines that name neither folder nor time.
+a second time into lines that name neither folder nor time. It does so again later, and in forks: where something is
+private, bookkeeping and summaries are private too, because nothing tells what they repeat.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from crystal.transcript import LineFacts
 BY_PROJECT = "private-project"
 BY_SESSION = "private-session"
 BY_COPY = "private-copy"
+BY_ECHO = "private-echo"
 
 T = TypeVar("T")
 
@@ -85,6 +87,31 @@ class Policy:
                 own[at] = inherited
         return own
 
+    def with_echoes(
+        self, reasons: Sequence[str | None], lines: Sequence[tuple[LineFacts, bool]], *, first: bool, tainted: bool
+    ) -> list[str | None]:
+        """The reasons, and one for each line that may repeat what was private.
+
+        Args:
+            reasons: Why each line is private of its own.
+            lines: The facts of each, and whether it is a summary of what stands before it.
+            first: Whether the file begins with them.
+            tainted: Whether something of the session was private before.
+        """
+        if tainted or any(reasons):
+            return [
+                reason or (BY_ECHO if summary or _is_bookkeeping(facts) else None)
+                for reason, (facts, summary) in zip(reasons, lines, strict=True)
+            ]
+        told = list(reasons)
+        if first and self.has_private_lines:
+            # Nothing yet tells that this is no fork.
+            for at, (facts, _) in enumerate(lines):
+                if not _is_bookkeeping(facts):
+                    break
+                told[at] = BY_ECHO
+        return told
+
     def _by_session(self, session_id: str) -> str | None:
         return BY_SESSION if any(fnmatch.fnmatchcase(session_id, glob) for glob in self.sessions) else None
 
@@ -110,6 +137,10 @@ class Policy:
             if parent == folder or not parent:
                 return False
             folder = parent
+
+
+def _is_bookkeeping(facts: LineFacts) -> bool:
+    return facts.uuid is None and facts.type not in ("user", "assistant")
 
 
 def _filled(values: Sequence[T | None]) -> list[T | None]:

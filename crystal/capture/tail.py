@@ -65,7 +65,7 @@ class Reading:
     """What a raw stretch is read as: whose it is, and what decides about privacy.
 
     ``closed`` is why all of it is private whatever the lines say, None to decide line by line; ``inherited`` why the
-    bytes before it are private.
+    bytes before it are private; ``tainted`` whether anything of the session was ever private.
     """
 
     origin: Origin
@@ -75,6 +75,7 @@ class Reading:
     cleaner: Cleaner
     closed: str | None = None
     inherited: str | None = None
+    tainted: bool = False
 
 
 def make_segment(raw: RawSegment, reading: Reading, after: Watermark) -> Segment:
@@ -115,9 +116,17 @@ def _reasons(
     if reading.closed is not None:
         reasons: list[str | None] = [reading.closed] * len(lines)
     else:
-        reasons = policy.reasons(reading.origin, facts, first=raw.start == 0, inherited=reading.inherited)
+        own = policy.reasons(reading.origin, facts, first=raw.start == 0, inherited=reading.inherited)
+        told = [(fact, _is_summary(line)) for fact, (_, line) in zip(facts, lines, strict=True)]
+        reasons = policy.with_echoes(own, told, first=raw.start == 0, tainted=reading.tainted)
     private = [fact.uuid for fact, reason in zip(facts, reasons, strict=True) if reason is not None and fact.uuid]
     return reasons, tuple(private)
+
+
+def _is_summary(line: bytes) -> bool:
+    if b"isCompactSummary" not in line:
+        return False
+    return bool((transcript.parse_line(line) or {}).get("isCompactSummary"))
 
 
 def _piece(

@@ -60,6 +60,15 @@ def last_rule(store: Store, state: TranscriptState) -> str | None:
     return None if value is None else str(value)
 
 
+def has_private(store: Store, session_id: str, *, except_for: str) -> bool:
+    """Whether bytes of a session's transcripts are private under any rule but one."""
+    return store.value(
+        "SELECT 1 FROM capture_state c JOIN segments s ON s.transcript = c.id"
+        " WHERE c.session_id = ? AND s.state = 'private' AND s.rule <> ? LIMIT 1",
+        (session_id, except_for),
+    ) is not None
+
+
 def skipped_ranges(store: Store, state: TranscriptState, rule: str = BEFORE_CRYSTAL) -> list[tuple[int, int]]:
     """The byte ranges [start, stop) of the present file that were left out under ``rule``, in order."""
     return [
