@@ -12,6 +12,7 @@ from crystal.wiring.machine import Machine
 
 if TYPE_CHECKING:
     from crystal.capture.engine import Capture, Past, Tally
+    from crystal.store import Store
 
 CAPTURE_LOCK = "capture.lock"
 BACKFILL_LOCK = "backfill.lock"
@@ -61,21 +62,39 @@ def _import(capture: Capture, past: Past, progress: Callable[[int], None], _: Pa
 
 
 def turn_off(machine: Machine, session: str | None) -> None:
-    """Stop capturing (one session, or all). What was said until now is captured first."""
+    """Stop capturing (one session, or all). What was said until now is captured first.
+
+    Args:
+        machine: This machine.
+        session: A session's whole id, also of one that is still to come; or the beginning of a known one's.
+
+    Raises:
+        UsageProblem: It is neither: closing it would protect nothing.
+    """
     _settle(machine)
     run_capture(machine, lambda capture: _swept(capture, capture.turn_off, session))
 
 
 def turn_on(machine: Machine, session: str | None) -> None:
-    """Capture again. What was said until now is marked private first."""
+    """Capture again. What was said until now is marked private first. ``session`` is as for ``turn_off``."""
     _settle(machine)
     run_capture(machine, lambda capture: _swept(capture, capture.turn_on, session))
 
 
 def _swept(capture: Capture, turn: Callable[[str | None], bool], session: str | None) -> Tally:
     tally = capture.sweep()
-    turn(session)
+    turn(None if session is None else _whole_id(capture.store, session))
     return tally
+
+
+def _whole_id(store: Store, session: str) -> str:
+    from crystal.capture.files import is_session_id
+    from crystal.reading import find_session
+    from crystal.store import privacy
+
+    if is_session_id(session) or any(mark.session_id == session for mark in privacy.marks(store)):
+        return session
+    return find_session(store, session)
 
 
 def _settle(machine: Machine) -> None:
