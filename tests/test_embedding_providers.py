@@ -240,6 +240,13 @@ def test_an_address_that_is_none_is_a_clear_error(provider, url):
         make_embedder(provider, base_url=url, key=KEY).embed_query("x")
 
 
+def test_nobody_waits_long_for_the_vector_of_a_question(providers, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("crystal.embedding.remote.QUERY_SECONDS", 0.3)
+    providers.fail_next(server.slow)
+    with pytest.raises(ServerFault):
+        embedder(providers, "ollama", timeout=60).embed_query("x")
+
+
 def test_retry_after_is_read_in_seconds_in_milliseconds_and_as_a_date(providers):  # noqa: F811
     providers.fail_next(server.status(429, {"Retry-After": "7"}))
     with pytest.raises(RateLimited) as caught:
@@ -329,6 +336,17 @@ def test_a_key_is_fetched_only_when_a_text_is_embedded():
     chosen = make_embedder("openai", key=fetch)
     assert (chosen.provider, chosen.model, chosen.dimension) == ("openai", "text-embedding-3-small", 1536)
     assert chosen.take_tokens() == 0
+
+
+def test_a_key_that_cannot_be_fetched_is_a_recorded_problem(tmp_path: Path):
+    def fetch():
+        raise NotConfigured("the key command failed")
+
+    with open_store(tmp_path) as store:
+        add_chunk(store, "x")
+        report = embed_pending(store, make_embedder("openai", key=fetch), now=NOW)
+        assert (report.left, report.problem) == (1, "the key command failed")
+        assert find_problem(store, "embedding").message == report.problem
 
 
 # -------------------------------------------------------------------------------------------------- with the queue

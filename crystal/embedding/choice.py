@@ -12,7 +12,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
-from crystal.errors import NotConfigured, UsageProblem
+from crystal.errors import CrystalError, NotConfigured, UsageProblem
 
 if TYPE_CHECKING:  # each brings a library that only its own user pays for
     from crystal.embedding.remote import Provider, RemoteEmbedder
@@ -102,7 +102,11 @@ class ChosenEmbedder:
     @cached_property
     def identity(self) -> str:
         """See ``Embedder``. Sixteen digits of a hash: enough to see a change, too little to find a key."""
-        parts = (self.provider, self.model, str(self.dimension), self._choice.base_url or "", self._key or "")
+        try:
+            key = self._key or ""
+        except CrystalError:  # a key that cannot be fetched is a failure like others, and told when a text is embedded
+            key = ""
+        parts = (self.provider, self.model, str(self.dimension), self._choice.base_url or "", key)
         return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
 
     @cached_property
@@ -117,7 +121,7 @@ class ChosenEmbedder:
             return StaticEmbedder()
         from crystal.embedding.remote import RemoteEmbedder
 
-        return RemoteEmbedder(_reach(self._choice, self._key), self.dimension)
+        return RemoteEmbedder(_reach(self._choice, self._key), self.dimension, self._choice.timeout)
 
     def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
         """See ``Embedder``."""
@@ -133,22 +137,22 @@ class ChosenEmbedder:
 
 
 def _reach(choice: Choice, key: str | None) -> Provider:
-    model, url, asked, timeout = choice.model, choice.base_url, choice.asked_dimension, choice.timeout
+    model, url, asked = choice.model, choice.base_url, choice.asked_dimension
     if choice.provider == "ollama":
         from crystal.embedding.ollama import Ollama
 
-        return Ollama(model, url, asked, timeout)
+        return Ollama(model, url, asked)
     if choice.provider == "google":
         from crystal.embedding.google import Google
 
-        return Google(model, url, asked, key, timeout)
+        return Google(model, url, asked, key)
     if choice.provider == "voyage":
         from crystal.embedding.voyage import Voyage
 
-        return Voyage(model, url, asked, key, timeout)
+        return Voyage(model, url, asked, key)
     from crystal.embedding.openai_api import OpenAI
 
-    return OpenAI(model, url, asked, key, timeout)
+    return OpenAI(model, url, asked, key)
 
 
 def make_embedder(
@@ -168,7 +172,7 @@ def make_embedder(
         dimension: For models that let one choose, or that crystal does not know; None for the model's own.
         base_url: Where the provider answers; None for its own address.
         key: The API key, or what fetches it when it is needed.
-        timeout: Seconds for one request.
+        timeout: Seconds for one request; a question gets ten at most.
 
     Raises:
         UsageProblem: No such provider, or a choice that the embedded model does not leave.

@@ -23,9 +23,7 @@ class Google:
     most_texts = 100
     most_characters = 200_000
 
-    def __init__(
-        self, model: str, base_url: str | None, dimension: int | None, key: str | None, timeout: float
-    ) -> None:
+    def __init__(self, model: str, base_url: str | None, dimension: int | None, key: str | None) -> None:
         bare = model.removeprefix("models/")
         self.name = f"google {bare}"
         self._model = f"models/{bare}"
@@ -33,9 +31,8 @@ class Google:
         root = address(base_url or BASE_URL).removesuffix("/v1beta")
         self._url = f"{root}/v1beta/models/{quote(bare, safe='')}:batchEmbedContents"
         self._more: dict[str, Any] = {"outputDimensionality": dimension} if dimension else {}
-        self._timeout = timeout
 
-    def ask(self, texts: list[str], purpose: Purpose) -> Answer:
+    def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> Answer:
         """See ``Provider``."""
         requests = [
             {
@@ -47,7 +44,7 @@ class Google:
             for text in texts
         ]
         try:
-            answer = post_json(self.name, self._url, {"requests": requests}, self._headers, self._timeout)
+            answer = post_json(self.name, self._url, {"requests": requests}, self._headers, timeout)
         except NotConfigured as error:
             hint = "older models are switched off at times; set embedding.model to gemini-embedding-001"
             raise NotConfigured(error.message, hint=hint) from error

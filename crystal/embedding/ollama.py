@@ -30,20 +30,19 @@ class Ollama:
     most_texts = 16
     most_characters = 50_000
 
-    def __init__(self, model: str, base_url: str | None, dimension: int | None, timeout: float) -> None:
+    def __init__(self, model: str, base_url: str | None, dimension: int | None) -> None:
         self.name = f"ollama {model}"
         self._model = model
         self._url = address(base_url or BASE_URL, scheme="http").removesuffix("/api") + "/api/embed"
         self._more: dict[str, Any] = {"dimensions": dimension} if dimension else {}
         self._prefixes = PREFIXES.get(model.rpartition("/")[2].partition(":")[0])
-        self._timeout = timeout
 
-    def ask(self, texts: list[str], purpose: Purpose) -> Answer:
+    def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> Answer:
         """See ``Provider``."""
         prefix = self._prefixes[purpose] if self._prefixes else ""
         body = {"model": self._model, "input": [prefix + text for text in texts], "truncate": True, **self._more}
         try:
-            answer = post_json(self.name, self._url, body, {}, self._timeout)
+            answer = post_json(self.name, self._url, body, {}, timeout)
         except NotConfigured as error:
             raise NotConfigured(error.message, hint=f"run: ollama pull {self._model}") from error
         try:

@@ -40,25 +40,22 @@ class OpenAI:
     most_texts = 256
     most_characters = 250_000
 
-    def __init__(
-        self, model: str, base_url: str | None, dimension: int | None, key: str | None, timeout: float
-    ) -> None:
+    def __init__(self, model: str, base_url: str | None, dimension: int | None, key: str | None) -> None:
         self.name = f"openai {model}"
         self._model = model
         self._url = address(base_url or BASE_URL)
         self._key = checked_key(key or ("none" if base_url else None), "openai", "OPENAI_API_KEY")
         self._more: dict[str, Any] = {"dimensions": dimension} if dimension else {}
-        self._timeout = timeout
 
-    def ask(self, texts: list[str], purpose: Purpose) -> Answer:
+    def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> Answer:
         """See ``Provider``; its models make no difference between documents and queries."""
         del purpose
-        deadline = time.monotonic() + self._timeout
+        deadline = time.monotonic() + timeout
         http = openai.DefaultHttpxClient(follow_redirects=False, trust_env=not is_loopback(self._url))
         try:
             with (
                 openai.OpenAI(
-                    api_key=self._key, base_url=self._url, timeout=self._timeout, max_retries=0, http_client=http
+                    api_key=self._key, base_url=self._url, timeout=timeout, max_retries=0, http_client=http
                 ) as client,
                 client.embeddings.with_streaming_response.create(
                     model=self._model, input=texts, encoding_format="float", **self._more

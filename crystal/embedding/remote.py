@@ -15,8 +15,8 @@ from crystal.errors import NotConfigured
 
 Purpose = Literal["document", "query"]
 
-TIMEOUT_SECONDS = 60.0
-"""For one request, from its first byte to the answer's last."""
+QUERY_SECONDS = 10.0
+"""The longest that a question may take: somebody waits for it, and keywords find without it."""
 
 _KEY = re.compile(r"[!-~]+")
 _LABEL = re.compile(r"[A-Za-z0-9_.-]{1,60}")
@@ -37,8 +37,11 @@ class Provider(Protocol):
     most_texts: int
     most_characters: int
 
-    def ask(self, texts: list[str], purpose: Purpose) -> Answer:
-        """Make one request; fail as ``Embedder.embed_documents`` does, also when the answer has another shape."""
+    def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> Answer:
+        """Make one request of at most ``timeout`` seconds.
+
+        It fails as ``Embedder.embed_documents`` does, also when the answer has another shape.
+        """
 
 
 class RemoteEmbedder:
@@ -47,30 +50,32 @@ class RemoteEmbedder:
     Args:
         provider: Whom to ask, and how.
         dimension: How many numbers every vector must have.
+        timeout: Seconds for one request, from its first byte to the answer's last.
     """
 
-    def __init__(self, provider: Provider, dimension: int) -> None:
+    def __init__(self, provider: Provider, dimension: int, timeout: float) -> None:
         self._provider = provider
         self._dimension = dimension
+        self._timeout = timeout
         self._tokens = 0
 
     def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
         """See ``Embedder``."""
-        return self._embed(texts, "document")
+        return self._embed(texts, "document", self._timeout)
 
     def embed_query(self, text: str) -> bytes:
         """See ``Embedder``."""
-        return self._embed([text], "query")[0]
+        return self._embed([text], "query", min(self._timeout, QUERY_SECONDS))[0]
 
     def take_tokens(self) -> int:
         """See ``Embedder``."""
         taken, self._tokens = self._tokens, 0
         return taken
 
-    def _embed(self, texts: Sequence[str], purpose: Purpose) -> list[bytes]:
+    def _embed(self, texts: Sequence[str], purpose: Purpose, timeout: float) -> list[bytes]:
         found: list[bytes] = []
         for batch in batches([sendable(text) for text in texts], self._provider):
-            answer = self._provider.ask(batch, purpose)
+            answer = self._provider.ask(batch, purpose, timeout)
             self._tokens += answer.tokens
             if len(answer.vectors) != len(batch):
                 raise WrongAnswer(f"{self._provider.name} gave {len(answer.vectors)} vectors for {len(batch)} texts")

@@ -11,9 +11,9 @@ from crystal.errors import Unavailable
 Answer = TypeVar("Answer")
 
 FIRST_WAIT_MS = 30_000
-LONGEST_WAIT_MS = 3_600_000
+LONGEST_WAIT_MS = 900_000
 LONGEST_ASKED_MS = 86_400_000
-PERMANENT_WAIT_MS = 6 * 3_600_000
+PERMANENT_WAIT_MS = 3_600_000
 """How long a failure rests that waiting does not mend, unless the configuration changes first."""
 
 QUICK_WAITS = (0.5, 2.0)
@@ -49,7 +49,7 @@ def asked_seconds(error: Unavailable) -> float:
 def next_attempt(error: Exception, tries: int, now: int) -> int:
     """When to try again after a run that failed, in ms.
 
-    The wait doubles with every try up to an hour; a provider that asks for longer gets up to a day. What waiting
+    The wait doubles with every try up to a quarter of an hour; a provider that asks for longer gets up to a day. What waiting
     does not mend rests for ``PERMANENT_WAIT_MS``.
 
     Args:

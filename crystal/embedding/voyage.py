@@ -20,17 +20,14 @@ class Voyage:
     most_texts = 128
     most_characters = 110_000
 
-    def __init__(
-        self, model: str, base_url: str | None, dimension: int | None, key: str | None, timeout: float
-    ) -> None:
+    def __init__(self, model: str, base_url: str | None, dimension: int | None, key: str | None) -> None:
         self.name = f"voyage {model}"
         self._model = model
         self._headers = {"Authorization": f"Bearer {checked_key(key, 'voyage', 'VOYAGE_API_KEY')}"}
         self._url = f"{address(base_url or BASE_URL)}/embeddings"
         self._more: dict[str, Any] = {"output_dimension": dimension} if dimension else {}
-        self._timeout = timeout
 
-    def ask(self, texts: list[str], purpose: Purpose) -> Answer:
+    def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> Answer:
         """See ``Provider``."""
         body = {"model": self._model, "input": texts, "input_type": purpose, "truncation": True, **self._more}
-        return read_answer(self.name, post_json(self.name, self._url, body, self._headers, self._timeout))
+        return read_answer(self.name, post_json(self.name, self._url, body, self._headers, timeout))
