@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from crystal.errors import CrystalError, NotConfigured, StoreBusy, StoreDamaged,
 from crystal.store import migrate
 
 BUSY_TIMEOUT_MS = 15_000
+FULL_BELOW_BYTES = 128 << 10
 
 Row = tuple[Any, ...]
 
@@ -85,7 +87,16 @@ def translated(path: Path) -> Iterator[None]:
         ours = next((TRANSLATION[kind] for kind in type(error).__mro__ if kind in TRANSLATION), None)
         if ours is None:
             raise
+        if isinstance(error, apsw.IOError) and _is_full(path.parent):
+            ours = StoreFull  # the file that WAL readers share cannot grow: an input/output error to SQLite
         raise ours(f"{path}: {error}", hint=HINTS[ours]) from error
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        return shutil.disk_usage(folder).free < FULL_BELOW_BYTES
+    except OSError:
+        return False
 
 
 class Store:

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.whole_memory import wait_until
+
 API_KEY = "sk-ant-test-not-a-key"
 PACKAGE = "@anthropic-ai/claude-code"
 VERSION = "2.1.329"
@@ -179,19 +181,6 @@ def kill(process: subprocess.Popen[str]) -> None:
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
-
-
-def wait_until(holds: Callable[[], object], what: Callable[[], str] | str, seconds: float = SECONDS) -> None:
-    """Poll until something holds.
-
-    Raises:
-        AssertionError: It did not within the time.
-    """
-    deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds:.0f} s for {what if isinstance(what, str) else what()}")
-        time.sleep(0.03)
 
 
 class Stream:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.client import Client, NoClient, find_client
 from tests.e2e.fake_anthropic import FakeAnthropic
-from tests.e2e.memory import Memory
+from tests.whole_memory import Memory
 
 ENVIRON = dict(os.environ)  # as it was before the tests' own rule emptied it
 

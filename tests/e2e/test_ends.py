@@ -6,9 +6,9 @@ import os
 import shutil
 import signal
 
-from tests.e2e.client import Client, kill, wait_until
+from tests.e2e.client import Client, kill
 from tests.e2e.fake_anthropic import FakeAnthropic, Pause, Think, Use
-from tests.e2e.memory import Memory, said
+from tests.whole_memory import Memory, said, wait_until
 
 
 def test_after_sigkill_the_sweep_finds_what_no_hook_told_of(

@@ -6,7 +6,7 @@ import json
 
 from tests.e2e.client import Client
 from tests.e2e.fake_anthropic import Fail, FakeAnthropic, Think, Use
-from tests.e2e.memory import Memory, said
+from tests.whole_memory import Memory, said
 
 
 def test_the_first_turn_of_a_new_session_is_kept_by_the_hook_alone(

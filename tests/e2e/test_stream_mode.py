@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.e2e.client import Client, Stream
 from tests.e2e.fake_anthropic import FakeAnthropic, Pause, Use
-from tests.e2e.memory import Memory, said
+from tests.whole_memory import Memory, said
 
 
 def test_three_prompts_of_one_process_are_kept(client: Client, model: FakeAnthropic, memory: Memory) -> None:

@@ -6,8 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,22 @@ from crystal import archive, chunking
 from crystal.capture.lock import try_lock
 from crystal.model import Chunk
 from crystal.store import Store
-from tests.e2e.client import wait_until
 
 Said = Counter[tuple[str, str]]
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def wait_until(holds: Callable[[], object], what: Callable[[], str] | str, seconds: float = 60.0) -> None:
+    """Poll until something holds.
+
+    Raises:
+        AssertionError: It did not within the time.
+    """
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds:.0f} s for {what if isinstance(what, str) else what()}")
+        time.sleep(0.03)
 
 
 class Memory:
