@@ -65,6 +65,45 @@ def test_going_back_to_the_old_model_asks_again_for_what_only_the_new_one_had(st
     assert vectors.is_gone(store, new)
 
 
+def test_a_generation_that_a_killed_switch_left_is_made_anew_when_it_is_asked_for(store: Store, monkeypatch):
+    add_chunk(store, "early")
+    old = vectors.ensure_generation(store, "dice", "a", 8, NOW)
+    fill(store, old, Dice("a"))
+    new = vectors.ensure_generation(store, "dice", "b", 8, NOW)
+    fill(store, new, Dice("b"))
+    with monkeypatch.context() as killed:
+        killed.setattr(vectors, "drop_generation", lambda *_: None)
+        assert vectors.promote(store, new)
+    late = add_chunk(store, "late")
+    fill(store, new, Dice("b"))
+    again = vectors.ensure_generation(store, "dice", "a", 8, NOW)
+    assert again > new
+    assert late in [ident for ident, _, _ in vectors.pending_chunks(store, again, 10)]
+    assert [g.id for g in vectors.generations(store)] == [new, again]
+    assert vectors.serving_generation(store).id == new
+
+
+def test_a_third_model_ends_the_filling_of_the_second(store: Store):
+    add_chunk(store, "x")
+    ids = []
+    for model in "abc":
+        ids.append(vectors.ensure_generation(store, "dice", model, 8, NOW))
+        fill(store, ids[-1], Dice(model))
+    assert [g.id for g in vectors.generations(store)] == [ids[0], ids[2]]
+
+
+def test_a_generation_that_has_served_its_time_goes_in_short_transactions(store: Store, monkeypatch):
+    monkeypatch.setattr(vectors, "SLICE", 2)
+    for n in range(5):
+        add_chunk(store, str(n))
+    for model in "ab":
+        generation = vectors.ensure_generation(store, "dice", model, 8, NOW)
+        fill(store, generation, Dice(model))
+    assert vectors.promote(store, generation)
+    assert [g.id for g in vectors.generations(store)] == [generation]
+    assert vectors.vector_counts(store, generation) == vectors.VectorCounts(stored=5, pending=0, refused=0)
+
+
 def test_a_number_of_a_dropped_generation_never_comes_back_with_another_meaning(store: Store):
     add_chunk(store, "x")
     first = vectors.ensure_generation(store, "dice", "a", 8, NOW)

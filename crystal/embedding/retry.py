@@ -49,8 +49,8 @@ def asked_seconds(error: Unavailable) -> float:
 def next_attempt(error: Exception, tries: int, now: int) -> int:
     """When to try again after a run that failed, in ms.
 
-    The wait doubles with every try up to a quarter of an hour; a provider that asks for longer gets up to a day. What waiting
-    does not mend rests for ``PERMANENT_WAIT_MS``.
+    The wait doubles with every try up to a quarter of an hour; a provider that asks for longer gets up to a day.
+    What waiting does not mend rests for ``PERMANENT_WAIT_MS``.
 
     Args:
         error: What failed.

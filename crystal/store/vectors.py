@@ -17,6 +17,9 @@ from crystal.store.connection import Store
 MAX_NEIGHBOURS = 4096
 """The largest k that sqlite-vec answers."""
 
+SLICE = 5000
+"""Vectors deleted in one transaction: a tenth of a second or so."""
+
 # The plus keeps SQLite from walking through all chunks of the generation instead of the few with this text.
 SAME_TEXT = "SELECT id FROM chunks WHERE text_sha256 = ? AND +vector_generation = ? LIMIT 1"
 
@@ -69,16 +72,23 @@ def find_generation(store: Store, provider: str, model: str, dimension: int) -> 
 def ensure_generation(store: Store, provider: str, model: str, dimension: int, now: int) -> int:
     """Make the generation of a model, or find it, and give its id.
 
-    Newer generations that never served are dropped: whoever asks for an older one has changed his mind.
+    Other generations that do not serve are dropped: whoever asks for this one has changed his mind about those. So is
+    one that served before the present one did, also when it is asked for: it has missed what came since.
     """
     found = find_generation(store, provider, model, dimension)
-    if found is None or any(other.id > found.id and not other.serving for other in generations(store)):
-        with store.transaction():
-            found = find_generation(store, provider, model, dimension) or _make(store, provider, model, dimension, now)
-            for other in generations(store):
-                if other.id > found.id and not other.serving:
-                    _drop(store, other.id)
-    return found.id
+    if found is not None and (found.serving or found == generations(store)[-1]):
+        idle = [other for other in generations(store) if not other.serving and other != found]
+        if not idle:
+            return found.id
+    with store.transaction():
+        serving = serving_generation(store)
+        for other in generations(store):
+            is_asked_for = (other.provider, other.model, other.dimension) == (provider, model, dimension)
+            is_newer = serving is not None and other.id > serving.id
+            if not other.serving and not (is_asked_for and is_newer):
+                _drop(store, other.id)
+        found = find_generation(store, provider, model, dimension)
+        return (found or _make(store, provider, model, dimension, now)).id
 
 
 def promote(store: Store, generation: int) -> bool:
@@ -100,7 +110,17 @@ def promote(store: Store, generation: int) -> bool:
 
 
 def drop_generation(store: Store, generation: int) -> None:
-    """Delete a generation and its vectors; chunks that only it knew wait again. Dropping it twice does nothing."""
+    """Delete a generation and its vectors; chunks that only it knew wait again. Dropping it twice does nothing.
+
+    The vectors of one that has served its time go in many short transactions, so that nobody waits long to write.
+    """
+    serving = serving_generation(store)
+    while serving is not None and generation < serving.id and _exists(store, generation):
+        with store.transaction():
+            rows = store.rows(f"SELECT rowid FROM {_table(generation)}_rowids LIMIT ?", (SLICE,))
+            store.execute_many(f"DELETE FROM {_table(generation)} WHERE rowid = ?", rows)
+        if len(rows) < SLICE:
+            break
     with store.transaction():
         if _exists(store, generation):
             _drop(store, generation)
