@@ -1,0 +1,157 @@
+"""Write docs/reference/cli.md from the command line itself, so that the page cannot drift from it.
+
+Run it after a change of a command; a test compares the page with what this makes.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from crystal.cli.app import COMMANDS, app, load_command
+
+PAGE = Path(__file__).with_name("reference") / "cli.md"
+
+HEAD = """<!-- Made by docs/generate_cli.py from crystal/cli/. Change those, not this page. -->
+
+# The command line
+
+`crystal` and `python -m crystal` are the same.
+Results go to standard output; notes, warnings, progress and errors go to standard error, as `crystal: note: ...`, `crystal: warning: ...`, `crystal: error: ...` and `crystal: hint: ...`.
+A progress bar is shown on a terminal only, and `NO_COLOR` is respected.
+With `--json` a command prints one JSON object; [its keys](json.md) only grow.
+
+## Exit codes
+
+| code | meaning |
+|---|---|
+| 0 | done; a search that finds nothing is done, too |
+| 1 | it failed, or a check found something: see the command |
+| 2 | an option or a value cannot be used |
+| 3 | something must be set up first: no memory yet, no key, an extension is missing |
+| 4 | not reachable or not writable just now: try again later |
+| 5 | refused by the other side |
+| 6 | stored data is damaged |
+| 130 | interrupted with Ctrl-C |
+
+[Errors](errors.md) tells which error has which code.
+A bug ends with a Python traceback and code 1.
+
+"""  # noqa: E501 - one sentence per line in Markdown
+
+MORE: dict[str, str] = {
+    "init": "See [your first hour](../tutorial/first-hour.md); what it writes is in [the hook's page](hook.md#5-claude-codes-settings) and in [the layout](layout.md).",  # noqa: E501
+    "search": "See [how search works](../explanation/search.md) and [its JSON](json.md#crystal-search).",
+    "show": "See [its JSON](json.md#crystal-show).",
+    "sessions": "See [its JSON](json.md#crystal-sessions).",
+    "status": "See [its JSON](json.md#crystal-status).",
+    "doctor": "See [its JSON](json.md#crystal-doctor).",
+    "sync": "See [sweeping on a timer](../how-to/timer.md) and [its JSON](json.md#crystal-sync-and-crystal-backfill).",
+    "backfill": "See [importing the past](../how-to/import-the-past.md) and [its JSON](json.md#crystal-sync-and-crystal-backfill).",  # noqa: E501
+    "verify": "See [proving that nothing is missing](../how-to/prove-nothing-is-missing.md) and [its JSON](json.md#crystal-verify).",  # noqa: E501
+    "restore": "See [restoring a session](../how-to/restore-a-session.md) and [its JSON](json.md#crystal-restore).",
+    "config": "See [every setting](configuration.md) and [its JSON](json.md#crystal-config).",
+    "uninstall": "See [uninstalling](../how-to/uninstall.md).",
+}
+"""Where the reader goes on from each command: a command without a place in the documentation stops the generator."""
+
+READS = "3 when there is no memory yet, 4 when the store is busy, 6 when it is damaged or of another program"
+WRITES = "4 when the store is busy or the disk is full, 6 when the store is damaged or of another program"
+
+EXITS: dict[str, str] = {
+    "init": f"2 also when a settings file cannot be understood (nothing is changed then), {WRITES}",
+    "search": READS,
+    "show": f"2 also when nothing has that id, {READS}",
+    "sessions": READS,
+    "status": READS,
+    "doctor": "1 when a check fails",
+    "sync": f"3 when nothing here can run a timer, {WRITES}; a transcript that cannot be read is a warning",
+    "backfill": f"{WRITES}; a transcript that cannot be read is a warning",
+    "verify": "1 when bytes are not captured yet, 4 when the store is busy, 6 when something is damaged",
+    "restore": f"2 also when the session is unknown or its file is still there, {WRITES}",
+    "config": "3 when a place that should hold a key fails",
+    "uninstall": "1 when you answer no, 2 also when a settings file cannot be understood",
+}
+"""What each command's exit codes mean besides 0 (done), 2 (usage) and 130 (interrupted)."""
+
+VALUES = {"limit": "N", "since": "TIME", "project": "FOLDER"}
+"""What stands for the value of an option that names nothing itself (Typer's own words differ between its versions)."""
+
+
+def render() -> str:
+    """The whole page."""
+    root = typer.main.get_command(app)
+    parts = [
+        HEAD.rstrip("\n"),
+        "## crystal",
+        "    crystal [OPTIONS] COMMAND [ARGS]...",
+        _prose(root.help),
+        _parameters(root),
+        "Commands: " + ", ".join(f"[`{name}`](#crystal-{name})" for name in COMMANDS) + ".",
+        "What to do with `--on` and `--off` is in [keeping something private](../how-to/keep-something-private.md).",
+    ]
+    for name in COMMANDS:
+        exits = f"Exit codes besides 0, 2 and 130: {EXITS[name]}."
+        parts += _command(f"crystal {name}", load_command(name), "##", f"{exits}\n\n{MORE[name]}")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _command(name: str, command: Any, heading: str, more: str) -> list[str]:
+    usage = f"    {name} {_usage(command)}"
+    parts = [f"{heading} {name}", usage, _prose(command.help), _parameters(command), more]
+    for each in getattr(command, "commands", {}).values():
+        parts += _command(f"{name} {each.name}", each, heading + "#", "")
+    return parts
+
+
+def _usage(command: Any) -> str:
+    words = ["[OPTIONS]"]
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            shown = (parameter.metavar or parameter.name.upper()).rstrip(".")
+            shown += "..." if parameter.nargs == -1 else ""
+            words.append(shown if parameter.required else f"[{shown}]")
+    if getattr(command, "commands", None):
+        words.append("[COMMAND]")
+    return " ".join(words)
+
+
+def _prose(text: str | None) -> str:
+    """A help text as Markdown: its lines joined, then one sentence a line."""
+    paragraphs = [" ".join(part.split()) for part in (text or "").split("\n\n")]
+    return "\n\n".join(re.sub(r"(?<=[a-z%)][.!?]) (?=[A-Z])", "\n", one) for one in paragraphs).replace(
+        "`crystal sync`", "[`crystal sync`](#crystal-sync)"
+    )
+
+
+def _parameters(command: Any) -> str:
+    rows = []
+    for one in command.params:
+        if one.param_type_name == "argument":
+            name = f"`{(one.metavar or one.name.upper()).rstrip('.')}`"
+        else:
+            value = "" if one.is_flag else f" {_value(one)}"
+            name = ", ".join(f"`{option}{value}`" for option in sorted(one.opts, key=len))
+            name += "".join(f" / `{option}`" for option in one.secondary_opts)
+        rows.append(f"| {name} | {_cell(one.help)}{_default(one)} |")
+    return "\n".join(["| option or argument | meaning |", "|---|---|", *rows]) if rows else ""
+
+
+def _value(option: Any) -> str:
+    return str(option.metavar or VALUES[option.name])
+
+
+def _default(one: Any) -> str:
+    shown = one.default
+    return f" Default: {shown}." if shown not in (None, False, True, ()) and not callable(shown) and shown != [] else ""
+
+
+def _cell(text: str | None) -> str:
+    return " ".join((text or "").split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), encoding="utf-8")

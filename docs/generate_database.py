@@ -1,0 +1,97 @@
+"""Write docs/reference/database.md from the comments of the migrations, so that the page cannot drift from the schema.
+
+Run it after a change of the schema; a test compares the page with what this makes.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MIGRATIONS = ROOT / "crystal" / "store" / "migrations"
+PAGE = Path(__file__).with_name("reference") / "database.md"
+
+HEAD = """<!-- Made by docs/generate_database.py from crystal/store/migrations/. Change those, not this page. -->
+
+# The database
+
+`crystal.db` is one SQLite file in WAL mode, see [decision 1](../adr/0001-one-sqlite-file.md).
+Times are milliseconds since the Unix epoch in UTC, offsets are bytes.
+`PRAGMA application_id` is `0x43525953` (`CRYS`) and `PRAGMA user_version` the number of the newest migration in it.
+A file with another application id, or with a newer version than the installed crystal knows, is refused and left untouched.
+Before a migration the file is copied to `crystal.db.v<old>.backup` beside it.
+
+Reading it with other tools is welcome; the tables `chunks_vec_<n>` need the extension sqlite-vec.
+Write to it with crystal only: tables depend on each other in ways that SQLite does not check, and [`crystal verify`](cli.md#crystal-verify) will tell.
+The schema may change with every version; [the JSON](json.md) and [the Python API](python.md) are what stays.
+
+Two kinds of tables are not made by a migration.
+`chunks_vec_<n>` holds the vectors of embedding generation `n`: a `vec0` table with `embedding float[dimension]`, whose rowid is the chunk's id.
+SQLite and FTS5 keep their own beside the declared ones (`sqlite_sequence`, `chunks_fts_data` and its like).
+"""  # noqa: E501 - one sentence per line in Markdown
+
+WORDS = {
+    "meta": "What the store remembers about itself; the key of its keyed hashes is here, under `hash_key`.",
+    "projects": "The folders in which conversations took place.",
+    "sessions": "One row for each session of Claude Code, with what its summary and its line in the daily log know.",
+    "capture_roots": "The folders of transcripts that crystal has met.",
+    "capture_state": "One row for each transcript ever seen: its watermark.",
+    "segments": "The byte ledger: every byte before a watermark lies in exactly one row.",
+    "private_marks": "When capture was off.",
+    "private_lines": "The ids of lines that were left out.",
+    "redactions": "How many secrets of each kind were taken out.",
+    "turns": "What was said and done: one row for each block of a transcript line.",
+    "turn_copies": "Sessions in which a turn stands that was stored with another session.",
+    "chunks": "The text, in stretches that are indexed and embedded.",
+    "chunks_fts": "The keyword index over `chunks.text`: Porter stems, Unicode words, without diacritics.",
+    "embedding_generations": "The models whose vectors are here.",
+    "problems": "What does not work just now.",
+    "costs": "Every paid call.",
+    "hook_runs": "How long the hook took.",
+    "memories": "Facts that were stored on purpose; filled by a later version.",
+    "entities": "People and things that are named; filled by a later version.",
+    "relationships": "What entities have to do with each other; filled by a later version.",
+    "source_collections": "Folders of files to index; filled by a later version.",
+    "source_files": "The files in them; filled by a later version.",
+    "sources": "Which chunk comes from which file; filled by a later version.",
+}
+"""What each table is for. A table that is not here stops the generator."""
+
+CREATE = re.compile(r"^CREATE (?:VIRTUAL )?TABLE (?P<name>\w+)", re.MULTILINE)
+COLUMN = re.compile(r"^    (?P<column>[a-z]\w*)\s+(?P<type>[^,-]*?(?:\([^)]*\)[^,-]*?)*),?\s*(?:-- (?P<comment>.*))?$")
+
+
+def render() -> str:
+    """The whole page."""
+    parts = [HEAD]
+    for file in sorted(MIGRATIONS.glob("*.sql")):
+        sql = file.read_text("utf-8")
+        for match in CREATE.finditer(sql):
+            body = sql[match.end() : sql.index("\n)", match.end())]
+            parts.append(_table(match["name"], body))
+    return "\n".join(parts)
+
+
+def _table(name: str, body: str) -> str:
+    words = [f"## {name}\n", WORDS[name], ""]
+    if "fts5" in body:
+        return "\n".join(words)
+    rows: list[list[str]] = []
+    constraints: list[str] = []
+    for line in body.splitlines()[1:]:
+        found = COLUMN.match(line)
+        if found:
+            rows.append([found["column"], " ".join(found["type"].split()), (found["comment"] or "").strip()])
+        elif line.strip().startswith("--") and rows:
+            rows[-1][2] += " " + line.strip().removeprefix("--").strip()
+        elif line.strip().startswith(("UNIQUE", "CHECK", "PRIMARY KEY")):
+            constraints.append(line.strip().rstrip(","))
+    words += ["| column | type | meaning |", "|---|---|---|"]
+    words += [f"| `{column}` | {kind} | {comment.replace('|', chr(92) + '|')} |" for column, kind, comment in rows]
+    words += [""] + [f"- {one}" for one in constraints] + [""] * bool(constraints)
+    return "\n".join(words)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render().rstrip("\n") + "\n", encoding="utf-8")
