@@ -1,13 +1,18 @@
 """Reciprocal Rank Fusion: one order out of several engines' orders. Pure.
 
+Each engine votes for its answers with ``sureness / (k + rank)``. Plain Reciprocal Rank Fusion has a sureness of 1
+everywhere; then the tenth vague resemblance counts nearly as much as the first word-for-word hit, which cost quality on
+every set that was measured (docs/adr/0008-search.md).
+
 Source: Cormack, Clarke, Büttcher: Reciprocal Rank Fusion outperforms Condorcet and individual rank learning methods
-(SIGIR 2009). What was measured here: docs/adr/0008-search.md.
+(SIGIR 2009).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Generic, TypeVar
 
 RRF_K = 60
@@ -25,28 +30,36 @@ class Fused(Generic[Key]):
 
 
 def fuse(
-    lists: Mapping[str, Sequence[Key]],
-    weights: Mapping[str, float],
+    lists: Mapping[str, Sequence[tuple[Key, float]]],
     tie: Callable[[Key], tuple[float, ...]],
     *,
     first: frozenset[Key] = frozenset(),
     k: int = RRF_K,
 ) -> list[Fused[Key]]:
-    """Fuse ranked lists: each adds ``weight / (k + rank)`` to its answers, and the sums decide.
+    """Fuse ranked lists: the sums of the engines' votes decide.
 
     Args:
-        lists: Each engine's answers, best first, without repeats.
-        weights: What each engine counts; 1 when it is not named.
+        lists: Each engine's answers with how sure it is of them (0 to 1), best first, without repeats.
         tie: Decides between equal sums, the smaller first. It must tell all answers apart.
         first: Answers that come before all others, in the order of their sums; they get 1 on top.
         k: How little the first ranks differ.
     """
     ranks: dict[Key, dict[str, int]] = {}
     scores: dict[Key, float] = {}
-    for engine, keys in lists.items():
-        weight = weights.get(engine, 1.0)
-        for rank, key in enumerate(keys, 1):
+    for engine, answers in lists.items():
+        for rank, (key, sureness) in enumerate(answers, 1):
             ranks.setdefault(key, {})[engine] = rank
-            scores[key] = scores.get(key, float(key in first)) + weight / (k + rank)
+            scores[key] = scores.get(key, float(key in first)) + sureness / (k + rank)
     order = sorted(scores, key=lambda key: (-scores[key], *tie(key)))
     return [Fused(key, scores[key], ranks[key]) for key in order]
+
+
+def sureness(scores: Sequence[float], best: float) -> list[float]:
+    """Scores as parts of the best one, 0 to 1, none less than one behind it; all 1 when there is no scale.
+
+    An engine may have reasons for its order beside its scores (all words before some words): the order is right.
+    """
+    if best <= 0:
+        return [1.0] * len(scores)
+    parts = [min(1.0, max(0.0, score / best)) for score in scores]
+    return list(accumulate(reversed(parts), max))[::-1]

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from crystal.errors import CrystalError, UsageProblem
-from crystal.fusion import Fused, fuse
+from crystal.fusion import Fused, fuse, sureness
 from crystal.model import Filters, Hit
 from crystal.query import Query, parse_query, unspaced_pairs, without_phrases
 from crystal.store import Store, vectors
@@ -40,7 +40,11 @@ CANDIDATES = 200
 """How many answers each engine proposes at least."""
 
 MAX_LIMIT = 1_000
-WEIGHTS = {"keywords": 1.0, "vectors": 1.0}
+
+FLOORS = {"embedded": 0.30}
+FLOOR = 0.15
+"""The cosine under which two texts have nothing to do with each other, by provider; measured for the embedded model."""
+
 DAY_MS = 86_400_000
 
 Unit = tuple[str, int]
@@ -66,11 +70,15 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class _Ranked:
-    """What one engine proposes: chunk ids with its own scores, best first; ``exact`` ones have it literally."""
+    """What one engine proposes: chunk ids with its own scores, best first, and the score that is as good as can be.
+
+    ``exact`` ones have the identifier looked for. ``asked`` is False when the engine could not be asked.
+    """
 
     scores: dict[int, float]
     notes: tuple[str, ...] = ()
     exact: frozenset[int] = frozenset()
+    best: float = 1.0
     asked: bool = True
 
 
@@ -115,7 +123,9 @@ def search(
         hits = [_hit(one, details[shown[one.key]], by_words, by_meaning, scope, now) for one in fused[:limit]]
         hits = [replace(hit, copies=count_copies(store, details[hit.id].text_sha256, scope)) for hit in hits]
     mode: Mode = "keywords" if not by_meaning.asked else "hybrid" if asked.has_words else "vectors"
-    return SearchResult(question, mode, tuple(hits), (*relaxed, *by_words.notes, *by_meaning.notes))
+    vague = ("no word of the question was found; these are near in meaning",)
+    only_meaning = vague if mode == "hybrid" and hits and not by_words.scores else ()
+    return SearchResult(question, mode, tuple(hits), (*relaxed, *by_words.notes, *by_meaning.notes, *only_meaning))
 
 
 def freshness(ts: int | None, now: int) -> str:
@@ -157,11 +167,11 @@ def _keywords(store: Store, asked: Query, scope: Scope, limit: int) -> _Ranked:
     for ident, score in substring_candidates(store, unspaced_pairs(asked.text), scope, limit):
         found.setdefault(ident, score)
     if found:
-        return _Ranked(found, exact=frozenset(exact))
+        return _Ranked(found, exact=frozenset(exact), best=max(found.values()))
     beginnings = any_of(prefix(term) for term in asked.terms if len(term) > 2)
     found = dict(keyword_candidates(store, beginnings, scope, limit)) if beginnings else {}
     notes = ("nothing has these words; some words begin with them",) if found else ()
-    return _Ranked(found, notes)
+    return _Ranked(found, notes, best=max(found.values(), default=1.0))
 
 
 def _literal_first(store: Store, literal: str, found: dict[int, float]) -> dict[int, float]:
@@ -185,6 +195,7 @@ class _Vector:
 
     generation: int = 0
     data: bytes = b""
+    floor: float = FLOOR
     note: str | None = None
 
     @classmethod
@@ -196,7 +207,8 @@ class _Vector:
             theirs = f"{serving.provider} {serving.model}"
             return cls(note=_alone(f"the vectors come from {theirs}; crystal sync makes new ones"))
         try:
-            return cls(serving.id, embedder.embed_query(text) if text else b"")
+            floor = FLOORS.get(embedder.provider, FLOOR)
+            return cls(serving.id, embedder.embed_query(text) if text else b"", floor)
         except CrystalError as error:
             return cls(note=_alone(error.message))
 
@@ -212,7 +224,7 @@ class _Vector:
         if not found and waiting and not vectors.vector_counts(store, self.generation).stored:
             return _Ranked({}, (_no_vectors(waiting),), asked=False)
         notes = (f"{_chunks(waiting)} not embedded yet, found by keywords alone",) if waiting else ()
-        return _Ranked(found, notes)
+        return _Ranked({ident: cosine for ident, cosine in found.items() if cosine >= self.floor}, notes)
 
 
 def _identity(embedder: Embedder) -> tuple[str, str, int]:
@@ -242,12 +254,14 @@ def _fuse(
     shown: dict[Unit, int] = {}
     lists = {}
     for engine, ranked in (("keywords", by_words), ("vectors", by_meaning)):
-        best = _best_chunks(_newest_first(ranked.scores, details), details)
-        lists[engine] = list(best)
-        shown = {**best, **shown}
+        best, repeated = _best_chunks(_newest_first(ranked.scores, details), details)
+        sure = sureness([ranked.scores[ident] for ident in best.values()], ranked.best)
+        least = min(sure, default=1.0)
+        lists[engine] = [*zip(best, sure, strict=True), *((unit, least) for unit in repeated)]
+        shown = {**best, **repeated, **shown}
     first = frozenset(unit for unit, ident in shown.items() if ident in by_words.exact)
 
-    return fuse(lists, WEIGHTS, lambda unit: _by_time(details[shown[unit]]), first=first), shown, details
+    return fuse(lists, lambda unit: _by_time(details[shown[unit]]), first=first), shown, details
 
 
 def _newest_first(scores: dict[int, float], details: dict[int, Candidate]) -> list[int]:
@@ -264,8 +278,10 @@ def _by_time(one: Candidate) -> tuple[float, ...]:
     return (float("inf") if one.ts is None else -one.ts, one.id)
 
 
-def _best_chunks(ids: Sequence[int], details: dict[int, Candidate]) -> dict[Unit, int]:
-    """One chunk for each answer, in order; answers that repeat the text of a better one go to the end."""
+def _best_chunks(
+    ids: Sequence[int], details: dict[int, Candidate]
+) -> tuple[dict[Unit, int], dict[Unit, int]]:
+    """One chunk for each answer, in order; apart from them, the answers that repeat the text of a better one."""
     best: dict[Unit, int] = {}
     repeated: dict[Unit, int] = {}
     seen: set[tuple[bytes, str]] = set()
@@ -276,7 +292,7 @@ def _best_chunks(ids: Sequence[int], details: dict[int, Candidate]) -> dict[Unit
             continue
         (repeated if (one.text_sha256, one.role) in seen else best)[unit] = ident
         seen.add((one.text_sha256, one.role))
-    return {**best, **repeated}
+    return best, repeated
 
 
 def _hit(

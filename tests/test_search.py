@@ -185,6 +185,17 @@ def test_meaning_finds_what_no_word_finds(store):
     assert result.hits[0].scores["vectors"] > 0.9
 
 
+def test_meaning_alone_is_said_to_be_vague_and_far_meanings_are_left_out(store):
+    uuid = add_turn(store, "a vehicle stood in the yard")
+    add_turn(store, "cat cat cat cat cat cat cat cat")
+    embedder = Meaning()
+    embed_all(store, embedder)
+    result = search(store, embedder, "automobile", now=NOW)
+    assert uuids(result) == [uuid]
+    assert any("near in meaning" in note for note in result.notes)
+    assert not any("near in meaning" in note for note in search(store, embedder, "yard", now=NOW).notes)
+
+
 def test_what_both_engines_find_comes_first(store):
     words = add_turn(store, "automobile registry of the club")
     both = add_turn(store, "an automobile is a vehicle, a car, and that is all there is to say about it in this place")

@@ -5,9 +5,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.fusion import RRF_K, fuse
+from crystal.fusion import RRF_K, fuse, sureness
 
-LISTS = st.dictionaries(st.sampled_from(["keywords", "vectors", "third"]), st.lists(st.integers(0, 30), unique=True))
+ANSWERS = st.lists(st.tuples(st.integers(0, 30), st.floats(0, 1)), unique_by=lambda answer: answer[0])
+LISTS = st.dictionaries(st.sampled_from(["keywords", "vectors", "third"]), ANSWERS)
 
 
 def by_number(key):
@@ -15,34 +16,42 @@ def by_number(key):
 
 
 def test_the_sum_of_reciprocal_ranks_decides():
-    found = fuse({"keywords": [1, 2, 3], "vectors": [3, 4]}, {}, by_number)
+    found = fuse({"keywords": [(1, 1.0), (2, 1.0), (3, 1.0)], "vectors": [(3, 1.0), (4, 1.0)]}, by_number)
     assert [one.key for one in found] == [3, 1, 2, 4]
     assert found[0].score == 1 / (RRF_K + 3) + 1 / (RRF_K + 1)
     assert found[0].ranks == {"keywords": 3, "vectors": 1}
 
 
-def test_weights_count():
-    found = fuse({"keywords": [1], "vectors": [2]}, {"vectors": 1.5}, by_number)
-    assert [one.key for one in found] == [2, 1]
+def test_a_vote_counts_as_much_as_the_engine_is_sure():
+    found = fuse({"keywords": [(1, 1.0), (2, 0.2)], "vectors": [(3, 0.7)]}, by_number)
+    assert [one.key for one in found] == [1, 3, 2]
+
+
+@given(st.lists(st.floats(0, 100)), st.floats(0, 100))
+def test_sureness_is_a_part_of_the_best(scores, best):
+    parts = sureness(scores, best)
+    assert all(0 <= part <= 1 for part in parts)
+    assert parts == sorted(parts, reverse=True)
+    assert sureness([best], best) == [1.0]
 
 
 @given(LISTS)
 def test_everything_is_answered_once_in_falling_order_and_whatever_the_order_of_engines(lists):
-    found = fuse(lists, {}, by_number)
-    assert sorted(one.key for one in found) == sorted({key for keys in lists.values() for key in keys})
+    found = fuse(lists, by_number)
+    assert sorted(one.key for one in found) == sorted({key for answers in lists.values() for key, _ in answers})
     assert all(a.score >= b.score for a, b in pairwise(found))
-    turned = fuse(dict(reversed(list(lists.items()))), {}, by_number)
+    turned = fuse(dict(reversed(list(lists.items()))), by_number)
     assert {one.key for one in turned} == {one.key for one in found}
 
 
 @given(LISTS, st.frozensets(st.integers(0, 30)))
 def test_what_is_first_stays_before_the_rest(lists, first):
-    flags = [one.key in first for one in fuse(lists, {}, by_number, first=first)]
+    flags = [one.key in first for one in fuse(lists, by_number, first=first)]
     assert flags == sorted(flags, reverse=True)
 
 
 @given(LISTS)
 def test_being_found_by_one_more_engine_never_hurts(lists):
-    base = {one.key: one.score for one in fuse(lists, {}, by_number)}
-    more = {one.key: one.score for one in fuse({**lists, "fourth": [99, 5]}, {}, by_number)}
+    base = {one.key: one.score for one in fuse(lists, by_number)}
+    more = {one.key: one.score for one in fuse({**lists, "fourth": [(99, 1.0), (5, 0.5)]}, by_number)}
     assert all(more[key] >= score for key, score in base.items())
