@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="processes are untested on Windows"),
 ]
 
-SECONDS, SEEDS = 4.0, (1, 2)
+SECONDS, SEEDS = 2.5, (1, 2)
 FOLDER = "-home-dev-quartz"
 WORKER = [sys.executable, "-c", "from crystal.worker import main; main()"]
 
@@ -72,9 +72,7 @@ class Machine(Memory):
         self.folder = self.claude / "projects" / FOLDER
         self.other_folder = self.claude / "projects" / "-home-dev-mica"
         self.folder.mkdir(parents=True)
-        super().__init__(home, {
-            **os.environ, "HOME": str(home), "CLAUDE_CONFIG_DIR": str(self.claude), "CRYSTAL_EMBEDDING_PROVIDER": "none",
-        })
+        super().__init__(home, {**os.environ, "HOME": str(home), "CLAUDE_CONFIG_DIR": str(self.claude)})
         self.sessions: list[Session] = []
 
     def session(self) -> Session:

@@ -39,7 +39,7 @@ def model(program: Path) -> Iterator[FakeAnthropic]:
 
 @pytest.fixture
 def client(program: Path, model: FakeAnthropic, home: Path) -> Client:
-    client = Client(program, home, model.base_url, {"CRYSTAL_EMBEDDING_PROVIDER": "none"})
+    client = Client(program, home, model.base_url)
     client.prepare()
     return client
 
