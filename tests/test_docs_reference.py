@@ -1,0 +1,201 @@
+"""The reference pages say what the code does: generated pages are fresh, tables hold what is really there."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import re
+import runpy
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import crystal.embedding.embedder
+import crystal.errors
+import crystal.summarize.llm
+from crystal import Crystal
+from crystal.cli.app import COMMANDS, load_command
+from crystal.errors import CrystalError
+from tests.command import crystal as run
+from tests.docs_blocks import ROOT
+from tests.docs_sample import FOLDER, PRICES, TESTS, write_sample
+
+REFERENCE = ROOT / "docs" / "reference"
+
+
+@pytest.mark.parametrize("name", ["cli", "database"])
+def test_a_generated_page_is_what_the_code_says(name: str) -> None:
+    render = runpy.run_path(str(ROOT / "docs" / f"generate_{name}.py"))["render"]
+    page = (REFERENCE / f"{name}.md").read_text("utf-8")
+    assert page == render().rstrip("\n") + "\n", f"run: python docs/generate_{name}.py"
+
+
+def test_every_command_has_its_place_in_the_generator() -> None:
+    generator = runpy.run_path(str(ROOT / "docs" / "generate_cli.py"))
+    assert list(generator["MORE"]) == list(generator["EXITS"]) == list(COMMANDS)
+
+
+def test_every_table_and_column_of_a_fresh_store_is_on_the_page(home: Path) -> None:
+    import apsw
+
+    run("init", "--yes")
+    page = (REFERENCE / "database.md").read_text("utf-8")
+    db = apsw.Connection(str(home / ".ldm" / "memory" / "crystal.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    for table in tables:
+        if table.startswith(("sqlite_", "chunks_fts_", "chunks_vec_")):
+            continue
+        section = page.split(f"\n## {table}\n")[1].split("\n## ")[0]
+        columns = [] if table == "chunks_fts" else [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+        assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == columns
+    db.close()
+
+
+# ------------------------------------------------------------------------------------------------------------ JSON
+
+
+def documented(section: str) -> list[str]:
+    """The keys of one section of the JSON page."""
+    page = (REFERENCE / "json.md").read_text("utf-8")
+    return re.findall(r"^\| `([^`]+)` \|", page.split(f"\n## {section}\n")[1].split("\n## ")[0], re.MULTILINE)
+
+
+def keys_of(value: Any, at: str = "") -> Iterator[str]:
+    """The paths of everything in a JSON value that holds nothing else."""
+    if isinstance(value, dict) and value:
+        for key, each in value.items():
+            yield from keys_of(each, f"{at}.{key}" if at else key)
+    elif isinstance(value, list):
+        for each in value:
+            yield from keys_of(each, f"{at}[]")
+    elif not isinstance(value, dict):
+        yield at
+
+
+def pattern_of(key: str) -> str:
+    return re.sub(r"<[^>]*>", r"[^.]+", re.escape(key).replace(r"\<", "<").replace(r"\>", ">"))
+
+
+SELDOM = {"problems[].path", "problems[].message", "api_keys[].last4", "embedding.serving"}
+"""What needs a broken disk, a real key or an empty memory."""
+
+
+@pytest.fixture
+def memory(home: Path) -> Path:
+    """Everything that the JSON can tell of, in one memory."""
+    write_sample(home, datetime.now(timezone.utc))
+    assert run("init", "--yes").code == 0
+    return home
+
+
+def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(
+    memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transcripts = memory / ".claude" / "projects" / FOLDER
+    seen: dict[str, set[str]] = {}
+
+    def note(section: str, *words: str) -> None:
+        done = run(*words)
+        assert done.out, done.err
+        seen.setdefault(section, set()).update(keys_of(json.loads(done.out)))
+
+    note("crystal backfill --dry-run", "backfill", "--dry-run", "--json")
+    note("crystal sync and crystal backfill", "backfill", "--json")
+    note("crystal search", "search", '"no such words" retry', "--json", "--explain")
+    note("crystal show", "show", PRICES, "--json")
+    note("crystal sessions", "sessions", "--json")
+    note("crystal sessions", "sessions", "--project", "nowhere", "--json")
+    run("--off", "--session", PRICES)
+    (transcripts / "0a0a0a0a-0000-4000-8000-000000000000.jsonl").write_text('{"type":"user"}\n')
+    note("crystal verify", "verify", "--json")
+    (transcripts / f"{TESTS}.jsonl").unlink()
+    note("crystal restore", "restore", TESTS, "--json")
+    monkeypatch.setenv("CRYSTAL_EMBEDDING_PROVIDER", "voyage")
+    note("crystal sync and crystal backfill", "sync", "--json")
+    (transcripts / "0b0b0b0b-0000-4000-8000-000000000000.jsonl").write_text('{"type":"user"}\n')
+    note("crystal status", "status", "--json")
+    note("crystal verify", "verify", "--repair", "--json")
+    note("crystal doctor", "doctor", "--json")
+    monkeypatch.setenv("CRYSTAL_KEY_COMMAND", "false")
+    monkeypatch.setenv("CRYSTAL_EMBEDING_PROVIDER", "voyage")
+    note("crystal config", "config", "--json")
+    note("crystal config get", "config", "get", "search.limit", "--json")
+
+    for section, keys in seen.items():
+        patterns = documented(section)
+        for key in keys:
+            assert any(re.fullmatch(pattern_of(each), key) for each in patterns), f"{section}: {key} is not documented"
+        for each in patterns:
+            is_there = any(re.fullmatch(pattern_of(each), key) for key in keys)
+            assert is_there or each in SELDOM, f"{section}: {each} was never seen"
+
+
+def test_every_command_with_json_has_a_section() -> None:
+    page = (REFERENCE / "json.md").read_text("utf-8")
+    for name in COMMANDS:
+        command = load_command(name)
+        if any("--json" in one.opts for one in command.params):
+            assert re.search(rf"^## .*crystal {name}\b", page, re.MULTILINE), f"docs/reference/json.md lacks {name}"
+
+
+# ---------------------------------------------------------------------------------------------------------- Python
+
+
+def test_the_python_page_has_every_method_with_its_signature() -> None:
+    page = (REFERENCE / "python.md").read_text("utf-8")
+    shown = re.findall(r"^### (\w+)\n\n    (.+)$", page, re.MULTILINE)
+    methods = {name: one for name, one in vars(Crystal).items() if inspect.isfunction(one) and not name.startswith("_")}
+    assert {name for name, _ in shown} == set(methods)
+    for name, signature in shown:
+        parameters = list(inspect.signature(methods[name]).parameters.values())[1:]
+        expected = inspect.Signature(parameters).format() if hasattr(inspect.Signature, "format") else None
+        plain = re.sub(r"'", "", str(inspect.signature(methods[name]))).replace("(self, ", "(").replace("(self)", "()")
+        assert signature == f"{name}{plain}", expected
+
+
+def test_the_python_page_has_every_field_of_what_is_returned() -> None:
+    from crystal.capture.engine import Tally
+    from crystal.model import Hit
+    from crystal.reading import Conversation, SessionSummary, ShownTurn
+    from crystal.restore import Restored
+    from crystal.search import SearchResult
+    from crystal.verify import Fault, Proof
+
+    page = (REFERENCE / "python.md").read_text("utf-8")
+    for kind in (SearchResult, Hit, Conversation, ShownTurn, SessionSummary, Tally, Proof, Fault, Restored):
+        row = next((line for line in page.splitlines() if line.startswith(f"| `{kind.__name__}` |")), "")
+        names = re.findall(r"`(\w+)`", row)[1:]
+        assert names[: len(dataclasses.fields(kind))] == [field.name for field in dataclasses.fields(kind)], (
+            kind.__name__
+        )
+
+
+# ------------------------------------------------------------------------------------------------ errors and layout
+
+
+def error_classes(root: type[CrystalError] = CrystalError) -> Iterator[type[CrystalError]]:
+    yield root
+    for each in root.__subclasses__():
+        yield from error_classes(each)
+
+
+def test_every_error_is_on_the_page_with_its_exit_code() -> None:
+    page = (REFERENCE / "errors.md").read_text("utf-8")
+    for each in error_classes():
+        if each.__module__ == "crystal.errors":
+            assert re.search(rf"\b{each.__name__} +{each.exit_code}\b", page), f"{each.__name__} {each.exit_code}"
+
+
+def test_every_file_that_crystal_makes_is_on_the_layout_page(memory: Path) -> None:
+    assert run("backfill").code == 0
+    assert run("verify").code == 0
+    page = (REFERENCE / "layout.md").read_text("utf-8")
+    patterns = [pattern_of(each) for each in re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)]
+    for path in sorted((memory / ".ldm").rglob("*")):
+        name = path.relative_to(memory / ".ldm").as_posix() + ("/" if path.is_dir() else "")
+        assert any(re.fullmatch(each, name) for each in patterns), f"docs/reference/layout.md lacks {name}"
+        assert path.stat().st_mode & 0o077 == 0, f"{name} can be read by others"
