@@ -63,13 +63,17 @@ def is_ready(capture: Capture, note: Note, patience_ms: float) -> bool:
     """Whether what a note announces is in the file, or has been waited for long enough."""
     if note.session_id is None or patience_ms <= 0 or capture.clock() - note.at > LATE_MS:
         return True
+    if note.event == "SessionStart":
+        return True  # the file comes with the first prompt
     path = _main_file(capture, note)
     if path is None:
         return False
     if note.awaited is None:
         return True
     if note.event == "SubagentStop":
-        return note.agent_transcript_path is None or _says(capture, Path(note.agent_transcript_path), note)
+        # The client's own helpers (it compacts with one) name a file that is never written.
+        agent = None if note.agent_transcript_path is None else Path(note.agent_transcript_path)
+        return agent is None or files.look_at(agent) is None or _says(capture, agent, note)
     return _says(capture, path, note)
 
 

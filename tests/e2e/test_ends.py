@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -103,3 +104,37 @@ def test_sessions_from_before_crystal_are_not_replayed_and_backfill_imports_them
     memory.crystal("backfill")
     assert memory.said() == said(*now, ("user", "long ago"), ("assistant", "That was then."))
     memory.verify()
+
+
+def test_three_clients_in_one_session_at_once_are_all_kept(client: Client, model: FakeAnthropic, memory: Memory) -> None:
+    names = ("one", "two", "three")
+    model.when("the beginning", ["Begun."])
+    for name in names:
+        model.when(f"question {name}", [f"Answer {name}."])
+    session = client.ask("the beginning").session
+    processes = [client.start(f"question {name}", "--resume", session) for name in names]
+    for process in processes:
+        process.communicate(timeout=60)
+    memory.settle()
+    assert memory.said(session) == said(
+        ("user", "the beginning"), ("assistant", "Begun."), *(("user", f"question {name}") for name in names),
+        *(("assistant", f"Answer {name}.") for name in names),
+    )
+    memory.verify()
+
+
+def test_where_the_hook_waits_everything_is_kept_when_the_client_ends(
+    client: Client, model: FakeAnthropic, memory: Memory
+) -> None:
+    model.when("a container", ["It vanishes at once."])
+    client.ask("in a container", env={"CRYSTAL_HOOK_WAIT": "1"})
+    assert memory.said() == said(("user", "in a container"), ("assistant", "It vanishes at once."))
+
+
+def test_a_session_that_is_not_to_be_saved_is_no_error(client: Client, model: FakeAnthropic, memory: Memory) -> None:
+    model.when("leave no trace", ["None."])
+    client.ask("leave no trace", "--no-session-persistence")
+    memory.settle()
+    assert memory.said() == said()
+    memory.verify()
+    assert json.loads(memory.crystal("status", "--json"))["problems"] == []

@@ -133,3 +133,37 @@ def test_a_prompt_typed_while_the_agent_works_is_kept_once(
     assert memory.texts("user") == ["begin the work", "mind the roof"]
     assert set(memory.said().values()) == {1}
     memory.verify()
+
+
+def test_shell_commands_and_the_clients_own_are_nobodys_words(
+    client: Client, model: FakeAnthropic, memory: Memory, terminal: Terminal
+) -> None:
+    expected = conversation(model, "only")
+    model.when("<bash-input>", ["I saw the shell."])
+    terminal.ask("the only thing", "About the only one.")
+    terminal.type("!echo from-the-shell")
+    terminal.wait_for_line(lambda line: "I saw the shell." in json.dumps(line.get("message")))
+    terminal.wait_until_idle()
+    terminal.type("/context")
+    terminal.wait_for_line(lambda line: "<command-name>/context" in json.dumps(line))
+    terminal.leave()
+    memory.settle()
+    assert memory.said() == said(*expected, ("assistant", "I saw the shell."))
+    memory.verify()
+
+
+def test_a_private_session_that_is_only_looked_at_again_leaves_nothing(
+    client: Client, model: FakeAnthropic, memory: Memory
+) -> None:
+    model.when("a private matter", ["Nobody will hear about it."])
+    session = client.ask("a private matter", env={"CRYSTAL_PRIVATE": "1"}).session
+    try:
+        for arguments in (("--resume", session), ("--resume", session, "--fork-session")):
+            with Terminal(client, *arguments) as terminal:
+                terminal.wait_for(lambda terminal=terminal: "Nobody will hear about it." in terminal.screen(), "the session")
+                terminal.leave()
+    except NoClient as reason:
+        pytest.skip(str(reason))
+    memory.settle()
+    memory.verify()
+    assert memory.files_with("a private matter") == []
