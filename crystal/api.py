@@ -105,7 +105,7 @@ class Crystal:
 
         why_not = "no embedding model is configured"
         try:
-            embedder = self._machine.embedder()
+            embedder = self._machine.asking_embedder()
         except CrystalError as error:
             embedder, why_not = None, error.message
         filters = self._filters(project, session, role, agent, device, branch, source, since, before)

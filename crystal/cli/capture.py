@@ -36,7 +36,7 @@ def sync(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Capture what no hook told of, then embed and summarize what is due."""
-    from crystal.wiring import enrich, open_machine, run_capture, write_summaries_again
+    from crystal.wiring import enrich, insist, open_machine, run_capture, write_summaries_again
 
     if install_timer or remove_timer:
         from crystal.cli.timer import change_timer
@@ -45,6 +45,7 @@ def sync(
         return
     with open_machine() as machine:
         tally = run_capture(machine, lambda capture: capture.sweep())
+        insist(machine)
         problems = enrich(machine, budget_seconds=600)
         if summaries:
             problems += write_summaries_again(machine)

@@ -184,7 +184,7 @@ def _embedder(machine: Machine) -> tuple[Any, str]:
     from crystal.errors import CrystalError
 
     try:
-        return machine.embedder(), "no embedding model is configured"
+        return machine.asking_embedder(), "no embedding model is configured"
     except CrystalError as error:
         return None, error.message
 

@@ -8,7 +8,7 @@ from crystal.wiring.capturing import (
     turn_off,
     turn_on,
 )
-from crystal.wiring.enriching import enrich, write_summaries_again
+from crystal.wiring.enriching import enrich, insist, write_summaries_again
 from crystal.wiring.machine import (
     Machine,
     now_ms,
@@ -26,6 +26,7 @@ __all__ = [
     "Machine",
     "enrich",
     "import_sessions",
+    "insist",
     "now_ms",
     "open_machine",
     "open_reader",

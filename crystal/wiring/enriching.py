@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 ENRICH_LOCK = "enrich.lock"
 
 
+def insist(machine: Machine) -> None:
+    """Forget that embedding failed and rests: somebody asks for it now, and may have mended what no setting shows."""
+    from crystal.store.problems import clear_problem
+
+    clear_problem(machine.store, "embedding")
+
+
 def _enrich(machine: Machine, deadline: float) -> list[str]:
     problems = []
     for step in (_log, _embed, _summarize):

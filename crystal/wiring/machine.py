@@ -101,6 +101,26 @@ class Machine:
             key=lambda: self._key(provider),
         )
 
+    def asking_embedder(self) -> Embedder | None:
+        """The embedder for questions: that of the vectors which serve, also while another model fills its own.
+
+        Raises:
+            NotConfigured: As for ``embedder``.
+        """
+        from crystal.embedding import make_embedder
+        from crystal.store.vectors import serving_generation
+
+        chosen, serving = self.embedder(), serving_generation(self.store)
+        if chosen is None or serving is None:
+            return chosen
+        if (chosen.provider, chosen.model, chosen.dimension) == (serving.provider, serving.model, serving.dimension):
+            return chosen
+        provider = serving.provider
+        base_url = self.config.embedding_base_url if provider == chosen.provider else None
+        return make_embedder(
+            provider, serving.model, serving.dimension, base_url=base_url, key=lambda: self._key(provider)
+        )
+
     def summary_model(self) -> SummaryModel | None:
         """The model that the settings choose to write summaries, None for simple ones."""
         config = self.config

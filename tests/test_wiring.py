@@ -1,0 +1,45 @@
+"""The machine joined together: which model answers questions, and who starts what again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from crystal.store.problems import find_problem, record_problem
+from crystal.wiring import open_machine, open_reader
+from tests.capture_machine import line
+from tests.command import crystal
+from tests.providers_server import serve_providers
+
+
+def test_the_old_model_answers_while_a_new_one_fills(home: Path) -> None:
+    folder = home / ".claude" / "projects" / "p"
+    folder.mkdir(parents=True)
+    (folder / "s.jsonl").write_bytes(line("quartz"))
+    crystal("init", "--yes", "--import")
+    with serve_providers() as server:
+        crystal("config", "set", "embedding.provider", "ollama")
+        crystal("config", "set", "embedding.base_url", server.ollama)
+        with open_reader() as machine:
+            chosen, asking = machine.embedder(), machine.asking_embedder()
+            assert (chosen.provider, asking.provider) == ("ollama", "embedded")
+        assert json.loads(crystal("search", "quartz", "--json").out)["mode"] == "hybrid"
+        done = crystal("sync")
+        assert (done.code, done.err) == (0, "")
+        with open_reader() as machine:
+            assert machine.asking_embedder().provider == "ollama"
+        assert json.loads(crystal("search", "quartz", "--json").out)["mode"] == "hybrid"
+
+
+def test_a_sync_by_hand_tries_again_what_rests(home: Path) -> None:
+    folder = home / ".claude" / "projects" / "p"
+    folder.mkdir(parents=True)
+    (folder / "s.jsonl").write_bytes(line("quartz"))
+    crystal("init", "--yes")
+    with open_machine() as machine:
+        record_problem(machine.store, "embedding", "it failed", machine.now(), machine.now() + 3_600_000)
+    crystal("backfill")
+    crystal("sync")
+    with open_reader() as machine:
+        assert find_problem(machine.store, "embedding") is None
+    assert json.loads(crystal("status", "--json").out)["queues"]["chunks_without_vector"] == 0
