@@ -23,8 +23,8 @@ HEADER_HINTS = (
 )
 COMMAND_HINTS = (
     rb"sshpass|redis-cli",
-    rb"(?:\s|n)(?:-u|--user|--proxy-user)(?:\s|=)*\\*[\"']?[^\s:\"'\\]+:[^\s\"'\\/]",
-    rb"mysql(?:dump|admin)?\s[^|;\r\n]*-p[^\s\"'\\]",
+    rb"(?:\s|n)(?:-u|--user|--proxy-user)(?:\s|=)*\\*[\"']?[^\s:\"'\\]+:[^\s\"']",
+    rb"mysql(?:dump|admin)?\s[^|;\r\n]*-p[^\s\"']",
 )
 ADDRESS_LITERALS = (b"://", b":\\/\\/", b":\\\\/\\\\/", b"sshpass", b"redis-cli", b"-u", b"--user", b"--proxy-user", b"mysql")
 ADDRESS_FOLDED = (b"bearer", b"basic", b"authorization", b"cookie")

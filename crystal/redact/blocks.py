@@ -20,7 +20,7 @@ _BODY = re.compile(
     rb"(?:" + _BETWEEN + rb"*(?:[A-Za-z0-9+/=_\-]{16,}|(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset):[^\n\\]*))+"
     rb"(?:" + _BETWEEN + rb"{1,12}[A-Za-z0-9+/=]{1,64}(?=\s*(?:$|-----|[\"'\\])))?"
 )
-_PUTTY = re.compile(rb"PuTTY-User-Key-File-\d:.*?Private-Lines: *\d+\s+((?:[A-Za-z0-9+/=]+\s*)+)", re.DOTALL)
+_PUTTY = re.compile(rb"PuTTY-User-Key-File-\d:.{0,8192}?Private-Lines: *\d+\s+((?:[A-Za-z0-9+/=]+\s*)+)", re.DOTALL)
 _ENCODED = re.compile(rb"LS0tLS1CRUdJTi[A-Za-z0-9+/=]{40,}(?:\s+[A-Za-z0-9+/=]{40,})*")
 
 

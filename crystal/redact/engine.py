@@ -65,4 +65,5 @@ def plain_prefilter(
 def _options() -> Any:
     options = re2.Options()
     options.max_mem = _MEMORY
+    options.encoding = re2.Options.Encoding.LATIN1  # bytes are bytes: a line need not be UTF-8
     return options

@@ -41,6 +41,9 @@ _CODE = re.compile(
     """,
 )
 _PROSE = re.compile(rb"(?i)\b(?:password|passwd|your|enter|must|the|is|are|for|required|invalid|please|and|with|not|at|least|confirm|new|of|to|in)\b")
+_ENOUGH = 256
+"""Bytes of a value that are looked at: a longer one is as random as its beginning."""
+
 _DIGIT, _LETTER = re.compile(rb"\d"), re.compile(rb"[A-Za-z]")
 
 
@@ -64,6 +67,7 @@ def looks_random(value: bytes, least: int = 8) -> bool:
     """Return whether nobody would have written this value by hand as a name, a path, a time or a sentence."""
     if len(value) < least or not _RANDOM_ALPHABET.fullmatch(value):
         return False
+    value = value[:_ENOUGH]
     if _PATHLIKE.match(value) or _MOMENT.match(value) or is_stand_in(value):
         return False
     parts = [part for part in re.split(rb"[-_./:@|+=]", value) if part]

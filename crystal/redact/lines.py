@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_STRING = re.compile(rb'"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL)
+_STRING = re.compile(rb'"([^"]*)"')
 _BETWEEN = re.compile(rb"[\s{}\[\]:,0-9eE+\-.trufalsnNIity]*")
 _SPACES = b" \t\r\n"
 _NAMING_KEYS = frozenset((b"name", b"Name", b"key", b"Key", b"variable"))
@@ -31,31 +31,34 @@ def strings_of(line: bytes) -> list[Piece] | None:
     The name of a value is its key; in a list the key of the list, or the flag before it (``["--token", "..."]``);
     for ``{"name": "X", "value": "..."}`` and ``{"X": {"value": "..."}}`` it is X.
     """
-    if line.lstrip(_SPACES)[:1] not in (b"{", b"[", b'"') or not _BETWEEN.fullmatch(_STRING.sub(b"", line)):
+    if line.lstrip(_SPACES)[:1] not in (b"{", b"[", b'"'):
+        return None
+    # Blank the escapes, keep the offsets: what quotes are left begin and end strings.
+    bare = line.replace(b"\\\\", b"__").replace(b'\\"', b"__")
+    if not _BETWEEN.fullmatch(_STRING.sub(b"", bare)):
         return None
     pieces: list[Piece] = []
     key = owner = before = b""
     listed = False
     at = 0
-    found = list(_STRING.finditer(line))
-    for index, string in enumerate(found):
-        start, end = string.span(1)
+    found = [string.span(1) for string in _STRING.finditer(bare)]
+    for index, (start, end) in enumerate(found):
         gap = line[at : start - 1].translate(None, _SPACES)
         at = end + 1
-        after = found[index + 1].start() if index + 1 < len(found) else len(line)
+        after = found[index + 1][0] - 1 if index + 1 < len(found) else len(line)
         is_key = line[at:after].lstrip(_SPACES)[:1] == b":"
         if is_key:
             if gap == b":{":
                 owner = key
             elif b"{" in gap or b"}" in gap:
                 owner = b""
-            key, listed = string[1], False
+            key, listed = line[start:end], False
             pieces.append(Piece(start, end, b""))
             continue
         if gap == b":" or gap == b":[":
             name, listed = key, gap == b":["
             if key in _NAMING_KEYS:
-                owner = string[1]
+                owner = line[start:end]
             elif key in _VALUE_KEYS and owner:
                 name = owner
         else:
@@ -63,6 +66,6 @@ def strings_of(line: bytes) -> list[Piece] | None:
             name = key if listed else b""
         if gap == b"," and _FLAG.fullmatch(before):
             name = before.lstrip(b"-")
-        before = string[1]
+        before = line[start:end] if end - start < 80 else b""
         pieces.append(Piece(start, end, name))
     return pieces

@@ -73,7 +73,7 @@ _OPERATOR = re.compile(
     )(?P<space>[\x20\t]*)"""
 )
 _QUOTED = re.compile(rb"""(?s)\s{0,80}(?:[\[(]\s*)?[rbfuRBFU]{0,2}(?P<q>\"{3}|'{3}|["'`])(?P<v>(?:\\.|(?!(?P=q))[^\\\xff]){0,4096}?)(?P=q)""")
-_BARE = re.compile(rb"""(?:[|>][+-]?[ \t]*\r?\n\s+)?(?P<v>[^\s"'`\x00\xff]+)""")
+_BARE = re.compile(rb"""(?:[|>][+-]?[ \t]*\r?\n\s+)?(?P<v>[^\s"'`\x00\xff]{1,4096})""")
 _LINE_HEAD = re.compile(rb"[ \t]*(?:\d+(?:\t|\xe2\x86\x92))?[ \t]*(?:[-+>|#] ?)?[ \t]*(?:export |set |ENV |-e |- )?[\"']?$")
 _TIGHT_BEFORE = frozenset(b"?&;\n")
 _LONG_KEY = re.compile(rb"[A-Za-z0-9+/=_\-]*[0-9][A-Za-z0-9+/=_\-]*")
@@ -88,7 +88,7 @@ _OTHER = re.compile(
     | login\s+[\w.@+\-]+\s+(?P<netrc>passw(?:or)?d)\s+
     """
 )
-_WORD_VALUE = re.compile(rb"""[^\s"'`\x00\xff]+""")
+_WORD_VALUE = re.compile(rb"""[^\s"'`\x00\xff]{1,4096}""")
 
 
 def named_spans(text: bytes) -> Iterator[Span]:

@@ -33,7 +33,7 @@ SECRET_NAME = (
 KEY_NAME = rb"(?i:keys?" + _TAIL + rb")"
 """How every telling name ends, in any case (RE2 and ``re`` syntax)."""
 
-STEM_LITERALS = (b"pass", b"pwd", b"secret", b"token", b"key", b"auth", b"credential", b"cred", b"pat", b"bearer", b"conn", b"dsn", b"cookie")
+STEM_LITERALS = (b"pass", b"pwd", b"secret", b"token", b"key", b"auth", b"credential", b"cred", b"pat", b"bearer", b"conn", b"dsn", b"cookie", b"identified")
 """The same as plain lower-case text, for the slow prefilter."""
 
 _WORDS = re.compile(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")

@@ -111,7 +111,7 @@ class Redactor:
         found = self._text_cuts(leaf)
         if telling:
             found += _named_leaf(piece.name, leaf)
-        return [_moved(cut, view, piece.start) for cut in found]
+        return _moved(found, view, piece.start)
 
     def _text_cuts(self, text: bytes, level: int = 0) -> list[Cut]:
         """Look at the text as it is, and as it reads with each of its levels of escaping undone."""
@@ -120,13 +120,16 @@ class Redactor:
             cuts += _structured_cuts(text)
         view = unescaped(text) if level < MAX_LEVELS else None
         if view is not None:
-            cuts += [_moved(cut, view, 0) for cut in self._text_cuts(view.text, level + 1)]
+            cuts += _moved(self._text_cuts(view.text, level + 1), view, 0)
         return cuts
 
 
-def _moved(cut: Cut, view: View | None, offset: int) -> Cut:
-    start, end = (cut.start, cut.end) if view is None else view.source_of(cut.start, cut.end)
-    return cut._replace(start=start + offset, end=end + offset)
+def _moved(cuts: list[Cut], view: View | None, offset: int) -> list[Cut]:
+    """Carry cuts of a view, or of a text that stands at ``offset``, back to where they stand in the whole."""
+    if not cuts:
+        return cuts
+    places = [cut[:2] for cut in cuts] if view is None else view.lead_back(cut[:2] for cut in cuts)
+    return [cut._replace(start=start + offset, end=end + offset) for cut, (start, end) in zip(cuts, places, strict=True)]
 
 
 def _is_telling(piece: Piece) -> bool:
@@ -146,7 +149,7 @@ def _structured_cuts(text: bytes, level: int = 0) -> list[Cut]:
         found = _named_leaf(piece.name, leaf) if telling else []
         if view is not None and level < MAX_LEVELS:
             found += _structured_cuts(leaf, level + 1)
-        cuts += (_moved(cut, view, piece.start) for cut in found)
+        cuts += _moved(found, view, piece.start)
     return cuts
 
 

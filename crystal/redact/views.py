@@ -8,7 +8,7 @@ written for plain text; each level of escaping is undone in turn (``\"`` to ``"`
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 
 import orjson
 
@@ -19,60 +19,64 @@ _ESCAPE = re.compile(
     rb"""\\(?:["\\/'`bfnrt]|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4})"""
     rb"""|\x1b\[[0-9;]*[A-Za-z]"""
 )
-_PLAIN = {b"\\" + bytes([c]): bytes([c]) for c in b"\"\\/'`"}
-_PLAIN |= {b"\\b": b"\b", b"\\f": b"\f", b"\\n": b"\n", b"\\r": b"\r", b"\\t": b"\t"}
+_ONE = {b"\\" + bytes([c]): bytes([c]) for c in b"\"/'`\\"}
+_ONE |= {b"\\b": b"\b", b"\\f": b"\f", b"\\n": b"\n", b"\\r": b"\r", b"\\t": b"\t"}
+_BLOCK = 64 * 1024
+_HELD = b"\xfe"
 
 
 class View:
     """A source read with one level of escaping undone; the way back is worked out only when it is asked for."""
 
-    __slots__ = ("_ends", "_source", "_sources", "_starts", "text")
+    __slots__ = ("source", "text")
 
     def __init__(self, source: bytes, text: bytes) -> None:
-        self.text = text
-        self._source = source
-        self._starts: list[int] = []
-        self._sources: list[int] = []
-        self._ends: list[int] = []
+        self.source, self.text = source, text
 
-    def source_of(self, start: int, end: int) -> tuple[int, int]:
-        """Return where ``text[start:end]`` (not empty) stands in the source."""
-        if not self._starts:
-            self._trace()
-        first, last = bisect_right(self._starts, start) - 1, bisect_right(self._starts, end - 1) - 1
-        return self._place(first, start)[0], self._place(last, end - 1)[1]
+    def lead_back(self, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return where stretches of ``text`` (none of them empty) stand in the source, in the order given.
 
-    def _place(self, run: int, at: int) -> tuple[int, int]:
-        source, after = self._sources[run], self._ends[run]
-        stop = self._starts[run + 1] if run + 1 < len(self._starts) else len(self.text)
-        if stop - self._starts[run] == after - source:
-            moved = source + at - self._starts[run]
-            return moved, moved + 1
-        return source, after
+        A stretch that begins or ends within what one escape stands for takes the whole escape. One walk through the
+        source for all of them, and nothing kept of it: the source may be a line of 100 MB.
+        """
+        spans = list(spans)
+        places = self._places(sorted({at for start, end in spans for at in (start, end - 1)}))
+        return [(places[start][0], places[end - 1][1]) for start, end in spans]
 
-    def _trace(self) -> None:
-        """Lay down the runs: run i of the text begins at ``_starts[i]`` and is the source's ``_sources[i]:_ends[i]``."""
-        size = at = 0
-        for escape in _ESCAPE.finditer(self._source):
-            begin, end = escape.span()
-            for length, source, after in ((begin - at, at, begin), (len(_decoded(escape)), begin, end)):
-                if length:
-                    self._starts.append(size)
-                    self._sources.append(source)
-                    self._ends.append(after)
-                    size += length
-            at = end
-        if at < len(self._source):
-            self._starts.append(size)
-            self._sources.append(at)
-            self._ends.append(len(self._source))
+    def _places(self, wanted: list[int]) -> dict[int, tuple[int, int]]:
+        """Return for each position in ``text`` (ascending) the stretch of the source that it comes from."""
+        places: dict[int, tuple[int, int]] = {}
+        at = begin = done = 0
+        while done < len(wanted):
+            end = self._block_end(begin)
+            size = len(_without_escapes(self.source[begin:end]))
+            if wanted[done] < at + size:
+                done = self._places_in_block(wanted, done, at, begin, end, places)
+            at, begin = at + size, end
+        return places
+
+    def _block_end(self, begin: int) -> int:
+        """Return where a block may end: after a space, which is part of no escape."""
+        return self.source.find(b" ", begin + _BLOCK) + 1 or len(self.source)
+
+    def _places_in_block(
+        self, wanted: list[int], done: int, at: int, begin: int, end: int, places: dict[int, tuple[int, int]]
+    ) -> int:
+        """Fill in the places of the positions from ``wanted[done]`` on that lie in the block; return how far it got."""
+        for size, start, stop in _runs(self.source, begin, end):
+            while done < len(wanted) and wanted[done] < at + size:
+                verbatim = start + wanted[done] - at
+                places[wanted[done]] = (verbatim, verbatim + 1) if size == stop - start else (start, stop)
+                done += 1
+            at += size
+        return done
 
 
 def unescaped(source: bytes) -> View | None:
     """Undo one level of escaping and leave out colours, or return None if there is neither."""
     if b"\\" not in source and b"\x1b" not in source:
         return None
-    text = _ESCAPE.sub(_decoded, source)
+    text = _without_escapes(source)
     return None if text == source else View(source, text)
 
 
@@ -86,10 +90,34 @@ def unescaped_json(inner: bytes) -> View | None:
         return unescaped(inner)
 
 
+def _without_escapes(source: bytes) -> bytes:
+    if b"\\u" in source or b"\x1b" in source or _HELD in source:
+        return _ESCAPE.sub(_decoded, source)
+    text = source.replace(b"\\\\", _HELD)
+    for escape, plain in _ONE.items():
+        if escape != b"\\\\":
+            text = text.replace(escape, plain)
+    return text.replace(_HELD, b"\\")
+
+
+def _runs(source: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (length when read, begin and end in the source) of each verbatim run and each escape."""
+    for escape in _ESCAPE.finditer(source, begin, end):
+        start, stop = escape.span()
+        if start > begin:
+            yield start - begin, begin, start
+        size = len(_decoded(escape))
+        if size:
+            yield size, start, stop
+        begin = stop
+    if begin < end:
+        yield end - begin, begin, end
+
+
 def _decoded(escape: re.Match[bytes]) -> bytes:
     found = escape.group()
-    if found in _PLAIN:
-        return _PLAIN[found]
+    if found in _ONE:
+        return _ONE[found]
     if found[0] == 0x1B:
         return b""
     code = int(found[2:6], 16)

@@ -1,0 +1,185 @@
+"""What crystal.redact promises for every input, tried on inputs that nobody would think of."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from crystal.redact import Redactor
+from crystal.redact.prefilter import plain_secret_prefilter
+from crystal.redact.private import private_spans
+from crystal.redact.spans import MARKER
+from crystal.redact.views import unescaped, unescaped_json
+from tests import redact_samples as samples
+from tests.test_redact import rows
+
+REDACTOR = Redactor(b"a key of this machine")
+
+PIECES = [
+    *("password", "PASSWORD", "token", "api_key", "SECRET", "pass", "key", "auth", "pwd", "name", "value", "cookie"),
+    *("=", ": ", ":", '": "', "': '", " => ", ", ", "==", "(", ")", "[", "]", "{", "}", "<", ">", "/", "//", "://", "@", "&", ";"),
+    *('"', "'", "`", "\\", "\\\\", '\\"', "\\n", "\\u0070", "\\u003c", "\\/", "\n", "\t", " ", "\x00", "\x1b[31m", "\x1b[0m"),
+    *("<private>", "</private>", "<private/>", "< PRIVATE a='b'>", "[private]", "[redacted:password:0123abcd]", "[redacted:"),
+    *("hunter2", "P@ssw0rd!", "swordfish", "get_password()", "None", "str", "é", "\ud800", "漢字", "\u2028", "-", "--", "_", "."),
+    *("postgres://ada:", "Bearer ", "Basic ", "Authorization: ", "Cookie: a=", "curl -u ada:", "-----BEGIN PRIVATE KEY-----"),
+    *("-----END PRIVATE KEY-----", "A" * 20, "a1B2c3D4" * 4, "0123456789abcdef" * 2, "sk-", "AKIA", "eyJ"),
+    *(make(3) for make in samples.FORMATS.values()),
+]
+TEXTS = st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=4)), max_size=14).map("".join)
+KEYS = st.one_of(st.sampled_from(["password", "token", "apiKey", "name", "value", "uuid", "text"]), TEXTS)
+LEAVES = st.one_of(TEXTS, st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False))
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(KEYS, inner, max_size=4)), max_leaves=12
+)
+
+
+def shape(value: Any) -> Any:
+    """Return the value with every string, keys too, replaced by a mark: its structure alone."""
+    if isinstance(value, dict):
+        return ["object", *((shape(inner)) for inner in value.values())]
+    if isinstance(value, list):
+        return ["list", *(shape(inner) for inner in value)]
+    return "a string" if isinstance(value, str) else value
+
+
+def pairs(line: bytes) -> Any:
+    """Read JSON and keep keys that stand twice."""
+
+    def kept(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {f"{number} {key}": value for number, (key, value) in enumerate(items)}
+
+    return json.loads(line, object_pairs_hook=kept)
+
+
+@settings(max_examples=300, deadline=None)
+@given(VALUES, st.booleans(), st.booleans())
+def test_valid_json_stays_valid_json_of_the_same_structure(value: Any, plain: bool, compact: bool) -> None:
+    text = json.dumps(value, ensure_ascii=plain, separators=(",", ":") if compact else None)
+    line = text.encode("utf-8", "surrogatepass")
+    clean, findings = REDACTOR.clean_line(line)
+    assert "unprocessable" not in findings
+    if findings:
+        decoded = clean.decode("utf-8", "surrogatepass")
+        assert shape(pairs(decoded.encode("utf-8", "surrogatepass"))) == shape(pairs(line))
+    else:
+        assert clean is line
+    assert REDACTOR.clean_line(clean) == (clean, {})
+
+
+@settings(max_examples=500, deadline=None)
+@given(TEXTS)
+@example("password=abc[redacted:password:0123abcd]def")
+@example("<private>[private]")
+def test_cleaning_twice_is_cleaning_once(text: str) -> None:
+    clean, findings = REDACTOR.clean_text(text)
+    assert "unprocessable" not in findings
+    assert REDACTOR.clean_text(clean) == (clean, {})
+    assert bool(findings) == (clean != text)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(st.binary(max_size=200), TEXTS.map(lambda text: text.encode("utf-8", "surrogatepass"))), st.binary(max_size=8))
+def test_no_bytes_at_all_make_it_fail(line: bytes, more: bytes) -> None:
+    for tried in (line, more + line, line + more, b'{"a":"' + line + b'"}', b'{"password":"' + line + more):
+        clean, findings = REDACTOR.clean_line(tried)
+        assert "unprocessable" not in findings
+        assert REDACTOR.clean_line(clean) == (clean, {})
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(sorted(samples.FORMATS)),
+    st.integers(0, 50),
+    st.integers(0, 3),
+    st.text(st.characters(exclude_categories=["L", "N"]), max_size=20),
+    st.text(st.characters(exclude_categories=["L", "N"], exclude_characters="-_"), max_size=20),
+    st.booleans(),
+)
+def test_a_secret_goes_whatever_stands_around_it(
+    name: str, seed: int, levels: int, before: str, after: str, plain: bool
+) -> None:
+    secret = samples.FORMATS[name](seed)
+    text = f"{before} {secret}{after}"
+    for _ in range(levels):
+        text = json.dumps([{"a": [text]}], ensure_ascii=plain)
+    line = json.dumps({"content": text}, ensure_ascii=plain).encode("utf-8", "surrogatepass")
+    clean, findings = REDACTOR.clean_line(line)
+    assert secret.encode() not in clean and findings
+    assert secret not in str(findings)
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS, TEXTS, TEXTS, st.integers(0, 3))
+def test_a_private_span_goes_whatever_stands_around_it(before: str, inside: str, after: str, levels: int) -> None:
+    inside = inside.replace("<", "").replace("u003", "")
+    text = f"{before}<private>4711-{inside}</private>{after}"
+    line = json.dumps({"content": samples.nested(text, levels)}).encode()
+    for redactor in (REDACTOR, Redactor(b"k", secrets=False)):
+        assert b"4711-" not in redactor.clean_line(line)[0]
+
+
+@settings(max_examples=500, deadline=None)
+@given(VALUES, TEXTS, st.booleans())
+def test_the_first_look_lets_everything_through_that_the_rules_find(value: Any, text: str, plain: bool) -> None:
+    thorough, slow = Redactor(b"k"), Redactor(b"k")
+    thorough._may_hold = bool  # type: ignore[assignment]
+    slow._may_hold = plain_secret_prefilter()
+    quick = Redactor(b"k")
+    line = json.dumps(value, ensure_ascii=plain).encode("utf-8", "surrogatepass")
+    for tried in (line, text.encode("utf-8", "surrogatepass"), json.dumps([text]).encode()):
+        assert thorough.clean_line(tried) == quick.clean_line(tried) == slow.clean_line(tried)
+
+
+@settings(max_examples=500, deadline=None)
+@given(TEXTS, st.booleans(), st.data())
+def test_a_view_leads_back_to_its_source(text: str, plain: bool, data: st.DataObject) -> None:
+    source = json.dumps(text, ensure_ascii=plain).encode("utf-8", "surrogatepass")[1:-1]
+    view, same = unescaped(source), unescaped_json(source)
+    assert (view and view.text) == (same and same.text)
+    if view is None or not view.text:
+        return
+    start = data.draw(st.integers(0, len(view.text) - 1))
+    end = data.draw(st.integers(start + 1, len(view.text)))
+    ((begin, stop),) = view.lead_back([(start, end)])
+    part = unescaped(source[begin:stop])
+    assert view.text[start:end] in (source[begin:stop] if part is None else part.text)
+
+
+def test_private_spans_never_overlap_and_are_in_order() -> None:
+    @settings(max_examples=300, deadline=None)
+    @given(st.lists(st.sampled_from(["<private>", "</private>", "<private/>", "a", "<", ">", "\n"]), max_size=12))
+    def check(parts: list[str]) -> None:
+        spans = private_spans("".join(parts).encode())
+        assert all(start < end for start, end in spans)
+        assert all(before[1] <= after[0] for before, after in zip(spans, spans[1:], strict=False))
+
+    check()
+
+
+@pytest.mark.parametrize("make", samples.FORMATS.values(), ids=samples.FORMATS)
+def test_a_marker_is_all_that_is_left_of_a_secret(make: Callable[[int], str]) -> None:
+    clean, _ = REDACTOR.clean_text(make(11))
+    assert MARKER.fullmatch(clean.encode())
+
+
+def test_without_re2_the_findings_are_the_same() -> None:
+    texts = [make(5) for make in samples.FORMATS.values()]
+    texts += [form.replace("{}", "Hunter2x9") for form in rows("password_forms.txt")]
+    texts += [form.replace("{}", samples.drawn(samples.ALNUM, 40)) for form in rows("token_forms.txt")]
+    texts += rows("innocent.txt")
+    program = (
+        "import json, sys; sys.modules['re2'] = None\n"
+        "from crystal.redact import Redactor, engine\n"
+        "assert not engine.HAVE_RE2\n"
+        "clean = Redactor(b'a key of this machine').clean_text\n"
+        "print(json.dumps([clean(text) for text in json.load(sys.stdin)]))"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], input=json.dumps(texts), capture_output=True, text=True, check=True)
+    assert json.loads(answer.stdout) == [list(REDACTOR.clean_text(text)) for text in texts]
