@@ -55,6 +55,11 @@ class Query:
         """Whether there is anything that a keyword index can look up."""
         return bool(self.phrases or self.compounds or self.terms)
 
+    @property
+    def has_meaning(self) -> bool:
+        """Whether anything like it could be meant, if nothing has its words: not so for ``ERR-4711`` or ``x.y()``."""
+        return not self.has_words or (not self.is_literal and any(term.isalpha() for term in self.terms))
+
 
 def without_phrases(asked: Query) -> Query:
     """The same question with the quoted words as words of their own."""

@@ -41,7 +41,7 @@ CANDIDATES = 200
 
 MAX_LIMIT = 1_000
 
-FLOORS = {"embedded": 0.30}
+FLOORS = {"embedded": 0.25}
 FLOOR = 0.15
 """The cosine under which two texts have nothing to do with each other, by provider; measured for the embedded model."""
 
@@ -119,6 +119,8 @@ def search(
         asked, narrowed, relaxed = _with_phrases(store, asked, scope)
         by_words = _keywords(store, asked, narrowed, max(CANDIDATES, 4 * limit))
         by_meaning = vector.nearest(store, narrowed, max(CANDIDATES, 4 * limit))
+        if not by_words.scores and not asked.has_meaning:
+            by_meaning = replace(by_meaning, scores={})
         fused, shown, details = _fuse(store, by_words, by_meaning)
         hits = [_hit(one, details[shown[one.key]], by_words, by_meaning, scope, now) for one in fused[:limit]]
         hits = [replace(hit, copies=count_copies(store, details[hit.id].text_sha256, scope)) for hit in hits]
@@ -167,7 +169,8 @@ def _keywords(store: Store, asked: Query, scope: Scope, limit: int) -> _Ranked:
     for ident, score in substring_candidates(store, unspaced_pairs(asked.text), scope, limit):
         found.setdefault(ident, score)
     if found:
-        return _Ranked(found, exact=frozenset(exact), best=max(found.values()))
+        parts = f"nothing has {asked.compounds[0]} itself; these have parts of it" if asked.is_literal else ""
+        return _Ranked(found, () if exact or not parts else (parts,), frozenset(exact), max(found.values()))
     beginnings = any_of(prefix(term) for term in asked.terms if len(term) > 2)
     found = dict(keyword_candidates(store, beginnings, scope, limit)) if beginnings else {}
     notes = ("nothing has these words; some words begin with them",) if found else ()

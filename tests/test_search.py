@@ -74,6 +74,13 @@ def test_the_same_characters_come_before_the_same_words(store):
     assert found(store, "foo_bar.baz()") == [same, other_case, other_signs]
 
 
+def test_an_identifier_that_nothing_has_is_answered_by_its_parts_with_a_note(store):
+    uuid = add_turn(store, "the baz of it")
+    result = search(store, None, "foo_bar.baz()", now=NOW)
+    assert uuids(result) == [uuid]
+    assert "nothing has foo_bar.baz itself; these have parts of it" in result.notes
+
+
 def test_quoted_words_must_stand_together(store):
     add_turn(store, "refused the connection")
     together = add_turn(store, "got connection refused from nginx")
@@ -194,6 +201,14 @@ def test_meaning_alone_is_said_to_be_vague_and_far_meanings_are_left_out(store):
     assert uuids(result) == [uuid]
     assert any("near in meaning" in note for note in result.notes)
     assert not any("near in meaning" in note for note in search(store, embedder, "yard", now=NOW).notes)
+
+
+@pytest.mark.parametrize("query", ["ZEBRA-7731", "no_such.thing()", "4711", "/etc/nothing.conf", '"E0308"'])
+def test_what_looks_like_an_identifier_is_not_answered_by_something_like_it(store, query):
+    add_turn(store, "a vehicle stood in the yard")
+    embedder = Meaning()
+    embed_all(store, embedder)
+    assert found(store, query, embedder) == []
 
 
 def test_what_both_engines_find_comes_first(store):

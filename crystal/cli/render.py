@@ -179,7 +179,7 @@ def snippet(text: str, spans: Sequence[Span], look: Look, *, lines: int = 3, ind
 def _window(text: str, spans: Sequence[Span], budget: int) -> Span:
     """Where to look: the stretch of about ``budget`` characters with most different marked words, the first such."""
     if len(text) <= budget or not spans:
-        return 0, min(len(text), budget + 1)
+        return 0, _end_of_word(text, 0, budget + 1)
     best, best_at = -1.0, 0
     for first, (start, _) in enumerate(spans):
         inside = [span for span in spans[first : first + 50] if span[1] <= start + budget * 3 // 4]
@@ -190,7 +190,14 @@ def _window(text: str, spans: Sequence[Span], budget: int) -> Span:
     if start:
         space = re.compile(r"\s").search(text, start, best_at)
         start = space.end() if space else start
-    return start, min(len(text), start + budget)
+    return start, _end_of_word(text, start, start + budget)
+
+
+def _end_of_word(text: str, start: int, end: int) -> int:
+    """The last place before ``end`` where no word is torn, unless there is none near."""
+    if end >= len(text):
+        return len(text)
+    return next((at for at in range(end, max(start, end - 40), -1) if text[at].isspace()), end)
 
 
 def _words(text: str, start: int, end: int, spans: Sequence[Span]) -> list[Word]:
