@@ -14,9 +14,6 @@ from typing import Any
 
 import pytest
 
-import crystal.embedding.embedder
-import crystal.errors
-import crystal.summarize.llm
 from crystal import Crystal
 from crystal.cli.app import COMMANDS, load_command
 from crystal.errors import CrystalError
