@@ -50,7 +50,10 @@ def test_bookkeeping_of_a_fork_does_not_tell_what_was_private(machine: CaptureMa
     said = line(SECRET, ident="11111111-0000-4000-8000-000000000001")
     make_private(machine, "private", said)
     machine.transcript("fork").write_bytes(
-        echo("mode", "normal") + said + line("open words", at=NOW + 1000) + echo()
+        echo("mode", "normal")
+        + said
+        + line("open words", at=NOW + 1000)
+        + echo()
         + echo("api-request-blob", message={"role": "user", "content": SECRET})
     )
     machine.capture().sweep()
@@ -62,7 +65,13 @@ def test_bookkeeping_of_a_fork_does_not_tell_what_was_private(machine: CaptureMa
 
 def test_bookkeeping_after_a_private_time_does_not_tell_of_it(machine: CaptureMachine) -> None:
     path = make_private(machine, "s", line(SECRET), echo())
-    append(path, echo(), echo("queue-operation", SECRET, timestamp="2027-01-01T00:00:00.000Z"), line("open words", at=NOW + 1000), echo())
+    append(
+        path,
+        echo(),
+        echo("queue-operation", SECRET, timestamp="2027-01-01T00:00:00.000Z"),
+        line("open words", at=NOW + 1000),
+        echo(),
+    )
     machine.capture().sweep()
     assert machine.texts() == ["open words"]
     assert SECRET.encode() not in archived(machine)
@@ -70,7 +79,9 @@ def test_bookkeeping_after_a_private_time_does_not_tell_of_it(machine: CaptureMa
 
 def test_a_summary_of_what_was_private_is_private(machine: CaptureMachine) -> None:
     path = make_private(machine, "s", line(SECRET))
-    append(path, line("open words", at=NOW + 1000), line(f"They spoke of {SECRET}", at=NOW + 2000, isCompactSummary=True))
+    append(
+        path, line("open words", at=NOW + 1000), line(f"They spoke of {SECRET}", at=NOW + 2000, isCompactSummary=True)
+    )
     append(path, line("I wrote isCompactSummary:true", at=NOW + 3000))
     machine.capture().sweep()
     assert machine.texts() == ["I wrote isCompactSummary:true", "open words"]
@@ -91,7 +102,9 @@ def test_a_file_that_begins_with_bookkeeping_may_become_a_fork(machine: CaptureM
 
 def test_sessions_without_anything_private_keep_their_bookkeeping(machine: CaptureMachine) -> None:
     make_private(machine, "private", line(SECRET))
-    machine.transcript("other").write_bytes(line("open words") + echo(text="open words") + line("a summary", isCompactSummary=True))
+    machine.transcript("other").write_bytes(
+        line("open words") + echo(text="open words") + line("a summary", isCompactSummary=True)
+    )
     machine.capture().sweep()
     assert machine.texts() == ["a summary", "open words"]
     assert b"last-prompt" in archived(machine)

@@ -24,7 +24,8 @@ from tests.capture_machine import line
 from tests.whole_memory import ROOT, Memory
 
 pytestmark = [
-    pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="processes are untested on Windows"),
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="processes are untested on Windows"),
 ]
 
 SECONDS, SEEDS = 2.5, (1, 2)
@@ -45,7 +46,9 @@ class Session:
         """Append a line; with ``torn``, its first half so many seconds before the other."""
         text = f"{len(self.said)} of {self.id} {words}".strip()
         content: object = [{"type": "text", "text": text}] if role == "assistant" else text
-        raw = line("", role=role, at=time.time_ns() // 1_000_000, message={"role": role, "content": content}, sessionId=self.id)
+        raw = line(
+            "", role=role, at=time.time_ns() // 1_000_000, message={"role": role, "content": content}, sessionId=self.id
+        )
         self.said.append(text)
         self.last = text
         with self.path.open("ab", buffering=0) as file:
@@ -54,7 +57,6 @@ class Session:
                 time.sleep(torn)
                 raw = raw[len(raw) // 2 :]
             file.write(raw)
-
 
     def move(self, folder: Path) -> None:
         """Go to another project's folder, or back, as after ``/cd``."""
@@ -83,12 +85,19 @@ class Machine(Memory):
     def fire(self, session: Session, event: str = "Stop", awaited: str | None = None) -> subprocess.Popen[bytes]:
         """Start the hook as the client does."""
         told = {
-            "session_id": session.id, "transcript_path": str(session.path), "cwd": "/home/dev/quartz",
-            "hook_event_name": event, "last_assistant_message": awaited,
+            "session_id": session.id,
+            "transcript_path": str(session.path),
+            "cwd": "/home/dev/quartz",
+            "hook_event_name": event,
+            "last_assistant_message": awaited,
         }
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", hook.__file__], env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, start_new_session=True,
+            [sys.executable, "-I", "-S", hook.__file__],
+            env=self.env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
         )
         assert process.stdin is not None
         process.stdin.write(json.dumps(told).encode())
@@ -99,8 +108,13 @@ class Machine(Memory):
     def start(self, *command: str) -> subprocess.Popen[bytes]:
         """Start any process of this home, in a group of its own."""
         return subprocess.Popen(
-            command, env=self.env, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, start_new_session=True,
+            command,
+            env=self.env,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
 
     def assert_everything_once(self, sessions: list[Session] | None = None) -> None:
@@ -116,7 +130,8 @@ class Machine(Memory):
             for path in self.folder.parent.glob("*/*.jsonl"):
                 state = states[str(path)]
                 rows = store.rows(
-                    "SELECT archive_offset, archive_length FROM segments WHERE transcript = ? ORDER BY start", (state.id,)
+                    "SELECT archive_offset, archive_length FROM segments WHERE transcript = ? ORDER BY start",
+                    (state.id,),
                 )
                 frames = [archive.read_frame(self.ldm / str(state.archive), archive.Frame(*row)) for row in rows]
                 assert b"".join(frames) == path.read_bytes()

@@ -48,14 +48,23 @@ class Memory:
     def crystal(self, *arguments: str, code: int = 0) -> str:
         """Run the command; it must end with ``code``."""
         done = self.run(*arguments)
-        assert done.returncode == code, f"crystal {' '.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == code, (
+            f"crystal {' '.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        )
         return done.stdout
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the command to its end."""
         return subprocess.run(
-            [sys.executable, "-m", "crystal", *arguments], env=self.env, cwd=ROOT, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, encoding="utf-8", timeout=120, check=False,
+            [sys.executable, "-m", "crystal", *arguments],
+            env=self.env,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=120,
+            check=False,
         )
 
     def verify(self) -> dict[str, Any]:
@@ -67,8 +76,10 @@ class Memory:
 
     def settle(self) -> None:
         """Wait until the hooks' workers have acted on every note and are gone."""
-        wait_until(lambda: not self.notes() and self._is_free("capture.lock") and self._is_free("enrich.lock"),
-                   lambda: f"the worker; {len(self.notes())} notes wait")
+        wait_until(
+            lambda: not self.notes() and self._is_free("capture.lock") and self._is_free("enrich.lock"),
+            lambda: f"the worker; {len(self.notes())} notes wait",
+        )
 
     def notes(self) -> list[Path]:
         """The hook's notes that wait."""

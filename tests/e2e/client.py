@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -52,27 +51,28 @@ def find_client(environ: Mapping[str, str], cache: Path) -> Path:
     return _install(environ.get("CRYSTAL_E2E_VERSION") or VERSION, cache)
 
 
-def _install(version: str, cache: Path) -> Path:
-    folder = cache / f"claude-code-{version}"
+def _install(wanted: str, cache: Path) -> Path:
+    folder = cache / f"claude-code-{wanted}"
     program = folder / "node_modules" / ".bin" / "claude"
-    if _version(program) == version:
+    if version(program) == wanted:
         return program
     npm = shutil.which("npm")
     if npm is None:
         raise NoClient("Claude Code is installed with npm, which is not here")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    command = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", f"{PACKAGE}@{version}"]
+    command = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", f"{PACKAGE}@{wanted}"]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     except subprocess.TimeoutExpired as error:
-        raise NoClient(f"npm did not install {PACKAGE}@{version} within 300 s") from error
-    if _version(program) != version:
-        raise NoClient(f"npm could not install {PACKAGE}@{version}: {(done.stderr or done.stdout).strip()[-300:]}")
+        raise NoClient(f"npm did not install {PACKAGE}@{wanted} within 300 s") from error
+    if version(program) != wanted:
+        raise NoClient(f"npm could not install {PACKAGE}@{wanted}: {(done.stderr or done.stdout).strip()[-300:]}")
     return program
 
 
-def _version(program: Path) -> str | None:
+def version(program: Path) -> str | None:
+    """What the client says it is, None when it cannot be run."""
     try:
         done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -115,10 +115,21 @@ class Client:
         """The environment of a user of this home; nothing of the machine's own Claude Code gets into it."""
         kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         return {
-            **kept, "HOME": str(self.home), "CLAUDE_CONFIG_DIR": str(self.config), "ANTHROPIC_BASE_URL": self.base_url,
-            "ANTHROPIC_API_KEY": API_KEY, "DISABLE_TELEMETRY": "1", "DISABLE_AUTOUPDATER": "1",
-            "DISABLE_ERROR_REPORTING": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "IS_SANDBOX": "1",
-            "NO_PROXY": "127.0.0.1", "GIT_CONFIG_GLOBAL": os.devnull, "TERM": "xterm-256color", **self.extra, **(more or {}),
+            **kept,
+            "HOME": str(self.home),
+            "CLAUDE_CONFIG_DIR": str(self.config),
+            "ANTHROPIC_BASE_URL": self.base_url,
+            "ANTHROPIC_API_KEY": API_KEY,
+            "DISABLE_TELEMETRY": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "DISABLE_ERROR_REPORTING": "1",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "IS_SANDBOX": "1",
+            "NO_PROXY": "127.0.0.1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "TERM": "xterm-256color",
+            **self.extra,
+            **(more or {}),
         }
 
     def prepare(self, *more_projects: Path) -> None:
@@ -128,7 +139,9 @@ class Client:
         for folder in (self.project, *more_projects):
             folder.mkdir(exist_ok=True)
         answers = {
-            "hasCompletedOnboarding": True, "theme": "dark", "bypassPermissionsModeAccepted": True,
+            "hasCompletedOnboarding": True,
+            "theme": "dark",
+            "bypassPermissionsModeAccepted": True,
             "customApiKeyResponses": {"approved": [API_KEY[-20:]], "rejected": []},
             "projects": {str(folder): trusted for folder in (self.project, *more_projects)},
         }
@@ -139,7 +152,9 @@ class Client:
         """The command line."""
         return [str(self.program), "--dangerously-skip-permissions", *arguments]
 
-    def ask(self, prompt: str, *arguments: str, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Answer:
+    def ask(
+        self, prompt: str, *arguments: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> Answer:
         """Run ``claude -p`` to its end."""
         process = self.start(prompt, *arguments, env=env, cwd=cwd)
         try:
@@ -158,9 +173,15 @@ class Client:
     ) -> subprocess.Popen[str]:
         """Start ``claude -p`` and leave it running."""
         return subprocess.Popen(
-            self.command("-p", prompt, "--output-format", "json", *arguments), cwd=cwd or self.project,
-            env=self.env(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            encoding="utf-8", start_new_session=True,
+            self.command("-p", prompt, "--output-format", "json", *arguments),
+            cwd=cwd or self.project,
+            env=self.env(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,
         )
 
     def transcripts(self) -> list[Path]:
@@ -191,8 +212,15 @@ class Stream:
             "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", *arguments
         )
         self._process = subprocess.Popen(
-            command, cwd=client.project, env=client.env(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True, encoding="utf-8", start_new_session=True,
+            command,
+            cwd=client.project,
+            env=client.env(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,
         )
         self._results: queue.Queue[str] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -251,7 +279,12 @@ class Terminal:
 
     def _tmux(self, *arguments: str) -> str:
         return subprocess.run(
-            ["tmux", "-L", self._socket, *arguments], env=self._env, capture_output=True, text=True, timeout=SECONDS, check=False
+            ["tmux", "-L", self._socket, *arguments],
+            env=self._env,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
         ).stdout
 
     def screen(self) -> str:
@@ -276,12 +309,16 @@ class Terminal:
     def ask(self, prompt: str, answer: str) -> None:
         """Type a prompt and wait until the turn has ended with an answer in the transcript."""
         self.type(prompt)
-        self.wait_for_line(lambda line: line.get("type") == "assistant" and answer in json.dumps(line, ensure_ascii=False))
+        self.wait_for_line(
+            lambda line: line.get("type") == "assistant" and answer in json.dumps(line, ensure_ascii=False)
+        )
         self.wait_until_idle()
 
     def wait_until_idle(self) -> None:
         """Wait until the client waits for a prompt."""
-        self.wait_for(lambda: "esc to interrupt" not in self.screen() and "Stop hook" not in self.screen(), "the turn to end")
+        self.wait_for(
+            lambda: "esc to interrupt" not in self.screen() and "Stop hook" not in self.screen(), "the turn to end"
+        )
 
     def wait_for_line(self, matches: Callable[[dict[str, Any]], bool]) -> None:
         """Wait for a line in any transcript."""

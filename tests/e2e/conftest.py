@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.client import Client, NoClient, find_client
+from tests.e2e.client import Client, NoClient, find_client, version
 from tests.e2e.fake_anthropic import FakeAnthropic
 from tests.whole_memory import Memory
 
@@ -28,6 +28,14 @@ def program() -> Path:
         return find_client(ENVIRON, cache.expanduser().absolute())
     except NoClient as reason:
         pytest.skip(str(reason))
+
+
+@pytest.fixture
+def _modern(program: Path) -> None:
+    """Skip on old clients that do not do what the test is about, or write it down otherwise."""
+    found = version(program) or "0"
+    if tuple(int(part) for part in found.split(".") if part.isdigit()) < (2, 1, 300):
+        pytest.skip(f"client {found} does it differently")
 
 
 @pytest.fixture

@@ -112,6 +112,10 @@ class FakeAnthropic:
             if pause.go.wait(0.05) or self._closing.is_set():
                 return
 
+    def was_told(self, words: str) -> bool:
+        """Whether any request held these words."""
+        return any(words in self.texts_sent(at) for at in range(len(self.requests)))
+
     def texts_sent(self, at: int = -1) -> str:
         """Everything that one request told the model, as one text."""
         return json.dumps(self.requests[at]["messages"], ensure_ascii=False)
@@ -131,10 +135,19 @@ Event = tuple[str, dict[str, Any]]
 def stream(model: FakeAnthropic, body: dict[str, Any], blocks: Sequence[Block]) -> Iterator[Event | Pause]:
     """The server-sent events of one message, with the pauses between them."""
     usage = {"input_tokens": 20, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 1}
-    yield _event("message_start", message={
-        "id": model.next_id("msg"), "type": "message", "role": "assistant", "model": body.get("model"), "content": [],
-        "stop_reason": None, "stop_sequence": None, "usage": usage,
-    })
+    yield _event(
+        "message_start",
+        message={
+            "id": model.next_id("msg"),
+            "type": "message",
+            "role": "assistant",
+            "model": body.get("model"),
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": usage,
+        },
+    )
     index, uses_tools, partial = 0, False, False
     for place, block in enumerate(blocks):
         if isinstance(block, Pause):
@@ -149,7 +162,8 @@ def stream(model: FakeAnthropic, body: dict[str, Any], blocks: Sequence[Block]) 
         yield _event("content_block_stop", index=index)
         index += 1
     yield _event(
-        "message_delta", usage={**usage, "output_tokens": 20},
+        "message_delta",
+        usage={**usage, "output_tokens": 20},
         delta={"stop_reason": "tool_use" if uses_tools else "end_turn", "stop_sequence": None},
     )
     yield _event("message_stop")
@@ -209,9 +223,13 @@ class _Handler(BaseHTTPRequestHandler):
         model.requests.append(body)
         step = model.step_for(body)
         if isinstance(step, Fail):
-            self._send_json(step.status, {
-                "type": "error", "error": {"type": "invalid_request_error", "message": step.message},
-            })
+            self._send_json(
+                step.status,
+                {
+                    "type": "error",
+                    "error": {"type": "invalid_request_error", "message": step.message},
+                },
+            )
             return
         self.send_response(200)
         self.send_header("content-type", "text/event-stream; charset=utf-8")

@@ -19,19 +19,26 @@ def test_after_sigkill_the_sweep_finds_what_no_hook_told_of(
     model.when("work hard", ["First step.", Use("Bash", {"command": "echo step-one"})], ["Second", pause, " step."])
     process = client.start("work hard")
     assert pause.reached.wait(30)
-    wait_until(lambda: any("step-one" in str(line.get("toolUseResult")) for line in client.lines()), "the tool's result")
+    wait_until(
+        lambda: any("step-one" in str(line.get("toolUseResult")) for line in client.lines()), "the tool's result"
+    )
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     kill(process)
     memory.settle()
     memory.crystal("sync")
     assert memory.said() == said(
-        ("user", "work hard"), ("assistant", "First step."), ("tool_call", "Bash: echo step-one"), ("tool_result", "step-one")
+        ("user", "work hard"),
+        ("assistant", "First step."),
+        ("tool_call", "Bash: echo step-one"),
+        ("tool_result", "step-one"),
     )
     memory.verify()
 
 
-def test_a_killed_session_is_found_by_the_start_of_the_next(client: Client, model: FakeAnthropic, memory: Memory) -> None:
+def test_a_killed_session_is_found_by_the_start_of_the_next(
+    client: Client, model: FakeAnthropic, memory: Memory
+) -> None:
     pause = Pause()
     model.when("work hard", ["Never finished", pause])
     model.when("hello again", ["Hello."])
@@ -61,7 +68,9 @@ def test_a_terminated_session_is_kept_by_its_last_hook(client: Client, model: Fa
 
 
 def test_a_deleted_session_is_restored_and_really_goes_on(client: Client, model: FakeAnthropic, memory: Memory) -> None:
-    model.when("remember the number", [Think("Easy."), "It is 4711.", Use("Bash", {"command": "echo noted"})], ["Noted."])
+    model.when(
+        "remember the number", [Think("Easy."), "It is 4711.", Use("Bash", {"command": "echo noted"})], ["Noted."]
+    )
     model.when("which number", ["4711 of course."])
     model.when("thank you", ["You are welcome."])
     session = client.ask("remember the number 4711").session
@@ -76,10 +85,16 @@ def test_a_deleted_session_is_restored_and_really_goes_on(client: Client, model:
     client.ask("thank you", "--resume", session)
     memory.settle()
     assert memory.said() == said(
-        ("user", "remember the number 4711"), ("thinking", "Easy."), ("assistant", "It is 4711."),
-        ("tool_call", "Bash: echo noted"), ("tool_result", "noted"), ("assistant", "Noted."),
-        ("user", "which number was it"), ("assistant", "4711 of course."),
-        ("user", "thank you"), ("assistant", "You are welcome."),
+        ("user", "remember the number 4711"),
+        ("thinking", "Easy."),
+        ("assistant", "It is 4711."),
+        ("tool_call", "Bash: echo noted"),
+        ("tool_result", "noted"),
+        ("assistant", "Noted."),
+        ("user", "which number was it"),
+        ("assistant", "4711 of course."),
+        ("user", "thank you"),
+        ("assistant", "You are welcome."),
     )
     memory.verify()
 
@@ -106,7 +121,9 @@ def test_sessions_from_before_crystal_are_not_replayed_and_backfill_imports_them
     memory.verify()
 
 
-def test_three_clients_in_one_session_at_once_are_all_kept(client: Client, model: FakeAnthropic, memory: Memory) -> None:
+def test_three_clients_in_one_session_at_once_are_all_kept(
+    client: Client, model: FakeAnthropic, memory: Memory
+) -> None:
     names = ("one", "two", "three")
     model.when("the beginning", ["Begun."])
     for name in names:
@@ -117,7 +134,9 @@ def test_three_clients_in_one_session_at_once_are_all_kept(client: Client, model
         process.communicate(timeout=60)
     memory.settle()
     assert memory.said(session) == said(
-        ("user", "the beginning"), ("assistant", "Begun."), *(("user", f"question {name}") for name in names),
+        ("user", "the beginning"),
+        ("assistant", "Begun."),
+        *(("user", f"question {name}") for name in names),
         *(("assistant", f"Answer {name}.") for name in names),
     )
     memory.verify()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.e2e.client import Client, Stream
 from tests.e2e.fake_anthropic import FakeAnthropic, Pause, Use
 from tests.whole_memory import Memory, said
@@ -38,10 +40,13 @@ def test_what_is_said_while_the_agent_works_is_kept_once(client: Client, model: 
     assert "Working." in memory.texts("assistant")
     assert "The roof is fine." in memory.texts("assistant")
     assert set(memory.said().values()) == {1}
-    assert any(line.get("attachment", {}).get("type") == "queued_command" for line in client.lines()), "what this is about"
+    assert any(line.get("attachment", {}).get("type") == "queued_command" for line in client.lines()), (
+        "what this is about"
+    )
     memory.verify()
 
 
+@pytest.mark.usefixtures("_modern")
 def test_a_transcript_that_the_client_replaces_after_compaction_loses_nothing(
     client: Client, model: FakeAnthropic, memory: Memory
 ) -> None:
@@ -62,5 +67,7 @@ def test_a_transcript_that_the_client_replaces_after_compaction_loses_nothing(
     memory.settle()
     kept = memory.said()
     (summary,) = (turn for turn in kept if turn[0] == "summary")
-    assert kept == said(summary, *(("user", prompt) for prompt in answers), *(("assistant", text) for text in answers.values()))
+    assert kept == said(
+        summary, *(("user", prompt) for prompt in answers), *(("assistant", text) for text in answers.values())
+    )
     memory.verify()

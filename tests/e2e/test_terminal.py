@@ -83,6 +83,7 @@ def test_a_session_that_moves_to_another_folder_goes_on_where_it_stood(
     assert memory.value("SELECT path FROM capture_state") == str(client.transcripts()[0])
 
 
+@pytest.mark.usefixtures("_modern")
 def test_what_was_said_until_escape_is_kept(
     client: Client, model: FakeAnthropic, memory: Memory, terminal: Terminal
 ) -> None:
@@ -124,7 +125,9 @@ def test_a_prompt_typed_while_the_agent_works_is_kept_once(
     terminal.type("begin the work")
     assert busy.reached.wait(30)
     terminal.type("mind the roof")
-    terminal.wait_for_line(lambda line: line.get("type") == "queue-operation" and "mind the roof" in str(line.get("content")))
+    terminal.wait_for_line(
+        lambda line: line.get("type") == "queue-operation" and "mind the roof" in str(line.get("content"))
+    )
     busy.go.set()
     terminal.wait_for_line(lambda line: line.get("type") == "assistant" and "The roof is fine." in json.dumps(line))
     terminal.wait_until_idle()
@@ -160,7 +163,9 @@ def test_a_private_session_that_is_only_looked_at_again_leaves_nothing(
     try:
         for arguments in (("--resume", session), ("--resume", session, "--fork-session")):
             with Terminal(client, *arguments) as terminal:
-                terminal.wait_for(lambda terminal=terminal: "Nobody will hear about it." in terminal.screen(), "the session")
+                terminal.wait_for(
+                    lambda terminal=terminal: "Nobody will hear about it." in terminal.screen(), "the session"
+                )
                 terminal.leave()
     except NoClient as reason:
         pytest.skip(str(reason))
