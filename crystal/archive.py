@@ -14,8 +14,10 @@ import errno
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 from crystal.errors import Damaged, StoreFull, Unavailable
@@ -51,7 +53,16 @@ def file_name(transcript: str) -> str:
 
 
 def append(path: Path, recorded_end: int, stretches: Sequence[bytes]) -> list[Frame]:
-    """Append each stretch as a frame of its own and make them durable.
+    """Append each stretch as a frame of its own and make them durable; see ``appending``."""
+    with appending(path, recorded_end, stretches) as frames:
+        return frames
+
+
+@contextlib.contextmanager
+def appending(path: Path, recorded_end: int, stretches: Sequence[bytes]) -> Iterator[list[Frame]]:
+    """Append each stretch as a frame of its own. The frames are durable when the context has ended: commit after it.
+
+    The disk is waited for at the end only, so that the caller writes his rows meanwhile.
 
     Args:
         path: The archive file; it and its folders are made (0600, 0700) when missing.
@@ -63,45 +74,80 @@ def append(path: Path, recorded_end: int, stretches: Sequence[bytes]) -> list[Fr
         StoreFull: No space; the file is as it was.
         Unavailable: The file cannot be written.
     """
+    with _translated(path):
+        is_new = not path.exists()
+        if is_new:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+        file = os.fdopen(descriptor, "r+b", buffering=0)  # what failed to be written is not tried again at the close
+    with file:
+        with _translated(path):
+            frames = _write(file, _usable_end(path, recorded_end, stretches[0]), stretches)
+        flush = _Flush(file.fileno(), path.parent if is_new else None)
+        try:
+            yield frames
+        finally:
+            flush.join()
+        if flush.error is not None:
+            with contextlib.suppress(OSError):
+                file.truncate(frames[0].offset)
+            with _translated(path):
+                raise flush.error
+
+
+def _write(file: FileIO, end: int, stretches: Sequence[bytes]) -> list[Frame]:
+    """Write the frames from ``end`` on, or leave the file ending there."""
+    file.seek(end)
+    file.truncate()
+    frames = []
+    at = end
     try:
-        return _append(path, recorded_end, stretches)
+        for stretch in stretches:
+            frame = zstd.compress(
+                stretch,
+                options={
+                    zstd.CompressionParameter.compression_level: LEVEL,
+                    zstd.CompressionParameter.checksum_flag: 1,
+                },
+            )
+            left = memoryview(frame)
+            while left:
+                left = left[file.write(left) :]
+            frames.append(Frame(at, len(frame)))
+            at += len(frame)
+    except OSError:
+        with contextlib.suppress(OSError):
+            file.truncate(end)
+        raise
+    return frames
+
+
+class _Flush(threading.Thread):
+    """Makes a file, and the folder that it is new in, durable; ``error`` is what went wrong, after ``join``."""
+
+    def __init__(self, descriptor: int, folder: Path | None) -> None:
+        super().__init__(name="archive flush")
+        self.error: OSError | None = None
+        self._descriptor, self._folder = descriptor, folder
+        self.start()
+
+    def run(self) -> None:
+        try:
+            os.fsync(self._descriptor)
+            if self._folder is not None:
+                _sync_folder(self._folder)
+        except OSError as error:
+            self.error = error
+
+
+@contextlib.contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise StoreFull(f"{path}: no space left", hint="free some disk space; nothing was lost") from error
         raise Unavailable(f"{path}: {error.strerror or error}", hint="check the permissions of the folder") from error
-
-
-def _append(path: Path, recorded_end: int, stretches: Sequence[bytes]) -> list[Frame]:
-    is_new = not path.exists()
-    if is_new:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
-    with os.fdopen(descriptor, "r+b") as file:
-        end = _usable_end(path, recorded_end, stretches[0])
-        file.seek(end)
-        file.truncate()
-        frames = []
-        try:
-            for stretch in stretches:
-                frame = zstd.compress(
-                    stretch,
-                    options={
-                        zstd.CompressionParameter.compression_level: LEVEL,
-                        zstd.CompressionParameter.checksum_flag: 1,
-                    },
-                )
-                file.write(frame)
-                frames.append(Frame(end, len(frame)))
-                end += len(frame)
-            file.flush()
-            os.fsync(file.fileno())
-        except OSError:
-            with contextlib.suppress(OSError):
-                file.truncate(frames[0].offset if frames else end)
-            raise
-    if is_new:
-        _sync_folder(path.parent)
-    return frames
 
 
 def _usable_end(path: Path, recorded_end: int, coming: bytes) -> int:

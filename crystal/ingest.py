@@ -6,8 +6,9 @@ its transcript line's uuid, so lines that are met again (forks, replaced files, 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,15 +62,15 @@ def ingest(
     projects = {cwd: find_project(cwd) for cwd in sorted({turn.cwd for turn, _ in said if turn.cwd})}
     with store.transaction():
         ident = claim(store, segment, now)
-        rows = _keep(store, segment, captured, ident, ldm_home, archive_folder, now)
-        for piece in segment.pieces:
-            if piece.state != "captured":
-                generation = segment.after.generation
-                ledger.add_row(store, ident, generation, piece.start, piece.end, piece.state, piece.rule, now)
-        privacy.add_private_lines(store, segment.private_uuids)
-        privacy.add_redactions(store, [(finding.kind, finding.count) for finding in segment.findings])
-        placed = [(turn, _row_of(turn, rows), chunks) for turn, chunks in said]
-        added = turns.add_turns(store, segment.origin, placed, projects, title)
+        with _kept(store, segment, captured, ident, ldm_home, archive_folder, now) as rows:
+            for piece in segment.pieces:
+                if piece.state != "captured":
+                    generation = segment.after.generation
+                    ledger.add_row(store, ident, generation, piece.start, piece.end, piece.state, piece.rule, now)
+            privacy.add_private_lines(store, segment.private_uuids)
+            privacy.add_redactions(store, [(finding.kind, finding.count) for finding in segment.findings])
+            placed = [(turn, _row_of(turn, rows), chunks) for turn, chunks in said]
+            added = turns.add_turns(store, segment.origin, placed, projects, title)
     return IngestReport(
         sum(piece.end - piece.start for piece in captured),
         sum(piece.end - piece.start for piece in segment.pieces if piece.state == "private"),
@@ -85,32 +86,42 @@ def _chunked(lines: list[tuple[int, bytes]], segment: Segment) -> list[tuple[Tur
     return [(turn, chunking.split(turn.text)) for turn in parsed]
 
 
-def _keep(
+@contextlib.contextmanager
+def _kept(
     store: Store, segment: Segment, captured: list[Piece], ident: int, ldm_home: Path, archive_folder: Path, now: int
-) -> list[tuple[int, int, int]]:
-    """Archive the captured pieces and write their ledger rows; gives (start, stop, row id) of each."""
+) -> Iterator[list[tuple[int, int, int]]]:
+    """Archive the captured pieces and write their ledger rows; gives (start, stop, row id) of each.
+
+    The archive is durable when the context has ended.
+    """
     if not captured:
-        return []
+        yield []
+        return
     known = ledger.state_of(store, segment.origin.device, segment.before.transcript)
     relative = known.archive if known is not None else None
     if relative is None:
         path = archive_folder / archive.file_name(segment.before.transcript)
         relative = path.relative_to(ldm_home).as_posix()
         ledger.set_archive(store, ident, relative)
-    frames = archive.append(ldm_home / relative, ledger.archive_end(store, ident), [piece.clean for piece in captured])
-    rows = []
-    for piece, frame in zip(captured, frames, strict=True):
-        kept = ledger.Kept(
-            piece.start,
-            piece.end,
-            piece.raw_hash or b"",
-            frame.offset,
-            frame.length,
-            hashlib.sha256(piece.clean).digest(),
-            len(piece.clean),
-        )
-        rows.append((piece.start, piece.end, ledger.add_captured(store, ident, segment.after.generation, kept, now)))
-    return rows
+    end = ledger.archive_end(store, ident)
+    with archive.appending(ldm_home / relative, end, [piece.clean for piece in captured]) as frames:
+        generation = segment.after.generation
+        yield [
+            (piece.start, piece.end, ledger.add_captured(store, ident, generation, _kept_row(piece, frame), now))
+            for piece, frame in zip(captured, frames, strict=True)
+        ]
+
+
+def _kept_row(piece: Piece, frame: archive.Frame) -> ledger.Kept:
+    return ledger.Kept(
+        piece.start,
+        piece.end,
+        piece.raw_hash or b"",
+        frame.offset,
+        frame.length,
+        hashlib.sha256(piece.clean).digest(),
+        len(piece.clean),
+    )
 
 
 def _row_of(turn: Turn, rows: list[tuple[int, int, int]]) -> int | None:
