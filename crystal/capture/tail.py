@@ -16,14 +16,27 @@ TAIL_BYTES = 4096
 SEGMENT_BYTES = 4 << 20
 
 CleanLine = Callable[[bytes], tuple[bytes, Mapping[str, int]]]
+CleanedLines = list[tuple[bytes, Mapping[str, int]]]
+
+
+def _nothing(_: bytes) -> None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaner:
-    """How lines are cleaned and hashed: the redactor's ``clean_line`` and the key of this store's hashes."""
+    """How lines are cleaned and hashed: the redactor's ``clean_line`` and the key of this store's hashes.
+
+    ``cleaned_before`` gives the lines of a stretch that was cleaned already, byte for byte the same, None for others.
+    """
 
     clean_line: CleanLine
     key: bytes
+    cleaned_before: Callable[[bytes], CleanedLines | None] = _nothing
+
+    def clean_lines(self, raw: bytes) -> CleanedLines:
+        """Clean complete lines: each without its newline, with what was found in it."""
+        return self.cleaned_before(raw) or [self.clean_line(line) for line in raw[:-1].split(b"\n")]
 
     def hash(self, data: bytes) -> bytes:
         """A keyed hash: without the key it confirms no guess about the text."""
@@ -136,12 +149,11 @@ def _piece(
     if reason is not None:
         state: LedgerState = "private"
         return Piece(start, stop, state, reason)
+    piece = raw.raw[start - raw.start : stop - raw.start]
     kept = []
-    for offset, line in lines:
-        clean, findings = cleaner.clean_line(line[:-1])
+    for (offset, _), (clean, findings) in zip(lines, cleaner.clean_lines(piece), strict=True):
         counts.update(findings)
         kept.append((offset, clean))
     clean_bytes = b"".join(clean + b"\n" for _, clean in kept)
     said = tuple((offset, clean) for offset, clean in kept if clean.strip())
-    raw_hash = cleaner.hash(raw.raw[start - raw.start : stop - raw.start])
-    return Piece(start, stop, "captured", None, clean_bytes, raw_hash, said)
+    return Piece(start, stop, "captured", None, clean_bytes, cleaner.hash(piece), said)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,12 +13,15 @@ from typing import TYPE_CHECKING
 from crystal.wiring.machine import Machine
 
 if TYPE_CHECKING:
+    from crystal.capture.ahead import Hand
     from crystal.capture.engine import Capture, Past, Tally
     from crystal.store import Store
 
 CAPTURE_LOCK = "capture.lock"
 BACKFILL_LOCK = "backfill.lock"
 LOCK_SECONDS = 120.0
+MOST_HANDS = 2
+WORTH_HANDS = 16 << 20
 SETTLE_SECONDS = 2.0
 
 
@@ -43,16 +48,32 @@ def plan_import(machine: Machine, paths: Sequence[Path], since: int | None) -> l
 
 def import_sessions(machine: Machine, plan: Sequence[Past], progress: Callable[[int], None]) -> Tally:
     """Import past transcripts. Holds no lock that capture needs, so that nobody waits for the past."""
+    from crystal.capture.ahead import Ahead, stretches
     from crystal.capture.engine import Tally
     from crystal.capture.lock import wait_lock
 
     tally = Tally()
     capture = machine.capture()
-    with wait_lock(machine.places.data_dir / BACKFILL_LOCK, seconds=24 * 3600):
-        for past in plan:
+    with (
+        wait_lock(machine.places.data_dir / BACKFILL_LOCK, seconds=24 * 3600),
+        machine.store.importing(),
+        Ahead(_hands(machine, plan), stretches(capture, plan)) as ahead,
+    ):
+        capture = replace(capture, cleaner=replace(capture.cleaner, cleaned_before=ahead.result_for))
+        for place, past in enumerate(plan):
+            ahead.reach(place)
             tally.files += 1
             capture.attempt(past.found.path, tally, partial(_import, capture, past, progress))
     return tally
+
+
+def _hands(machine: Machine, plan: Sequence[Past]) -> list[Hand]:
+    """Processes that clean ahead, where there are processors for them and enough to do."""
+    from crystal.capture.ahead import start_hands
+
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = min(MOST_HANDS, processors - 1) if sum(past.todo for past in plan) > WORTH_HANDS else 0
+    return start_hands(count, machine.redaction_key(), secrets=machine.config.redact_enabled)
 
 
 def _import(capture: Capture, past: Past, progress: Callable[[int], None], _: Path, tally: Tally) -> None:

@@ -146,6 +146,12 @@ class Machine:
         found = key_for(self.config, provider, os.environ)
         return None if found is None else found.reveal()
 
+    def redaction_key(self) -> bytes:
+        """The key of the hashes that stand for secrets in this store."""
+        from crystal.store.privacy import store_key
+
+        return hashlib.blake2b(b"redaction", key=store_key(self.store)).digest()
+
     def capture(self) -> Capture:
         """The hands of capture, joined to ``ingest``."""
         from crystal.capture.engine import Capture, Claim
@@ -158,7 +164,7 @@ class Machine:
 
         config, places, store = self.config, self.places, self.store
         key = store_key(store)
-        redactor = Redactor(hashlib.blake2b(b"redaction", key=key).digest(), secrets=config.redact_enabled)
+        redactor = Redactor(self.redaction_key(), secrets=config.redact_enabled)
         remembered = cache(find_project)
 
         def sink(segment: Segment, claim: Claim) -> IngestReport:

@@ -1,0 +1,242 @@
+"""Cleaning ahead: while one stretch of the past is written, the next ones are cleaned in processes of their own.
+
+Cleaning is pure and takes about half of the time of an import. What another process cleaned is used only for exactly
+the bytes that it was given; for all other bytes, and when such a process is gone, the caller cleans for himself. So
+nothing here can change what is kept, only how soon.
+
+Each process has one pipe in and one pipe out, and one stretch at a time: neither side ever writes while the other does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from crystal import transcript
+from crystal.capture.engine import Capture, Past
+from crystal.capture.tail import SEGMENT_BYTES, CleanedLines, CleanLine, cut_at
+from crystal.redact import Redactor
+from crystal.store import ledger
+
+LARGEST = 2 * SEGMENT_BYTES
+"""A longer stretch is one huge line: it is not held twice."""
+
+_LENGTH = 8
+# Ctrl-C is for the import, which then closes the pipe.
+_PROGRAM = """\
+import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.path.insert(0, sys.argv[1])
+import crystal
+sys.path.append(sys.path.pop(0))
+from crystal.capture.ahead import serve
+serve(sys.stdin.buffer, sys.stdout.buffer)
+"""
+
+
+class Gone(Exception):
+    """A cleaning process has ended."""
+
+
+class Hand:
+    """One cleaning process. Whoever started it closes it.
+
+    Args:
+        key: The redactor's key. It goes through the pipe, never on the command line.
+        secrets: Whether secrets are taken out.
+    """
+
+    def __init__(self, key: bytes, *, secrets: bool) -> None:
+        root = str(Path(__file__).resolve().parents[2])
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-X", "utf8", "-c", _PROGRAM, root],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self._send(json.dumps({"key": key.hex(), "secrets": secrets}).encode())
+
+    def begin(self, raw: bytes) -> None:
+        """Give it a stretch to clean.
+
+        Raises:
+            Gone: It has ended.
+        """
+        self._send(raw)
+
+    def finish(self, raw: bytes) -> CleanedLines:
+        """Wait for the lines of the stretch that it was given last.
+
+        Raises:
+            Gone: It has ended.
+        """
+        assert self._process.stdout is not None
+        answer = _receive(self._process.stdout)
+        if answer is None:
+            raise Gone
+        return unpack(answer, raw)
+
+    def close(self) -> None:
+        """End it. Closing twice does nothing."""
+        self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):
+                if pipe is not None:
+                    pipe.close()
+        self._process.wait()
+
+    def _send(self, message: bytes) -> None:
+        assert self._process.stdin is not None
+        try:
+            _put(self._process.stdin, message)
+        except OSError as error:
+            raise Gone from error
+
+
+def start_hands(count: int, key: bytes, *, secrets: bool) -> list[Hand]:
+    """Start cleaning processes, or fewer where the machine refuses: without them an import is slow, not wrong."""
+    hands: list[Hand] = []
+    with contextlib.suppress(OSError, Gone):
+        while len(hands) < count:
+            hands.append(Hand(key, secrets=secrets))
+    return hands
+
+
+class Ahead:
+    """Knows what will be read next and has it cleaned.
+
+    Args:
+        hands: The cleaning processes.
+        coming: The stretches that will be read, in order, each with its place in the plan.
+    """
+
+    def __init__(self, hands: Sequence[Hand], coming: Iterator[tuple[int, bytes]]) -> None:
+        self._hands = list(hands)
+        self._free = deque(hands)
+        self._coming = coming
+        self._busy: deque[tuple[int, bytes, Hand]] = deque()
+        self._place = 0
+
+    def __enter__(self) -> Ahead:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for hand in self._hands:
+            hand.close()
+
+    def reach(self, place: int) -> None:
+        """Note which transcript of the plan is read now: what is left of those before it is of no use."""
+        self._place = place
+        while self._busy and self._busy[0][0] < place:
+            self._finish_first()
+        self._begin_next()
+
+    def result_for(self, raw: bytes) -> CleanedLines | None:
+        """The cleaned lines of exactly these bytes, if they come next; else None."""
+        if not self._busy or self._busy[0][1] != raw:
+            return None
+        cleaned = self._finish_first()
+        self._begin_next()
+        return cleaned
+
+    def _finish_first(self) -> CleanedLines | None:
+        _, raw, hand = self._busy.popleft()
+        try:
+            cleaned = hand.finish(raw)
+        except Gone:
+            return None
+        self._free.append(hand)
+        return cleaned
+
+    def _begin_next(self) -> None:
+        while self._free:
+            place, raw = next(self._coming, (0, None))
+            if raw is None:
+                return
+            if place < self._place or len(raw) > LARGEST:
+                continue
+            hand = self._free.popleft()
+            with contextlib.suppress(Gone):
+                hand.begin(raw)
+                self._busy.append((place, raw, hand))
+
+
+def stretches(capture: Capture, plan: Sequence[Past]) -> Iterator[tuple[int, bytes]]:
+    """The bytes that importing the plan will read, cut as it will cut them, each with the place of its transcript."""
+    for place, past in enumerate(plan):
+        with contextlib.suppress(OSError):
+            for raw in _stretches_of(capture, past):
+                yield place, raw
+
+
+def _stretches_of(capture: Capture, past: Past) -> Iterator[bytes]:
+    state = ledger.state_of(capture.store, capture.device, past.key)
+    ranges = ledger.skipped_ranges(capture.store, state) if state else []
+    end = past.found.size
+    with past.found.path.open("rb") as file:
+        for start, stop in [*ranges, (state.mark.offset if state else 0, end)]:
+            at = start
+            while at < stop:
+                limit = SEGMENT_BYTES if stop == end else min(SEGMENT_BYTES, stop - at)
+                raw = transcript.read_segment(file, at, limit=limit)
+                raw = raw if stop == end else cut_at(raw, stop)
+                if not raw.raw:
+                    break
+                yield raw.raw
+                at = raw.end
+
+
+# ------------------------------------------------------------------------------------------------ in the other process
+
+
+def serve(source: IO[bytes], sink: IO[bytes]) -> None:
+    """Clean stretch after stretch until the source ends."""
+    given = json.loads(_receive(source) or b"{}")
+    redactor = Redactor(bytes.fromhex(given["key"]), secrets=given["secrets"])
+    while (raw := _receive(source)) is not None:
+        _put(sink, pack(raw, redactor.clean_line))
+
+
+def pack(raw: bytes, clean_line: CleanLine) -> bytes:
+    """The lines that cleaning changes: their numbers, lengths and findings as JSON, a newline, the lines."""
+    changed, texts = [], []
+    for number, line in enumerate(raw[:-1].split(b"\n")):
+        clean, findings = clean_line(line)
+        if findings or clean != line:
+            changed.append((number, len(clean), dict(findings)))
+            texts.append(clean)
+    return json.dumps(changed).encode() + b"\n" + b"".join(texts)
+
+
+def unpack(packed: bytes, raw: bytes) -> CleanedLines:
+    """Every line of the stretch, cleaned, with its findings."""
+    cleaned: CleanedLines = [(line, {}) for line in raw[:-1].split(b"\n")]
+    at = packed.index(b"\n") + 1
+    for number, length, findings in json.loads(packed[:at]):
+        cleaned[number] = (packed[at : at + length], findings)
+        at += length
+    return cleaned
+
+
+def _put(pipe: IO[bytes], message: bytes) -> None:
+    pipe.write(len(message).to_bytes(_LENGTH, "little"))
+    pipe.write(message)
+    pipe.flush()
+
+
+def _receive(pipe: IO[bytes]) -> bytes | None:
+    """The next message whole, None when the other side has ended."""
+    length = pipe.read(_LENGTH)
+    if len(length) < _LENGTH:
+        return None
+    message = pipe.read(int.from_bytes(length, "little"))
+    return message if len(message) == int.from_bytes(length, "little") else None
