@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import shutil
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from crystal import settings, status
+from crystal.credentials import key_for, variables_of
 from crystal.errors import CrystalError
-from crystal.store import Store
+from crystal.prices import LOCAL_PROVIDERS
+from crystal.store import Store, vectors
 from crystal.store.checks import quick_fault
 
 if TYPE_CHECKING:
@@ -36,14 +39,18 @@ class Check:
     fix: str | None = None
 
 
-def examine(config: Config, open_reader: Callable[[], Any]) -> list[Check]:
+def examine(read_config: Callable[[], Config], open_reader: Callable[[], Any]) -> list[Check]:
     """Look at everything, in the order in which a turn passes it. Never raises a ``CrystalError``: it becomes a check.
 
     Args:
-        config: The settings.
+        read_config: Reads the settings.
         open_reader: Opens this machine's memory for reading, as a context manager.
     """
-    checks = [*_python(), *_client(config), *_folders(config)]
+    try:
+        config = read_config()
+    except CrystalError as error:  # where everything else lies is not known without them
+        return [*_python(), Check("settings", "failure", error.message, error.hint)]
+    checks = [*_python(), *_packages(config), *_client(config), *_folders(config), *_keys(config)]
     try:
         with open_reader() as machine:
             checks += _memory(machine)
@@ -62,6 +69,33 @@ def _python() -> Iterator[Check]:
         yield Check("software", "failure", f"{words}; {error.message}", error.hint)
         return
     yield Check("software", "ok", f"{words}, sqlite-vec")
+
+
+def _packages(config: Config) -> Iterator[Check]:
+    if config.embedding_provider == "openai" and importlib.util.find_spec("openai") is None:
+        yield Check(
+            "software",
+            "failure",
+            "embedding.provider is openai, and the package openai is not installed",
+            f"{sys.executable} -m pip install openai",
+        )
+
+
+def _keys(config: Config) -> Iterator[Check]:
+    """Whether there is a key for everybody who wants one; a server of the user's own need not."""
+    strangers = {provider for provider, address in config.asked_providers if address is None}
+    for provider in sorted(strangers - LOCAL_PROVIDERS):
+        try:
+            key = key_for(config, provider, os.environ)
+        except CrystalError as error:
+            yield Check("API key", "warning", error.message, error.hint)
+            continue
+        if key is None:
+            variable = variables_of(provider)[1]
+            fix = f"set {variable}, or write {variable}=... into {config.places.data_dir / '.env'}"
+            yield Check("API key", "warning", f"there is none for {provider}", fix)
+        else:
+            yield Check("API key", "ok", f"for {provider} from {key.source}")
 
 
 def _client(config: Config) -> Iterator[Check]:
@@ -133,7 +167,7 @@ def _memory(machine: Machine) -> Iterator[Check]:
     found = status.gather(machine)
     yield _store(machine.store)
     yield from _capture(found)
-    yield from _queues(found, machine)
+    yield _embedding(machine)
     for problem in found["problems"]:
         yield Check(problem["room"], "warning", problem["message"], "crystal sync tries again")
 
@@ -172,17 +206,18 @@ def _capture(found: dict[str, Any]) -> Iterator[Check]:
         )
 
 
-def _queues(found: dict[str, Any], machine: Machine) -> Iterator[Check]:
-    waiting = found["queues"]["chunks_without_vector"]
-    provider = machine.config.embedding_provider
-    if provider == "none":
-        yield Check(
-            "embedding",
-            "note",
-            "switched off; search is by keywords alone",
-            "crystal config set embedding.provider embedded",
-        )
-    elif waiting:
-        yield Check("embedding", "note", f"{waiting:,} chunks wait for their vector ({provider})", "crystal sync")
-    else:
-        yield Check("embedding", "ok", f"{provider}; nothing waits")
+def _embedding(machine: Machine) -> Check:
+    """How far the model that the settings choose is, also while another one still serves."""
+    try:
+        chosen = machine.embedder()
+    except CrystalError as error:
+        return Check("embedding", "failure", error.message, error.hint)
+    if chosen is None:
+        fix = "crystal config set embedding.provider embedded"
+        return Check("embedding", "note", "switched off; search is by keywords alone", fix)
+    generation = vectors.find_generation(machine.store, chosen.provider, chosen.model, chosen.dimension)
+    waiting = vectors.count_pending(machine.store, generation.id if generation else 0)
+    if waiting:
+        words = "1 chunk waits for its vector" if waiting == 1 else f"{waiting:,} chunks wait for their vectors"
+        return Check("embedding", "note", f"{words} ({chosen.provider})", "crystal sync")
+    return Check("embedding", "ok", f"{chosen.provider}; nothing waits")

@@ -141,7 +141,7 @@ def _keys(config: Config, env: Mapping[str, str]) -> tuple[list[dict[str, Any]],
     notes += _ignored_in_env_file(config)
     keys: list[dict[str, Any]] = []
     for provider in PROVIDERS:
-        key = {"provider": provider, "needed": provider in _needed(config), "found": False, "source": None}
+        key = {"provider": provider, "needed": provider in dict(config.asked_providers), "found": False, "source": None}
         try:
             if key["needed"]:
                 secret = key_for(config, provider, env)
@@ -155,12 +155,6 @@ def _keys(config: Config, env: Mapping[str, str]) -> tuple[list[dict[str, Any]],
             notes += [secret.note] if secret.note else []
         keys.append(key)
     return keys, list(dict.fromkeys(notes))
-
-
-def _needed(config: Config) -> set[str]:
-    """The providers whose keys the settings make use of."""
-    writes = config.summary_mode == "llm" or (config.summary_mode == "auto" and config.summary_consent)
-    return {config.embedding_provider} | ({config.summary_provider} if writes else set())
 
 
 def _ignored_in_env_file(config: Config) -> list[str]:

@@ -20,7 +20,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     from crystal.doctor import examine
     from crystal.wiring import open_reader, this_config
 
-    checks = examine(this_config(), open_reader)
+    checks = examine(this_config, open_reader)
     failed = any(check.verdict == "failure" for check in checks)
     if as_json:
         rows = [

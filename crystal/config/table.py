@@ -230,6 +230,14 @@ class Config:
         """
         return self.sources.get(setting_for(key).key, "default")
 
+    @property
+    def asked_providers(self) -> tuple[tuple[str, str | None], ...]:
+        """Whom these settings make use of, for vectors and summaries: the provider, and its address if one is set."""
+        embeds = (self.embedding_provider, self.embedding_base_url)
+        if self.summary_mode == "llm" or (self.summary_mode == "auto" and self.summary_consent):
+            return embeds, (self.summary_provider, self.summary_base_url)
+        return (embeds,)
+
 
 SETTINGS: Mapping[str, Setting] = {
     entry.metadata["setting"].key: entry.metadata["setting"] for entry in dataclasses.fields(Config) if entry.metadata

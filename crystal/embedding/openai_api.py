@@ -28,7 +28,9 @@ BASE_URL = "https://api.openai.com/v1"
 try:
     import openai
 except ImportError as missing:
-    raise NotConfigured("the package openai is not installed", hint='pip install "crystal-memory[openai]"') from missing
+    raise NotConfigured(
+        "the package openai is not installed", hint=f"{sys.executable} -m pip install openai"
+    ) from missing
 
 # The library below openai changed its name (httpx, httpx2); its errors come through while a body is read.
 _http: Any = sys.modules[openai.DefaultHttpxClient.__mro__[1].__module__.partition(".")[0]]
