@@ -47,11 +47,10 @@ def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS) -> Tall
             later = [other for other in notes[at + 1 :] if other.session_id == note.session_id]
             try:
                 act_on(capture, note, later, tally)
+                spool.drop(note)
             except CrystalError as error:
                 problems.record_problem(capture.store, "capture", error.message, now=capture.clock())
                 failed.add(note.file)
-            else:
-                spool.drop(note)
         if waiting:
             time.sleep(POLL_SECONDS)
     if not failed:

@@ -66,8 +66,11 @@ class Tally:
         self.chunks += report.chunks
 
     def fail(self, path: Path, error: Exception) -> None:
-        """Note a file that could not be read."""
-        self.problems = {**(self.problems or {}), str(path): str(error)}
+        """Note a file or folder that could not be read."""
+        reason = error.message if isinstance(error, CrystalError) else str(error)
+        if isinstance(error, OSError) and error.strerror:
+            reason = error.strerror.lower()
+        self.problems = {**(self.problems or {}), str(path): reason.removeprefix(f"{path}: ")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,26 +184,31 @@ class Capture:
         state = ledger.state_of(self.store, self.device, key)
         before = state.mark if state else Watermark(key)
         try:
-            file = source.open("rb")
+            with files.opened(source) as file:
+                found = files.look_into(path, file)
+                if found is None:
+                    return False
+                mark = tail.recognise(file, found.size, found.dev, found.inode, before, self.cleaner)
+                raw = transcript.read_segment(file, mark.offset, limit=tail.SEGMENT_BYTES)
+                if until is not None:
+                    raw = tail.cut_at(raw, until)
+                after = replace(mark, offset=raw.end, tail_hash=tail.tail_hash(file, raw.end, self.cleaner))
         except FileNotFoundError:
             return False
-        with file:
-            found = files.look_into(path, file)
-            if found is None:
-                return False
-            mark = tail.recognise(file, found.size, found.dev, found.inode, before, self.cleaner)
-            raw = transcript.read_segment(file, mark.offset, limit=tail.SEGMENT_BYTES)
-            if until is not None:
-                raw = tail.cut_at(raw, until)
-            if not raw.raw:
-                if state and mark.generation == before.generation:
-                    self._note_move(state, found)
-                return False
-            after = replace(mark, offset=raw.end, tail_hash=tail.tail_hash(file, raw.end, self.cleaner))
+        if not raw.raw:
+            if state and mark.generation == before.generation:
+                self._note_move(state, found)
+            return False
         policy = self.policy()
         inherited = ledger.last_rule(self.store, state) if state and mark.generation == before.generation else None
         reading = tail.Reading(
-            origin, str(path), before, policy, self.cleaner, closed or policy.closed_now(origin.session_id), inherited,
+            origin,
+            str(path),
+            before,
+            policy,
+            self.cleaner,
+            closed or policy.closed_now(origin.session_id),
+            inherited,
             self.is_tainted(policy, origin.session_id),
         )
         tally.add(self.sink(tail.make_segment(raw, reading, after), ledger.claim_tail))
@@ -226,10 +234,11 @@ class Capture:
         known = ledger.state_of(self.store, self.device, key)
         if known is None or known.path == str(found.path):
             return key
+        own = f"{key}~{hashlib.sha256(str(found.path).encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
+        if ledger.state_of(self.store, self.device, own) is not None:
+            return own  # also when the other file is gone by now
         other = files.look_at(Path(known.path))
-        if other is None or (other.dev, other.inode) == (found.dev, found.inode):
-            return key
-        return f"{key}~{hashlib.sha256(str(found.path).encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
+        return key if other is None or (other.dev, other.inode) == (found.dev, found.inode) else own
 
     def origin_of(self, path: Path, session: str | None = None) -> tuple[str, Origin]:
         """The key and the origin of a transcript that was never seen; ``session`` is its id if that is known."""
@@ -239,7 +248,7 @@ class Capture:
             key = self._key_of(found)
         if owner is None or not files.is_session_id(owner):
             # Not where the client puts it: the lines know better than the name.
-            owner = session or files.session_in(path) or owner or path.stem
+            owner = session or files.session_in(path) or owner or key
         return key, Origin(self.agent, self.device, owner, subagent)
 
     # -- many transcripts --------------------------------------------------------------------------------------------
@@ -249,7 +258,7 @@ class Capture:
         self.meet()
         tally = Tally()
         known = {state.path: state.mark for state in ledger.all_states(self.store, self.device)}
-        for found in files.all_transcripts(self.roots):
+        for found in files.all_transcripts(self.roots, tally.fail):
             mark = known.get(str(found.path))
             if mark and (mark.offset, mark.dev, mark.inode) == (found.size, found.dev, found.inode):
                 continue
@@ -340,7 +349,7 @@ def _import_piece(capture: Capture, past: Past, tally: Tally) -> int:
         return 0
     start, stop = ranges[0]
     path = past.found.path
-    with path.open("rb") as file:
+    with files.opened(path) as file:
         found = files.look_into(path, file)
         if found is None:
             return 0

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from crystal import transcript
+from crystal.paths import refused
 
 _SESSION_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _FIRST_LINES = 50
@@ -46,18 +48,46 @@ def _found(path: Path, status: os.stat_result) -> Found | None:
     return Found(path, status.st_size, status.st_mtime_ns // 1_000_000, status.st_dev, status.st_ino)
 
 
-def all_transcripts(roots: Sequence[Path]) -> Iterator[Found]:
-    """Every transcript under the roots (``<config>/projects``), subagents' included; links are not followed."""
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a transcript for reading.
+
+    Raises:
+        FileNotFoundError: It is not there.
+        Unavailable: The system refuses to open it, or to read on.
+    """
+    try:
+        with path.open("rb") as file:
+            yield file
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise refused(error, path) from error
+
+
+def _pass_over(_path: Path, _error: OSError) -> None:
+    pass
+
+
+def all_transcripts(roots: Sequence[Path], refusal: Callable[[Path, OSError], None] = _pass_over) -> Iterator[Found]:
+    """Every transcript under the roots (``<config>/projects``), subagents' included.
+
+    A project's folder may be a link; deeper links to folders are not followed.
+
+    Args:
+        roots: Claude Code's transcript folders.
+        refusal: Told of a folder that the system refuses to list.
+    """
     for root in roots:
-        for project in _folders(root):
-            yield from _transcripts_in(project)
-            for session in _folders(project):
+        for project in _folders(root, refusal, links=True):
+            yield from _transcripts_in(project, refusal)
+            for session in _folders(project, refusal):
                 yield from _subagents_in(session)
 
 
 def under(path: Path) -> Iterator[Found]:
     """Every transcript below any folder, or the file itself; for paths that a person names."""
-    if not path.is_dir():
+    if not os.path.isdir(path):  # noqa: PTH112 - never raises
         found = look_at(path)
         if found is not None:
             yield found
@@ -76,9 +106,9 @@ def of_session(roots: Sequence[Path], session_id: str) -> Iterator[Path]:
     if not _is_plain_name(session_id):
         return
     for root in roots:
-        for project in _folders(root):
+        for project in _folders(root, links=True):
             path = project / f"{session_id}.jsonl"
-            if path.is_file():
+            if look_at(path) is not None:
                 yield path
 
 
@@ -89,17 +119,14 @@ def is_session_id(name: str) -> bool:
 
 def session_in(path: Path) -> str | None:
     """The session that the first lines of a transcript name, None when they name none."""
-    try:
-        with path.open("rb") as file:
-            for _ in range(_FIRST_LINES):
-                line = file.readline(1 << 20)
-                if not line:
-                    return None
-                session = transcript.line_facts(line).session_id
-                if session is not None:
-                    return session
-    except OSError:
-        return None
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        for _ in range(_FIRST_LINES):
+            line = file.readline(1 << 20)
+            if not line:
+                return None
+            session = transcript.line_facts(line).session_id
+            if session is not None:
+                return session
     return None
 
 
@@ -108,19 +135,23 @@ def subagents_of(transcript: Path) -> list[Path]:
     return sorted(found.path for found in _subagents_in(transcript.with_suffix("")))
 
 
-def _folders(folder: Path) -> list[Path]:
+def _folders(folder: Path, refusal: Callable[[Path, OSError], None] = _pass_over, *, links: bool = False) -> list[Path]:
     try:
         with os.scandir(folder) as entries:
-            return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
-    except OSError:
+            return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=links))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        refusal(folder, error)
         return []
 
 
-def _transcripts_in(folder: Path) -> Iterator[Found]:
+def _transcripts_in(folder: Path, refusal: Callable[[Path, OSError], None]) -> Iterator[Found]:
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.path for entry in entries if entry.name.endswith(".jsonl"))
-    except OSError:
+    except OSError as error:
+        refusal(folder, error)
         return
     for name in names:
         found = look_at(Path(name))
@@ -129,10 +160,7 @@ def _transcripts_in(folder: Path) -> Iterator[Found]:
 
 
 def _subagents_in(session: Path) -> Iterator[Found]:
-    top = session / "subagents"
-    if not top.is_dir():
-        return
-    for folder, _, files in os.walk(top):
+    for folder, _, files in os.walk(session / "subagents"):
         for name in sorted(files):
             if name.startswith("agent-") and name.endswith(".jsonl"):
                 found = look_at(Path(folder, name))

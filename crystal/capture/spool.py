@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from crystal.paths import refused
+
 LATENCY_LOG = "latency.log"
 LEFTOVER_MS = 3_600_000
 
@@ -56,10 +58,18 @@ def kept_name(note: Note) -> Path:
 
 
 def drop(note: Note) -> None:
-    """Remove a note that has been acted on, and the transcript's second name."""
+    """Remove a note that has been acted on, and the transcript's second name.
+
+    Raises:
+        UsageProblem, Unavailable: The system refuses, or it is no file.
+    """
     for path in (kept_name(note), note.file):
-        with contextlib.suppress(FileNotFoundError):
+        try:
             path.unlink()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise refused(error, path) from error
 
 
 def sweep_leftovers(spool: Path, now: int) -> None:

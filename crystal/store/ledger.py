@@ -6,6 +6,7 @@ transaction that uses them; a claim fails when another process was there first.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,11 +33,21 @@ _COLUMNS = (
 )
 
 
+def _stored(path: Path | str) -> str | bytes:
+    """A path as it is stored: text, or the system's own bytes where those are no UTF-8."""
+    text = str(path)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(text)
+    return text
+
+
 def _state(row: Row) -> TranscriptState:
     ident, agent, device, session, subagent, path, key, offset, dev, inode, generation, tail, archive, updated = row
     origin = Origin(agent, device, session, subagent)
     mark = Watermark(key, offset, dev, inode, generation, bytes(tail))
-    return TranscriptState(ident, origin, path, mark, archive, updated)
+    return TranscriptState(ident, origin, os.fsdecode(path), mark, archive, updated)
 
 
 def state_of(store: Store, device: str, transcript: str) -> TranscriptState | None:
@@ -62,11 +73,14 @@ def last_rule(store: Store, state: TranscriptState) -> str | None:
 
 def has_private(store: Store, session_id: str, *, except_for: str) -> bool:
     """Whether bytes of a session's transcripts are private under any rule but one."""
-    return store.value(
-        "SELECT 1 FROM capture_state c JOIN segments s ON s.transcript = c.id"
-        " WHERE c.session_id = ? AND s.state = 'private' AND s.rule <> ? LIMIT 1",
-        (session_id, except_for),
-    ) is not None
+    return (
+        store.value(
+            "SELECT 1 FROM capture_state c JOIN segments s ON s.transcript = c.id"
+            " WHERE c.session_id = ? AND s.state = 'private' AND s.rule <> ? LIMIT 1",
+            (session_id, except_for),
+        )
+        is not None
+    )
 
 
 def skipped_ranges(store: Store, state: TranscriptState, rule: str = BEFORE_CRYSTAL) -> list[tuple[int, int]]:
@@ -110,7 +124,7 @@ def claim_tail(store: Store, segment: Segment, now: int) -> int:
     store.execute(
         "UPDATE capture_state SET path = ?, offset = ?, dev = ?, inode = ?, generation = ?, tail_hash = ?,"
         " updated_at = ? WHERE id = ?",
-        (segment.path, after.offset, after.dev, after.inode, after.generation, after.tail_hash, now, known.id),
+        (_stored(segment.path), after.offset, after.dev, after.inode, after.generation, after.tail_hash, now, known.id),
     )
     return known.id
 
@@ -138,7 +152,9 @@ def claim_skipped(store: Store, segment: Segment, now: int) -> int:
         store.execute("DELETE FROM segments WHERE id = ?", (row[0],))
     else:
         store.execute("UPDATE segments SET start = ? WHERE id = ?", (stop, row[0]))
-    store.execute("UPDATE capture_state SET path = ?, updated_at = ? WHERE id = ?", (segment.path, now, known.id))
+    store.execute(
+        "UPDATE capture_state SET path = ?, updated_at = ? WHERE id = ?", (_stored(segment.path), now, known.id)
+    )
     return known.id
 
 
@@ -156,7 +172,9 @@ def mark_seen(store: Store, origin: Origin, path: str, mark: Watermark, now: int
 
 def moved(store: Store, state: TranscriptState, path: str, dev: int, inode: int) -> None:
     """Note that the same file is now at another path or inode."""
-    store.execute("UPDATE capture_state SET path = ?, dev = ?, inode = ? WHERE id = ?", (path, dev, inode, state.id))
+    store.execute(
+        "UPDATE capture_state SET path = ?, dev = ?, inode = ? WHERE id = ?", (_stored(path), dev, inode, state.id)
+    )
 
 
 def set_restored(store: Store, state: TranscriptState, path: str, mark: Watermark, now: int) -> None:
@@ -164,7 +182,7 @@ def set_restored(store: Store, state: TranscriptState, path: str, mark: Watermar
     store.execute(
         "UPDATE capture_state SET path = ?, dev = ?, inode = ?, generation = ?, offset = ?, tail_hash = ?,"
         " updated_at = ? WHERE id = ?",
-        (path, mark.dev, mark.inode, mark.generation, mark.offset, mark.tail_hash, now, state.id),
+        (_stored(path), mark.dev, mark.inode, mark.generation, mark.offset, mark.tail_hash, now, state.id),
     )
 
 
@@ -228,12 +246,12 @@ def archive_end(store: Store, transcript: int) -> int:
 
 def met_roots(store: Store) -> set[str]:
     """The transcript folders that crystal has met."""
-    return {str(path) for (path,) in store.rows("SELECT path FROM capture_roots")}
+    return {os.fsdecode(path) for (path,) in store.rows("SELECT path FROM capture_roots")}
 
 
 def meet_root(store: Store, root: Path, now: int) -> None:
     """Note a transcript folder as met. Inside a transaction."""
-    store.execute("INSERT INTO capture_roots (path, met_at) VALUES (?, ?) ON CONFLICT DO NOTHING", (str(root), now))
+    store.execute("INSERT INTO capture_roots (path, met_at) VALUES (?, ?) ON CONFLICT DO NOTHING", (_stored(root), now))
 
 
 def _insert_state(store: Store, origin: Origin, path: str, mark: Watermark, now: int) -> int:
@@ -246,7 +264,7 @@ def _insert_state(store: Store, origin: Origin, path: str, mark: Watermark, now:
             origin.agent,
             origin.session_id,
             origin.subagent,
-            path,
+            _stored(path),
             mark.dev,
             mark.inode,
             mark.generation,

@@ -42,7 +42,7 @@ def record_problem(
         " since = iif(cause IS excluded.cause, since, excluded.since),"
         " tries = iif(cause IS excluded.cause, tries + 1, 1),"
         " retry_at = excluded.retry_at, cause = excluded.cause",
-        (room, message, now, now, retry_at, cause),
+        (room, message.encode("utf-8", "backslashreplace").decode(), now, now, retry_at, cause),
     )
 
 

@@ -24,14 +24,19 @@ def transcript_key(path: str | PathLike[str]) -> tuple[str, str | None, str | No
     Source: docs/reference/transcript-format.md, section 1.
     """
     place = PurePath(path)
-    stem = place.name.removesuffix(".jsonl")
+    stem = _storable(place.name.removesuffix(".jsonl"))
     subagent = stem.removeprefix(_AGENT) if stem.startswith(_AGENT) and stem != _AGENT else None
-    session = _session_of_side_folder(place.parts[:-1])
+    session = _session_of_side_folder(tuple(_storable(part) for part in place.parts[:-1]))
     if session is not None:
         return f"{session}/{stem}", session, subagent or stem
     if subagent is not None:
         return stem, None, subagent
     return stem, stem, None
+
+
+def _storable(name: str) -> str:
+    """Write the bytes of a name that are no UTF-8 in ASCII (``backslashreplace``): keys and ids are kept as text."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _session_of_side_folder(folders: tuple[str, ...]) -> str | None:
