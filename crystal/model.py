@@ -17,6 +17,9 @@ LedgerState = Literal["captured", "private", "skipped"]
 BEFORE_CRYSTAL = "before-crystal"
 """The rule under which bytes are skipped that were there when crystal first met the machine. Backfill imports them."""
 
+RESTORED = "restored"
+"""The rule under which bytes are skipped that are in the archive already: written by ``restore``, or recovered."""
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:

@@ -14,7 +14,7 @@ from crystal.capture import files, tail
 from crystal.errors import Damaged
 from crystal.model import Project
 from crystal.store import Store, checks, ledger, turns
-from crystal.verify import Fault, is_stored, turns_in
+from crystal.verify import Fault, missing_turns
 
 FindProject = Callable[[str], Project]
 
@@ -38,17 +38,23 @@ def repair(
             row = _row(store, fault)
             if row and _mend_frame(store, states[fault.transcript], row, ldm_home, cleaner):
                 done.append(f"{fault.what}: archived bytes {row.start} to {row.stop} again")
+    rows_to_write = {fault.row for fault in faults if fault.kind == "turns"}
     if any(fault.kind == "database" for fault in faults):
         store.execute("REINDEX")
         done.append("the database's indexes were made again")
-    done += _mend_chunks(store, states, ldm_home, find_project, faults)
+        if checks.mend_orphans(store):
+            rows_to_write = {row.id for state in states.values() for row in checks.ledger_rows(store, state.id)}
+            done.append("rows that pointed at rows that are gone were let go")
+    broken = _broken_turns(store) if any(fault.kind == "chunks" for fault in faults) else {}
+    written = 0
+    for state in states.values():
+        for row in checks.ledger_rows(store, state.id):
+            if row.state == "captured" and (row.id in rows_to_write or row.id in broken):
+                written += _mend_turns(store, state, row, broken.get(row.id, []), ldm_home, find_project)
+    if written:
+        done.append(f"{written} turns written again from the archive")
     for fault in faults:
-        if fault.kind == "turns" and fault.transcript in states:
-            row = _row(store, fault)
-            count = _write_turns(store, states[fault.transcript], row, ldm_home, find_project) if row else 0
-            if count:
-                done.append(f"{fault.what}: {count} turns written again from the archive")
-        elif fault.kind in ("edited", "ledger") and fault.transcript in states and Path(fault.what).exists():
+        if fault.kind in ("edited", "ledger") and fault.transcript in states and Path(fault.what).exists():
             with store.transaction():
                 checks.restart(store, fault.transcript)
             done.append(f"{fault.what}: will be read again from its first byte")
@@ -88,29 +94,13 @@ def _mend_frame(
     return True
 
 
-def _mend_chunks(
-    store: Store,
-    states: dict[int, ledger.TranscriptState],
-    ldm_home: Path,
-    find_project: FindProject,
-    faults: Sequence[Fault],
-) -> list[str]:
-    """Write turns again whose text is damaged or gone."""
-    if not any(fault.kind == "chunks" for fault in faults):
-        return []
-    broken = set(checks.turns_of_chunks(store, checks.chunks_with_wrong_hash(store))) | set(
-        checks.turns_without_chunks(store)
-    )
-    by_row = checks.rows_of_turns(store, sorted(broken))
-    written = 0
-    for state in states.values():
-        for row in checks.ledger_rows(store, state.id):
-            if row.id in by_row:
-                written += _rewrite(store, state, row, by_row[row.id], ldm_home, find_project)
-    return [f"{written} turns written again from the archive"] if written else []
+def _broken_turns(store: Store) -> dict[int, list[int]]:
+    """The turns whose text is damaged or gone, by the ledger row that they were captured with."""
+    broken = {*checks.turns_of_chunks(store, checks.chunks_with_wrong_hash(store)), *checks.turns_without_chunks(store)}
+    return checks.rows_of_turns(store, sorted(broken))
 
 
-def _rewrite(
+def _mend_turns(
     store: Store,
     state: ledger.TranscriptState,
     row: checks.LedgerRow,
@@ -118,36 +108,19 @@ def _rewrite(
     ldm_home: Path,
     find_project: FindProject,
 ) -> int:
-    """Drop broken turns of one archived row and write them again, if the archive can give them back."""
+    """Write the turns of an archived row again that are missing, not as they were said, or known to be broken.
+
+    Gives how many. A row that the archive cannot give back is left as it is.
+    """
     try:
-        archive.read_frame(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
+        clean = archive.read_frame(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
     except Damaged:
         return 0
     with store.transaction():
         checks.drop_turns(store, broken)
-        written = _add(store, state, row, ldm_home, find_project)
-        # The damaged text is not what the index was made of, so it cannot be taken out word by word.
-        checks.rebuild_keywords(store)
-    return written
-
-
-def _write_turns(
-    store: Store, state: ledger.TranscriptState, row: checks.LedgerRow, ldm_home: Path, find_project: FindProject
-) -> int:
-    with store.transaction():
-        return _add(store, state, row, ldm_home, find_project)
-
-
-def _add(
-    store: Store, state: ledger.TranscriptState, row: checks.LedgerRow, ldm_home: Path, find_project: FindProject
-) -> int:
-    """Write the turns of one archived row; those that are there stay. Inside a transaction."""
-    clean = archive.read_frame(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
-    said = [
-        (turn, row.id, chunking.split(turn.text))
-        for turn in turns_in(clean, row.start, state)
-        if not is_stored(store, turn)
-    ]
-    projects = {turn.cwd: find_project(turn.cwd) for turn, _, _ in said if turn.cwd}
-    lines = [(row.start, line) for line in clean.split(b"\n")[:-1]]
-    return turns.add_turns(store, state.origin, said, projects, transcript.titles(lines)).turns
+        missing = missing_turns(store, row, clean, state)
+        checks.drop_turns(store, [ident for _, ident in missing if ident is not None])
+        said = [(turn, row.id, chunking.split(turn.text)) for turn, _ in missing]
+        projects = {turn.cwd: find_project(turn.cwd) for turn, _ in missing if turn.cwd}
+        lines = [(row.start, line) for line in clean.split(b"\n")[:-1]]
+        return turns.add_turns(store, state.origin, said, projects, transcript.titles(lines)).turns

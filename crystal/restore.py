@@ -11,12 +11,9 @@ from pathlib import Path
 from crystal import archive, transcript
 from crystal.capture import files, tail
 from crystal.errors import UsageProblem
-from crystal.model import Watermark
+from crystal.model import RESTORED, Watermark
 from crystal.paths import make_private_dir, write_private
 from crystal.store import Store, checks, ledger
-
-RESTORED = "restored"
-"""The ledger rule of bytes that were written by ``restore``: they are in the archive already."""
 
 
 @dataclass(frozen=True, slots=True)

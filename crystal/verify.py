@@ -14,13 +14,26 @@ from typing import BinaryIO, Literal
 
 from crystal import archive, chunking, transcript
 from crystal.capture import files, tail
-from crystal.errors import Damaged
-from crystal.model import Turn
+from crystal.errors import CrystalError, Damaged, Unavailable
+from crystal.model import Chunk, Turn
+from crystal.paths import refused
 from crystal.store import Store, checks, ledger
 
 FaultKind = Literal[
-    "behind", "edited", "ledger", "archive", "archive-unknown", "turns", "database", "keywords", "chunks", "vectors"
+    "behind",
+    "unreadable",
+    "edited",
+    "ledger",
+    "archive",
+    "archive-unknown",
+    "turns",
+    "database",
+    "keywords",
+    "chunks",
+    "vectors",
 ]
+HARMLESS = ("behind", "unreadable")
+"""What is no damage: the next sync captures it, or the system refuses to show it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +41,8 @@ class Fault:
     """One thing that is not as it should be.
 
     Attributes:
-        kind: ``behind`` is what the next sync captures; all others are damage.
+        kind: ``behind`` is what the next sync captures, ``unreadable`` what the system refuses to show; all others
+            are damage.
         what: The thing: a path, a table.
         message: What is wrong with it, in words.
         start, stop: The byte range, None where it is no matter of bytes.
@@ -60,8 +74,8 @@ class Proof:
 
     @property
     def damaged(self) -> bool:
-        """Whether anything but being behind was found."""
-        return any(fault.kind != "behind" for fault in self.faults)
+        """Whether anything is wrong with what was captured."""
+        return any(fault.kind not in HARMLESS for fault in self.faults)
 
     @property
     def percent(self) -> float:
@@ -94,22 +108,38 @@ def verify(
     """
     proof = Proof()
     proof.faults += [Fault("database", str(store.path), text) for text in checks.database_faults(store)]
-    known = set()
-    for state in ledger.all_states(store):
+    for listed in ledger.all_states(store):
         proof.transcripts += 1
-        known.add(state.path)
-        rows = checks.ledger_rows(store, state.id)
+        state, rows = _as_of_one_moment(store, listed)
         proof.faults += _ledger_faults(state, rows)
         proof.faults += _archive_faults(store, state, rows, ldm_home, progress)
         if state.origin.device == device:
-            _check_file(state, rows, cleaner, proof, progress)
+            try:
+                _check_file(state, rows, cleaner, proof, progress)
+            except FileNotFoundError:
+                proof.files_gone += 1
+            except Unavailable as error:
+                proof.faults.append(_unreadable(state.path, error, state.id))
         for row in rows:
             if row.generation == state.mark.generation:
                 proof.count(row.rule or row.state if row.state == "skipped" else row.state, row.stop - row.start)
-    proof.faults += _unseen(roots, known, proof)
+    proof.faults += _unseen(store, device, roots, proof)
     proof.faults += _unknown_archives(store, ldm_home, agents)
     proof.faults += _index_faults(store)
     return proof
+
+
+def _as_of_one_moment(
+    store: Store, listed: ledger.TranscriptState
+) -> tuple[ledger.TranscriptState, list[checks.LedgerRow]]:
+    """A transcript's watermark and its rows, both of now: capture goes on while this reads."""
+    with store.reading():
+        state = ledger.state_of(store, listed.origin.device, listed.mark.transcript) or listed
+        return state, checks.ledger_rows(store, state.id)
+
+
+def _unreadable(path: str, error: CrystalError, transcript: int | None = None) -> Fault:
+    return Fault("unreadable", path, error.message.removeprefix(f"{path}: "), transcript=transcript)
 
 
 def _ledger_faults(state: ledger.TranscriptState, rows: list[checks.LedgerRow]) -> Iterator[Fault]:
@@ -156,11 +186,10 @@ def _archive_faults(
                 *fault,
             )
             continue
-        missing = sum(not is_stored(store, turn) for turn in turns_in(clean, row.start, state))
+        missing = len(missing_turns(store, row, clean, state))
         if missing:
-            yield Fault(
-                "turns", state.path, f"{missing} turns of bytes {row.start} to {row.stop} are not in the store", *fault
-            )
+            message = f"{missing} turns of bytes {row.start} to {row.stop} are not in the store as they were said"
+            yield Fault("turns", state.path, message, *fault)
 
 
 def turns_in(clean: bytes, start: int, state: ledger.TranscriptState) -> Iterator[Turn]:
@@ -171,6 +200,31 @@ def turns_in(clean: bytes, start: int, state: ledger.TranscriptState) -> Iterato
         lines.append((at, line))
         at += len(line) + 1
     return transcript.parse_turns(lines, state.mark.transcript, subagent=state.origin.subagent is not None)
+
+
+def missing_turns(
+    store: Store, row: checks.LedgerRow, clean: bytes, state: ledger.TranscriptState
+) -> list[tuple[Turn, int | None]]:
+    """The turns of a row's archived lines that are not in the store, or not with these words: each with its id if so.
+
+    The words are only compared for turns that were captured with this row: the client may have written a line anew.
+    """
+    stored = checks.turns_of_row(store, row.id)
+    missing: list[tuple[Turn, int | None]] = []
+    for turn in turns_in(clean, row.start, state):
+        found = stored.get((turn.uuid, turn.part))
+        if found is not None and not _says(found.chunks, turn.text):
+            missing.append((turn, found.id))
+        elif found is None and not is_stored(store, turn):
+            missing.append((turn, None))
+    return missing
+
+
+def _says(chunks: Sequence[Chunk], text: str) -> bool:
+    try:
+        return chunking.merge(chunks) == text
+    except ValueError:
+        return False
 
 
 def is_stored(store: Store, turn: Turn) -> bool:
@@ -195,12 +249,12 @@ def _check_file(
     if found is None:
         proof.files_gone += 1
         return
-    with found.path.open("rb") as file:
+    with files.opened(found.path) as file:
         end = transcript.last_newline(file, found.size)
         mark = tail.recognise(file, found.size, found.dev, found.inode, state.mark, cleaner)
         if mark.generation != state.mark.generation:
-            proof.count("behind", end)
             if end:
+                proof.count("behind", end)
                 proof.faults.append(Fault("behind", state.path, "the file was replaced", 0, end, state.id))
             return
         for row in rows:
@@ -219,22 +273,42 @@ def _hash_range(file: BinaryIO, start: int, stop: int, cleaner: tail.Cleaner) ->
     return cleaner.hash(file.read(stop - start))
 
 
-def _unseen(roots: Sequence[Path], known: set[str], proof: Proof) -> Iterator[Fault]:
-    """Transcripts on disk that the ledger has never heard of."""
-    for found in files.all_transcripts(roots):
-        if str(found.path) in known:
+def _unseen(store: Store, device: str, roots: Sequence[Path], proof: Proof) -> Iterator[Fault]:
+    """Transcripts on disk that the ledger has never heard of, and folders that cannot be looked into."""
+    refusals: list[Fault] = []
+    there = list(files.all_transcripts(roots, lambda folder, error: refusals.append(_refusal(folder, error))))
+    yield from refusals
+    states = ledger.all_states(store, device)
+    paths = {state.path for state in states}
+    # The same file under another name of its folder, as a link gives it one.
+    same = {(state.mark.dev, state.mark.inode, Path(state.path).name) for state in states}
+    for found in there:
+        if str(found.path) in paths or (found.dev, found.inode, found.path.name) in same:
             continue
-        with found.path.open("rb") as file:
-            end = transcript.last_newline(file, found.size)
+        try:
+            with files.opened(found.path) as file:
+                end = transcript.last_newline(file, found.size)
+        except FileNotFoundError:
+            continue
+        except Unavailable as error:
+            yield _unreadable(str(found.path), error)
+            continue
         if end:
             proof.count("behind", end)
             yield Fault("behind", str(found.path), "never seen", 0, end)
 
 
+def _refusal(folder: Path, error: OSError) -> Fault:
+    return _unreadable(str(folder), refused(error, folder))
+
+
 def _unknown_archives(store: Store, ldm_home: Path, agents: Path) -> Iterator[Fault]:
-    known = checks.known_archives(store)
-    for path in sorted(agents.glob("*/memory/transcripts/**/*.jsonl.zst")):
-        if path.relative_to(ldm_home).as_posix() not in known:
+    """Archive files without a transcript, and those that a recovery was killed over."""
+    there = sorted(agents.glob("*/memory/transcripts/**/*.jsonl.zst"))
+    with store.transaction():  # an archive is there before its row is: under the write lock both are, or neither
+        known = checks.known_archives(store)
+    for path in [*there, *sorted(agents.glob("*/memory/transcripts/**/*.jsonl.zst.recovered"))]:
+        if path.exists() and path.relative_to(ldm_home).as_posix() not in known:
             yield Fault("archive-unknown", str(path), "the store knows nothing of this archive file")
 
 

@@ -269,3 +269,66 @@ def test_a_compacted_file_is_restored_with_what_the_client_dropped(machine: Capt
     )
     assert path.read_bytes().splitlines(keepends=True)[:3] == lines
     assert len(ledger.all_states(machine.store)) == 2
+
+
+LOST_ROWS = {
+    "turn": "DELETE FROM turns WHERE id = 1",
+    "session": "DELETE FROM sessions WHERE id = 1",
+    "project": "DELETE FROM projects WHERE id = 1",
+    "ledger row": "DELETE FROM segments WHERE id = 2",
+    "transcript": "DELETE FROM capture_state WHERE id = 1",
+}
+
+
+@pytest.mark.parametrize("name", LOST_ROWS)
+def test_rows_that_lost_what_they_point_at_are_mended_and_nothing_is_doubled(
+    machine: CaptureMachine, name: str
+) -> None:
+    before = machine.texts()
+    machine.store.execute("PRAGMA foreign_keys = 0")
+    machine.store.execute(LOST_ROWS[name])
+    machine.store.execute("PRAGMA foreign_keys = 1")
+    assert prove(machine).damaged
+    mend(machine, prove(machine))
+    assert prove(machine).faults == []
+    assert machine.texts() == before
+
+
+def test_one_lost_chunk_of_a_long_turn_is_found_and_mended(machine: CaptureMachine) -> None:
+    with machine.transcript("a").open("ab") as file:
+        file.write(line("a long answer. " * 1000))
+    machine.capture().sweep()
+    before = machine.texts()
+    last, text = machine.store.rows("SELECT id, text FROM chunks ORDER BY id DESC LIMIT 1")[0]
+    machine.store.execute("INSERT INTO chunks_fts (chunks_fts, rowid, text) VALUES ('delete', ?, ?)", (last, text))
+    machine.store.execute("DELETE FROM chunks WHERE id = ?", (last,))
+    assert [fault.kind for fault in prove(machine).faults] == ["turns"]
+    mend(machine, prove(machine))
+    assert prove(machine).faults == []
+    assert machine.texts() == before
+
+
+def test_capture_that_goes_on_meanwhile_is_no_fault(machine: CaptureMachine) -> None:
+    def capture_more(_: int) -> None:
+        with machine.transcript("b").open("ab") as file:
+            file.write(line("more"))
+        machine.transcript("new").write_bytes(line("born meanwhile"))
+        machine.capture().sweep()
+
+    proof = verify(
+        machine.store,
+        ldm_home=machine.home,
+        agents=machine.home / "agents",
+        device="desk",
+        roots=[machine.root],
+        cleaner=machine.capture().cleaner,
+        progress=capture_more,
+    )
+    assert not proof.damaged
+
+
+def test_a_transcript_that_was_emptied_has_nothing_to_capture(machine: CaptureMachine) -> None:
+    machine.transcript("a").write_bytes(b"")
+    proof = prove(machine)
+    assert proof.faults == []
+    assert set(proof.bytes_by_state) == {"captured"}

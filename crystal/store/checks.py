@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import apsw
 
+from crystal.model import Chunk
 from crystal.store import vectors
 from crystal.store.connection import Store, translated
 
@@ -97,6 +98,26 @@ def turns_without_chunks(store: Store) -> list[int]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class StoredTurn:
+    """A turn's row id and its chunks."""
+
+    id: int
+    chunks: tuple[Chunk, ...]
+
+
+def turns_of_row(store: Store, row: int) -> dict[tuple[str, int], StoredTurn]:
+    """The turns that were captured with a ledger row, by uuid and part."""
+    found: dict[tuple[str, int], StoredTurn] = {}
+    for ident, uuid, part, start, text in store.rows(
+        "SELECT t.id, t.uuid, t.part, c.start, c.text FROM turns t JOIN chunks c ON c.turn = t.id WHERE t.segment = ?",
+        (row,),
+    ):
+        known = found.get((uuid, part))
+        found[uuid, part] = StoredTurn(ident, (*(known.chunks if known else ()), Chunk(start, text)))
+    return found
+
+
 def has_turn(store: Store, uuid: str, part: int) -> bool:
     """Whether a turn is stored."""
     return store.value("SELECT 1 FROM turns WHERE uuid = ? AND part = ?", (uuid, part)) is not None
@@ -109,13 +130,48 @@ def has_text(store: Store, text: str) -> bool:
 
 
 def drop_turns(store: Store, turns: list[int]) -> None:
-    """Delete turns with their chunks, keywords and vectors, to write them again from the archive. In a transaction."""
+    """Delete turns with their chunks and vectors, to write them again from the archive. In a transaction.
+
+    The keyword index keeps the chunks' words: damaged text is not what it was made of. Make it again afterwards.
+    """
     for turn in turns:
-        rows = store.rows("SELECT id, text FROM chunks WHERE turn = ?", (turn,))
-        vectors.delete_vectors(store, [ident for ident, _ in rows])
-        store.execute("DELETE FROM chunks WHERE turn = ?", (turn,))
+        _drop_chunks(store, "turn = ?", (turn,))
         store.execute("DELETE FROM turn_copies WHERE turn = ?", (turn,))
         store.execute("DELETE FROM turns WHERE id = ?", (turn,))
+
+
+def _drop_chunks(store: Store, where: str, values: tuple[object, ...] = ()) -> None:
+    vectors.delete_vectors(store, [ident for (ident,) in store.rows(f"SELECT id FROM chunks WHERE {where}", values)])
+    store.execute(f"DELETE FROM chunks WHERE {where}", values)
+
+
+_ORPHANS = (
+    (
+        "UPDATE turns SET segment = NULL WHERE segment NOT IN (SELECT id FROM segments WHERE transcript IN"
+        " (SELECT id FROM capture_state))"
+    ),
+    "DELETE FROM segments WHERE transcript NOT IN (SELECT id FROM capture_state)",
+    "UPDATE turns SET project = NULL WHERE project NOT IN (SELECT id FROM projects)",
+    "UPDATE chunks SET project = NULL WHERE project NOT IN (SELECT id FROM projects)",
+    "UPDATE sessions SET project = NULL WHERE project NOT IN (SELECT id FROM projects)",
+    "DELETE FROM turn_copies WHERE session NOT IN (SELECT id FROM sessions) OR turn NOT IN (SELECT id FROM turns)",
+)
+
+
+def mend_orphans(store: Store) -> bool:
+    """Let go of rows that point at rows that are gone; the archive gives back what they said. False if there are none.
+
+    The keyword index is to be made again afterwards, see ``drop_turns``.
+    """
+    if not store.rows("PRAGMA foreign_key_check"):
+        return False
+    with store.transaction():
+        for sql in _ORPHANS:
+            store.execute(sql)
+        bare = store.rows("SELECT id FROM turns WHERE session NOT IN (SELECT id FROM sessions)")
+        drop_turns(store, [ident for (ident,) in bare])
+        _drop_chunks(store, "turn NOT IN (SELECT id FROM turns) OR session NOT IN (SELECT id FROM sessions)")
+    return True
 
 
 def turns_of_chunks(store: Store, chunks: list[int]) -> list[int]:
