@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 
-from tests.e2e.client import Client, kill
+from tests.e2e.client import Client, Stream, kill
 from tests.e2e.fake_anthropic import FakeAnthropic, Pause, Think, Use
 from tests.whole_memory import Memory, said, wait_until
 
@@ -157,3 +157,53 @@ def test_a_session_that_is_not_to_be_saved_is_no_error(client: Client, model: Fa
     assert memory.said() == said()
     memory.verify()
     assert json.loads(memory.crystal("status", "--json"))["problems"] == []
+
+
+def test_a_compacted_session_with_a_subagent_is_restored_and_goes_on(
+    client: Client, model: FakeAnthropic, memory: Memory
+) -> None:
+    task = {"description": "count stones", "prompt": "helper-task count", "subagent_type": "general-purpose"}
+    model.when("send a helper", ["I will.", Use("Agent", task)], ["It is on its way."])
+    model.when("helper-task", ["There are seven stones."])
+    model.when("<task-notification>", ["The helper says seven."])
+    model.when("detailed summary of", ["<analysis>x</analysis><summary>They counted stones.</summary>"])
+    model.when("and now", ["Now we rest."])
+    model.when("after the loss", ["Nothing is lost."])
+    with Stream(client) as stream:
+        for prompt in ("send a helper", "/compact", "and now"):
+            stream.send(prompt)
+            while not stream.result() and prompt != "/compact":
+                pass
+        stream.end()
+    memory.settle()
+    memory.crystal("sync")
+    before, session = memory.said(), client.transcripts()[0].stem
+    shutil.rmtree(client.config / "projects")
+    memory.crystal("restore", session)
+    client.ask("after the loss", "--resume", session)
+    assert "They counted stones." in model.texts_sent()
+    assert "Now we rest." in model.texts_sent()
+    memory.settle()
+    assert memory.said() == before + said(("user", "after the loss"), ("assistant", "Nothing is lost."))
+    memory.verify()
+
+
+def test_a_restored_session_holds_nothing_of_what_was_private_and_goes_on(
+    client: Client, model: FakeAnthropic, memory: Memory
+) -> None:
+    for key in ("open one", "hidden two", "open three", "go on"):
+        model.when(key, [f"Answer to {key}."])
+    session = client.ask("open one").session
+    client.ask("hidden two", "--resume", session, env={"CRYSTAL_PRIVATE": "1"})
+    client.ask("open three", "--resume", session)
+    memory.settle()
+    memory.crystal("sync")
+    shutil.rmtree(client.config / "projects")
+    memory.crystal("restore", session)
+    client.ask("go on", "--resume", session)
+    sent = model.texts_sent()
+    assert all(words in sent for words in ("open one", "Answer to open one.", "open three", "Answer to open three."))
+    assert "hidden two" not in sent
+    memory.settle()
+    memory.verify()
+    assert memory.files_with("hidden two") == []
