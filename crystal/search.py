@@ -12,23 +12,13 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
-from crystal.errors import CrystalError, UsageProblem
+from crystal.engines import QuestionVector, Ranked, keywords, with_phrases
+from crystal.errors import UsageProblem
 from crystal.fusion import Fused, fuse, sureness
 from crystal.model import Filters, Hit
-from crystal.query import Query, parse_query, unspaced_pairs, without_phrases
-from crystal.store import Store, vectors
-from crystal.store.candidates import (
-    Candidate,
-    all_of,
-    any_of,
-    candidates,
-    count_copies,
-    having,
-    keyword_candidates,
-    prefix,
-    quoted,
-    substring_candidates,
-)
+from crystal.query import Query, parse_query
+from crystal.store import Store
+from crystal.store.candidates import Candidate, candidates, count_copies
 from crystal.store.scope import Scope, scope_of
 
 if TYPE_CHECKING:
@@ -41,10 +31,10 @@ CANDIDATES = 200
 
 MAX_LIMIT = 1_000
 
-FLOORS = {"embedded": 0.25}
-FLOOR = 0.15
-"""The cosine under which two texts have nothing to do with each other, by provider; measured for the embedded model."""
+MOST_CANDIDATES = 100_000
+"""Where looking for more answers ends when a few turns of many chunks fill the list."""
 
+NO_EMBEDDER = "no embedding model is configured"
 DAY_MS = 86_400_000
 
 Unit = tuple[str, int]
@@ -68,20 +58,6 @@ class SearchResult:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Ranked:
-    """What one engine proposes: chunk ids with its own scores, best first, and the score that is as good as can be.
-
-    ``exact`` ones have the identifier looked for. ``asked`` is False when the engine could not be asked.
-    """
-
-    scores: dict[int, float]
-    notes: tuple[str, ...] = ()
-    exact: frozenset[int] = frozenset()
-    best: float = 1.0
-    asked: bool = True
-
-
 def search(
     store: Store,
     embedder: Embedder | None,
@@ -90,7 +66,7 @@ def search(
     filters: Filters | None = None,
     limit: int = 10,
     now: int,
-    without_embedder: str = "no embedding model is configured",
+    without_embedder: str = NO_EMBEDDER,
 ) -> SearchResult:
     """Find what was said.
 
@@ -106,28 +82,94 @@ def search(
     Raises:
         UsageProblem: ``limit`` is out of range.
     """
-    if not 1 <= limit <= MAX_LIMIT:
-        raise UsageProblem(f"the number of hits is {limit}", hint=f"use 1 to {MAX_LIMIT}")
-    asked = parse_query(query)
-    question = query.encode("utf-8", "replace").decode()
-    vector = _Vector(note=_alone(without_embedder)) if embedder is None else _Vector.of(store, embedder, asked.text)
-    with store.reading():
-        scope = scope_of(store, filters or Filters())
-        if scope.is_empty or not asked.text:
-            notes = scope.notes if asked.text else ("the question is empty",)
-            return SearchResult(question, "keywords", (), notes)
-        asked, narrowed, relaxed = _with_phrases(store, asked, scope)
-        by_words = _keywords(store, asked, narrowed, max(CANDIDATES, 4 * limit))
-        by_meaning = vector.nearest(store, narrowed, max(CANDIDATES, 4 * limit))
-        if not by_words.scores and not asked.has_meaning:
-            by_meaning = replace(by_meaning, scores={})
-        fused, shown, details = _fuse(store, by_words, by_meaning)
-        hits = [_hit(one, details[shown[one.key]], by_words, by_meaning, scope, now) for one in fused[:limit]]
-        hits = [replace(hit, copies=count_copies(store, details[hit.id].text_sha256, scope)) for hit in hits]
-    mode: Mode = "keywords" if not by_meaning.asked else "hybrid" if asked.has_words else "vectors"
-    vague = ("no word of the question was found; these are near in meaning",)
-    only_meaning = vague if mode == "hybrid" and hits and not by_words.scores else ()
-    return SearchResult(question, mode, tuple(hits), (*relaxed, *by_words.notes, *by_meaning.notes, *only_meaning))
+    question = _Question.of(store, embedder, query, limit, now, without_embedder)
+    return question.answer(store, filters or Filters())
+
+
+def search_home_first(
+    store: Store,
+    embedder: Embedder | None,
+    query: str,
+    *,
+    home: str,
+    filters: Filters | None = None,
+    limit: int = 10,
+    now: int,
+    without_embedder: str = NO_EMBEDDER,
+) -> tuple[SearchResult, bool]:
+    """Search one project, and everything if no word of the question is in it and a wider search does better.
+
+    Args:
+        store: As for ``search``, like the others.
+        embedder: Asked once.
+        query: Any string.
+        home: The project to begin with: a name or a folder.
+        filters: What may be returned in either case; its project is not looked at.
+        limit: How many hits at most.
+        now: The present moment.
+        without_embedder: Why ``embedder`` is None.
+
+    Returns:
+        The answer, and whether it is that of the project alone.
+    """
+    question = _Question.of(store, embedder, query, limit, now, without_embedder)
+    inside = question.answer(store, replace(filters or Filters(), project=home))
+    if _has_words(inside):
+        return inside, True
+    everywhere = question.answer(store, replace(filters or Filters(), project=None))
+    return (inside, True) if inside.hits and not _has_words(everywhere) else (everywhere, False)
+
+
+def _has_words(result: SearchResult) -> bool:
+    return any("keywords" in hit.ranks for hit in result.hits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A question made ready: taken apart, and turned into a vector once, however often it is asked."""
+
+    text: str
+    asked: Query
+    vector: QuestionVector
+    limit: int
+    now: int
+
+    @classmethod
+    def of(
+        cls, store: Store, embedder: Embedder | None, query: str, limit: int, now: int, without_embedder: str
+    ) -> _Question:
+        if not 1 <= limit <= MAX_LIMIT:
+            raise UsageProblem(f"the number of hits is {limit}", hint=f"use 1 to {MAX_LIMIT}")
+        asked = parse_query(query)
+        if embedder is None:
+            vector = QuestionVector.none(without_embedder)
+        else:
+            vector = QuestionVector.of(store, embedder, asked.text)
+        return cls(query.encode("utf-8", "replace").decode(), asked, vector, limit, now)
+
+    def answer(self, store: Store, filters: Filters) -> SearchResult:
+        """Search within filters, in one state of the store."""
+        with store.reading():
+            scope = scope_of(store, filters)
+            if scope.is_empty or not self.asked.text:
+                notes = scope.notes if self.asked.text else ("the question is empty",)
+                return SearchResult(self.text, "keywords", (), notes)
+            asked, narrowed, relaxed = with_phrases(store, self.asked, scope)
+            depth = max(CANDIDATES, 4 * self.limit)
+            by_meaning = self.vector.nearest(store, narrowed, depth)
+            while True:
+                by_words = keywords(store, asked, narrowed, depth)
+                if not by_words.scores and not asked.has_meaning:
+                    by_meaning = replace(by_meaning, scores={})
+                order = _fuse(store, by_words, by_meaning)
+                if len(order.fused) >= self.limit or len(by_words.scores) < depth or depth > MOST_CANDIDATES:
+                    break
+                depth *= 8
+            hits = tuple(order.hit(store, one, scope, self.now) for one in order.fused[: self.limit])
+        mode: Mode = "keywords" if not by_meaning.asked else "hybrid" if asked.has_words else "vectors"
+        vague = mode == "hybrid" and bool(hits) and not by_words.scores
+        only_meaning = ("no word of the question was found; these are near in meaning",) if vague else ()
+        return SearchResult(self.text, mode, hits, (*relaxed, *by_words.notes, *by_meaning.notes, *only_meaning))
 
 
 def freshness(ts: int | None, now: int) -> str:
@@ -138,133 +180,60 @@ def freshness(ts: int | None, now: int) -> str:
     return "fresh" if days < 3 else "recent" if days < 7 else "aging" if days < 14 else "stale"
 
 
-# -------------------------------------------------------------------------------------------------------- keywords
-
-
-def _with_phrases(store: Store, asked: Query, scope: Scope) -> tuple[Query, Scope, tuple[str, ...]]:
-    """Narrow to what has the quoted phrases; if nothing has them, ask for their words instead."""
-    if not asked.phrases:
-        return asked, scope, ()
-    expression = all_of(map(quoted, asked.phrases))
-    if keyword_candidates(store, expression, scope, 1):
-        return asked, scope & having(expression), ()
-    words = " and ".join(f'"{phrase}"' for phrase in asked.phrases)
-    return without_phrases(asked), scope, (f"nothing has {words} word for word",)
-
-
-def _keywords(store: Store, asked: Query, scope: Scope, limit: int) -> _Ranked:
-    """Rank by words: what has the identifier looked for, then what has all words, then what has any, each by BM25."""
-    if not asked.has_words:
-        return _Ranked({})
-    terms = [*map(quoted, asked.phrases), *map(quoted, asked.terms)]
-    compounds = [*map(quoted, asked.compounds)]
-    exact: dict[int, float] = {}
-    if asked.is_literal:
-        exact = _literal_first(store, asked.compounds[0], dict(keyword_candidates(store, compounds[0], scope, limit)))
-    found = dict(exact)
-    tiers = [any_of(compounds + terms)] if len(terms) == 1 else [all_of(terms), any_of(compounds + terms)]
-    for expression in tiers:
-        for ident, score in keyword_candidates(store, expression, scope, limit):
-            found.setdefault(ident, score)
-    for ident, score in substring_candidates(store, unspaced_pairs(asked.text), scope, limit):
-        found.setdefault(ident, score)
-    if found:
-        parts = f"nothing has {asked.compounds[0]} itself; these have parts of it" if asked.is_literal else ""
-        return _Ranked(found, () if exact or not parts else (parts,), frozenset(exact), max(found.values()))
-    beginnings = any_of(prefix(term) for term in asked.terms if len(term) > 2)
-    found = dict(keyword_candidates(store, beginnings, scope, limit)) if beginnings else {}
-    notes = ("nothing has these words; some words begin with them",) if found else ()
-    return _Ranked(found, notes, best=max(found.values(), default=1.0))
-
-
-def _literal_first(store: Store, literal: str, found: dict[int, float]) -> dict[int, float]:
-    """Put what has the very characters before what has the same words with other signs between them."""
-    texts = {ident: one.text for ident, one in candidates(store, list(found)).items()}
-    folded = literal.casefold()
-
-    def distance(ident: int) -> int:
-        text = texts.get(ident, "")
-        return 0 if literal in text else 1 if folded in text.casefold() else 2
-
-    return dict(sorted(found.items(), key=lambda item: distance(item[0])))
-
-
-# --------------------------------------------------------------------------------------------------------- vectors
-
-
-@dataclass(frozen=True, slots=True)
-class _Vector:
-    """The question as a vector of the generation that serves, or the reason why there is none."""
-
-    generation: int = 0
-    data: bytes = b""
-    floor: float = FLOOR
-    note: str | None = None
-
-    @classmethod
-    def of(cls, store: Store, embedder: Embedder, text: str) -> _Vector:
-        serving = vectors.serving_generation(store)
-        if serving is None:
-            return cls(note=_no_vectors(vectors.count_pending(store, 0)))
-        if (serving.provider, serving.model, serving.dimension) != _identity(embedder):
-            theirs = f"{serving.provider} {serving.model}"
-            return cls(note=_alone(f"the vectors come from {theirs}; crystal sync makes new ones"))
-        try:
-            floor = FLOORS.get(embedder.provider, FLOOR)
-            return cls(serving.id, embedder.embed_query(text) if text else b"", floor)
-        except CrystalError as error:
-            return cls(note=_alone(error.message))
-
-    def nearest(self, store: Store, scope: Scope, limit: int) -> _Ranked:
-        """Rank by meaning."""
-        if not self.data:
-            return _Ranked({}, (self.note,) if self.note else (), asked=False)
-        serving = vectors.serving_generation(store)
-        if serving is None or serving.id != self.generation:  # another model took over since the question was embedded
-            return _Ranked({}, (_alone("the embedding model has just changed"),), asked=False)
-        waiting = vectors.count_pending(store, self.generation)
-        found = dict(vectors.nearest(store, self.generation, self.data, limit, scope.sql, scope.values))
-        if not found and waiting and not vectors.vector_counts(store, self.generation).stored:
-            return _Ranked({}, (_no_vectors(waiting),), asked=False)
-        notes = (f"{_chunks(waiting)} not embedded yet, found by keywords alone",) if waiting else ()
-        return _Ranked({ident: cosine for ident, cosine in found.items() if cosine >= self.floor}, notes)
-
-
-def _identity(embedder: Embedder) -> tuple[str, str, int]:
-    return embedder.provider, embedder.model, embedder.dimension
-
-
-def _no_vectors(waiting: int) -> str:
-    return _alone(f"no vectors yet, {_chunks(waiting)} to embed")
-
-
-def _alone(reason: str) -> str:
-    return f"searched by keywords alone: {reason}"
-
-
-def _chunks(count: int) -> str:
-    return f"{count:,} chunk{'' if count == 1 else 's'}"
-
-
 # ---------------------------------------------------------------------------------------------------------- fusion
 
 
-def _fuse(
-    store: Store, by_words: _Ranked, by_meaning: _Ranked
-) -> tuple[list[Fused[Unit]], dict[Unit, int], dict[int, Candidate]]:
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """The answers in order, the chunk that stands for each, and everything about the chunks."""
+
+    fused: list[Fused[Unit]]
+    shown: dict[Unit, int]
+    details: dict[int, Candidate]
+    engines: dict[str, Ranked]
+
+    def hit(self, store: Store, fused: Fused[Unit], scope: Scope, now: int) -> Hit:
+        """One answer as it is handed out."""
+        chunk = self.details[self.shown[fused.key]]
+        scores = {name: one.scores[chunk.id] for name, one in self.engines.items() if chunk.id in one.scores}
+        copied = scope.session is not None and chunk.session != scope.session[0]
+        return Hit(
+            id=chunk.id,
+            score=round(fused.score, 6),
+            text=chunk.text,
+            role=chunk.role,
+            session_id=scope.session[1] if copied and scope.session else chunk.session_id or "",
+            uuid=chunk.uuid or "",
+            project=chunk.project,
+            cwd=chunk.cwd,
+            branch=chunk.branch,
+            agent=chunk.agent,
+            device=chunk.device,
+            timestamp=chunk.ts,
+            freshness=freshness(chunk.ts, now),
+            source=chunk.source,
+            ranks=fused.ranks,
+            scores={name: round(score, 4) for name, score in scores.items()},
+            subagent=chunk.subagent,
+            tool=chunk.tool,
+            copies=count_copies(store, chunk.text_sha256, scope),
+        )
+
+
+def _fuse(store: Store, by_words: Ranked, by_meaning: Ranked) -> _Order:
     """Order the answers, and choose for each turn the chunk to show: the best one by words, else by meaning."""
+    engines = {"keywords": by_words, "vectors": by_meaning}
     details = candidates(store, list(dict.fromkeys([*by_words.scores, *by_meaning.scores])))
     shown: dict[Unit, int] = {}
-    lists = {}
-    for engine, ranked in (("keywords", by_words), ("vectors", by_meaning)):
+    lists: dict[str, list[tuple[Unit, float]]] = {}
+    for engine, ranked in engines.items():
         best, repeated = _best_chunks(_newest_first(ranked.scores, details), details)
         sure = sureness([ranked.scores[ident] for ident in best.values()], ranked.best)
         least = min(sure, default=1.0)
         lists[engine] = [*zip(best, sure, strict=True), *((unit, least) for unit in repeated)]
         shown = {**best, **repeated, **shown}
     first = frozenset(unit for unit, ident in shown.items() if ident in by_words.exact)
-
-    return fuse(lists, lambda unit: _by_time(details[shown[unit]]), first=first), shown, details
+    return _Order(fuse(lists, lambda unit: _by_time(details[shown[unit]]), first=first), shown, details, engines)
 
 
 def _newest_first(scores: dict[int, float], details: dict[int, Candidate]) -> list[int]:
@@ -296,30 +265,3 @@ def _best_chunks(
         (repeated if (one.text_sha256, one.role) in seen else best)[unit] = ident
         seen.add((one.text_sha256, one.role))
     return best, repeated
-
-
-def _hit(
-    fused: Fused[Unit], chunk: Candidate, by_words: _Ranked, by_meaning: _Ranked, scope: Scope, now: int
-) -> Hit:
-    engines = {"keywords": by_words.scores, "vectors": by_meaning.scores}
-    copied = scope.session is not None and chunk.session != scope.session[0]
-    return Hit(
-        id=chunk.id,
-        score=round(fused.score, 6),
-        text=chunk.text,
-        role=chunk.role,
-        session_id=scope.session[1] if copied and scope.session else chunk.session_id or "",
-        uuid=chunk.uuid or "",
-        project=chunk.project,
-        cwd=chunk.cwd,
-        branch=chunk.branch,
-        agent=chunk.agent,
-        device=chunk.device,
-        timestamp=chunk.ts,
-        freshness=freshness(chunk.ts, now),
-        source=chunk.source,
-        ranks=fused.ranks,
-        scores={name: round(scores[chunk.id], 4) for name, scores in engines.items() if chunk.id in scores},
-        subagent=chunk.subagent,
-        tool=chunk.tool,
-    )

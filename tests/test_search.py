@@ -4,7 +4,7 @@ import pytest
 
 from crystal.errors import NotConfigured, Unavailable, UsageProblem
 from crystal.model import Filters
-from crystal.search import freshness, search
+from crystal.search import freshness, search, search_home_first
 from crystal.store import Store
 from crystal.store.vectors import drop_generation, ensure_generation
 from tests.store_factory import DAY, NOW, SESSION, Meaning, add_turn, chunk_id, embed_all, open_store
@@ -136,12 +136,12 @@ def test_a_turn_of_many_chunks_is_one_hit(store):
     assert sorted(found(store, "caching")) == sorted([long, short])
 
 
-def test_many_long_turns_do_not_crowd_out_the_full_list(store):
-    for number in range(3):
-        add_turn(store, "\n\n".join(f"needle {number} {part} " + "filler " * 200 for part in range(120)))
+def test_a_turn_of_many_chunks_does_not_crowd_out_the_full_list(store):
+    add_turn(store, "\n\n".join("needle " * 200 for _ in range(250)))
+    assert store.value("SELECT count(*) FROM chunks") > 200
     for number in range(12):
         add_turn(store, f"a lone needle, number {number}, " + "with a lot of other words " * 30)
-    assert len(found(store, "needle", limit=15)) == 15
+    assert len(found(store, "needle", limit=13)) == 13
 
 
 def test_the_same_text_is_counted_and_its_copies_come_last(store):
@@ -301,6 +301,30 @@ def test_a_question_without_words_is_answered_by_meaning_alone(store):
     embedder = Meaning()
     embed_all(store, embedder)
     assert search(store, embedder, "🚗", now=NOW).mode == "vectors"
+
+
+# ------------------------------------------------------------------------------------------------------ home first
+
+
+def test_a_project_is_searched_first_and_everything_when_it_has_no_word_of_the_question(store):
+    class Once(Meaning):
+        asked = 0
+
+        def embed_query(self, text):
+            Once.asked += 1
+            return self.vector(text)
+
+    shop = add_turn(store, "a vehicle in the shop", project="/work/shop")
+    other = add_turn(store, "a thimble and a car", project="/work/other")
+    embed_all(store, Meaning())
+    ask = lambda query: search_home_first(store, Once(), query, home="/work/shop", now=NOW)  # noqa: E731
+    result, inside = ask("shop")
+    assert (uuids(result), inside) == ([shop], True)
+    result, inside = ask("thimble")
+    assert (uuids(result)[0], inside) == (other, False)
+    result, inside = ask("automobile")
+    assert (uuids(result), inside) == ([shop], True)
+    assert Once.asked == 3
 
 
 # ----------------------------------------------------------------------------------------------------------- order

@@ -64,6 +64,7 @@ def search(
     from crystal.cli import render
     from crystal.errors import UsageProblem
     from crystal.search import search as ask
+    from crystal.search import search_home_first
     from crystal.wiring import open_reader
 
     question = " ".join(query or ())
@@ -74,14 +75,15 @@ def search(
         count = machine.config.search_limit if limit is None else whole_number(limit, "--limit")
         embedder, why_not = _embedder(machine)
 
-        def search_in(within: Filters) -> SearchResult:
-            now = machine.now()
-            return ask(
-                machine.store, embedder, question, filters=within, limit=count, now=now, without_embedder=why_not
-            )
-
+        asked: dict[str, Any] = {"filters": filters, "limit": count, "now": machine.now(), "without_embedder": why_not}
         home = None if everything or project is not None or session is not None else _home(machine.store)
-        result, scope = _search_home_first(search_in, filters, home)
+        if home is None:
+            result, scope = ask(machine.store, embedder, question, **asked), None
+        else:
+            result, inside = search_home_first(machine.store, embedder, question, home=home[0], **asked)
+            scope = home[1] if inside else None
+            if not inside and result.hits:
+                render.note(f"nothing in project {home[1]}; these are from everywhere")
         if as_json:
             print(json.dumps(_as_json(result, scope, explain=explain)))
             return
@@ -105,28 +107,6 @@ def _home(store: Store) -> tuple[str, str] | None:
     except OSError:  # the folder is gone
         return None
     return home_of(store, cwd, find_project(cwd).git_root)
-
-
-def _search_home_first(
-    search_in: Any, filters: Filters, home: tuple[str, str] | None
-) -> tuple[SearchResult, str | None]:
-    """Search the current folder's project, and everything if it has nothing but vague resemblances."""
-    from dataclasses import replace
-
-    from crystal.cli.render import note
-
-    if home is None:
-        return search_in(filters), None
-    folder, name = home
-    result = search_in(replace(filters, project=folder))
-    if any("keywords" in hit.ranks for hit in result.hits):
-        return result, name
-    wider = search_in(filters)
-    if result.hits and not any("keywords" in hit.ranks for hit in wider.hits):
-        return result, name
-    if wider.hits:
-        note(f"nothing in project {name}; these are from everywhere")
-    return wider, None
 
 
 def _filters(

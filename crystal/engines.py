@@ -1,0 +1,160 @@
+"""The two engines of search: what has the words of a question, and what is near to it in meaning.
+
+Each proposes chunks with its own scores, inside the same filter, and says what the reader should know. Neither raises
+for what a question says, and an embedder that fails costs vectors only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from crystal.errors import CrystalError
+from crystal.query import Query, unspaced_pairs, without_phrases
+from crystal.store import Store, vectors
+from crystal.store.candidates import (
+    all_of,
+    any_of,
+    candidates,
+    having,
+    keyword_candidates,
+    prefix,
+    quoted,
+    substring_candidates,
+)
+from crystal.store.scope import Scope
+
+if TYPE_CHECKING:
+    from crystal.embedding import Embedder
+
+FLOORS = {"embedded": 0.25}
+FLOOR = 0.15
+"""The cosine under which two texts have nothing to do with each other, by provider; measured for the embedded model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """What one engine proposes: chunk ids with its own scores, best first, and the score that is as good as can be.
+
+    ``exact`` ones have the identifier looked for. ``asked`` is False when the engine could not be asked.
+    """
+
+    scores: dict[int, float]
+    notes: tuple[str, ...] = ()
+    exact: frozenset[int] = frozenset()
+    best: float = 1.0
+    asked: bool = True
+
+
+# -------------------------------------------------------------------------------------------------------- keywords
+
+
+def with_phrases(store: Store, asked: Query, scope: Scope) -> tuple[Query, Scope, tuple[str, ...]]:
+    """Narrow to what has the quoted phrases; if nothing has them, ask for their words instead."""
+    if not asked.phrases:
+        return asked, scope, ()
+    expression = all_of(map(quoted, asked.phrases))
+    if keyword_candidates(store, expression, scope, 1):
+        return asked, scope & having(expression), ()
+    words = " and ".join(f'"{phrase}"' for phrase in asked.phrases)
+    return without_phrases(asked), scope, (f"nothing has {words} word for word",)
+
+
+def keywords(store: Store, asked: Query, scope: Scope, limit: int) -> Ranked:
+    """Rank by words: what has the identifier looked for, then what has all words, then what has any, each by BM25."""
+    if not asked.has_words:
+        return Ranked({})
+    terms = [*map(quoted, asked.phrases), *map(quoted, asked.terms)]
+    compounds = [*map(quoted, asked.compounds)]
+    exact: dict[int, float] = {}
+    if asked.is_literal:
+        exact = _literal_first(store, asked.compounds[0], dict(keyword_candidates(store, compounds[0], scope, limit)))
+    found = dict(exact)
+    tiers = [any_of(compounds + terms)] if len(terms) == 1 else [all_of(terms), any_of(compounds + terms)]
+    for expression in tiers:
+        for ident, score in keyword_candidates(store, expression, scope, limit):
+            found.setdefault(ident, score)
+    for ident, score in substring_candidates(store, unspaced_pairs(asked.text), scope, limit):
+        found.setdefault(ident, score)
+    if found:
+        parts = f"nothing has {asked.compounds[0]} itself; these have parts of it" if asked.is_literal else ""
+        return Ranked(found, () if exact or not parts else (parts,), frozenset(exact), max(found.values()))
+    beginnings = any_of(prefix(term) for term in asked.terms if len(term) > 2)
+    found = dict(keyword_candidates(store, beginnings, scope, limit)) if beginnings else {}
+    notes = ("nothing has these words; some words begin with them",) if found else ()
+    return Ranked(found, notes, best=max(found.values(), default=1.0))
+
+
+def _literal_first(store: Store, literal: str, found: dict[int, float]) -> dict[int, float]:
+    """Put what has the very characters before what has the same words with other signs between them."""
+    texts = {ident: one.text for ident, one in candidates(store, list(found)).items()}
+    folded = literal.casefold()
+
+    def distance(ident: int) -> int:
+        text = texts.get(ident, "")
+        return 0 if literal in text else 1 if folded in text.casefold() else 2
+
+    return dict(sorted(found.items(), key=lambda item: distance(item[0])))
+
+
+# --------------------------------------------------------------------------------------------------------- vectors
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionVector:
+    """The question as a vector of the generation that serves, or the reason why there is none."""
+
+    generation: int = 0
+    data: bytes = b""
+    floor: float = FLOOR
+    note: str | None = None
+
+    @classmethod
+    def none(cls, reason: str) -> QuestionVector:
+        """There is no embedder to ask."""
+        return cls(note=_alone(reason))
+
+    @classmethod
+    def of(cls, store: Store, embedder: Embedder, text: str) -> QuestionVector:
+        """Ask the embedder, if the vectors that serve are its own."""
+        serving = vectors.serving_generation(store)
+        if serving is None:
+            return cls(note=_no_vectors(vectors.count_pending(store, 0)))
+        if (serving.provider, serving.model, serving.dimension) != _identity(embedder):
+            theirs = f"{serving.provider} {serving.model}"
+            return cls(note=_alone(f"the vectors come from {theirs}; crystal sync makes new ones"))
+        try:
+            floor = FLOORS.get(embedder.provider, FLOOR)
+            return cls(serving.id, embedder.embed_query(text) if text else b"", floor)
+        except CrystalError as error:
+            return cls(note=_alone(error.message))
+
+    def nearest(self, store: Store, scope: Scope, limit: int) -> Ranked:
+        """Rank by meaning."""
+        if not self.data:
+            return Ranked({}, (self.note,) if self.note else (), asked=False)
+        serving = vectors.serving_generation(store)
+        if serving is None or serving.id != self.generation:  # another model took over since the question was embedded
+            return Ranked({}, (_alone("the embedding model has just changed"),), asked=False)
+        waiting = vectors.count_pending(store, self.generation)
+        found = dict(vectors.nearest(store, self.generation, self.data, limit, scope.sql, scope.values))
+        if not found and waiting and not vectors.vector_counts(store, self.generation).stored:
+            return Ranked({}, (_no_vectors(waiting),), asked=False)
+        notes = (f"{_chunks(waiting)} not embedded yet, found by keywords alone",) if waiting else ()
+        return Ranked({ident: cosine for ident, cosine in found.items() if cosine >= self.floor}, notes)
+
+
+def _identity(embedder: Embedder) -> tuple[str, str, int]:
+    return embedder.provider, embedder.model, embedder.dimension
+
+
+def _no_vectors(waiting: int) -> str:
+    return _alone(f"no vectors yet, {_chunks(waiting)} to embed")
+
+
+def _alone(reason: str) -> str:
+    return f"searched by keywords alone: {reason}"
+
+
+def _chunks(count: int) -> str:
+    return f"{count:,} chunk{'' if count == 1 else 's'}"
