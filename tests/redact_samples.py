@@ -47,8 +47,12 @@ FORMATS: dict[str, Callable[[int], str]] = {
     "github-token 6": lambda s: "github" + "_pat_" + drawn(ALNUM, 22, s) + "_" + drawn(ALNUM, 59, s),
     "gitlab-token": lambda s: "gl" + "pat-" + drawn(URLSAFE, 20, s),
     "gitlab-token 2": lambda s: "gl" + "rt-" + drawn(URLSAFE, 20, s),
-    "slack-token": lambda s: "xox" + "b-" + drawn(DIGITS, 12, s) + "-" + drawn(DIGITS, 13, s) + "-" + drawn(ALNUM, 24, s),
-    "slack-token 2": lambda s: "xap" + "p-1-A" + drawn(UPPER + DIGITS, 10, s) + "-" + drawn(DIGITS, 13, s) + "-" + drawn(HEX, 64, s),
+    "slack-token": lambda s: (
+        "xox" + "b-" + drawn(DIGITS, 12, s) + "-" + drawn(DIGITS, 13, s) + "-" + drawn(ALNUM, 24, s)
+    ),
+    "slack-token 2": lambda s: (
+        "xap" + "p-1-A" + drawn(UPPER + DIGITS, 10, s) + "-" + drawn(DIGITS, 13, s) + "-" + drawn(HEX, 64, s)
+    ),
     "stripe-key": lambda s: "sk_" + "live_" + drawn(ALNUM, 24, s),
     "stripe-key 2": lambda s: "rk_" + "live_" + drawn(ALNUM, 24, s),
     "stripe-key 3": lambda s: "sk_" + "test_" + drawn(ALNUM, 24, s),
@@ -68,7 +72,9 @@ FORMATS: dict[str, Callable[[int], str]] = {
     "twilio-key": lambda s: "S" + "K" + drawn(HEX, 32, s),
     "mailgun-key": lambda s: "ke" + "y-" + drawn(HEX, 32, s),
     "telegram-bot-token": lambda s: drawn(DIGITS, 10, s) + ":A" + "A" + drawn(URLSAFE, 33, s),
-    "discord-bot-token": lambda s: base64url("9" + drawn(DIGITS, 17, s)) + "." + drawn(URLSAFE, 6, s) + "." + drawn(URLSAFE, 38, s),
+    "discord-bot-token": lambda s: (
+        base64url("9" + drawn(DIGITS, 17, s)) + "." + drawn(URLSAFE, 6, s) + "." + drawn(URLSAFE, 38, s)
+    ),
     "jwt": jwt,
     "databricks-token": lambda s: "da" + "pi" + drawn(HEX, 32, s),
     "linear-key": lambda s: "lin" + "_api_" + drawn(ALNUM, 40, s),

@@ -15,10 +15,14 @@ URL_HINTS = (
     rb":(?:\\*/){2}(?:" + _USER + rb":[^\s\"'<>/?#]*|" + _USER + rb"[0-9]" + _USER + rb")@",
     rb"(?:postgres|mysql|mongo|redis|amqp|mariadb|rediss)[a-z+]*:(?:\\*/){2}[^\s\"'<>?#]*@",
 )
+_AUTHORIZED = (
+    rb"(?i:authorization)[\s\"'\\\])]*[:=,]+[\s\"'`\\:=,]*(?:[A-Za-z\-]+[\s:=]+)?"
+    rb"(?:[^\s\"',`]*[0-9][^\s\"',`]*[0-9]|[^\s\"',`]{16})"
+)
 HEADER_HINTS = (
     rb"(?i:bearer)(?:\s|\\[nrt]|%20)+[A-Za-z0-9._~+/=\\\-]{8}",
     rb"(?i:basic)[\t ]+[A-Za-z0-9+/]{0,3}[A-Z0-9][A-Za-z0-9+/=\\]*[A-Z0-9+/=]",
-    rb"(?i:authorization)[\s\"'\\\])]*[:=,]+[\s\"'`\\:=,]*(?:[A-Za-z\-]+[\s:=]+)?(?:[^\s\"',`]*[0-9][^\s\"',`]*[0-9]|[^\s\"',`]{16})",
+    _AUTHORIZED,
     rb"(?i:cookie)[\s\"'`\\]*[:=][\s\"'`\\]*[^=;\s\"'`\\]+=",
 )
 COMMAND_HINTS = (
@@ -26,7 +30,7 @@ COMMAND_HINTS = (
     rb"(?:\s|n)(?:-u|--user|--proxy-user)(?:\s|=)*\\*[\"']?[^\s:\"'\\]+:[^\s\"']",
     rb"mysql(?:dump|admin)?\s[^|;\r\n]*-p[^\s\"']",
 )
-ADDRESS_LITERALS = (b"://", b":\\/\\/", b":\\\\/\\\\/", b"sshpass", b"redis-cli", b"-u", b"--user", b"--proxy-user", b"mysql")
+ADDRESS_LITERALS = tuple(rb":// :\/\/ :\\/\\/ sshpass redis-cli -u --user --proxy-user mysql".split())
 ADDRESS_FOLDED = (b"bearer", b"basic", b"authorization", b"cookie")
 
 _URL = re.compile(
@@ -38,15 +42,23 @@ _DATABASE = re.compile(
     rb"""(?xi) \b (?:postgres(?:ql)?|mysql|mariadb|mongodb|rediss?|amqps?)(?:\+\w+)? ://
     [^\s"'`<>/?\#@:\x00\xff]* : (?P<pass>[^\s"'`<>@\x00\xff]+) @ (?=[\w\[])"""
 )
-_PLAIN_PASSWORDS = re.compile(rb"(?i)pass(?:word|wd)?|pwd|secret|p|pw|xxx+|token|api_?key|\w*\[\w*\]|\w*\{.*\}.*|.*\$\{?\(?\w.*|%\w+%?")
+_PLAIN_PASSWORDS = re.compile(
+    rb"(?i)pass(?:word|wd)?|pwd|secret|p|pw|xxx+|token|api_?key|\w*\[\w*\]|\w*\{.*\}.*|.*\$\{?\(?\w.*|%\w+%?"
+)
+"""What documentation writes in the place of a password."""
+
 _BEARER = re.compile(rb"(?i)\bbearer(?:\s+|%20)(?P<v>[A-Za-z0-9._~+/=\-]{8,})")
-_BASIC = re.compile(rb"\b(?i:basic)[\t ]+(?P<v>(?=[A-Za-z0-9+/]{0,3}[A-Z0-9][A-Za-z0-9+/=]*[A-Z0-9+/=])[A-Za-z0-9+/]{6,}={0,2})")
+_BASIC = re.compile(
+    rb"\b(?i:basic)[\t ]+(?P<v>(?=[A-Za-z0-9+/]{0,3}[A-Z0-9][A-Za-z0-9+/=]*[A-Z0-9+/=])[A-Za-z0-9+/]{6,}={0,2})"
+)
 _AUTHORIZATION = re.compile(
     rb"""(?xi) authorization["'`\]]?\s*[:=,]+\s*["'`]?
     (?:(?:token|bot|apikey|api-key|key|digest|bearer|basic|hmac|splunk|genie(?:key)?|sso-key|klaviyo-api-key)[\s:=]+)?
     (?P<v>[^\s"'`,\x00\xff]{8,})"""
 )
-_COOKIE = re.compile(rb"(?i)\b(?:set-)?cookie[\"'`]?\s*[:=]\s*[\"'`]?(?P<pairs>(?=[^=;\s\"'`\\]+=)[^\n\r\"'`\x00\xff]{8,4096})")
+_COOKIE = re.compile(
+    rb"(?i)\b(?:set-)?cookie[\"'`]?\s*[:=]\s*[\"'`]?(?P<pairs>(?=[^=;\s\"'`\\]+=)[^\n\r\"'`\x00\xff]{8,4096})"
+)
 _PAIR = re.compile(rb"[^=;\s]+=([^;\s]{16,})")
 _OPTION_VALUE = rb"(?P<v>[^\s\"'\\\x00\xff]{3,})"
 _COMMANDS = (

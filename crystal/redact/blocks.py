@@ -1,4 +1,4 @@
-r"""Private keys: PEM, OpenSSH and PGP blocks, also cut off, in one line with literal ``\n``, or between line numbers."""
+r"""Private keys: PEM, OpenSSH and PGP blocks, also cut off, with literal ``\n``, or between line numbers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Keys and tokens that tell what they are by their form, as their vendors publish it.
 
-One row a format: the kind, the literals of which every match holds one (divided by spaces), and the pattern. The rows are our own, written from
-the documentation named in docs/adr/0003-redaction-rules.md. Lengths are lower bounds, some way below the published
-ones, and a match runs on as long as the alphabet does: a longer token of next year goes too, whole.
+One row a format: the kind, the literals of which every match holds one (divided by spaces), and the pattern. The rows
+are our own, written from the documentation named in docs/adr/0003-redaction-rules.md. Lengths
+are lower bounds, some way below the published ones, and a match runs on as long as the alphabet does: a longer token
+of next year goes too, whole.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ _TABLE: tuple[tuple[str, bytes, bytes], ...] = (
     ("github-token", b"ghr_", rb"ghr_[A-Za-z0-9]{20,}"),
     ("github-token", b"github_pat_", rb"github_pat_[A-Za-z0-9_]{20,}"),
     ("gitlab-token", b"glpat-", rb"glpat-[\w-]{16,}(?:\.[\w-]+)*"),
-    ("gitlab-token", b"gldt- glrt- glrtr- glptt- glft- glagent- gloas- glcbt- glsoat- glimt- glffct- glwt-", rb"gl(?:dt|rtr?|ptt|ft|agent|oas|cbt|soat|imt|ffct|wt)-[\w-]{16,}(?:\.[\w-]+)*"),
+    (
+        "gitlab-token",
+        b"gldt- glrt- glrtr- glptt- glft- glagent- gloas- glcbt- glsoat- glimt- glffct- glwt-",
+        rb"gl(?:dt|rtr?|ptt|ft|agent|oas|cbt|soat|imt|ffct|wt)-[\w-]{16,}(?:\.[\w-]+)*",
+    ),
     ("gitlab-token", b"GR1348941", rb"GR1348941[\w-]{16,}"),
     ("slack-token", b"xox", rb"xox[a-z](?:\.xox[a-z])?-[A-Za-z0-9-]{10,}"),
     ("slack-token", b"xapp-", rb"xapp-\d-[A-Za-z0-9-]{20,}"),
@@ -97,7 +102,7 @@ _TABLE: tuple[tuple[str, bytes, bytes], ...] = (
     ("square-token", b"sq0", rb"sq0[a-z]{3}-[\w-]{20,}"),
     ("square-token", b"EAAA", _FREE + rb"EAAA[\w-]{56,}"),
     ("facebook-token", b"EAA", _FREE + rb"EAA[A-Za-z0-9]{80,}"),
-    ("vercel-token", b"vca_ vcc_ vci_ vcp_ vcr_ vck_", _FREE + rb"vc[aciprk]_[A-Za-z0-9]{24,}"),
+    ("vercel-token", b"vca_ vcc_ vci_ vcp_ vcr_ vck_", _FREE + rb"vc[aciprk]_[\w-]{24,}"),
     ("netlify-token", b"nfb_ nfc_ nfo_ nfp_ nfu_", _FREE + rb"nf[bcopu]_[A-Za-z0-9]{30,}"),
     ("supabase-key", b"sbp_", rb"sbp_[0-9a-f]{32,}"),
     ("supabase-key", b"sb_secret_", rb"sb_secret_[\w-]{20,}"),
@@ -136,7 +141,7 @@ _TABLE: tuple[tuple[str, bytes, bytes], ...] = (
     ("render-key", b"rnd_", _FREE + rb"rnd_[A-Za-z0-9]{26,}"),
     ("postman-key", b"PMAK-", rb"PMAK-[0-9a-f]{24}-[0-9a-f]{34}"),
     ("rubygems-key", b"rubygems_", rb"rubygems_[0-9a-f]{48}"),
-    ("cratesio-token", b"cio", _FREE + rb"cio(?=[A-Za-z0-9]{0,31}\d)(?=[A-Za-z0-9]{0,31}[A-Z])[A-Za-z0-9]{32}(?![A-Za-z0-9])"),
+    ("cratesio-token", b"cio", _FREE + rb"cio(?=\w{0,31}\d)(?=\w{0,31}[A-Z])[A-Za-z0-9]{32}(?![A-Za-z0-9])"),
     ("nuget-key", b"oy2", _FREE + rb"oy2[a-z0-9]{43}(?![A-Za-z0-9])"),
     ("pulumi-token", b"pul-", _FREE + rb"pul-[0-9a-f]{40}"),
     ("sonar-token", b"sqa_ sqp_ squ_", _FREE + rb"sq[apu]_[0-9a-f]{40}"),
@@ -158,7 +163,9 @@ _TABLE: tuple[tuple[str, bytes, bytes], ...] = (
     ("password-hash", b"$y$", rb"\$y\$[./A-Za-z0-9]+\$[./A-Za-z0-9]{1,86}\$[./A-Za-z0-9]{43}"),
 )
 
-FORMATS = tuple(Format(kind, tuple(literals.split()) or (b"",), re.compile(pattern)) for kind, literals, pattern in _TABLE)
+FORMATS = tuple(
+    Format(kind, tuple(literals.split()) or (b"",), re.compile(pattern)) for kind, literals, pattern in _TABLE
+)
 
 _AWS_SECRET = re.compile(rb"(?<![A-Za-z0-9/+=_-])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=_-])")
 _TWILIO_ACCOUNT = re.compile(rb"(?<![A-Za-z0-9])(?:AC|SK)[0-9a-f]{32}(?![A-Za-z0-9])")
@@ -169,11 +176,12 @@ _NEAR = 200
 def _hint(pattern: bytes) -> bytes:
     r"""Loosen a pattern into one that RE2 takes and that matches the raw text of every string the pattern matches.
 
-    Look-arounds go, long counts shrink (a small automaton), and ``/`` may be
-    written ``\/``.
+    Look-arounds go, long counts shrink (a small automaton), and ``/`` may be written ``\/``.
     """
     loose = re.sub(rb"\(\?<?[=!](?:[^()\[\]]|\[[^\]]*\])*\)", b"", pattern)
-    loose = re.sub(rb"\{(\d+)(,?)\d*\}", lambda count: b"{16,}" if int(count[1]) > 16 else b"{%b%b}" % count.groups(), loose)
+    loose = re.sub(
+        rb"\{(\d+)(,?)\d*\}", lambda count: b"{16,}" if int(count[1]) > 16 else b"{%b%b}" % count.groups(), loose
+    )
     return re.sub(
         rb"\[[^\]]*\]|/",
         lambda part: rb"\\*/" if part[0] == b"/" else part[0].replace(b"/", rb"/\\"),
@@ -182,11 +190,11 @@ def _hint(pattern: bytes) -> bytes:
 
 
 _OWN_HINTS = {
-    b"-us": rb"[0-9a-f]{4}-us\d",
-    b"NRAL": rb"[0-9a-fA-F]NRAL",
+    b"-us": rb"-us\d",
+    b"NRAL": rb"NRAL",
     b".atlasv1.": rb"\.atlasv1\.",
-    b"Q~": rb"\dQ~[\w~.-]{16}",
-    b":AA": rb"\d{4}:AA[\w-]{16}",
+    b"Q~": rb"Q~[\w~.-]{16}",
+    b":AA": rb":AA[\w-]{16}",
     b"sk-": rb"sk-[\w-]{0,12}[A-Za-z0-9]{16}",
     b"T3BlbkFJ": rb"T3BlbkFJ",
     b"sl.": rb"sl\.(?:u\.)?[\w-]{60}",
@@ -199,8 +207,9 @@ FORMAT_HINTS = tuple(_OWN_HINTS.get(row[1]) or _hint(row[2]) for row in _TABLE)
 """What a raw line must hold for a token of a known format to be in any of its strings."""
 
 FORMAT_LITERALS = tuple(literal for row in FORMATS for literal in row.literals if len(literal) > 3)
-FORMAT_PATTERNS = tuple(
-    hint for hint, row in zip(FORMAT_HINTS, FORMATS, strict=True) if min(map(len, row.literals)) <= 3
+FORMAT_PATTERNS = (
+    *(hint for hint, row in zip(FORMAT_HINTS, FORMATS, strict=True) if 0 < min(map(len, row.literals)) <= 3),
+    *(_DIGITS.replace(b"[MNO]", letter) + _DIGITS + rb"{3}" for letter in (b"M", b"N", b"O")),
 )
 """The same without RE2: literals, and for the formats whose literals are too short to tell, patterns."""
 

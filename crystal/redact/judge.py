@@ -17,21 +17,36 @@ _STAND_IN = re.compile(
     rb"""(?ix)
     [*x.\-_\#?\x20\xe2\x80\xa2\xa6]+$                                # ****, xxxx, ..., bullets
     | .*(?:\*{3}|x{5}|\.{3}|\xe2\x80\xa6)                            # abc***, sk-xxxxx, ghp_...
-    | \$[A-Za-z_]*$ | \$[A-Z0-9_]+$ | \$[({] | \$\w+(?:->|\[|\.|:) | %[\w(]\w*[%)s]? $ | \#\{ | \{\{? [^}]* \}?\}? $ | <[^<>]*>? $ | \[[^\[\]]*\] $ | @\w+$ | :\w+$
+    | \$[A-Za-z_]*$ | \$[A-Z0-9_]+$ | \$[({] | \$\w+(?:->|\[|\.|:)   # $PASS, $(cmd), ${X}, $obj->x
+    | %[a-z]$ | %\(\w+\)s$ | %\w+%$ | [@:][A-Za-z_]+$                # %s, %(x)s, %PASS%, @param, :symbol
+    | \#\{ | \{\{?[^}]*\}?\}?$ | <[^<>]*>?$ | \[[^\[\]]*\]$          # {x}, {{ x }}, <password>, [password]
     | .*\$\{ | .*\{\{ | .*\#\{                                       # templates
     | !(?:vault|ref|sub|env) | (?:op|vault|env|file|keyring|ssm|secret|bws|pass)[:.] //? \S
     | (?:env|secrets|vars|process|config|settings|self|this|os|data|var|local|module|args|opts|options)\.\w
     | arn:aws | projects/ | (?:\w+[-_.])?(?:ref|secretkeyref|valuefrom)[:\x20]
     | (?:your|enter|insert|replace)[-_\x20]\S*$
-    | (?:your|insert|replace|todo|fixme|placeholder|redacted|removed|hidden|masked|omitted|dummy|example|sample).*
+    | (?:your|insert|replace|todo|fixme|placeholder|redacted|removed|hidden|masked|omitted|dummy|example|sample)[^\d]*$
     | .*(?:placeholder|redacted|your[-_]|_here$|-here$|-goes-|_goes_)
-    | (?:test|fake|mock|foo|bar|baz|demo|none|null|nil|undefined|true|false|yes|no|on|off|required|optional|default|unset|empty
-       |string|str|text|bytes|byte|char|varchar|number|int|integer|float|bool|boolean|any|unknown|never|void|object|secretstr|
-       symbol|self|this|value|field|input|prompt|stdin|env|file|auto|basic|bearer|invalid|missing|wrong|incorrect|expired|valid)$
+    | (?:test|fake|mock|foo|bar|baz|demo|none|null|nil|undefined|true|false|yes|no|on|off|required|optional|default
+      |unset|empty|string|str|text|bytes|byte|char|varchar|number|int|integer|float|bool|boolean|any|unknown|never
+      |void|object|secretstr|symbol|self|this|value|field|input|prompt|stdin|env|file|auto|basic|bearer|invalid
+      |missing|wrong|incorrect|expired|valid)$
     | (?:user|login|username|email|name|id|type|url)$
     """,
 )
-_STEM = re.compile(rb"(?i)pass(?:w(?:or)?d|phrase|code)?s?\d?$|.*(?:passw(?:or)?d|passphrase|pwd|secret|token|credential|api_?key)")
+_STEM = re.compile(
+    rb"(?i)pass(?:w(?:or)?d|phrase|code)?s?\d?$|.*(?:passw(?:or)?d|passphrase|pwd|secret|token|credential|api_?key)"
+)
+"""A value that names what it should be: ``user_password``."""
+
+_ONLY_A_NAME = re.compile(
+    rb"(?i)(?:(?:new|old|user|current|confirm|my|the|your|db|admin|root|hashed|encrypted|plain|raw|input|login|reset"
+    rb"|forgot|change|wrong|invalid|correct|with|no|has|is|set|get|enter|bad)[_\-. ]?)*"
+    rb"(?:pass(?:w(?:or)?d|phrase|code)?|pwd|secret|token|credential|api_?key)s?"
+    rb"(?:[_\-. ]?(?:hash|field|input|value|key|error|confirmation|confirm|again|\d))?$"
+)
+"""The same, where a variable is less likely than a poor password."""
+
 _CODE = re.compile(
     rb"""(?x)
     [A-Za-z_$@&*!][\w$]*(?:\?\.|\.|->|::)[A-Za-z_$][\w$]*          # a.b, a->b, a::b, a?.b
@@ -40,7 +55,10 @@ _CODE = re.compile(
     | [(\[{<|&=!>] | //|/\*|\#$ | \\                                  # anything that opens or joins code
     """,
 )
-_PROSE = re.compile(rb"(?i)\b(?:password|passwd|your|enter|must|the|is|are|for|required|invalid|please|and|with|not|at|least|confirm|new|of|to|in)\b")
+_PROSE = re.compile(
+    rb"(?i)\b(?:password|passwd|your|enter|must|the|is|are|for|required|invalid|please|and|with|not|at|least|confirm|new"
+    rb"|of|to|in)\b"
+)
 _ENOUGH = 256
 """Bytes of a value that are looked at: a longer one is as random as its beginning."""
 
@@ -94,8 +112,8 @@ def is_password(value: bytes, *, quoted: bool, tight: bool) -> bool:
     if quoted:
         if re.search(rb"\s", value):
             return len(value) <= 100 and not _PROSE.search(value)
-        return not _STEM.fullmatch(value) if _LETTER.search(value) else True
-    if is_code(value) or (_STEM.match(value) and not looks_random(value)):
+        return not _ONLY_A_NAME.fullmatch(value)
+    if is_code(value) or ((_ONLY_A_NAME if tight else _STEM).match(value) and not looks_random(value)):
         return False
     if re.fullmatch(rb"[A-Za-z_]+", value):
         return tight

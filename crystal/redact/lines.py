@@ -55,7 +55,7 @@ def strings_of(line: bytes) -> list[Piece] | None:
             key, listed = line[start:end], False
             pieces.append(Piece(start, end, b""))
             continue
-        if gap == b":" or gap == b":[":
+        if gap in (b":", b":["):
             name, listed = key, gap == b":["
             if key in _NAMING_KEYS:
                 owner = line[start:end]

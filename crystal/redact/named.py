@@ -1,4 +1,4 @@
-r"""Values beside telling names: ``password=...``, ``"api_key": "..."``, ``--token ...``, ``- name: X_TOKEN value: ...``.
+r"""Values beside telling names: ``password=...``, ``"api_key": "..."``, ``--token ...``, ``name: TOKEN value: ...``.
 
 A scanner finds the stem of a telling name followed by something that assigns (fast, loose); then the whole name is
 read to its left and right, the value is cut out by its quotes or its line, and both are judged.
@@ -72,9 +72,16 @@ _OPERATOR = re.compile(
       | (?P<op>=>|:=|={1,3}|:(?!:)|>|,)
     )(?P<space>[\x20\t]*)"""
 )
-_QUOTED = re.compile(rb"""(?s)\s{0,80}(?:[\[(]\s*)?[rbfuRBFU]{0,2}(?P<q>\"{3}|'{3}|["'`])(?P<v>(?:\\.|(?!(?P=q))[^\\\xff]){0,4096}?)(?P=q)""")
+_QUOTED = re.compile(
+    rb"""(?s)\s{0,80}(?:[\[(]\s*)?[rbfuRBFU]{0,2}(?P<q>\"{3}|'{3}|["'`])"""
+    rb"""(?P<v>(?:\\.|(?!(?P=q))[^\\\xff]){0,4096}?)(?P=q)"""
+)
 _BARE = re.compile(rb"""(?:[|>][+-]?[ \t]*\r?\n\s+)?(?P<v>[^\s"'`\x00\xff]{1,4096})""")
-_LINE_HEAD = re.compile(rb"[ \t]*(?:\d+(?:\t|\xe2\x86\x92))?[ \t]*(?:[-+>|#] ?)?[ \t]*(?:export |set |ENV |-e |- )?[\"']?$")
+_LINE_HEAD = re.compile(
+    rb"[ \t]*(?:\d+(?:\t|\xe2\x86\x92))?[ \t]*(?:[-+>|#] ?)?[ \t]*(?:export |set |ENV |-e |- )?[\"']?$"
+)
+"""What may stand before a name that begins its line: a line number, a mark of a diff or of a comment, a keyword."""
+
 _TIGHT_BEFORE = frozenset(b"?&;\n")
 _LONG_KEY = re.compile(rb"[A-Za-z0-9+/=_\-]*[0-9][A-Za-z0-9+/=_\-]*")
 _HASH = re.compile(rb"[0-9a-f]+|[0-9A-F]+|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -223,10 +230,13 @@ def _beside(text: bytes, start: int) -> Span | None:
     else:
         strong = strength(name)
         value = value.rstrip(b",;)]")
-        good = strong is not None and value[:1] != b"-" and not _FLAG_PROSE.fullmatch(value)
+        good = strong is not None and value[:1] != b"-" and value.lower() not in _FLAG_PROSE
         good = good and _good_bare(strong or "", value, tight=True)
     kind = _kind(name) if name and strength(name) != "password" else "password"
     return Span(at, at + len(value), kind, NAMED) if good and not is_stand_in(value) else None
 
 
-_FLAG_PROSE = re.compile(rb"(?i)to|is|and|or|for|the|with|from|flag|option|options|argument|instead|when|if|in|on|as|via|must|can|will|file")
+_FLAG_PROSE = frozenset(
+    b"to is and or for the with from flag option options argument instead when if in on as via must can will".split()
+)
+"""Words that follow a flag in a sentence about it."""

@@ -33,21 +33,31 @@ SECRET_NAME = (
 KEY_NAME = rb"(?i:keys?" + _TAIL + rb")"
 """How every telling name ends, in any case (RE2 and ``re`` syntax)."""
 
-STEM_LITERALS = (b"pass", b"pwd", b"secret", b"token", b"key", b"auth", b"credential", b"cred", b"pat", b"bearer", b"conn", b"dsn", b"cookie", b"identified")
+STEM_LITERALS = tuple(b"pass pwd secret token key auth credential cred pat bearer conn dsn cookie identified".split())
 """The same as plain lower-case text, for the slow prefilter."""
 
 _WORDS = re.compile(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_ALWAYS = {b"password", b"passwords", b"passwd", b"pwd", b"passphrase", b"passcode", b"passwort", b"passw", b"passwrd"}
+_ALWAYS = frozenset(b"password passwords passwd pwd passphrase passcode passwort passw passwrd".split())
 _ENDS_STRONG = re.compile(rb".*(?:passw(?:or)?d|passphrase|pwd)$")
-_ENDS_MEDIUM = re.compile(rb".*(?:secret|token|apikey|secretkey|accesskey|privatekey|authkey|clientsecret|credentials?)s?$")
-_MEDIUM_WORDS = {b"secret", b"secrets", b"token", b"tokens", b"auth", b"credential", b"credentials", b"apikey", b"dsn"}
-_MEDIUM_WORDS |= {b"authorization", b"cookie", b"pat", b"bearer", b"creds", b"cred", b"authtoken"}
-_KEY_QUALIFIERS = {b"api", b"access", b"secret", b"private", b"auth", b"account", b"shared", b"master", b"signing"}
-_KEY_QUALIFIERS |= {b"encryption", b"client", b"service", b"admin", b"deploy", b"license", b"session", b"app", b"write"}
-_KEY_QUALIFIERS |= {b"ingest", b"webhook", b"hmac", b"jwt", b"symmetric", b"aes", b"subscription", b"consumer", b"role"}
-_KEY_OTHERS = {b"public", b"cache", b"primary", b"foreign", b"sort", b"partition", b"idempotency", b"storage", b"object"}
-_KEY_OTHERS |= {b"group", b"index", b"row", b"hash", b"lookup", b"unique", b"map", b"dict", b"host", b"state", b"query"}
-_KEY_OTHERS |= {b"i", b"pub", b"ssh", b"restore", b"dedupe", b"dedup", b"shard", b"record", b"file", b"item", b"registry"}
+_ENDS_MEDIUM = re.compile(
+    rb".*(?:secret|token|apikey|secretkey|accesskey|privatekey|authkey|clientsecret|credentials?)s?$"
+)
+_MEDIUM_WORDS = frozenset(
+    b"secret secrets token tokens auth credential credentials creds cred apikey dsn authorization cookie pat bearer"
+    b" authtoken".split()
+)
+_KEY_QUALIFIERS = frozenset(
+    b"""api access secret private auth account shared master signing encryption client service admin deploy license
+    session app write ingest webhook hmac jwt symmetric aes subscription consumer role""".split()
+)
+"""A key of this sort is secret."""
+
+_KEY_OTHERS = frozenset(
+    b"""public cache primary foreign sort partition idempotency storage object group index row hash lookup unique map
+    dict host state query i pub ssh restore dedupe dedup shard record file item registry""".split()
+)
+"""A key of this sort is none. Of any other it depends on the value."""
+
 _SUFFIXES = frozenset(_SUFFIX_WORDS.split(b"|"))
 
 

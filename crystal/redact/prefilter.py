@@ -44,15 +44,17 @@ _WRITTEN_OUT = rb"\\u00[2-7]"
 _COLOUR = re.compile(rb"(?:\x1b|\\+u001[bB])\[[0-9;]*[A-Za-z]")
 
 
+def secret_hints() -> list[bytes]:
+    """Return everything that the first look looks for."""
+    return [PRIVATE_HINT, _WRITTEN_OUT, *(hint for hints, _ in _FAMILIES for hint in hints)]
+
+
 @lru_cache(maxsize=1)
 def secret_prefilter() -> Prefilter:
     """Return the prefilter for secrets and private spans."""
     if not engine.HAVE_RE2:
         return plain_secret_prefilter()
-    hints = [PRIVATE_HINT, _WRITTEN_OUT]
-    for family, _ in _FAMILIES:
-        hints += family
-    return _through_colours(engine.re2_prefilter(hints))
+    return _through_colours(engine.re2_prefilter(secret_hints()))
 
 
 @lru_cache(maxsize=1)

@@ -1,6 +1,6 @@
-"""``<private>...</private>``: what the user marked as never to be remembered.
+r"""``<private>...</private>``: what the user marked as never to be remembered.
 
-Tags are seen in any case, with attributes and white space, and with ``<`` and ``>`` written ``\\u003c`` and ``\\u003e``
+Tags are seen in any case, with attributes and white space, and with ``<`` and ``>`` written ``\u003c`` and ``\u003e``
 as JSON inside of JSON often has them. A span that is never closed hides everything up to the end of its string.
 """
 

@@ -19,6 +19,8 @@ FAILED_LINE = b'{"type":"crystal-redaction-failed"}'
 """What stands in the place of a line that could not be cleaned. It holds nothing of it."""
 
 _MOST_ROUNDS = 50
+_SHORTEST = 6
+"""Bytes below which a string without a telling key holds nothing: the shortest finding is ``pwd=`` and its value."""
 
 
 class NotSettled(Exception):
@@ -51,7 +53,7 @@ class Redactor:
             if not self._may_hold(line):
                 return line, {}
             return self._settled(line, self._line_cuts)
-        except Exception:  # fail closed: whatever went wrong, nothing of the line may go on
+        except Exception:  # noqa: BLE001 - fail closed: whatever went wrong, nothing of the line may go on
             return FAILED_LINE, {"unprocessable": 1}
 
     def clean_text(self, text: str) -> tuple[str, Mapping[str, int]]:
@@ -62,7 +64,7 @@ class Redactor:
                 return text, {}
             clean, counts = self._settled(raw, self._text_cuts)
             return (clean.decode("utf-8", "surrogatepass") if counts else text), counts
-        except Exception:  # as above
+        except Exception:  # noqa: BLE001 - as above
             return "[private]", {"unprocessable": 1}
 
     def _settled(self, source: bytes, cuts_of: Callable[[bytes], list[Cut]]) -> tuple[bytes, dict[str, int]]:
@@ -104,7 +106,7 @@ class Redactor:
         """Clean one string of a JSON line: ``line[piece.start:piece.end]`` is what stands between its quotes."""
         inner = line[piece.start : piece.end]
         telling = self._secrets and _is_telling(piece)
-        if not telling and not self._may_hold(inner):
+        if not telling and (len(inner) < _SHORTEST or not self._may_hold(inner)):
             return []
         view = unescaped_json(inner)
         leaf = inner if view is None else view.text
@@ -129,7 +131,9 @@ def _moved(cuts: list[Cut], view: View | None, offset: int) -> list[Cut]:
     if not cuts:
         return cuts
     places = [cut[:2] for cut in cuts] if view is None else view.lead_back(cut[:2] for cut in cuts)
-    return [cut._replace(start=start + offset, end=end + offset) for cut, (start, end) in zip(cuts, places, strict=True)]
+    return [
+        cut._replace(start=offset + start, end=offset + end) for cut, (start, end) in zip(cuts, places, strict=True)
+    ]
 
 
 def _is_telling(piece: Piece) -> bool:

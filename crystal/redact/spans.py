@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 MARKER = re.compile(rb"\[redacted:[a-z][a-z0-9-]{1,31}:[0-9a-f]{8}\]|\[private\]")
-"""What stands where something was taken out. Rules never look inside it, which is why cleaning twice is cleaning once."""
+"""What stands where something was taken out. Rules never look inside it: cleaning twice is cleaning once."""
 
 PRIVATE, BLOCK, FORMAT, ADDRESS, HEADER, NAMED, NEARBY = range(7)
 """Ranks: where spans overlap, the lower one names the kind."""
