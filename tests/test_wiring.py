@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from crystal.store.problems import find_problem, record_problem
 from crystal.wiring import open_machine, open_reader
 from tests.capture_machine import line
@@ -43,3 +45,18 @@ def test_a_sync_by_hand_tries_again_what_rests(home: Path) -> None:
     with open_reader() as machine:
         assert find_problem(machine.store, "embedding") is None
     assert json.loads(crystal("status", "--json").out)["queues"]["chunks_without_vector"] == 0
+
+
+def test_a_key_that_cannot_be_fetched_leaves_summaries_simple(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = home / ".claude" / "projects" / "p"
+    folder.mkdir(parents=True)
+    (folder / "s.jsonl").write_bytes(line("quartz", at=1_700_000_000_000))
+    crystal("init", "--yes")
+    crystal("config", "set", "summary.mode", "llm")
+    monkeypatch.setenv("CRYSTAL_KEY_COMMAND", "/nonexistent/key")
+    done = crystal("backfill", "--json")
+    assert done.code == 0, done.err
+    (page,) = (home / ".ldm" / "agents").rglob("sessions/*.md")
+    assert "mode: simple" in page.read_text().replace('"', "")
+    assert "/nonexistent/key" in crystal("status").out
+    assert crystal("sync").code == 0

@@ -122,19 +122,27 @@ class Machine:
         )
 
     def summary_model(self) -> SummaryModel | None:
-        """The model that the settings choose to write summaries, None for simple ones."""
+        """The model that the settings choose to write summaries, None for simple ones.
+
+        When its key cannot be fetched, it is one that says so to whoever asks it.
+        """
         config = self.config
         if config.summary_mode == "simple" or (config.summary_mode == "auto" and not config.summary_consent):
             return None
-        from crystal.summarize.models import choose_model
+        from crystal.errors import CrystalError
+        from crystal.summarize.models import MissingModel, choose_model
 
         provider = config.summary_provider
+        try:
+            key = self._key(provider)
+        except CrystalError as error:
+            return MissingModel(error)
         return choose_model(
             config.summary_mode,
             provider,
             model=config.summary_model,
             base_url=config.summary_base_url,
-            key=self._key(provider),
+            key=key,
             consent=config.summary_consent,
         )
 
