@@ -306,6 +306,14 @@ def test_over_the_daily_cap_summaries_are_simple_until_the_next_day(tmp_path: Pa
     assert len(model.asked) == 4
 
 
+def test_a_model_that_thinks_before_it_answers_stays_under_the_cap_too(tmp_path: Path) -> None:
+    long = Reply(openai_reply(json.dumps(CARD), completion_tokens=4000))
+    with open_store(tmp_path) as store, chat_server(Reply({}, status=400), long) as server:
+        say(store, CHAT)
+        run(store, tmp_path, OpenAIChat("openai", "gpt-5", server.url, "sk-test"), cap=0.02)
+        assert spent_since(store, 0) <= 0.02
+
+
 def test_answers_that_cannot_be_used_are_not_asked_for_again_and_stop_the_spending(tmp_path: Path) -> None:
     model = Fake(["nonsense"])
     with open_store(tmp_path) as store:

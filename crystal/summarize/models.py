@@ -53,8 +53,8 @@ class OpenAIChat:
 
     @property
     def most_output_tokens(self) -> int:
-        """See ``SummaryModel``."""
-        return ANSWER_TOKENS
+        """See ``SummaryModel``. Which models reason is not known before one is asked."""
+        return _REASONING_TOKENS
 
     def complete(self, prompt: Prompt) -> Completion:
         """See ``SummaryModel``.
