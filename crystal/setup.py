@@ -20,6 +20,18 @@ from crystal.paths import Places, checked_agent_id, make_private_dir, register_a
 from crystal.settings import SettingsPlan
 
 AGENT_FOLDERS = ("transcripts", "sessions", "daily", "journals")
+OWN_DATA = (
+    "crystal.db",
+    "crystal.db-*",
+    "crystal.db.*",
+    "spool",
+    "recovered",
+    "stalled",
+    "capture.lock",
+    "backfill.lock",
+    "enrich.lock",
+)
+"""What crystal makes in the data folder, which may be a folder that holds other things too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +106,21 @@ class RemovalPlan:
 
 
 def plan_removal(places: Places) -> RemovalPlan:
-    """Find out what init put in, and where the data is."""
-    data = [places.data_dir, places.config_file, places.machine_json]
-    data += [places.agent_folder(agent).parent for agent in registered_agents(places)]
+    """Find out what init put in, and where the data is: all that crystal made, and nothing that others did."""
+    data = [path for pattern in OWN_DATA for path in sorted(places.data_dir.glob(pattern))]
+    data += [places.config_file, places.machine_json]
+    data += [folder / name for folder in _agent_folders(places) for name in AGENT_FOLDERS]
     return RemovalPlan(
         tuple(settings.plan_uninstall(folder / "settings.json") for folder in places.claude_dirs),
         tuple(path for path in data if path.exists()),
     )
+
+
+def _agent_folders(places: Places) -> list[Path]:
+    """The folders of the registered agents, and of those that only an environment ever named."""
+    known = [places.agent_folder(agent) for agent in registered_agents(places)]
+    found = [path.parent for path in sorted((places.ldm_home / "agents").glob("*/memory/transcripts"))]
+    return list(dict.fromkeys([*known, *found]))
 
 
 def apply_removal(plan: RemovalPlan) -> None:
@@ -116,6 +136,8 @@ def purge(plan: RemovalPlan, places: Places) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    for folder in (places.ldm_home / "agents", places.ldm_home, places.config_file.parent):
+    agents = places.ldm_home / "agents"
+    emptied = [folder for path in plan.data for folder in path.parents if agents in folder.parents]
+    for folder in (*emptied, agents, places.data_dir, places.ldm_home, places.config_file.parent):
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()

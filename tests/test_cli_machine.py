@@ -155,11 +155,37 @@ def test_uninstall_gives_the_settings_back_and_keeps_the_memory(home: Path, proj
     assert not (home / ".ldm").exists()
 
 
-@pytest.mark.parametrize("words", [("search", "x"), ("sessions",), ("status",), ("show", "x"), ("--status",)])
+def test_purge_deletes_all_that_crystal_made_and_nothing_else(
+    home: Path, projects: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = home / "Documents"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years of work")
+    (home / ".ldm/agents/cc-rock").mkdir(parents=True)
+    (home / ".ldm/agents/cc-rock/SOUL.md").write_text("of another program")
+    monkeypatch.setenv("CRYSTAL_DATA_DIR", str(mine))
+    crystal("init", "--yes", "--agent-id", "cc-rock", "--import")
+    monkeypatch.setenv("CRYSTAL_AGENT_ID", "cc-never-registered")
+    say(projects, "0b7d2a4e-6d0a-4c55-9e5f-0d1c2b3a4f50", "by another agent")
+    crystal("sync")
+    assert list(home.rglob("cc-never-registered/memory/transcripts/*.zst"))
+    done = crystal("uninstall", "--purge", "--yes")
+    assert done.code == 0, done.err
+    left = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()}
+    assert {path for path in left if not path.startswith(".claude/")} == {
+        "Documents/thesis.txt",
+        ".ldm/agents/cc-rock/SOUL.md",
+    }
+
+
+@pytest.mark.parametrize(
+    "words", [("search", "x"), ("sessions",), ("status",), ("show", "x"), ("--status",), ("verify",), ("restore", "x")]
+)
 def test_without_a_memory_the_commands_say_init(words: tuple[str, ...]) -> None:
     done = crystal(*words)
     assert done.code == 3
     assert "crystal init" in done.err
+    assert not (Path.home() / ".ldm").exists()
 
 
 @pytest.mark.parametrize(
