@@ -31,9 +31,9 @@ def verify(
 
     Exit code 0: 100 %. 1: some bytes are not captured yet, `crystal sync` captures them. 6: something is damaged.
     """
-    from crystal.wiring import open_machine, prove, repair_all
+    from crystal.wiring import open_kept_machine, prove, repair_all
 
-    with open_machine() as machine:
+    with open_kept_machine() as machine:
         done: list[str] = []
         with progress_bar("reading", machine.bytes_to_prove()) as advance:
             proof = prove(machine, advance)
@@ -43,7 +43,7 @@ def verify(
     if as_json:
         typer.echo(json.dumps(_as_json(proof, done)))
     else:
-        _print(proof, done)
+        _print(proof, done, tried=mend)
     if proof.damaged:
         raise typer.Exit(EXIT_DAMAGED)
     if proof.faults:
@@ -60,9 +60,9 @@ def restore(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write an archived session back to where `claude --resume` finds it."""
-    from crystal.wiring import open_machine, restore_session
+    from crystal.wiring import open_kept_machine, restore_session
 
-    with open_machine() as machine:
+    with open_kept_machine() as machine:
         written = restore_session(machine, session, project.absolute() if project else None, dry_run=dry_run)
     if as_json:
         rows = [{"path": str(one.path), "bytes": one.bytes, "missing": one.missing} for one in written]
@@ -92,7 +92,7 @@ def _as_json(proof: Proof, done: list[str]) -> dict[str, object]:
     }
 
 
-def _print(proof: Proof, done: list[str]) -> None:
+def _print(proof: Proof, done: list[str], *, tried: bool) -> None:
     for line in done:
         typer.echo(f"mended: {line}")
     typer.echo(
@@ -108,5 +108,8 @@ def _print(proof: Proof, done: list[str]) -> None:
         typer.echo("100 % of all bytes are accounted for; archive, database, keywords and vectors agree")
         return
     typer.echo(f"{proof.percent:.3f} % proved")
-    hint = "crystal verify --repair" if proof.damaged else "crystal sync"
-    typer.echo(f"crystal: hint: run: {hint}", err=True)
+    if proof.damaged and tried:
+        hint = "what is left cannot be mended from what is here; put the files back from a backup"
+    else:
+        hint = "run: crystal verify --repair" if proof.damaged else "run: crystal sync"
+    typer.echo(f"crystal: hint: {hint}", err=True)

@@ -12,6 +12,7 @@ from crystal.wiring.enriching import enrich, insist, write_summaries_again
 from crystal.wiring.machine import (
     Machine,
     now_ms,
+    open_kept_machine,
     open_machine,
     open_reader,
     these_places,
@@ -28,6 +29,7 @@ __all__ = [
     "import_sessions",
     "insist",
     "now_ms",
+    "open_kept_machine",
     "open_machine",
     "open_reader",
     "plan_import",

@@ -209,6 +209,23 @@ def open_machine(overrides: Mapping[str, object] | None = None) -> Iterator[Mach
 
 
 @contextlib.contextmanager
+def open_kept_machine() -> Iterator[Machine]:
+    """Open this machine's memory for writing, if there is one or an archive that it can be made from again.
+
+    Raises:
+        NotConfigured: There is neither. Nothing is made.
+    """
+    from crystal.errors import NotConfigured
+
+    places = these_places()
+    archives = (places.ldm_home / "agents").glob("*/memory/transcripts/**/*.zst*")
+    if not places.db.exists() and next(archives, None) is None:
+        raise NotConfigured(f"there is no memory at {places.db} yet", hint="run: crystal init")
+    with open_machine() as machine:
+        yield machine
+
+
+@contextlib.contextmanager
 def open_reader(overrides: Mapping[str, object] | None = None) -> Iterator[Machine]:
     """Open this machine's memory for reading.
 
