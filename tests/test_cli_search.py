@@ -19,6 +19,7 @@ NOW = time.time_ns() // 1_000_000
 REQUIRED = {"id", "score", "text", "role", "session_id", "uuid", "project", "branch", "agent", "device", "timestamp",
             "freshness", "source"}  # fmt: skip
 ESCAPE = "\x1b"
+KEYWORDS_ALONE = "crystal: note: searched by keywords alone: no embedding model is configured\n"
 
 
 @pytest.fixture
@@ -176,6 +177,14 @@ def test_inside_a_known_project_that_project_is_searched(shop, run):
     assert [hit["project"] for hit in hits(out)] == ["shop"]
     assert json.loads(out)["scope"] == "shop"
     assert "everywhere" not in err
+
+
+def test_that_only_the_project_was_searched_is_said_to_people(shop, run):
+    _, out, err = run("search", "needle")
+    assert "of the other" not in out
+    assert err == "crystal: note: searched project shop alone; --all searches everything\n" + KEYWORDS_ALONE
+    assert "alone; --all" not in run("search", "needle", "--all")[2]
+    assert "alone; --all" not in run("search", "needle", "--project", "shop")[2]
 
 
 def test_if_the_project_has_nothing_everything_is_searched_and_that_is_said(shop, run):

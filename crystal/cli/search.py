@@ -87,6 +87,8 @@ def search(
         if as_json:
             print(json.dumps(_as_json(result, scope, explain=explain)))
             return
+        if scope is not None:
+            render.note(f"searched project {scope} alone; --all searches everything")
         render.note(*result.notes)
         if not result.hits:
             _say_nothing_found(result, filters)
