@@ -191,7 +191,7 @@ def _capture(found: dict[str, Any]) -> Iterator[Check]:
         yield Check("capture", "ok", "every transcript is captured up to its last line")
     before = found["ledger"].get("before-crystal", 0)
     if before:
-        yield Check("past", "note", f"{before / 1e6:.1f} MB from before crystal are not imported", "crystal backfill")
+        yield Check("past", "note", f"{before:,} bytes from before crystal are not imported", "crystal backfill")
     hook = found["hook"]
     if hook["runs"] and hook["p95_ms"] > SLOW_HOOK_MS:
         yield Check(

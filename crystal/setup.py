@@ -36,18 +36,24 @@ OWN_DATA = (
 
 @dataclass(frozen=True, slots=True)
 class SetupPlan:
-    """What init would do. ``folders`` are those that are missing; ``settings`` one plan for each client folder."""
+    """What init would do.
+
+    ``folders`` are those that are missing; ``settings`` one plan for each client folder. ``device`` is the machine's
+    name to write down, None when it is written already: a laptop's host name changes with its network, and must not
+    make its own transcripts look like another machine's.
+    """
 
     agent: str
     places: Places
     write_agent: bool
+    device: str | None
     folders: tuple[Path, ...]
     settings: tuple[SettingsPlan, ...]
 
     @property
     def changes_nothing(self) -> bool:
         """Whether all of it is there already."""
-        return not (self.write_agent or self.folders or any(plan.changed for plan in self.settings))
+        return not (self.write_agent or self.device or self.folders or any(plan.changed for plan in self.settings))
 
 
 def proposed_agent(config: Config) -> str:
@@ -79,6 +85,7 @@ def plan_setup(config: Config, agent: str, env: Mapping[str, str], home: Path) -
         agent,
         places,
         not in_file,
+        config.device if config.origin("device") == "default" else None,
         tuple(folder for folder in wanted if not folder.is_dir()),
         tuple(settings.plan_install(folder / "settings.json", command) for folder in places.claude_dirs),
     )
@@ -93,6 +100,8 @@ def apply_setup(plan: SetupPlan) -> None:
     register_agent(plan.places, plan.agent)
     if plan.write_agent:
         set_value(plan.places.config_file, "agent_id", plan.agent)
+    if plan.device is not None:
+        set_value(plan.places.config_file, "device", plan.device)
     for change in plan.settings:
         settings.apply(change)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crystal.capture import files, spool
+from crystal.errors import CrystalError
 from crystal.store import hooks, ledger, privacy, problems, stats, vectors
 from crystal.transcript import last_newline
 
@@ -34,7 +35,7 @@ def gather(machine: Machine) -> dict[str, Any]:
         "queues": {
             "notes": len(notes),
             "oldest_note_ms": max(0, now - min(note.at for note in notes)) if notes else 0,
-            "chunks_without_vector": vectors.count_pending(store, serving.id if serving else 0),
+            "chunks_without_vector": _without_vector(machine),
             "sessions_without_summary": _due(machine, now),
         },
         "embedding": {
@@ -103,6 +104,22 @@ def _whole_lines(found: files.Found) -> int:
             return last_newline(file, found.size)
     except OSError:
         return 0
+
+
+def _without_vector(machine: Machine) -> int:
+    """How many chunks wait for a vector of the model that the settings choose; 0 when they choose none."""
+    try:
+        chosen = machine.embedder()
+    except CrystalError:
+        chosen = None
+    if chosen is None:
+        serving = vectors.serving_generation(machine.store)
+        waits = machine.config.embedding_provider != "none"
+        return vectors.count_pending(machine.store, serving.id if serving else 0) if waits else 0
+    generation = vectors.find_generation(machine.store, chosen.provider, chosen.model, chosen.dimension)
+    if generation is None:
+        return stats.counts(machine.store)["chunks"]
+    return vectors.count_pending(machine.store, generation.id)
 
 
 def _due(machine: Machine, now: int) -> int:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from crystal.errors import CrystalError
+from crystal.errors import CrystalError, UsageProblem
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("setup", "Set crystal up on this machine."),
@@ -85,8 +85,6 @@ def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """The memory of your coding agent: every conversation kept, private, and found again."""
-    from crystal.errors import UsageProblem
-
     if on + off + status + version > 1:
         raise UsageProblem("--on, --off, --status and --version do not go together", hint="give one of them")
     if session is not None and not (on or off):
@@ -118,12 +116,21 @@ def report(error: CrystalError) -> int:
 def main() -> None:
     """Run the command line; the process ends with the documented exit code."""
     try:
-        app()
+        code = app(standalone_mode=False)
     except CrystalError as error:
         sys.exit(report(error))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except BrokenPipeError:
         # The reader of a pipe (head, less) has gone: no error. Standard output is closed so that the exit is quiet.
         sys.stderr.close()
         sys.exit(0)
+    except Exception as error:
+        # Typer's own errors (an unknown option, a missing word) have these two, whichever click it carries.
+        words, asked = getattr(error, "format_message", None), getattr(error, "ctx", None)
+        if words is None:
+            raise
+        text = str(words()).rstrip(".")
+        command = getattr(asked, "command_path", "crystal")
+        sys.exit(report(UsageProblem(text[:1].lower() + text[1:], hint=f"run: {command} --help")))
+    sys.exit(code if isinstance(code, int) else 0)

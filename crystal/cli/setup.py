@@ -107,6 +107,8 @@ def _show_plan(plan: SetupPlan) -> None:
         typer.echo(f"would make {folder}")
     if plan.write_agent:
         typer.echo(f"would set agent_id = {plan.agent} in {plan.places.config_file}")
+    if plan.device is not None:
+        typer.echo(f"would set device = {plan.device} in {plan.places.config_file}")
     for change in plan.settings:
         typer.echo(change.diff(), nl=False)
 

@@ -32,8 +32,8 @@ def time_span(store: Store) -> tuple[int | None, int | None]:
 
 
 def last_capture(store: Store) -> int | None:
-    """When a transcript was captured last, ms."""
-    value = store.value("SELECT max(updated_at) FROM capture_state WHERE offset > 0")
+    """When something was captured last, ms."""
+    value = store.value("SELECT captured_at FROM segments WHERE state = 'captured' ORDER BY id DESC LIMIT 1")
     return None if value is None else int(value)
 
 
