@@ -116,7 +116,7 @@ def report(error: CrystalError) -> int:
 def main() -> None:
     """Run the command line; the process ends with the documented exit code."""
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="crystal", standalone_mode=False)
     except CrystalError as error:
         sys.exit(report(error))
     except (KeyboardInterrupt, typer.Abort):
