@@ -48,8 +48,8 @@ def test_a_process_that_was_killed_is_gone():
     hand = Hand(KEY, secrets=True)
     hand._process.kill()
     hand._process.wait()
+    hand.begin(b"x\n" * 100_000)
     with pytest.raises(Gone):
-        hand.begin(b"x\n" * 100_000)
         hand.finish(b"x\n" * 100_000)
     hand.close()
 
@@ -58,14 +58,14 @@ class FakeHand:
     """Cleans at once, in this process."""
 
     def __init__(self):
-        self.raw, self.seen, self.closed = b"", [], False
+        self.given, self.seen, self.waiting, self.closed = [], [], 0, False
 
     def begin(self, raw):
-        self.raw = raw
+        self.given.append(raw)
         self.seen.append(raw)
 
     def finish(self, raw):
-        assert raw == self.raw
+        assert raw == self.given.pop(0)
         return unpack(pack(raw, shout), raw)
 
     def close(self):
@@ -84,7 +84,8 @@ def test_only_exactly_the_bytes_that_come_next_have_a_result():
     assert hand.closed
 
 
-def test_what_is_left_of_one_transcript_does_not_hold_up_the_next():
+def test_what_is_left_of_one_transcript_does_not_hold_up_the_next(monkeypatch):
+    monkeypatch.setattr(ahead, "MOST_AHEAD", 4)
     hands = [FakeHand(), FakeHand()]
     with Ahead(hands, iter([(0, b"a\n"), (0, b"b\n"), (0, b"c\n"), (1, b"d\n"), (2, b"e\n")])) as coming:
         coming.reach(0)

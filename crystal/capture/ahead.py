@@ -4,7 +4,8 @@ Cleaning is pure and takes about half of the time of an import. What another pro
 the bytes that it was given; for all other bytes, and when such a process is gone, the caller cleans for himself. So
 nothing here can change what is kept, only how soon.
 
-Each process has one pipe in and one pipe out, and one stretch at a time: neither side ever writes while the other does.
+A process is given several stretches at a time, since a big one after a small one would leave it idle. A thread writes
+them into its pipe, so that it may wait for its answer to be read without anybody waiting for it.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import contextlib
 import json
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
 from typing import IO
 
@@ -27,6 +30,9 @@ from crystal.store import ledger
 
 LARGEST = 2 * SEGMENT_BYTES
 """A longer stretch is one huge line: it is not held twice."""
+
+MOST_AHEAD = 3 * SEGMENT_BYTES
+"""How many bytes are cleaned ahead, about: they are in memory."""
 
 _LENGTH = 8
 # Ctrl-C is for the import, which then closes the pipe.
@@ -54,6 +60,8 @@ class Hand:
     """
 
     def __init__(self, key: bytes, *, secrets: bool) -> None:
+        self.waiting = 0
+        """Bytes that were given and not yet finished."""
         root = str(Path(__file__).resolve().parents[2])
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-X", "utf8", "-c", _PROGRAM, root],
@@ -61,22 +69,23 @@ class Hand:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        self._send(json.dumps({"key": key.hex(), "secrets": secrets}).encode())
+        self._given: SimpleQueue[bytes | None] = SimpleQueue()
+        self._given.put(json.dumps({"key": key.hex(), "secrets": secrets}).encode())
+        self._writer = threading.Thread(target=self._write, name="cleaning ahead", daemon=True)
+        self._writer.start()
 
     def begin(self, raw: bytes) -> None:
-        """Give it a stretch to clean.
-
-        Raises:
-            Gone: It has ended.
-        """
-        self._send(raw)
+        """Give it a stretch to clean. Does not wait."""
+        self.waiting += len(raw)
+        self._given.put(raw)
 
     def finish(self, raw: bytes) -> CleanedLines:
-        """Wait for the lines of the stretch that it was given last.
+        """Wait for the lines of a stretch; they come in the order in which the stretches were given.
 
         Raises:
-            Gone: It has ended.
+            Gone: The process has ended.
         """
+        self.waiting -= len(raw)
         assert self._process.stdout is not None
         answer = _receive(self._process.stdout)
         if answer is None:
@@ -86,24 +95,25 @@ class Hand:
     def close(self) -> None:
         """End it. Closing twice does nothing."""
         self._process.kill()
+        self._process.wait()
+        self._given.put(None)
+        self._writer.join()
         for pipe in (self._process.stdin, self._process.stdout):
             with contextlib.suppress(OSError):
                 if pipe is not None:
                     pipe.close()
-        self._process.wait()
 
-    def _send(self, message: bytes) -> None:
+    def _write(self) -> None:
         assert self._process.stdin is not None
-        try:
-            _put(self._process.stdin, message)
-        except OSError as error:
-            raise Gone from error
+        with contextlib.suppress(OSError):  # it has ended: the one who waits for its answers finds out
+            while (message := self._given.get()) is not None:
+                _put(self._process.stdin, message)
 
 
 def start_hands(count: int, key: bytes, *, secrets: bool) -> list[Hand]:
     """Start cleaning processes, or fewer where the machine refuses: without them an import is slow, not wrong."""
     hands: list[Hand] = []
-    with contextlib.suppress(OSError, Gone):
+    with contextlib.suppress(OSError):
         while len(hands) < count:
             hands.append(Hand(key, secrets=secrets))
     return hands
@@ -119,7 +129,7 @@ class Ahead:
 
     def __init__(self, hands: Sequence[Hand], coming: Iterator[tuple[int, bytes]]) -> None:
         self._hands = list(hands)
-        self._free = deque(hands)
+        self._at_work = list(hands)
         self._coming = coming
         self._busy: deque[tuple[int, bytes, Hand]] = deque()
         self._place = 0
@@ -151,21 +161,19 @@ class Ahead:
     def _finish_first(self) -> CleanedLines | None:
         _, raw, hand = self._busy.popleft()
         try:
-            cleaned = hand.finish(raw)
+            return hand.finish(raw)
         except Gone:
+            if hand in self._at_work:
+                self._at_work.remove(hand)
             return None
-        self._free.append(hand)
-        return cleaned
 
     def _begin_next(self) -> None:
-        while self._free:
+        while self._at_work and sum(len(raw) for _, raw, _ in self._busy) < MOST_AHEAD:
             place, raw = next(self._coming, (0, None))
             if raw is None:
                 return
-            if place < self._place or len(raw) > LARGEST:
-                continue
-            hand = self._free.popleft()
-            with contextlib.suppress(Gone):
+            if place >= self._place and len(raw) <= LARGEST:
+                hand = min(self._at_work, key=lambda hand: hand.waiting)
                 hand.begin(raw)
                 self._busy.append((place, raw, hand))
 
