@@ -2,8 +2,8 @@
 
     python benchmarks/capture.py [latency] [throughput] [idle] [--size 1GB] [--chunks 500000] [--runs 20] [--folder DIR]
 
-Without a name all three run. Everything is real: the hook, its worker, ``crystal init`` and ``crystal backfill``, each a
-process of its own in a temporary HOME. What depends on the machine is measured beside it in the same run, and the
+Without a name all three run. Everything is real: the hook, its worker, ``crystal init`` and ``crystal backfill``, each
+a process of its own in a temporary HOME. What depends on the machine is measured beside it in the same run, and the
 ratio is printed. Exits 1 where a target is missed.
 """
 
@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-import apsw
 import orjson
+from filling import fill
 from machine import Cost, Machine, folder_size, run
-from transcripts import Client, Session, describe, generate, make_project, parse_size
+from sessions import Client, Session, make_project
+from transcripts import describe, generate, parse_size
 from words import Writer
 
 FOUND_SECONDS = 1.0
@@ -60,7 +61,10 @@ def latency(given: Given) -> Iterator[str]:
     talk = Talk(machine, seed=3)
     bare = [run([sys.executable, "-c", "pass"], machine.env).wall for _ in range(given.runs)]
     yield f"a bare interpreter starts in {ms(statistics.median(bare))}"
-    for name, wait in (("line written before the hook", 0.0), (f"line written {1000 * FLUSH_SECONDS:.0f} ms after it", FLUSH_SECONDS)):
+    for name, wait in (
+        ("line written before the hook", 0.0),
+        (f"line written {1000 * FLUSH_SECONDS:.0f} ms after it", FLUSH_SECONDS),
+    ):
         times = []
         for number in range(given.runs):
             times.append(talk.say_and_find(f"zq{len(name)}x{number}", wait))
@@ -120,7 +124,8 @@ def throughput(given: Given) -> Iterator[str]:
     parsed = read_and_parse(data)
     speed, limit = told.size / whole.wall / 1e6, told.size / parsed.wall / 1e6
     yield (
-        f"crystal backfill --no-embed: {whole.wall:.1f} s, {speed:.1f} MB/s{verdict(speed >= MB_PER_SECOND, 'at least 20')}; "
+        f"crystal backfill --no-embed: {whole.wall:.1f} s, {speed:.1f} MB/s"
+        f"{verdict(speed >= MB_PER_SECOND, 'at least 20')}; "
         f"{whole.cpu:.1f} s of CPU, {told.size / whole.cpu / 1e6:.1f} MB for each"
     )
     yield f"only reading and parsing the same with orjson: {limit:.0f} MB/s, {limit / speed:.1f} times as fast"
@@ -159,7 +164,8 @@ def growth(machine: Machine, size: int) -> str:
     text = machine.value("SELECT sum(length(CAST(text AS BLOB))) FROM chunks")
     db, archive = machine.db.stat().st_size, folder_size(machine.home / ".ldm" / "agents")
     return (
-        f"{turns} turns, {chunks} chunks of {text / max(1, chunks):.0f} bytes; for each MB of transcript {1000 * text / size:.0f} kB of chunks, "
+        f"{turns} turns, {chunks} chunks of {text / max(1, chunks):.0f} bytes; "
+        f"for each MB of transcript {1000 * text / size:.0f} kB of chunks, "
         f"{1000 * db / size:.0f} kB of database, {1000 * archive / size:.0f} kB of archive"
     )
 
@@ -174,9 +180,11 @@ def idle(given: Given) -> Iterator[str]:
         machine = Machine(given.folder / name)
         machine.crystal("init", "--yes", "--no-import")
         talks[name] = Talk(machine, seed=5)
+    full = talks["full"].machine
     start = time.perf_counter()
-    fill(talks["full"].machine.db, given.chunks)
-    yield f"a store of {given.chunks} chunks, {talks['full'].machine.db.stat().st_size / 1e6:.0f} MB, made in {time.perf_counter() - start:.0f} s"
+    fill(full.db, given.chunks)
+    spent = time.perf_counter() - start
+    yield f"a store of {given.chunks} chunks, {full.db.stat().st_size / 1e6:.0f} MB, made in {spent:.0f} s"
     for what, step in CASES.items():
         costs: dict[str, list[Cost]] = {"empty": [], "full": []}
         for _ in range(given.runs):
@@ -229,41 +237,6 @@ def compared(what: str, empty: list[Cost], full: list[Cost]) -> str:
     return f"{what}: {'; '.join(said)}{verdict(worst <= UNCHANGED, 'about 1')}"
 
 
-def fill(path: Path, chunks: int) -> None:
-    """Put chunks into a store by SQL: sessions of 200 turns, summarized, a chunk each, all of them with a vector."""
-    writer = Writer(9)
-    db = apsw.Connection(str(path))
-    db.execute("PRAGMA synchronous = OFF; PRAGMA cache_size = -200000")
-    now = int(time.time() * 1000)
-    with db:
-        generation = next(iter(db.execute("SELECT coalesce((SELECT id FROM embedding_generations WHERE serving = 1), 1)")))[0]
-        db.execute(
-            "INSERT OR IGNORE INTO embedding_generations (id, provider, model, dimension, created_at, serving)"
-            " VALUES (?, 'embedded', 'benchmark', 4, ?, 1)", (generation, now))
-        db.execute("INSERT OR IGNORE INTO projects (id, cwd, name) VALUES (1, '/home/dev/full', 'full')")
-    first = next(iter(db.execute("SELECT coalesce(max(id), 0) + 1 FROM turns")))[0]
-    first_session = next(iter(db.execute("SELECT coalesce(max(id), 0) + 1 FROM sessions")))[0]
-    for start in range(0, chunks, 50_000):
-        rows = range(start, min(chunks, start + 50_000))
-        texts = [" ".join(writer.words(50)) for _ in rows]
-        with db:
-            db.executemany(
-                "INSERT INTO sessions (id, session_id, agent, device, project, started_at, last_at, last_turn, summarized_turn,"
-                " logged_turn) VALUES (?, ?, 'cc', 'desk', 1, ?, ?, ?, ?, ?)",
-                [(first_session + row // 200, f"s{row // 200}", now - row, now - row, *(first + row + 199,) * 3) for row in rows if row % 200 == 0])
-            db.executemany(
-                "INSERT INTO turns (id, uuid, part, session, offset, role, ts, full_length) VALUES (?, ?, 0, ?, ?, 'assistant', ?, 300)",
-                [(first + row, f"u{row}", first_session + row // 200, 300 * row, now - row) for row in rows])
-            db.executemany(
-                "INSERT INTO chunks (id, turn, start, text, text_sha256, source, role, session, project, agent, device, ts,"
-                " vector_generation) VALUES (?, ?, 0, ?, randomblob(32), 'conversation', 'assistant', ?, 1, 'cc', 'desk', ?, ?)",
-                [(10**7 + row, first + row, text, first_session + row // 200, now - row, generation) for row, text in zip(rows, texts, strict=True)])
-            db.executemany("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)",
-                           [(10**7 + row, text) for row, text in zip(rows, texts, strict=True)])
-    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    db.close()
-
-
 # ----------------------------------------------------------------------------------------------------------- the whole
 
 
@@ -290,7 +263,9 @@ PARTS: dict[str, Callable[[Given], Iterator[str]]] = {"latency": latency, "throu
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help="latency, throughput, idle; all by default")
+    parser.add_argument(
+        "parts", nargs="*", choices=[*PARTS, []], metavar="PART", help="latency, throughput, idle; all by default"
+    )
     parser.add_argument("--size", type=parse_size, default=parse_size("1GB"), help="how much transcript is imported")
     parser.add_argument("--chunks", type=int, default=500_000, help="how many chunks the full store has")
     parser.add_argument("--runs", type=int, default=20, help="how often latencies are measured")

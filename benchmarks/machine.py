@@ -16,7 +16,8 @@ import apsw
 
 from crystal import hook
 from crystal.capture.lock import wait_lock
-from crystal.wiring import CAPTURE_LOCK, ENRICH_LOCK
+from crystal.wiring import CAPTURE_LOCK
+from crystal.wiring.enriching import ENRICH_LOCK
 
 HOOK = [sys.executable, "-I", "-S", hook.__file__]
 WORKER = [sys.executable, "-I", "-X", "utf8", "-c", hook.WORKER, str(Path(hook.__file__).parents[1])]
@@ -25,7 +26,7 @@ OURS = ("CRYSTAL_", "LDM_", "CLAUDE", "OPENCLAW_", "XDG_", "OPENAI_", "GOOGLE_",
 
 @dataclass(frozen=True)
 class Cost:
-    """What a process took: seconds of wall and of CPU, and the largest memory in bytes, of all its processes together."""
+    """What a process and its children took: seconds of wall and of CPU, most memory in bytes at one moment."""
 
     wall: float
     cpu: float
@@ -63,7 +64,12 @@ class Machine:
 
     @staticmethod
     def _hook_input(transcript: Path, event: str, said: str | None) -> dict[str, object]:
-        told = {"session_id": transcript.stem, "transcript_path": str(transcript), "cwd": "/home/dev", "hook_event_name": event}
+        told = {
+            "session_id": transcript.stem,
+            "transcript_path": str(transcript),
+            "cwd": "/home/dev",
+            "hook_event_name": event,
+        }
         return told if said is None else {**told, "last_assistant_message": said}
 
     def settle(self) -> None:
@@ -148,7 +154,9 @@ class Watch(threading.Thread):
 def family(pid: int) -> list[int]:
     """A process and all that descend from it."""
     try:
-        children = [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
+        children = [
+            int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()
+        ]
     except OSError:
         children = []
     return [pid, *(inner for child in children for inner in family(child))]

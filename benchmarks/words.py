@@ -35,20 +35,46 @@ VOWELS = "a e i o u ai ea ee io ou".split()
 CODAS = ["", "", "", "l", "m", "n", "nd", "r", "rt", "s", "st", "t", "x"]
 
 PYTHON = (
-    "def {0}_{1}(self, {2}: {3}) -> None:", "    {0} = self.{1}_{2}.{3}({0}, {2}={1})", "    if {0} is None or {1}.{2} > {n}:",
-    "        return {0}_{1}[{2}]", "    for {0}, {1} in {2}.items():", "        {0}.append({1}.{2}(\"{3} {0}\"))", "",
-    "from {0}.{1} import {2}_{3}", "    # {0} {1} {2} before {3}", "        raise ValueError(f\"{0}: {{{1}}} is no {2}\")",
-    "    assert {0}_{1}({2}) == {n}", "    with {0}({1}) as {2}:", "        \"{0}\": {1}_{2},", "class {0}{1}({2}):",
+    "def {0}_{1}(self, {2}: {3}) -> None:",
+    "    {0} = self.{1}_{2}.{3}({0}, {2}={1})",
+    "    if {0} is None or {1}.{2} > {n}:",
+    "        return {0}_{1}[{2}]",
+    "    for {0}, {1} in {2}.items():",
+    '        {0}.append({1}.{2}("{3} {0}"))',
+    "",
+    "from {0}.{1} import {2}_{3}",
+    "    # {0} {1} {2} before {3}",
+    '        raise ValueError(f"{0}: {{{1}}} is no {2}")',
+    "    assert {0}_{1}({2}) == {n}",
+    "    with {0}({1}) as {2}:",
+    '        "{0}": {1}_{2},',
+    "class {0}{1}({2}):",
 )
 TYPESCRIPT = (
-    "export function {0}{1}({2}: {3}): void {{", "  const {0} = await {1}.{2}({3}, {{ {0}: {n} }});", "  if (!{0} || {1}.{2} < {n}) {{",
-    "    return {0}.{1}.map(({2}) => {2}.{3});", "  }}", "}}", "", "import {{ {0}, {1} }} from \"./{2}/{3}\";",
-    "  // {0} {1} {2}", "    <{0}.{1} {2}={{{3}}} />", "  {0}: {1}[];", "    throw new Error(`{0} ${{{1}}}`);",
+    "export function {0}{1}({2}: {3}): void {{",
+    "  const {0} = await {1}.{2}({3}, {{ {0}: {n} }});",
+    "  if (!{0} || {1}.{2} < {n}) {{",
+    "    return {0}.{1}.map(({2}) => {2}.{3});",
+    "  }}",
+    "}}",
+    "",
+    'import {{ {0}, {1} }} from "./{2}/{3}";',
+    "  // {0} {1} {2}",
+    "    <{0}.{1} {2}={{{3}}} />",
+    "  {0}: {1}[];",
+    "    throw new Error(`{0} ${{{1}}}`);",
 )
 LOG = (
-    "2026-10-{n:02d}T0{m}:1{m}:2{m}.{n:03d}Z INFO  {0}.{1} {2}={n} {3}", "  at {0}.{1} (/srv/app/{2}/{3}.js:{n}:1{m})",
-    "{0}/{1}_{2}.py:{n}: {3}", "PASSED tests/test_{0}.py::test_{1}_{2} [ {m}%]", "drwxr-xr-x {m} dev dev {n} Oct 1{m} 0{m}:{n:02d} {0}-{1}",
-    "+    {0} = {1}({2})", "-    {0} = {1}({3})", "{0}@{m}.{m}.{n}", "warning: {0} {1} is never used ({2})", "ok {n} - {0} {1} {2}",
+    "2026-10-{n:02d}T0{m}:1{m}:2{m}.{n:03d}Z INFO  {0}.{1} {2}={n} {3}",
+    "  at {0}.{1} (/srv/app/{2}/{3}.js:{n}:1{m})",
+    "{0}/{1}_{2}.py:{n}: {3}",
+    "PASSED tests/test_{0}.py::test_{1}_{2} [ {m}%]",
+    "drwxr-xr-x {m} dev dev {n} Oct 1{m} 0{m}:{n:02d} {0}-{1}",
+    "+    {0} = {1}({2})",
+    "-    {0} = {1}({3})",
+    "{0}@{m}.{m}.{n}",
+    "warning: {0} {1} is never used ({2})",
+    "ok {n} - {0} {1} {2}",
 )
 
 
@@ -83,7 +109,15 @@ class Writer:
         while length < size:
             sentence = " ".join(self.words(self.random.randint(5, 22)))
             shape = self.random.random()
-            end = ".\n\n" if shape < 0.2 else ".\n- " if shape < 0.3 else ", `" + "_".join(self.words(2)) + "`. " if shape < 0.4 else ". "
+            end = (
+                ".\n\n"
+                if shape < 0.2
+                else ".\n- "
+                if shape < 0.3
+                else ", `" + "_".join(self.words(2)) + "`. "
+                if shape < 0.4
+                else ". "
+            )
             parts += (sentence[0].upper() + sentence[1:], end)
             length += len(sentence) + len(end)
         return "".join(parts).strip()
@@ -111,7 +145,8 @@ class Writer:
         number = self.random.randrange
         shapes = self.random.choices(templates, k=count)
         return [
-            shape.format(next(drawn), next(drawn), next(drawn), next(drawn), n=number(100), m=number(10)) for shape in shapes
+            shape.format(next(drawn), next(drawn), next(drawn), next(drawn), n=number(100), m=number(10))
+            for shape in shapes
         ]
 
     def letters(self, count: int, alphabet: str = string.ascii_letters + string.digits) -> str:

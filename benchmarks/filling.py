@@ -1,0 +1,60 @@
+"""A store filled by SQL, faster than capture could: to see what its size costs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import apsw
+from words import Writer
+
+BATCH = 50_000
+SESSION = 200
+FIRST_CHUNK = 10**7
+ADD_SESSION = (
+    "INSERT INTO sessions (id, session_id, agent, device, project, started_at, last_at, last_turn, summarized_turn,"
+    " logged_turn) VALUES (?, ?, 'cc', 'desk', 1, ?, ?, ?, ?, ?)"
+)
+ADD_TURN = (
+    "INSERT INTO turns (id, uuid, part, session, offset, role, ts, full_length)"
+    " VALUES (?, ?, 0, ?, ?, 'assistant', ?, 300)"
+)
+ADD_CHUNK = (
+    "INSERT INTO chunks (id, turn, start, text, text_sha256, source, role, session, project, agent, device, ts,"
+    " vector_generation) VALUES (?, ?, 0, ?, randomblob(32), 'conversation', 'assistant', ?, 1, 'cc', 'desk', ?, ?)"
+)
+
+
+def fill(path: Path, chunks: int) -> None:
+    """Put so many chunks of about 300 characters into a store: a turn each, summarized, all of them with a vector."""
+    writer = Writer(9)
+    db = apsw.Connection(str(path))
+    db.execute("PRAGMA synchronous = OFF; PRAGMA cache_size = -200000")
+    now = int(time.time() * 1000)
+    with db:
+        generation = value(db, "SELECT coalesce((SELECT id FROM embedding_generations WHERE serving = 1), 1)")
+        db.execute(
+            "INSERT OR IGNORE INTO embedding_generations (id, provider, model, dimension, created_at, serving)"
+            " VALUES (?, 'embedded', 'benchmark', 4, ?, 1)",
+            (generation, now),
+        )
+        db.execute("INSERT OR IGNORE INTO projects (id, cwd, name) VALUES (1, '/home/dev/full', 'full')")
+    turn = value(db, "SELECT coalesce(max(id), 0) + 1 FROM turns")
+    session = value(db, "SELECT coalesce(max(id), 0) + 1 FROM sessions")
+    for start in range(0, chunks, BATCH):
+        with db:
+            for row in range(start, min(chunks, start + BATCH)):
+                at, chunk, own = now - row, FIRST_CHUNK + row, session + row // SESSION
+                if row % SESSION == 0:
+                    last = (turn + row + SESSION - 1,) * 3
+                    db.execute(ADD_SESSION, (own, f"s{own}", at, at, *last))
+                text = " ".join(writer.words(50))
+                db.execute(ADD_TURN, (turn + row, f"u{row}", own, 300 * row, at))
+                db.execute(ADD_CHUNK, (chunk, turn + row, text, own, at, generation))
+                db.execute("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (chunk, text))
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.close()
+
+
+def value(db: apsw.Connection, sql: str) -> int:
+    return int(next(iter(db.execute(sql)))[0])

@@ -1,0 +1,118 @@
+"""Every benchmark runs, also at a tiny size, and prints what its page says it prints. Targets are not judged here."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+
+pytestmark = pytest.mark.slow
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+def ran(name: str, *arguments: str, home: Path) -> str:
+    """What a benchmark prints. 0: targets kept; 1: missed, which a tiny size may do."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("CRYSTAL_", "LDM_", "CLAUDE"))}
+    env |= {"HOME": str(home), "TMPDIR": str(home)}
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / name), *arguments],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stdout
+
+
+def numbers(printed: str, line: str) -> list[float]:
+    """The groups of the one line that looks so."""
+    found = re.findall(line, printed, re.MULTILINE)
+    assert len(found) == 1, printed
+    return [float(number) for number in (found[0] if isinstance(found[0], tuple) else (found[0],))]
+
+
+def test_latency_of_capture_is_printed(tmp_path):
+    printed = ran("capture.py", "latency", "--runs", "1", home=tmp_path)
+    for name in ("line written before the hook", "line written 50 ms after it"):
+        median, of_a_start = numbers(
+            printed, rf"^latency: from the hook's exit until found, {name}: median (\d+) ms, .* ([\d.]+) x a bare start"
+        )
+        assert median > 0
+        assert of_a_start > 0
+
+
+def test_throughput_of_capture_is_printed(tmp_path):
+    printed = ran("capture.py", "throughput", "--size", "400KB", home=tmp_path)
+    assert "throughput: 0.4 MB in " in printed
+    assert numbers(printed, r"^throughput: crystal backfill --no-embed: .* ([\d.]+) MB/s")[0] > 0
+    assert numbers(printed, r"^throughput: only reading and parsing .* ([\d.]+) times as fast$")[0] > 1
+    assert numbers(printed, r" ([\d.]+) kB of database, ([\d.]+) kB of archive$")[0] > 0
+    peak, quarter, _ = numbers(
+        printed, r"^throughput: peak memory (\d+) MB .* (\d+) MB with a quarter of the bytes, ratio ([\d.]+)$"
+    )
+    assert not Path("/proc/self/statm").exists() or min(peak, quarter) > 0
+
+
+def test_the_cost_of_nothing_new_is_printed(tmp_path):
+    printed = ran("capture.py", "idle", "--chunks", "300", "--runs", "1", home=tmp_path)
+    assert printed.startswith("idle: a store of 300 chunks, ")
+    for case in ("hook", "worker, bookkeeping lines only", "worker, no new byte", "worker, sweep at session start"):
+        wall, cpu = numbers(printed, rf"^idle: {case}: wall .*?, ratio ([\d.]+); cpu .*?, ratio ([\d.]+) ")
+        assert wall > 0
+        assert cpu > 0
+
+
+def test_the_benchmark_of_the_hook_prints_its_ratio(tmp_path):
+    printed = ran("hook_latency.py", "2", home=tmp_path)
+    assert re.search(r"ratio\s+[\d.]+", printed)
+
+
+def test_the_benchmark_of_parsing_prints_its_rates(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(b'{"type":"user","uuid":"u","message":{"role":"user","content":"what was it"}}\n' * 20)
+    printed = ran("parse.py", str(path), home=tmp_path)
+    assert set(re.findall(r"^(\w+) +\d+ MB/s$", printed, re.MULTILINE)) == {
+        "lines",
+        "facts",
+        "turns",
+        "titles",
+        "chunks",
+    }
+
+
+@pytest.fixture(scope="module")
+def transcripts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("generated")
+    printed = ran("transcripts.py", str(folder), "--size", "3MB", "--seed", "7", home=folder)
+    return folder, printed
+
+
+def test_generated_transcripts_have_the_size_that_was_asked_for_and_parse(transcripts):
+    folder, printed = transcripts
+    raw = b"".join(path.read_bytes() for path in sorted(folder.rglob("*.jsonl")))
+    assert 3_000_000 <= len(raw) < 3_300_000
+    kinds = {orjson.loads(line)["type"] for line in raw.split(b"\n")[:-1]}
+    assert {"user", "assistant", "attachment", "system", "api-request", "queue-operation"} <= kinds
+    assert printed.startswith(("3.0 MB in ", "3.1 MB in "))
+
+
+def test_the_same_seed_gives_the_same_transcripts_and_another_gives_others(transcripts, tmp_path):
+    folder, _ = transcripts
+    again, other = tmp_path / "again", tmp_path / "other"
+    ran("transcripts.py", str(again), "--size", "3MB", "--seed", "7", home=tmp_path)
+    ran("transcripts.py", str(other), "--size", "200KB", "--seed", "8", home=tmp_path)
+
+    def held(top: Path) -> dict[Path, bytes]:
+        return {path.relative_to(top): path.read_bytes() for path in top.rglob("*.jsonl")}
+
+    assert held(folder) == held(again)
+    assert not held(folder).keys() & held(other).keys()
