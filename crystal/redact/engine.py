@@ -34,16 +34,19 @@ def compile_scanner(pattern: bytes) -> Callable[[bytes], Iterator[tuple[int, int
     return scan
 
 
-def re2_prefilter(hints: Iterable[bytes]) -> Callable[[bytes], bool]:
-    """Return a function that says whether one of ``hints`` matches anywhere in the bytes."""
-    search = re2.compile(b"|".join(b"(?:" + hint + b")" for hint in hints), _options()).search
-    return lambda text: search(text) is not None
+def re2_search(hints: Iterable[bytes]) -> Callable[[bytes], Any]:
+    """Return a function that finds the first match of any of ``hints`` in the bytes, or None."""
+    search: Callable[[bytes], Any] = re2.compile(_joined(hints), _options()).search
+    return search
 
 
-def re_prefilter(hints: Iterable[bytes]) -> Callable[[bytes], bool]:
+def re_search(hints: Iterable[bytes]) -> Callable[[bytes], Any]:
     """Return the same by Python's own engine. Only measured, never used: it is too slow."""
-    search = re.compile(b"|".join(b"(?:" + hint + b")" for hint in hints)).search
-    return lambda text: search(text) is not None
+    return re.compile(_joined(hints)).search
+
+
+def _joined(hints: Iterable[bytes]) -> bytes:
+    return b"|".join(b"(?:" + hint + b")" for hint in hints)
 
 
 def plain_prefilter(

@@ -27,6 +27,11 @@ class Format(NamedTuple):
 _FREE = rb"(?<![A-Za-z0-9])"
 """Nothing of a longer word before it. Only for prefixes so short that they could end one."""
 
+_APART = rb"(?<![A-Za-z0-9+/])"
+"""The same for what pictures in base64 would often hold."""
+
+_APART_RAW = rb"(?:^|[^A-Za-z0-9+/]|\\[nrtbf/]|u[0-9a-fA-F]{4})"
+
 _DIGITS = rb"(?:[MNO][DTjz][AEIMQUYcgk][w-z0-5])"
 """Three decimal digits in base64, as the user id with which a Discord token begins."""
 
@@ -100,8 +105,8 @@ _TABLE: tuple[tuple[str, bytes, bytes], ...] = (
     ("newrelic-key", b"NRAK- NRII- NRAA- NRRA- NRSP- NRIQ- NRJS-", rb"NR(?:AK|II|AA|RA|SP|IQ|JS)-[A-Za-z0-9_-]{16,}"),
     ("newrelic-key", b"NRAL", _FREE + rb"[0-9a-fA-F]{36}NRAL"),
     ("square-token", b"sq0", rb"sq0[a-z]{3}-[\w-]{20,}"),
-    ("square-token", b"EAAA", _FREE + rb"EAAA[\w-]{56,}"),
-    ("facebook-token", b"EAA", _FREE + rb"EAA[A-Za-z0-9]{80,}"),
+    ("square-token", b"EAAA", _APART + rb"EAAA[\w-]{60}(?![\w+/-])"),
+    ("facebook-token", b"EAA", _APART + rb"EAA[A-Za-z0-9]{80,}"),
     ("vercel-token", b"vca_ vcc_ vci_ vcp_ vcr_ vck_", _FREE + rb"vc[aciprk]_[\w-]{24,}"),
     ("netlify-token", b"nfb_ nfc_ nfo_ nfp_ nfu_", _FREE + rb"nf[bcopu]_[A-Za-z0-9]{30,}"),
     ("supabase-key", b"sbp_", rb"sbp_[0-9a-f]{32,}"),
@@ -141,7 +146,7 @@ _TABLE: tuple[tuple[str, bytes, bytes], ...] = (
     ("render-key", b"rnd_", _FREE + rb"rnd_[A-Za-z0-9]{26,}"),
     ("postman-key", b"PMAK-", rb"PMAK-[0-9a-f]{24}-[0-9a-f]{34}"),
     ("rubygems-key", b"rubygems_", rb"rubygems_[0-9a-f]{48}"),
-    ("cratesio-token", b"cio", _FREE + rb"cio(?=\w{0,31}\d)(?=\w{0,31}[A-Z])[A-Za-z0-9]{32}(?![A-Za-z0-9])"),
+    ("cratesio-token", b"cio", _APART + rb"cio(?=\w{0,31}\d)(?=\w{0,31}[A-Z])[A-Za-z0-9]{32}(?![A-Za-z0-9])"),
     ("nuget-key", b"oy2", _FREE + rb"oy2[a-z0-9]{43}(?![A-Za-z0-9])"),
     ("pulumi-token", b"pul-", _FREE + rb"pul-[0-9a-f]{40}"),
     ("sonar-token", b"sqa_ sqp_ squ_", _FREE + rb"sq[apu]_[0-9a-f]{40}"),
@@ -171,6 +176,8 @@ _AWS_SECRET = re.compile(rb"(?<![A-Za-z0-9/+=_-])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/
 _TWILIO_ACCOUNT = re.compile(rb"(?<![A-Za-z0-9])(?:AC|SK)[0-9a-f]{32}(?![A-Za-z0-9])")
 _HEX32 = re.compile(rb"(?<![A-Za-z0-9-])[0-9a-f]{32}(?![A-Za-z0-9-])")
 _NEAR = 200
+_BASE64 = re.compile(rb"[A-Za-z0-9+/]+")
+_BLOB = re.compile(rb"[A-Za-z0-9+/]{64}")
 
 
 def _hint(pattern: bytes) -> bytes:
@@ -197,6 +204,9 @@ _OWN_HINTS = {
     b":AA": rb":AA[\w-]{16}",
     b"sk-": rb"sk-[\w-]{0,12}[A-Za-z0-9]{16}",
     b"T3BlbkFJ": rb"T3BlbkFJ",
+    b"EAAA": _APART_RAW + rb"EAAA[\w-]{60}",
+    b"EAA": _APART_RAW + rb"EAA[A-Za-z0-9]{80}",
+    b"cio": _APART_RAW + rb"cio[A-Za-z0-9]{32}",
     b"sl.": rb"sl\.(?:u\.)?[\w-]{60}",
     b"": _DIGITS + rb"{4}",
     b"AAAAAAAAAAAAAAAAAAAA": rb"A{20}[A-Za-z0-9]+%",
@@ -220,9 +230,17 @@ def format_spans(text: bytes) -> Iterator[Span]:
         if any(literal in text for literal in literals):
             group = 1 if pattern.groups else 0
             for found in pattern.finditer(text):
-                yield Span(*found.span(group), kind, FORMAT)
+                if not _in_base64(text, *found.span(group)):
+                    yield Span(*found.span(group), kind, FORMAT)
     yield from _near(text, rb"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}", _AWS_SECRET, "aws-secret-key")
     yield from _near(text, _TWILIO_ACCOUNT.pattern, _HEX32, "twilio-auth-token")
+
+
+def _in_base64(text: bytes, start: int, end: int) -> bool:
+    """Return whether this is a stretch of a picture or another file in base64, where any letters come by chance."""
+    if not _BASE64.fullmatch(text, start, end):
+        return False
+    return any(_BLOB.fullmatch(text, *side) for side in ((start - 64, start), (end, end + 64)) if side[0] >= 0)
 
 
 def _near(text: bytes, account: bytes, secret: re.Pattern[bytes], kind: str) -> Iterator[Span]:

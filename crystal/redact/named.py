@@ -16,14 +16,14 @@ from crystal.redact.spans import NAMED, Span
 
 _ESCAPED = rb"|\\+[nrt\"'])"
 _GAP = rb"(?:[\s\"'`\\)\]]" + _ESCAPED + rb"*"
-_FILLER = rb"(?:[\s\"'`\\=>:\[(|+\-]|[rbfuRBFU]\\*[\"']" + _ESCAPED + rb"*"
+_FILLER = rb"(?:[\s\"'`\\=>:\[(|+\-]" + _ESCAPED + rb"*(?:[rbfuRBFU]{1,2}\\*[\"'])?"
 _APART = rb"(?:[\s\"',]" + _ESCAPED + rb"+"
 _SPACE = rb"(?:\s|\\+[nrt])+"
 _RUN = rb"[A-Za-z0-9+/=_.~!@#$%^&*:|?\\\-\x80-\xff]"
 _PLAIN = rb"(?:[^\s\"'`\\<>,;(){}\[\]\x00\xff]|\\+u[0-9a-fA-F]{4})"
 _MIXED = rb"(?:[A-Za-z/_~!@#$%^&*?.\x80-\xff]" + _RUN + rb"*[0-9]" + _RUN + rb"*[0-9]|[0-9]" + _RUN + rb"*[A-Za-z])"
 _RANDOM = rb"(?:" + _MIXED + rb"|" + _RUN + rb"{16})"
-_LONG = rb"[A-Za-z0-9+/=_\\\-]{20}"
+_LONG = rb"(?:[A-Za-z+/=_\\\-]{0,8}[0-9][A-Za-z0-9+/=_\\\-]{11}|[A-Za-z+/=_\\\-]{9,19}[0-9])"
 _ANY_NAME = rb"(?:" + PASSWORD_NAME + rb"|" + SECRET_NAME + rb"|" + KEY_NAME + rb")"
 _STRONG_NAME = rb"(?:" + PASSWORD_NAME + rb"|" + SECRET_NAME + rb")"
 _TYPE = rb"\s*:\s*&?[A-Za-z_][\w\[\]<>|., ]*="
@@ -40,9 +40,25 @@ _PAIRED = rb"\"(?:[nN]ame|[kK]ey|variable)\"\s*:\s*\"[A-Za-z0-9_.\-]*" + _ANY_NA
 _NESTED = _ANY_NAME + rb"[\"'\\]+\s*:\s*\{[^{}]*?(?:[vV]alue|default)[\"'\\]+\s*:"
 _PASS = rb"\bpass\\*[\"']?\s*(?:[:=]|=>)\s*\\*[\"']"
 
+_QUOTED_BY = rb"(?:[=:]" + _FILLER + rb"[\"'`]|[=:][^=]?" + _FILLER + rb"[rbfuRBFU]{1,2}\\*[\"'])"
+_BARE_GAP = rb"(?:[\s\"'`\\\]]" + _ESCAPED + rb"*"
+_INDENTED = rb"(?:[|>][+\-]?(?:\s|\\+[nr])+)?"
+_WIDE = rb"(?:[^\s\"'`\\<>,;(){}\[\]\x00\xff.A-Za-z_|=0-9]|\\+u[0-9a-fA-F]{4})"
+_BARE_PASSWORD = (
+    rb"(?:[=:][\t ]*" + _INDENTED + rb"(?:[A-Za-z_]+[=0-9]|[A-Za-z_]*" + _WIDE + rb"|[0-9]" + _PLAIN + rb"{3})"
+    rb"|=[A-Za-z_]{3,}(?:\\+[nr]|[\"'`&;#\s]|$)|:[\t ]*"
+    + _INDENTED
+    + rb"[A-Za-z_]{3,}(?:\\+[nr]|[\"'`\r\n]|[\t ]*(?:#|$)))"
+)
+_BARE_RUN = rb"(?:[A-Za-z0-9+/=_.~!@#$%^&*:|?\-\x80-\xff]|\\+/|\\+u[0-9a-fA-F]{4})"
+_BARE_SECRET = (
+    rb"[=:][\t ]*" + _INDENTED + rb"(?:[A-Za-z/_~!@#$%^&*?+:|\-\x80-\xff]|\\+/|\\+u[0-9a-fA-F]{4})*"
+    rb"[0-9]" + _BARE_RUN + rb"*(?:[A-Za-z]|" + _BARE_RUN + rb"{7})"
+)
+
 NAMED_HINTS = (
-    PASSWORD_NAME + _GAP + rb"[=:]" + _FILLER + _PLAIN + rb"{3}",
-    SECRET_NAME + _GAP + rb"[=:]" + _FILLER + _RANDOM,
+    PASSWORD_NAME + rb"(?:" + _BARE_GAP + _BARE_PASSWORD + rb"|" + _GAP + _QUOTED_BY + _PLAIN + rb"{3})",
+    SECRET_NAME + rb"(?:" + _BARE_GAP + _BARE_SECRET + rb"|" + _GAP + _QUOTED_BY + _RANDOM + rb")",
     KEY_NAME + _GAP + rb"[=:]" + _FILLER + _LONG,
     PASSWORD_NAME + _TYPE + _FILLER + _PLAIN + rb"{3}",
     SECRET_NAME + _TYPE + _FILLER + _RANDOM,
@@ -83,7 +99,7 @@ _LINE_HEAD = re.compile(
 """What may stand before a name that begins its line: a line number, a mark of a diff or of a comment, a keyword."""
 
 _TIGHT_BEFORE = frozenset(b"?&;\n")
-_LONG_KEY = re.compile(rb"[A-Za-z0-9+/=_\-]*[0-9][A-Za-z0-9+/=_\-]*")
+_LONG_KEY = re.compile(rb"(?=[^0-9]{0,19}[0-9])[A-Za-z0-9+/=_\-]*")
 _HASH = re.compile(rb"[0-9a-f]+|[0-9A-F]+|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _SHOUTED = re.compile(rb"[A-Z][A-Z0-9_]*")
 _OTHER = re.compile(
@@ -159,6 +175,8 @@ def _assigned(text: bytes, stem: int) -> Span | None:
         return None
     if name == b"pass" and (quoted is None or quoted["q"] == b"`" or re.search(rb"\s", quoted["v"])):
         return None
+    if quoted is None and (op not in _BARE_OPERATORS or b")" in operator["close"]):
+        return None
     if quoted is not None:
         value, start = quoted["v"], quoted.start("v")
         good = _good_quoted(strong, value, listed=op == b",")
@@ -181,10 +199,19 @@ def _good_quoted(strong: str, value: bytes, *, listed: bool) -> bool:
     return _fits(strong, value)
 
 
+_BARE_OPERATORS = frozenset((b"=", b":", b">", None))
+"""After any other a value without quotes is an expression."""
+
+_NO_NUMBER = re.compile(rb"[^0-9.]*(?:\.|$)")
+"""Without quotes it takes a digit, and one before the first full stop, to tell a token from an expression."""
+
+
 def _good_bare(strong: str, value: bytes, tight: bool, *, shouted: bool = False) -> bool:
     if strong == "password":
         return is_password(value, quoted=False, tight=tight)
-    return not is_code(value) and _fits(strong, value, shouted=shouted)
+    if is_code(value) or _NO_NUMBER.match(value):
+        return False
+    return _fits(strong, value, shouted=shouted)
 
 
 _ESCAPED_END = re.compile(rb"\\+[nrtu]")
@@ -207,7 +234,7 @@ def _bare(text: bytes, left: int, name: bytes, strong: Strength, operator: re.Ma
         return value, start, value[-1:] not in b",)"
     cut = re.split(rb"[,;&)\]}<|]", value)[0] if operator["op"] != b":" else re.sub(rb"[,;)\]}]+$|<.*$", b"", value)
     if left and text[left - 1] in _TIGHT_BEFORE and joined:
-        return cut, start, True
+        return cut, start, value[len(cut) : len(cut) + 1] not in (b",", b")")
     rest = text[start + len(value) : start + len(value) + 200].split(b"\n", 1)[0].strip()
     fills = operator["op"] == b":" and heads and cut == value and (not rest or rest.startswith(b"#"))
     return cut, start, fills

@@ -41,7 +41,8 @@ _FAMILIES = (
 )
 
 _WRITTEN_OUT = rb"\\u00[2-7]"
-_COLOUR = re.compile(rb"(?:\x1b|\\+u001[bB])\[[0-9;]*[A-Za-z]")
+_COLOUR = re.compile(rb"(?:\x1b|\\+u001[bB])\[[0-9;?]*[A-Za-z]")
+_COLOUR_HINT = rb"\x1b\[|u001[bB]\["
 
 
 def secret_hints() -> list[bytes]:
@@ -54,7 +55,17 @@ def secret_prefilter() -> Prefilter:
     """Return the prefilter for secrets and private spans."""
     if not engine.HAVE_RE2:
         return plain_secret_prefilter()
-    return _through_colours(engine.re2_prefilter(secret_hints()))
+    search = engine.re2_search([_COLOUR_HINT, *secret_hints()])
+
+    def seen(text: bytes) -> bool:
+        found = search(text)
+        if found is None:
+            return False
+        if found.group()[:1] not in (b"\x1b", b"u"):
+            return True
+        return search(_COLOUR.sub(b"", text)) is not None
+
+    return seen
 
 
 @lru_cache(maxsize=1)
@@ -86,8 +97,13 @@ def private_prefilter() -> Prefilter:
 def secret_families() -> tuple[tuple[Prefilter, Callable[[bytes], Iterator[Span]]], ...]:
     """Return the families of rules, each with the look that decides whether a plain text is worth its while."""
     if engine.HAVE_RE2:
-        return tuple((engine.re2_prefilter(hints), spans) for hints, spans in _FAMILIES)
+        return tuple((_looks(hints), spans) for hints, spans in _FAMILIES)
     return tuple((_always, spans) for _, spans in _FAMILIES)
+
+
+def _looks(hints: tuple[bytes, ...]) -> Prefilter:
+    search = engine.re2_search(hints)
+    return lambda text: search(text) is not None
 
 
 def _always(text: bytes) -> bool:

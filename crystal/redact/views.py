@@ -17,7 +17,7 @@ MAX_LEVELS = 8
 
 _ESCAPE = re.compile(
     rb"""\\(?:["\\/'`bfnrt]|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4})"""
-    rb"""|\x1b\[[0-9;]*[A-Za-z]"""
+    rb"""|\x1b\[[0-9;?]*[A-Za-z]"""
 )
 _ONE = {b"\\" + bytes([c]): bytes([c]) for c in b"\"/'`\\"}
 _ONE |= {b"\\b": b"\b", b"\\f": b"\f", b"\\n": b"\n", b"\\r": b"\r", b"\\t": b"\t"}
