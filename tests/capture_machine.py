@@ -9,6 +9,7 @@ from pathlib import Path
 
 from crystal import archive
 from crystal.capture.engine import Capture
+from crystal.capture.spool import PrivateNotes
 from crystal.capture.tail import Cleaner
 from crystal.ingest import IngestReport, ingest
 from crystal.model import Segment
@@ -103,6 +104,7 @@ class CaptureMachine:
             private_projects=self.private_projects,
             private_sessions=self.private_sessions,
             clock=lambda: self.now,
+            announced=PrivateNotes(self.spool).marks,
         )
 
     def note(self, session: str, event: str = "Stop", *, at: int | None = None, **fields: object) -> Path:

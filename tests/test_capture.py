@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from crystal.capture.drain import drain
 from crystal.capture.engine import Tally, import_past, plan_past
 from crystal.store import Store, ledger
 from tests.capture_machine import NOW, CaptureMachine, line
@@ -242,6 +243,32 @@ def test_an_environment_that_is_private_hides_the_turn_and_a_later_open_one_is_k
     drain(machine.capture(), machine.spool)
     backfill(machine)
     assert machine.texts() == ["open"]
+
+
+@pytest.mark.parametrize("way", ["sweep", "import", "another session's start"])
+def test_a_private_session_whose_notes_still_wait_is_closed_to_every_way(machine: CaptureMachine, way: str) -> None:
+    if way == "another session's start":
+        machine.note("b", "SessionStart", at=machine.now)
+    machine.note("a", "SessionStart", at=machine.now + 1, private=True)
+    machine.transcript("a").write_bytes(line("off the record", at=machine.now + 2))
+    if way == "sweep":
+        machine.capture().sweep()
+    elif way == "import":
+        backfill(machine)
+    else:
+        drain(machine.capture(), machine.spool, flush_ms=0)
+    assert machine.texts() == []
+    assert machine.store.value("SELECT state FROM segments") == "private"
+
+
+def test_what_was_said_before_a_private_note_that_waits_is_kept(machine: CaptureMachine) -> None:
+    machine.transcript("a").write_bytes(
+        line("on the record", at=machine.now) + line("off the record", at=machine.now + 20)
+    )
+    machine.note("a", "Stop", at=machine.now + 5)
+    machine.note("a", "SessionStart", at=machine.now + 10, private=True)
+    machine.capture().sweep()
+    assert machine.texts() == ["on the record"]
 
 
 def test_notes_of_both_kinds_that_wait_together_are_told_apart(machine: CaptureMachine) -> None:

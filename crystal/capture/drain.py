@@ -10,7 +10,7 @@ from pathlib import Path
 from crystal import transcript
 from crystal.capture import files, spool
 from crystal.capture.engine import Capture, Tally
-from crystal.capture.spool import Note
+from crystal.capture.spool import ENVIRONMENT, Note
 from crystal.errors import CrystalError
 from crystal.store import privacy, problems, turns
 from crystal.store.hooks import add_hook_runs
@@ -19,7 +19,6 @@ FLUSH_MS = 5_000
 LATE_MS = 60_000
 POLL_SECONDS = 0.02
 LOOK_BACK_BYTES = 256 << 10
-ENVIRONMENT = "environment"
 
 
 def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS) -> Tally:

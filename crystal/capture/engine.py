@@ -85,6 +85,7 @@ class Capture:
         roots: Claude Code's transcript folders.
         private_projects, private_sessions: Patterns from the settings.
         clock: Gives the time, ms.
+        announced: Gives the private times that notes tell of which nobody has acted on yet.
     """
 
     store: Store
@@ -96,11 +97,16 @@ class Capture:
     private_projects: tuple[str, ...]
     private_sessions: tuple[str, ...]
     clock: Callable[[], int]
+    announced: Callable[[], tuple[privacy.Mark, ...]] = tuple
 
     def policy(self) -> Policy:
-        """What is private as of now."""
+        """What is private as of now.
+
+        To be asked after the lines were read: a session's first note is there before its first line.
+        """
+        announced = self.announced()  # first: acting on a note writes its mark, then removes the note
         return Policy(
-            privacy.marks(self.store),
+            announced + privacy.marks(self.store),
             self.private_projects,
             self.private_sessions,
             lambda uuid: privacy.is_private_line(self.store, uuid),

@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from crystal.paths import refused
+from crystal.store.privacy import Mark
 
 LATENCY_LOG = "latency.log"
 LEFTOVER_MS = 3_600_000
+FAR_FUTURE_MS = 1 << 62
+ENVIRONMENT = "environment"
+"""The reason of private times that ``CRYSTAL_PRIVATE`` brought."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +41,37 @@ class Note:
 
 def read_notes(spool: Path) -> list[Note]:
     """Every note that is there, oldest first. A note that cannot be read counts as a hint without content."""
+    return [note for name in _names(spool) if (note := _read(spool / name)) is not None]
+
+
+def _names(spool: Path) -> list[str]:
     try:
-        names = sorted(entry.name for entry in spool.iterdir() if entry.name.endswith(".json"))
+        return sorted(entry.name for entry in spool.iterdir() if entry.name.endswith(".json"))
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [note for name in names if (note := _read(spool / name)) is not None]
+
+
+class PrivateNotes:
+    """The private times that waiting notes tell of. A sweep and an import meet sessions before their notes do."""
+
+    def __init__(self, spool: Path) -> None:
+        self._spool = spool
+        self._read: dict[str, Note | None] = {}
+
+    def marks(self) -> tuple[Mark, ...]:
+        """A mark for each session with a private note.
+
+        If that is its oldest note, all that is added now is private; else what was said since that note.
+        """
+        names = _names(self._spool)
+        self._read = {name: self._read[name] if name in self._read else _read(self._spool / name) for name in names}
+        notes = [note for name in names if (note := self._read[name]) is not None and note.session_id is not None]
+        oldest = {note.session_id: note for note in reversed(notes)}
+        private = {note.session_id: note for note in reversed(notes) if note.private}
+        return tuple(
+            Mark(session, ENVIRONMENT, note.at, None if oldest[session] is note else FAR_FUTURE_MS)
+            for session, note in private.items()
+        )
 
 
 def is_empty(spool: Path) -> bool:

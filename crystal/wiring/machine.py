@@ -163,6 +163,7 @@ class Machine:
     def capture(self) -> Capture:
         """The hands of capture, joined to ``ingest``."""
         from crystal.capture.engine import Capture, Claim
+        from crystal.capture.spool import PrivateNotes
         from crystal.capture.tail import Cleaner
         from crystal.ingest import IngestReport, ingest
         from crystal.model import Segment
@@ -196,6 +197,7 @@ class Machine:
             private_projects=tuple(config.private_projects),
             private_sessions=tuple(config.private_sessions),
             clock=now_ms,
+            announced=PrivateNotes(places.spool).marks,
         )
 
 
