@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crystal.store.problems import find_problem, record_problem
-from crystal.wiring import open_machine, open_reader
+from crystal.wiring import open_machine, open_reader, these_places
 from tests.capture_machine import line
 from tests.command import crystal
 from tests.providers_server import serve_providers
@@ -60,3 +60,21 @@ def test_a_key_that_cannot_be_fetched_leaves_summaries_simple(home: Path, monkey
     assert "mode: simple" in page.read_text().replace('"', "")
     assert "/nonexistent/key" in crystal("status").out
     assert crystal("sync").code == 0
+
+
+def test_a_database_beyond_repair_is_made_again_from_the_archive(home: Path) -> None:
+    folder = home / ".claude" / "projects" / "p"
+    folder.mkdir(parents=True)
+    (folder / "s.jsonl").write_bytes(line("basalt"))
+    crystal("init", "--yes", "--import")
+    folder = these_places().data_dir
+    whole = (folder / "crystal.db").read_bytes()
+    (folder / "crystal.db").write_bytes(whole[:4096] + b"\x55" * (len(whole) - 4096))
+    done = crystal("search", "basalt")
+    assert (done.code, "crystal verify --repair" in done.err) == (6, True)
+    done = crystal("verify", "--repair")
+    assert (done.code, f"move {folder / 'crystal.db'} away" in done.err) == (6, True)
+    for path in folder.glob("crystal.db*"):
+        path.rename(folder / f"old-{path.name}")
+    assert crystal("verify", "--repair").code == 0
+    assert json.loads(crystal("search", "basalt", "--json").out)["hits"][0]["text"] == "basalt"

@@ -31,15 +31,17 @@ def verify(
 
     Exit code 0: 100 %. 1: some bytes are not captured yet, `crystal sync` captures them. 6: something is damaged.
     """
-    from crystal.wiring import open_kept_machine, prove, repair_all
+    from crystal.errors import StoreDamaged
 
-    with open_kept_machine() as machine:
-        done: list[str] = []
-        with progress_bar("reading", machine.bytes_to_prove()) as advance:
-            proof = prove(machine, advance)
-        if mend and proof.faults:
-            done = repair_all(machine, proof)
-            proof = prove(machine, lambda _: None)
+    try:
+        proof, done = _prove_and_mend(mend)
+    except StoreDamaged as error:
+        if not mend:
+            raise
+        from crystal.wiring import these_places
+
+        hint = f"move {these_places().db} away and run it again: the archive holds what was said"
+        raise StoreDamaged(error.message, hint=hint) from error
     if as_json:
         typer.echo(json.dumps(_as_json(proof, done)))
     else:
@@ -48,6 +50,19 @@ def verify(
         raise typer.Exit(EXIT_DAMAGED)
     if proof.faults:
         raise typer.Exit(EXIT_BEHIND)
+
+
+def _prove_and_mend(mend: bool) -> tuple[Proof, list[str]]:
+    """The proof, and with ``mend`` what was mended before it."""
+    from crystal.wiring import open_kept_machine, prove, repair_all
+
+    with open_kept_machine() as machine:
+        with progress_bar("reading", machine.bytes_to_prove()) as advance:
+            proof = prove(machine, advance)
+        if not (mend and proof.faults):
+            return proof, []
+        done = repair_all(machine, proof)
+        return prove(machine, lambda _: None), done
 
 
 def restore(
