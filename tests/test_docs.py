@@ -34,6 +34,7 @@ def named(page: Path) -> str:
 def reader(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A person's home folder with two conversations in it, and nothing of crystal."""
     monkeypatch.delenv("CLAUDE_CONFIG_DIR")
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     for place in ("crystal.config.load.host_name", "crystal.setup.host_name"):
