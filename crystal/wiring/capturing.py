@@ -26,14 +26,28 @@ SETTLE_SECONDS = 2.0
 
 
 def run_capture(machine: Machine, step: Callable[[Capture], Tally]) -> Tally:
-    """Hold the capture lock, act on waiting notes, then take a step of capture (a sweep, off, on)."""
-    from crystal.capture.drain import drain, merge
-    from crystal.capture.lock import wait_lock
+    """Hold the capture lock, act on waiting notes, then take a step of capture (a sweep, off, on).
 
-    with wait_lock(machine.places.data_dir / CAPTURE_LOCK, seconds=LOCK_SECONDS):
+    A worker that finds the lock taken leaves its note to whoever holds it, so the spool is looked at once more after
+    letting go.
+    """
+    from crystal.capture.drain import drain, merge
+    from crystal.capture.lock import try_lock, wait_lock
+    from crystal.capture.spool import read_notes
+
+    lock, spool = machine.places.data_dir / CAPTURE_LOCK, machine.places.spool
+    flush_ms = 1000 * machine.config.hook_flush_seconds
+    with wait_lock(lock, seconds=LOCK_SECONDS):
         capture = machine.capture()
-        tally = drain(capture, machine.places.spool, flush_ms=1000 * machine.config.hook_flush_seconds)
+        tally = drain(capture, spool, flush_ms=flush_ms)
+        failed = len(read_notes(spool))
         merge(tally, step(capture))
+    while len(read_notes(spool)) > failed:
+        with try_lock(lock) as held:
+            if not held:
+                break
+            merge(tally, drain(capture, spool, flush_ms=flush_ms))
+            failed = len(read_notes(spool))
     return tally
 
 
