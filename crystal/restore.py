@@ -35,13 +35,14 @@ def archived_lines(store: Store, state: ledger.TranscriptState, ldm_home: Path) 
     """
     rows = [row for row in checks.ledger_rows(store, state.id) if row.state == "captured"]
     latest = max((row.generation for row in rows), default=0)
+    whole = _same_file(checks.ledger_rows(store, state.id), latest)
     seen: set[str] = set()
     kept: list[bytes] = []
     for row in sorted(rows, key=lambda row: (row.generation != latest, row.generation, row.start)):
         clean = archive.read_frame(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
         for line in clean.split(b"\n")[:-1]:
             uuid = transcript.line_facts(line).uuid
-            if uuid is None and row.generation != latest:
+            if uuid is None and row.generation not in whole:
                 continue
             if uuid is not None:
                 if uuid in seen:
@@ -52,6 +53,16 @@ def archived_lines(store: Store, state: ledger.TranscriptState, ldm_home: Path) 
             else:
                 yield line
     yield from kept
+
+
+def _same_file(rows: list[checks.LedgerRow], latest: int) -> set[int]:
+    """The generations that the latest one goes on from: a file that was restored begins with what was before it."""
+    restored = {row.generation for row in rows if row.rule == RESTORED}
+    captured = sorted({row.generation for row in rows if row.state == "captured" and row.generation < latest})
+    whole = {latest}
+    while min(whole) in restored and captured:
+        whole.add(captured.pop())
+    return whole
 
 
 def restore(
@@ -99,7 +110,7 @@ def restore(
         missing = sum(
             row.stop - row.start
             for row in checks.ledger_rows(store, state.id)
-            if row.state == "skipped" and row.rule != RESTORED
+            if row.state != "captured" and row.rule != RESTORED
         )
         done.append(Restored(target, len(data), missing))
         if not dry_run:

@@ -11,7 +11,7 @@ from crystal.errors import UsageProblem
 from crystal.project import find_project
 from crystal.recover import recover_archives
 from crystal.repair import repair
-from crystal.restore import restore
+from crystal.restore import Restored, restore
 from crystal.store import Store, ledger
 from crystal.verify import Proof, verify
 from tests.capture_machine import NOW, CaptureMachine, line
@@ -388,3 +388,44 @@ def test_a_recovery_that_is_killed_is_taken_up_again(machine: CaptureMachine, mo
     assert machine.texts() == before
     assert prove(machine).faults == []
     assert not list(machine.home.rglob("*.recovered"))
+
+
+def test_a_session_that_went_on_after_its_restoration_keeps_every_line(machine: CaptureMachine) -> None:
+    path = machine.transcript("a")
+    with path.open("ab") as file:
+        file.write(b'{"type":"custom-title","customTitle":"of no uuid"}\n')
+    machine.capture().sweep()
+    for text in ("once", "twice"):
+        before = path.read_bytes()
+        path.unlink()
+        put_back(machine, "a")
+        assert path.read_bytes() == before
+        with path.open("ab") as file:
+            file.write(line(text))
+        machine.capture().sweep()
+    path.unlink()
+    put_back(machine, "a")
+    assert b"of no uuid" in path.read_bytes()
+    assert prove(machine).faults == []
+
+
+def put_back(machine: CaptureMachine, session: str) -> list[Restored]:
+    return restore(
+        machine.store,
+        session,
+        ldm_home=machine.home,
+        root=machine.root,
+        project=None,
+        cleaner=machine.capture().cleaner,
+        now=NOW,
+    )
+
+
+def test_what_was_private_is_said_to_be_missing(machine: CaptureMachine) -> None:
+    machine.capture().turn_off()
+    private = line("off the record", at=machine.now)
+    with machine.transcript("a").open("ab") as file:
+        file.write(private)
+    machine.capture().sweep()
+    machine.transcript("a").unlink()
+    assert [one.missing for one in put_back(machine, "a")] == [len(private)]
