@@ -87,12 +87,15 @@ def _capture(machine: Machine, notes: list[spool.Note], now: int) -> dict[str, A
 
 def _transcripts(machine: Machine) -> dict[str, Any]:
     """How far each watermark is behind its file, in sum and for those that are behind."""
-    marks = {state.path: state.mark.offset for state in ledger.all_states(machine.store, machine.config.device)}
+    states = ledger.all_states(machine.store, machine.config.device)
+    marks = {state.path: state.mark.offset for state in states}
+    # The same file under another name of its folder, as a link gives it one.
+    same = {(state.mark.dev, state.mark.inode, Path(state.path).name): state.mark.offset for state in states}
     behind: list[dict[str, Any]] = []
     total = 0
     for found in files.all_transcripts(machine.places.transcript_roots):
         total += 1
-        offset = marks.get(str(found.path), 0)
+        offset = marks.get(str(found.path), same.get((found.dev, found.inode, found.path.name), 0))
         if offset < found.size and (lag := _whole_lines(found) - offset) > 0:
             behind.append({"path": str(found.path), "offset": offset, "size": found.size, "lag": lag})
     return {"on_disk": total, "known": len(marks), "lag": sum(one["lag"] for one in behind), "behind": behind[:20]}

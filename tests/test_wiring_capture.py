@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
+import pytest
+
 from crystal.capture.engine import Capture, Tally
+from crystal.status import gather
 from crystal.wiring import open_machine, run_capture
 from tests.capture_machine import line
 
@@ -28,3 +32,14 @@ def test_a_note_that_comes_during_a_sweep_is_acted_on_after_it(home: Path) -> No
         run_capture(machine, leave_a_note)
         assert machine.store.rows("SELECT text FROM chunks") == [("said during the sweep",)]
     assert not list((home / ".ldm/memory/spool").glob("*.json"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+def test_a_file_that_a_hook_named_through_a_link_is_not_behind(home: Path) -> None:
+    projects = home / "real" / "projects" / "-home-dev-quartz"
+    projects.mkdir(parents=True)
+    (home / ".claude").symlink_to(home / "real")
+    (projects / "s.jsonl").write_bytes(line("basalt"))
+    with open_machine() as machine:
+        machine.capture().capture_tail(projects / "s.jsonl", Tally())
+        assert gather(machine)["transcripts"] == {"on_disk": 1, "known": 1, "lag": 0, "behind": []}
