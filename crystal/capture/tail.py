@@ -152,7 +152,8 @@ def _piece(
     piece = raw.raw[start - raw.start : stop - raw.start]
     kept = []
     for (offset, _), (clean, findings) in zip(lines, cleaner.clean_lines(piece), strict=True):
-        counts.update(findings)
+        if findings:
+            counts.update(findings)
         kept.append((offset, clean))
     clean_bytes = b"".join(clean + b"\n" for _, clean in kept)
     said = tuple((offset, clean) for offset, clean in kept if clean.strip())
