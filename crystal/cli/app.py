@@ -6,14 +6,16 @@ the start is what a person waits for.
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
-from crystal.errors import CrystalError, UsageProblem
+from crystal.errors import CrystalError, Unavailable, UsageProblem
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("setup", "Set crystal up on this machine."),
@@ -32,6 +34,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Every command in the order of the help page: the file of this folder that has it, and what it does in a line."""
 
 
+UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""How writing to standard output fails. It has no file name; what has one is told by the room that opened it."""
+
+
 class LazyCommands(TyperGroup):
     """The commands by name, each imported when it is asked for."""
 
@@ -46,6 +52,17 @@ class LazyCommands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         return load_command(cmd_name)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command, and write all that it prints; typer would make exit code 1 of a reader that has gone."""
+        try:
+            done = super().invoke(ctx)
+            sys.stdout.flush()
+        except OSError as error:
+            if error.filename is None and error.errno in UNWRITABLE:
+                _end_unheard(error)
+            raise
+        return done
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 (click's signature)
         """The overview, from the table, without importing any command."""
@@ -121,10 +138,6 @@ def main() -> None:
         sys.exit(report(error))
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
-    except BrokenPipeError:
-        # The reader of a pipe (head, less) has gone: no error. Standard output is closed so that the exit is quiet.
-        sys.stderr.close()
-        sys.exit(0)
     except Exception as error:
         # Typer's own errors (an unknown option, a missing word) have these two, whichever click it carries.
         words, asked = getattr(error, "format_message", None), getattr(error, "ctx", None)
@@ -134,3 +147,12 @@ def main() -> None:
         command = getattr(asked, "command_path", "crystal")
         sys.exit(report(UsageProblem(text[:1].lower() + text[1:], hint=f"run: {command} --help")))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _end_unheard(error: OSError) -> NoReturn:
+    """End because standard output takes nothing more, without Python's own last attempt to write to it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):  # the reader (head, less) has seen enough
+        sys.exit(0)
+    words = f"standard output: {(error.strerror or str(error)).lower()}"
+    sys.exit(report(Unavailable(words, hint="nothing else failed; run it again")))
