@@ -57,6 +57,22 @@ def test_an_unreadable_transcript_stops_no_other(machine: CaptureMachine, close:
     assert len(list(machine.spool.glob("*.json"))) == 1
     tally = machine.capture().sweep()
     assert tally.problems == {str(machine.transcript("a")): "permission denied"}
+    told = {problem.room: problem.message for problem in problems.list_problems(machine.store)}
+    assert told["sweep"] == f"{machine.transcript('a')}: permission denied"
+
+
+def test_a_sweep_that_can_read_all_again_forgets_its_trouble(
+    machine: CaptureMachine, close: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.transcript("a").write_bytes(line("said in a"))
+    close(machine.transcript("a"))
+    machine.capture().sweep()
+    assert problems.list_problems(machine.store)
+    machine.transcript("a").chmod(0o600)
+    monkeypatch.undo()
+    machine.capture().sweep()
+    assert problems.list_problems(machine.store) == []
+    assert machine.texts() == ["said in a"]
 
 
 def test_a_note_that_cannot_be_removed_stops_no_other(machine: CaptureMachine) -> None:
@@ -140,4 +156,4 @@ def test_a_folder_that_cannot_be_listed_cannot_be_proved(
 
     monkeypatch.setattr(os, "scandir", refuse)
     assert machine.capture().sweep().problems == {str(folder): "permission denied"}
-    assert {fault.kind for fault in prove(machine).faults} == {"unreadable"}
+    assert [fault.kind for fault in prove(machine).faults] == ["unreadable"]

@@ -18,10 +18,12 @@ from crystal.capture import files, tail
 from crystal.capture.privacy import BY_ECHO, Policy
 from crystal.errors import CrystalError, StoreBusy, StoreDamaged, StoreFull, WatermarkMoved
 from crystal.model import Origin, Segment, Watermark
-from crystal.store import Store, ledger, privacy
+from crystal.store import Store, ledger, privacy, problems
 
 Claim = Callable[[Store, Segment, int], int]
 MAX_RACES = 50
+SWEEP = "sweep"
+"""The room under which files are noted that a sweep could not read."""
 
 
 class Report(Protocol):
@@ -270,7 +272,17 @@ class Capture:
                 continue
             tally.files += 1
             self.attempt(found.path, tally, self.capture_tail)
+        self._remember(tally.problems or {})
         return tally
+
+    def _remember(self, refused: dict[str, str]) -> None:
+        """Keep what a sweep could not read where status and doctor tell of it, until a sweep can."""
+        if not refused:
+            problems.clear_problem(self.store, SWEEP)
+            return
+        path, reason = next(iter(refused.items()))
+        others = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
+        problems.record_problem(self.store, SWEEP, f"{path}: {reason}{others}", now=self.clock())
 
     def attempt(self, path: Path, tally: Tally, step: Callable[[Path, Tally], None]) -> None:
         """Take one step on one file. One that fails is noted, the others go on; the store's own trouble is raised."""

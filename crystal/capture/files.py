@@ -81,7 +81,7 @@ def all_transcripts(roots: Sequence[Path], refusal: Callable[[Path, OSError], No
     for root in roots:
         for project in _folders(root, refusal, links=True):
             yield from _transcripts_in(project, refusal)
-            for session in _folders(project, refusal):
+            for session in _folders(project):
                 yield from _subagents_in(session)
 
 

@@ -125,6 +125,10 @@ def _print(proof: Proof, done: list[str], *, tried: bool) -> None:
     typer.echo(f"{proof.percent:.3f} % proved")
     if proof.damaged and tried:
         hint = "what is left cannot be mended from what is here; put the files back from a backup"
+    elif proof.damaged:
+        hint = "run: crystal verify --repair"
+    elif all(fault.kind == "unreadable" for fault in proof.faults):
+        hint = "give your user the right to read what is named above, then run: crystal sync"
     else:
-        hint = "run: crystal verify --repair" if proof.damaged else "run: crystal sync"
+        hint = "run: crystal sync"
     typer.echo(f"crystal: hint: {hint}", err=True)
