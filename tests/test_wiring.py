@@ -78,3 +78,22 @@ def test_a_database_beyond_repair_is_made_again_from_the_archive(home: Path) -> 
         path.rename(folder / f"old-{path.name}")
     assert crystal("verify", "--repair").code == 0
     assert json.loads(crystal("search", "basalt", "--json").out)["hits"][0]["text"] == "basalt"
+
+
+def test_who_goes_back_to_the_embedded_model_asks_the_network_no_more(home: Path) -> None:
+    folder = home / ".claude" / "projects" / "p"
+    folder.mkdir(parents=True)
+    (folder / "s.jsonl").write_bytes(line("quartz"))
+    with serve_providers() as server:
+        crystal("config", "set", "embedding.provider", "ollama")
+        crystal("config", "set", "embedding.base_url", server.ollama)
+        crystal("init", "--yes", "--import")
+        crystal("config", "unset", "embedding.base_url")
+        crystal("config", "set", "embedding.provider", "embedded")
+        with open_reader() as machine:
+            asking = machine.asking_embedder()
+            assert asking is not None
+            assert asking.provider == "embedded"
+        found = json.loads(crystal("search", "quartz", "--json").out)
+        assert (found["mode"], len(found["hits"])) == ("keywords", 1)
+        assert "ollama nomic-embed-text" in found["notes"][0]

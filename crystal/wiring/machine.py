@@ -104,6 +104,9 @@ class Machine:
     def asking_embedder(self) -> Embedder | None:
         """The embedder for questions: that of the vectors which serve, also while another model fills its own.
 
+        But a question goes to no provider that the settings name no more: who left it may not want that, and at
+        which address it was asked is not known. Until the new vectors are complete, keywords answer then.
+
         Raises:
             NotConfigured: As for ``embedder``.
         """
@@ -111,7 +114,7 @@ class Machine:
         from crystal.store.vectors import serving_generation
 
         chosen, serving = self.embedder(), serving_generation(self.store)
-        if chosen is None or serving is None:
+        if chosen is None or serving is None or serving.provider not in (chosen.provider, "embedded"):
             return chosen
         if (chosen.provider, chosen.model, chosen.dimension) == (serving.provider, serving.model, serving.dimension):
             return chosen
