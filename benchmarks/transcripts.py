@@ -2,7 +2,7 @@
 
     python benchmarks/transcripts.py FOLDER [--size 1GB] [--seed 1]
 
-A short session is nearly all the client's bookkeeping: some 150 kB of prompt snapshots, request shapes and listings
+A short session of today's client is bookkeeping: some 150 kB of prompt snapshots, request shapes and listings
 for one question. A long one is mostly tool results: whole files, twice (for the model and in ``toolUseResult``), edits
 with the file before them, pictures in base64. Sizes of sessions are log-normal, with a long tail. One session in three
 is of an older client, which wrote hardly any bookkeeping; one in seven has a subagent. The lines are made in
