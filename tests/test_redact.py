@@ -346,3 +346,21 @@ def test_text_of_lone_surrogates_comes_back_as_it_was(redactor: Redactor) -> Non
     clean, _ = redactor.clean_text("\ud800 password=hunter2 \udc00")
     assert clean.startswith("\ud800 password=[redacted:password:")
     assert clean.endswith(" \udc00")
+
+
+def test_tokens_are_found_in_a_long_text_wherever_they_stand(redactor: Redactor) -> None:
+    secrets = [make(seed) for make in samples.FORMATS.values() for seed in range(3)]
+    filler = "one line of a log among many, with nothing in it\n" * 50
+    text = filler.join(f"{secret}\n" for secret in secrets) + filler * 100 + secrets[0]
+    clean, findings = redactor.clean_text(text)
+    assert sum(findings.values()) == len(secrets) + 1
+    assert clean.count("[redacted:") == len(secrets) + 1
+    assert not [secret for secret in secrets if secret in clean]
+
+
+def test_a_picture_in_base64_stays_whatever_letters_it_holds_by_chance(redactor: Redactor) -> None:
+    chance = samples.drawn(samples.ALNUM + "+/", 100)
+    for name in ("google-api-key", "aws-access-key"):
+        inside = samples.FORMATS[name](9).replace("-", "x").replace("_", "y")
+        line = json.dumps({"source": {"data": chance + inside + chance}}).encode()
+        assert redactor.clean_line(line) == (line, {})

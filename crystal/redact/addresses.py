@@ -29,8 +29,13 @@ COMMAND_HINTS = (
     rb"sshpass|redis-cli",
     rb"(?:\s|n)(?:-u|--user|--proxy-user)(?:\s|=)*\\*[\"']?[^\s:\"'\\]+:[^\s\"']",
     rb"mysql(?:dump|admin)?\s[^|;\r\n]*-p[^\s\"']",
+    rb"login\s[^|;\r\n]*-p|chpasswd|requirepass|\s-pass(?:in|out|word)?(?:\s|\\[nrt])+pass:",
+    rb"(?:auth\s*=\s*|BasicAuth)\((?:\s|\\+[nrt])*\\*[\"']",
 )
-ADDRESS_LITERALS = tuple(rb":// :\/\/ :\\/\\/ sshpass redis-cli -u --user --proxy-user mysql".split())
+ADDRESS_LITERALS = tuple(
+    rb":// :\/\/ :\\/\\/ -u sshpass redis-cli --user --proxy-user"
+    rb" mysql login chpasswd requirepass pass: auth BasicAuth".split()
+)
 ADDRESS_FOLDED = (b"bearer", b"basic", b"authorization", b"cookie")
 
 _URL = re.compile(
@@ -69,6 +74,17 @@ _COMMANDS = (
         rb"\b(?:curl|wget|https?|xh|lftp|ab|smbclient)\b[^|;\x00\xff]{0,400}?\s(?:-u|--user|--proxy-user)[\s=]*[\"']?"
         rb"[^\s:\"'=/\x00\xff]{1,80}:" + _OPTION_VALUE
     ),
+    re.compile(
+        rb"\b(?:docker|podman|az|helm|oc|skopeo|buildah)\b[^\n\x00\xff|;]{0,200}?\blogin\s[^\n\x00\xff|;]{0,200}?"
+        rb"(?<=\s)-p[\s=]*[\"']?" + _OPTION_VALUE
+    ),
+    re.compile(rb"\becho\s+[\"']?[\w.-]{1,40}:" + _OPTION_VALUE + rb"[\"']?\s*\|\s*(?:sudo\s+)?chpasswd"),
+    re.compile(rb"\s-pass(?:in|out|word)?\s+pass:" + _OPTION_VALUE),
+    re.compile(rb"\brequirepass\s+[\"']?" + _OPTION_VALUE),
+    re.compile(
+        rb"(?:\bauth\s{0,4}=\s{0,4}|BasicAuth)\(\s{0,20}[\"'][^\"'\x00\xff]{1,80}[\"']\s{0,4},\s{0,20}[\"']"
+        + _OPTION_VALUE
+    ),
 )
 _OWNER = re.compile(rb"\d+:\d+|\w+:(?:users|staff|root|wheel|\w*group|daemon|www-data|nogroup)")
 
@@ -100,7 +116,7 @@ def header_spans(text: bytes) -> Iterator[Span]:
         if looks_random(found["v"], 8):
             yield Span(*found.span("v"), "bearer-token", HEADER)
     for found in _BASIC.finditer(text):
-        if _is_user_and_password(found["v"]):
+        if is_user_and_password(found["v"]):
             yield Span(*found.span("v"), "basic-auth", HEADER)
     for found in _AUTHORIZATION.finditer(text):
         if looks_random(found["v"], 8):
@@ -111,7 +127,8 @@ def header_spans(text: bytes) -> Iterator[Span]:
                 yield Span(*pair.span(1), "cookie", HEADER)
 
 
-def _is_user_and_password(run: bytes) -> bool:
+def is_user_and_password(run: bytes) -> bool:
+    """Return whether base64 text reads ``user:password``, as basic authorization has it."""
     try:
         plain = base64.b64decode(run + b"=" * (-len(run) % 4))
     except binascii.Error:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from crystal.redact.engine import compile_scanner
 from crystal.redact.judge import looks_random
 from crystal.redact.spans import FORMAT, NEARBY, Span
 
@@ -165,6 +166,8 @@ _TABLE: tuple[tuple[str, bytes, bytes], ...] = (
     ("password-hash", b"$argon2", rb"\$argon2(?:id|i|d)\$v=\d+\$[^\s\"'\x00\xff]{30,}"),
     ("password-hash", b"$6$", rb"\$[56]\$(?:rounds=\d+\$)?[./A-Za-z0-9]{1,16}\$[./A-Za-z0-9]{43,}"),
     ("password-hash", b"$5$", rb"\$5\$(?:rounds=\d+\$)?[./A-Za-z0-9]{1,16}\$[./A-Za-z0-9]{43,}"),
+    ("password-hash", b"$apr1$", rb"\$apr1\$[./A-Za-z0-9]{1,8}\$[./A-Za-z0-9]{22}"),
+    ("password-hash", b"pbkdf2", rb"pbkdf2[:_]sha\d+[:$]\d+\$[^\s$\"'\x00\xff]+\$[A-Za-z0-9+/=]{20,}"),
     ("password-hash", b"$y$", rb"\$y\$[./A-Za-z0-9]+\$[./A-Za-z0-9]{1,86}\$[./A-Za-z0-9]{43}"),
 )
 
@@ -176,6 +179,8 @@ _AWS_SECRET = re.compile(rb"(?<![A-Za-z0-9/+=_-])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/
 _TWILIO_ACCOUNT = re.compile(rb"(?<![A-Za-z0-9])(?:AC|SK)[0-9a-f]{32}(?![A-Za-z0-9])")
 _HEX32 = re.compile(rb"(?<![A-Za-z0-9-])[0-9a-f]{32}(?![A-Za-z0-9-])")
 _NEAR = 200
+_LONG, _AROUND = 64 * 1024, 512
+_TOKEN_END = re.compile(rb"[^A-Za-z0-9_.+/=-]")
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]+")
 _BLOB = re.compile(rb"[A-Za-z0-9+/]{64}")
 
@@ -216,6 +221,8 @@ _OWN_HINTS = {
 FORMAT_HINTS = tuple(_OWN_HINTS.get(row[1]) or _hint(row[2]) for row in _TABLE)
 """What a raw line must hold for a token of a known format to be in any of its strings."""
 
+_scan_hints = compile_scanner(b"|".join(b"(?:" + hint + b")" for hint in FORMAT_HINTS))
+
 FORMAT_LITERALS = tuple(literal for row in FORMATS for literal in row.literals if len(literal) > 3)
 FORMAT_PATTERNS = (
     *(hint for hint, row in zip(FORMAT_HINTS, FORMATS, strict=True) if 0 < min(map(len, row.literals)) <= 3),
@@ -226,14 +233,36 @@ FORMAT_PATTERNS = (
 
 def format_spans(text: bytes) -> Iterator[Span]:
     """Yield the tokens of known formats, and the secrets that stand near an account id."""
-    for kind, literals, pattern in FORMATS:
-        if any(literal in text for literal in literals):
-            group = 1 if pattern.groups else 0
-            for found in pattern.finditer(text):
-                if not _in_base64(text, *found.span(group)):
-                    yield Span(*found.span(group), kind, FORMAT)
+    for start, end in _places(text):
+        part = text if end - start == len(text) else text[start:end]
+        for kind, literals, pattern in FORMATS:
+            if any(literal in part for literal in literals):
+                group = 1 if pattern.groups else 0
+                for found in pattern.finditer(text, start, end):
+                    if not _in_base64(text, *found.span(group)):
+                        yield Span(*found.span(group), kind, FORMAT)
     yield from _near(text, rb"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}", _AWS_SECRET, "aws-secret-key")
     yield from _near(text, _TWILIO_ACCOUNT.pattern, _HEX32, "twilio-auth-token")
+
+
+def _places(text: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the stretches of a text that can hold a token: all of it, or of a long one the surroundings of each hint.
+
+    Otherwise a picture in base64, where some hint comes by chance every few MB, would be searched a hundred times.
+    """
+    if len(text) < _LONG:
+        yield 0, len(text)
+        return
+    begin = stop = 0
+    for start, end in _scan_hints(text):
+        after = _TOKEN_END.search(text, end + _AROUND, end + _LONG)
+        if start - _AROUND > stop:
+            if stop:
+                yield begin, stop
+            begin = start - _AROUND
+        stop = after.start() if after else min(end + _LONG, len(text))
+    if stop:
+        yield max(begin, 0), stop
 
 
 def _in_base64(text: bytes, start: int, end: int) -> bool:

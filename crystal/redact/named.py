@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from crystal.redact.addresses import is_user_and_password
 from crystal.redact.engine import compile_scanner
 from crystal.redact.judge import is_code, is_password, is_stand_in, looks_random
 from crystal.redact.names import KEY_NAME, PASSWORD_NAME, SECRET_NAME, Strength, strength
@@ -41,6 +42,7 @@ _NESTED = _ANY_NAME + rb"[\"'\\]+\s*:\s*\{[^{}]*?(?:[vV]alue|default)[\"'\\]+\s*
 _PASS = rb"\bpass\\*[\"']?\s*(?:[:=]|=>)\s*\\*[\"']"
 
 _QUOTED_BY = rb"(?:[=:]" + _FILLER + rb"[\"'`]|[=:][^=]?" + _FILLER + rb"[rbfuRBFU]{1,2}\\*[\"'])"
+_PAD = rb"(?:\s|\\+[nrt])*"
 _BARE_GAP = rb"(?:[\s\"'`\\\]]" + _ESCAPED + rb"*"
 _INDENTED = rb"(?:[|>][+\-]?(?:\s|\\+[nr])+)?"
 _WIDE = rb"(?:[^\s\"'`\\<>,;(){}\[\]\x00\xff.A-Za-z_|=0-9]|\\+u[0-9a-fA-F]{4})"
@@ -57,10 +59,10 @@ _BARE_SECRET = (
 )
 
 NAMED_HINTS = (
-    PASSWORD_NAME + rb"(?:" + _BARE_GAP + _BARE_PASSWORD + rb"|" + _GAP + _QUOTED_BY + _PLAIN + rb"{3})",
-    SECRET_NAME + rb"(?:" + _BARE_GAP + _BARE_SECRET + rb"|" + _GAP + _QUOTED_BY + _RANDOM + rb")",
+    PASSWORD_NAME + rb"(?:" + _BARE_GAP + _BARE_PASSWORD + rb"|" + _GAP + _QUOTED_BY + _PAD + rb"[^\s\"'`\xff])",
+    SECRET_NAME + rb"(?:" + _BARE_GAP + _BARE_SECRET + rb"|" + _GAP + _QUOTED_BY + _PAD + _RANDOM + rb")",
     KEY_NAME + _GAP + rb"[=:]" + _FILLER + _LONG,
-    PASSWORD_NAME + _TYPE + _FILLER + _PLAIN + rb"{3}",
+    PASSWORD_NAME + _TYPE + _FILLER + rb"[^\s\"'`\xff]",
     SECRET_NAME + _TYPE + _FILLER + _RANDOM,
     _STRONG_NAME + _SIBLING,
     _LISTED,
@@ -148,7 +150,7 @@ def _kind(name: bytes) -> str:
 def _fits(strong: str, value: bytes, *, shouted: bool = False) -> bool:
     if strong == "key":
         return bool(_LONG_KEY.fullmatch(value)) and looks_random(value, 20) and (shouted or not _HASH.fullmatch(value))
-    return looks_random(value)
+    return looks_random(value) or (len(value) >= 16 and is_user_and_password(value))
 
 
 _WORKING_FOLDER = re.compile(rb"(?i)(?:old)?pwd")

@@ -43,12 +43,12 @@ _ENDS_MEDIUM = re.compile(
     rb".*(?:secret|token|apikey|secretkey|accesskey|privatekey|authkey|clientsecret|credentials?)s?$"
 )
 _MEDIUM_WORDS = frozenset(
-    b"secret secrets token tokens auth credential credentials creds cred apikey dsn authorization cookie pat bearer"
-    b" authtoken".split()
+    b"secret secrets token tokens auth credential credentials creds cred apikey dsn authorization cookie pat"
+    b" bearer authtoken".split()
 )
 _KEY_QUALIFIERS = frozenset(
-    b"""api access secret private auth account shared master signing encryption client service admin deploy license
-    session app write ingest webhook hmac jwt symmetric aes subscription consumer role""".split()
+    b"""api access secret private auth account shared preshared master signing encryption client service admin deploy
+    license session app write ingest webhook hmac jwt symmetric aes subscription consumer role""".split()
 )
 """A key of this sort is secret."""
 
@@ -58,6 +58,9 @@ _KEY_OTHERS = frozenset(
 )
 """A key of this sort is none. Of any other it depends on the value."""
 
+_TOKEN_OTHERS = frozenset(b"page next continuation continue cursor sync pagination scroll start previous prev".split())
+"""A token of this sort says where a list goes on."""
+
 _SUFFIXES = frozenset(_SUFFIX_WORDS.split(b"|"))
 
 
@@ -65,6 +68,8 @@ _SUFFIXES = frozenset(_SUFFIX_WORDS.split(b"|"))
 def strength(name: bytes) -> Strength | None:
     """Return what may stand beside ``name``, or None for a name that tells nothing."""
     words = [word.lower() for word in _WORDS.findall(name)][-8:]
+    if words[-1:] in ([b"str"], [b"string"]) and words[-2:-1] in ([b"conn"], [b"connection"]):
+        return "secret"
     while len(words) > 1 and (words[-1].isdigit() or words[-1] in _SUFFIXES):
         words.pop()
     if not words:
@@ -76,12 +81,12 @@ def strength(name: bytes) -> Strength | None:
         return "password"
     if last == b"pass":
         return "password" if before or name == b"pass" else None
+    if last in (b"token", b"tokens") and before in _TOKEN_OTHERS:
+        return None
     if last in _MEDIUM_WORDS or (_ENDS_MEDIUM.match(last) and not last.endswith(b"secretary")):
         return "secret"
     if last in (b"key", b"keys") and before not in _KEY_OTHERS and before:
         return "secret" if before in _KEY_QUALIFIERS else "key"
-    if last in (b"str", b"string") or (before in (b"connection", b"conn") and last.startswith(b"str")):
-        return "secret" if before in (b"connection", b"conn") else None
     if last == b"hash" and before in _ALWAYS:
         return "secret"
     return None
