@@ -100,14 +100,17 @@ class Crystal:
         Raises:
             UsageProblem: A value that cannot be used.
         """
-        from crystal.errors import CrystalError
+        from crystal.errors import CrystalError, UsageProblem
         from crystal.search import search
+        from crystal.store.scope import role_words, roles_named
 
         why_not = "no embedding model is configured"
         try:
             embedder = self._machine.asking_embedder()
         except CrystalError as error:
             embedder, why_not = None, error.message
+        if role is not None and not roles_named(role):
+            raise UsageProblem(f"role is {role!r}, which is no role", hint=f"use {role_words()}, or several with commas")
         filters = self._filters(project, session, role, agent, device, branch, source, since, before)
         return search(
             self._machine.store,

@@ -244,3 +244,12 @@ def test_the_python_door_does_what_the_commands_do(projects: Path) -> None:
         assert memory.show("s").turns[0].text == "basalt"
         assert memory.verify().percent == 100.0
         assert memory.status()["counts"]["sessions"] == 1
+
+
+def test_a_data_folder_named_on_the_command_line_wins(projects: Path, tmp_path: Path) -> None:
+    say(projects, "s", "feldspar")
+    elsewhere = tmp_path / "elsewhere"
+    assert crystal("--data-dir", str(elsewhere), "backfill").code == 0
+    assert (elsewhere / "crystal.db").exists()
+    assert json.loads(crystal("--data-dir", str(elsewhere), "search", "feldspar", "--json").out)["hits"]
+    assert crystal("--data-dir", " ", "status").code == 2

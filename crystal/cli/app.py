@@ -99,9 +99,17 @@ def root(
     session: Annotated[
         str | None, typer.Option("--session", help="With --on and --off: only this session.", metavar="ID")
     ] = None,
+    data_dir: Annotated[
+        str | None,
+        typer.Option("--data-dir", help="The folder of crystal.db, for this run; as CRYSTAL_DATA_DIR.", metavar="FOLDER"),
+    ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """The memory of your coding agent: every conversation kept, private, and found again."""
+    if data_dir is not None:
+        if not data_dir.strip():
+            raise UsageProblem("--data-dir is empty", hint="name a folder, or leave it out")
+        os.environ["CRYSTAL_DATA_DIR"] = data_dir
     if on + off + status + version > 1:
         raise UsageProblem("--on, --off, --status and --version do not go together", hint="give one of them")
     if session is not None and not (on or off):

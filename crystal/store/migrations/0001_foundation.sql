@@ -194,50 +194,50 @@ CREATE TABLE hook_runs (                   -- how long the hook took, as measure
     ms    REAL NOT NULL
 );
 
-CREATE TABLE memories (
+CREATE TABLE memories (                    -- what somebody asked to remember, filled by a later version
     id         INTEGER PRIMARY KEY,
-    text       TEXT NOT NULL,
+    text       TEXT NOT NULL,              -- what to remember
     category   TEXT NOT NULL,              -- fact, preference, event, opinion, skill
     key        TEXT UNIQUE,                -- exact look-up
     status     TEXT NOT NULL,              -- active, deprecated
-    created_at INTEGER NOT NULL,
-    updated_at INTEGER NOT NULL
+    created_at INTEGER NOT NULL,           -- when it was first remembered
+    updated_at INTEGER NOT NULL            -- when it was last changed
 );
 
-CREATE TABLE entities (
+CREATE TABLE entities (                    -- people, tools, places that memories speak of, filled by a later version
     id         INTEGER PRIMARY KEY,
-    name       TEXT NOT NULL,
-    kind       TEXT NOT NULL,
-    created_at INTEGER NOT NULL,
+    name       TEXT NOT NULL,              -- as it was said
+    kind       TEXT NOT NULL,              -- person, tool, project ...
+    created_at INTEGER NOT NULL,           -- when it was first met
     UNIQUE (name, kind)
 );
 
-CREATE TABLE relationships (
+CREATE TABLE relationships (               -- what entities have to do with each other, filled by a later version
     id         INTEGER PRIMARY KEY,
-    subject    INTEGER NOT NULL REFERENCES entities(id),
-    verb       TEXT NOT NULL,
-    object     INTEGER NOT NULL REFERENCES entities(id),
+    subject    INTEGER NOT NULL REFERENCES entities(id),  -- who does
+    verb       TEXT NOT NULL,              -- what it does
+    object     INTEGER NOT NULL REFERENCES entities(id),  -- to whom
     chunk      INTEGER REFERENCES chunks(id),  -- where it was said
-    created_at INTEGER NOT NULL
+    created_at INTEGER NOT NULL            -- when it was found
 );
 
 CREATE TABLE source_collections (          -- folders of files and notes to index, filled by a later version
     id         INTEGER PRIMARY KEY,
-    name       TEXT NOT NULL UNIQUE,
-    path       TEXT NOT NULL,
-    created_at INTEGER NOT NULL
+    name       TEXT NOT NULL UNIQUE,       -- as the user calls it
+    path       TEXT NOT NULL,              -- the folder
+    created_at INTEGER NOT NULL            -- when it was added
 );
 
-CREATE TABLE source_files (
+CREATE TABLE source_files (                -- the files of these folders
     id         INTEGER PRIMARY KEY,
-    collection INTEGER NOT NULL REFERENCES source_collections(id),
-    path       TEXT NOT NULL,
-    sha256     BLOB NOT NULL,
-    indexed_at INTEGER NOT NULL,
+    collection INTEGER NOT NULL REFERENCES source_collections(id),  -- its folder
+    path       TEXT NOT NULL,              -- below the folder
+    sha256     BLOB NOT NULL,              -- of the content that was indexed
+    indexed_at INTEGER NOT NULL,           -- when
     UNIQUE (collection, path)
 );
 
 CREATE TABLE sources (                     -- which chunk comes from which file
-    chunk INTEGER PRIMARY KEY REFERENCES chunks(id),
-    file  INTEGER NOT NULL REFERENCES source_files(id)
+    chunk INTEGER PRIMARY KEY REFERENCES chunks(id),  -- the chunk
+    file  INTEGER NOT NULL REFERENCES source_files(id)  -- its file
 );
