@@ -110,7 +110,8 @@ class Crystal:
         except CrystalError as error:
             embedder, why_not = None, error.message
         if role is not None and not roles_named(role):
-            raise UsageProblem(f"role is {role!r}, which is no role", hint=f"use {role_words()}, or several with commas")
+            hint = f"use {role_words()}, or several with commas"
+            raise UsageProblem(f"role is {role!r}, which is no role", hint=hint)
         filters = self._filters(project, session, role, agent, device, branch, source, since, before)
         return search(
             self._machine.store,

@@ -250,9 +250,7 @@ def _by_time(one: Candidate) -> tuple[float, ...]:
     return (float("inf") if one.ts is None else -one.ts, one.id)
 
 
-def _best_chunks(
-    ids: Sequence[int], details: dict[int, Candidate]
-) -> tuple[dict[Unit, int], dict[Unit, int]]:
+def _best_chunks(ids: Sequence[int], details: dict[int, Candidate]) -> tuple[dict[Unit, int], dict[Unit, int]]:
     """One chunk for each answer, in order; apart from them, the answers that repeat the text of a better one."""
     best: dict[Unit, int] = {}
     repeated: dict[Unit, int] = {}

@@ -57,8 +57,16 @@ def add_turn(
     """Say something; give the line's uuid. Saying a known uuid in another session makes a copy, as a fork does."""
     number = int(store.value("SELECT count(*) FROM turns") or 0)
     turn = Turn(
-        uuid or f"u{number:06d}", part, role, text, number * 100 if offset is None else offset, ts,  # type: ignore[arg-type]
-        cwd=None if project is None else project_of(project).cwd, branch=branch, tool=tool, message_id=message_id,
+        uuid or f"u{number:06d}",
+        part,
+        role,
+        text,
+        number * 100 if offset is None else offset,
+        ts,  # type: ignore[arg-type]
+        cwd=None if project is None else project_of(project).cwd,
+        branch=branch,
+        tool=tool,
+        message_id=message_id,
         full_length=len(text) if full_length is None else full_length,
     )
     projects = {} if project is None else {project_of(project).cwd: project_of(project)}

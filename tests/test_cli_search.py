@@ -121,7 +121,9 @@ def test_a_question_may_hold_anything(store, run):
 def test_every_filter_reaches_the_search(store, run):
     uuid = add_turn(store, "needle", session="s1", role="assistant", ts=NOW - 2 * DAY, project="/work/shop", branch="b1",
                     agent="cc-a", device="laptop")  # fmt: skip
-    add_turn(store, "needle", session="t2", role="user", ts=NOW - 9 * DAY, project="/work/site", branch="b2", agent="cc-b")
+    add_turn(
+        store, "needle", session="t2", role="user", ts=NOW - 9 * DAY, project="/work/site", branch="b2", agent="cc-b"
+    )
     for options in (["--session", "s"], ["--role", "assistant"], ["--since", "7d"], ["--project", "shop"],
                     ["--project", "/work/shop"], ["--branch", "b1"], ["--agent", "cc-a"], ["--device", "laptop"],
                     ["-n", "1"]):  # fmt: skip
@@ -241,7 +243,9 @@ def test_people_see_who_when_where_and_how_to_open_it(store, run):
 
 def test_stored_text_cannot_speak_to_the_terminal(store, run):
     evil = "needle \x1b[2J\x1b]0;title\x07 \x9b31m \u202eevil\u2066 \r overwritten \x08\x7f"
-    uuid = add_turn(store, evil, tool="B\x1b[1mash", role="tool_result", branch="b\x1b[5m", project="/work/pro\x1b[7mject")
+    uuid = add_turn(
+        store, evil, tool="B\x1b[1mash", role="tool_result", branch="b\x1b[5m", project="/work/pro\x1b[7mject"
+    )
     for arguments in (["search", "needle"], ["search", "needle", "--explain"], ["show", SESSION], ["sessions"],
                       ["show", str(chunk_id(store, uuid))], ["search", "needle\x1b[0m"], ["search", "nothing\x1b[0m"]):  # fmt: skip
         _, out, err = run(*arguments)
@@ -266,7 +270,9 @@ def test_output_that_a_narrow_encoding_lacks_does_not_fail(store, monkeypatch, t
 def test_show_reads_a_session_in_order(store, run):
     add_turn(store, "please fix the login", ts=NOW - HOUR)
     add_turn(store, "cat login.py", ts=NOW - HOUR + 1, role="tool_call", tool="Bash")
-    add_turn(store, "\n".join(f"line {number}" for number in range(100)), ts=NOW - HOUR + 2, role="tool_result", tool="Bash")
+    add_turn(
+        store, "\n".join(f"line {number}" for number in range(100)), ts=NOW - HOUR + 2, role="tool_result", tool="Bash"
+    )
     add_turn(store, "fixed\n\n    indented code", ts=NOW - HOUR + 3, role="assistant")
     _, out, _ = run("show", SESSION[:6])
     assert out.index("please fix") < out.index("cat login.py") < out.index("line 3") < out.index("    indented code")

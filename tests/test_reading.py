@@ -61,7 +61,11 @@ def test_a_fork_is_read_with_what_it_copied(store):
 
 
 @settings(max_examples=25)
-@given(st.lists(st.sampled_from(["a paragraph of words. ", "\n\n", "```\ncode\n```\n", "日本語の文章。", "x" * 700]), min_size=1))
+@given(
+    st.lists(
+        st.sampled_from(["a paragraph of words. ", "\n\n", "```\ncode\n```\n", "日本語の文章。", "x" * 700]), min_size=1
+    )
+)
 def test_a_long_turn_is_laid_together_exactly(tmp_path_factory, parts):
     text = "start " + "".join(parts)
     with open_store(tmp_path_factory.mktemp("long")) as store:
@@ -71,7 +75,9 @@ def test_a_long_turn_is_laid_together_exactly(tmp_path_factory, parts):
 
 def test_a_damaged_turn_is_still_shown(store):
     uuid = add_turn(store, "\n\n".join(f"paragraph {number} " + "word " * 200 for number in range(10)))
-    middle = store.value("SELECT id FROM chunks WHERE turn = (SELECT id FROM turns WHERE uuid = ?) AND start > 900", (uuid,))
+    middle = store.value(
+        "SELECT id FROM chunks WHERE turn = (SELECT id FROM turns WHERE uuid = ?) AND start > 900", (uuid,)
+    )
     store.execute("DELETE FROM chunks WHERE id IN (?, ? + 1)", (middle, middle))
     (turn,) = whole(store).turns
     assert "paragraph 0" in turn.text
@@ -166,14 +172,20 @@ def test_sessions_are_listed_newest_first_with_their_first_words_or_title(store)
     add_turn(store, "no human here", role="assistant", session="mid", ts=NOW - DAY)
     add_turn(store, "x", session="new", ts=NOW, title="Given title")
     found, notes = sessions(store)
-    assert [(one.id, one.title, one.turns) for one in found] == [("new", "Given title", 1), ("mid", "", 1), ("old", "fix the login", 2)]
+    assert [(one.id, one.title, one.turns) for one in found] == [
+        ("new", "Given title", 1),
+        ("mid", "", 1),
+        ("old", "fix the login", 2),
+    ]
     assert notes == ()
     assert (found[2].project, found[2].branch, found[2].last_at) == ("shop", "main", NOW - 5 * DAY)
 
 
 def test_sessions_are_narrowed_by_project_and_time(store):
     for day in range(5):
-        add_turn(store, "begins", session=f"s{day}", ts=NOW - day * DAY - HOUR, project="/work/a" if day % 2 else "/work/b")
+        add_turn(
+            store, "begins", session=f"s{day}", ts=NOW - day * DAY - HOUR, project="/work/a" if day % 2 else "/work/b"
+        )
         add_turn(store, "ends", session=f"s{day}", ts=NOW - day * DAY, project="/work/a")
     ids = lambda **options: [one.id for one in sessions(store, **options)[0]]  # noqa: E731
     assert ids(project="A") == ["s1", "s3"]

@@ -170,6 +170,8 @@ def test_colours_only_on_a_terminal_and_not_against_the_users_will():
     assert not look_of(Terminal(), {"TERM": "dumb"}).colour
 
 
-@pytest.mark.parametrize(("columns", "width"), [("60", 60), ("5", 20), ("9999", 110), ("x", 100), ("", 100), ("²", 100)])
+@pytest.mark.parametrize(
+    ("columns", "width"), [("60", 60), ("5", 20), ("9999", 110), ("x", 100), ("", 100), ("²", 100)]
+)
 def test_the_width_of_a_pipe_comes_from_the_environment(columns, width):
     assert look_of(io.StringIO(), {"COLUMNS": columns}).width == width

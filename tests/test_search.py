@@ -61,7 +61,9 @@ def test_what_has_all_words_comes_before_what_repeats_one(store):
 )  # fmt: skip
 def test_an_exact_thing_is_found_first(store, needle):
     for number in range(30):
-        add_turn(store, f"foo bar baz src a b py v1 2 3 std vector user example com force with lease Users ada {number}")
+        add_turn(
+            store, f"foo bar baz src a b py v1 2 3 std vector user example com force with lease Users ada {number}"
+        )
     exact = add_turn(store, f"long ago somebody mentioned {needle} in the middle of something else entirely")
     assert found(store, needle)[0] == exact
     assert found(store, f"where did {needle} come up?")[0] == exact

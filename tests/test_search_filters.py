@@ -13,7 +13,14 @@ from tests.store_factory import DAY, NOW, SESSION, Meaning, add_turn, embed_all,
 
 FORK = "22222222-bbbb-4000-8000-000000000002"
 PROJECTS = (None, "/work/shop", "/work/shop|api", "/work/Shopping", "C:\\code\\engine")
-TEXTS = ("the car broke down", "money for a new car", "rain and storm", "a kitten", "数据库迁移", "foo_bar.baz() in src/a.py")
+TEXTS = (
+    "the car broke down",
+    "money for a new car",
+    "rain and storm",
+    "a kitten",
+    "数据库迁移",
+    "foo_bar.baz() in src/a.py",
+)
 
 
 @pytest.fixture
@@ -225,8 +232,12 @@ FILTERS = st.builds(
     agent=maybe("cc-a"), device=maybe("desk"), branch=maybe("main", "fix/é"), source=maybe("conversation", "file"),
     since=TIMES, before=TIMES,
 )  # fmt: skip
-NASTY = st.text(alphabet='"()*^:-+{}\'\\.,/ \x00\x1b\ud800ANDORNEARé数据carmoney', max_size=40)
-QUERIES = st.sampled_from([*TEXTS, "car money", '"new car"', "foo_bar.baz()", "car*", "NOT car", "text : car", "^car"]) | NASTY | st.text(max_size=60)
+NASTY = st.text(alphabet="\"()*^:-+{}'\\.,/ \x00\x1b\ud800ANDORNEARé数据carmoney", max_size=40)
+QUERIES = (
+    st.sampled_from([*TEXTS, "car money", '"new car"', "foo_bar.baz()", "car*", "NOT car", "text : car", "^car"])
+    | NASTY
+    | st.text(max_size=60)
+)
 
 
 def allowed(hit, filters, store):

@@ -22,7 +22,9 @@ def test_quoted_words_are_a_phrase():
     assert asked.terms == ("nginx",)
 
 
-@pytest.mark.parametrize("text", ["\u201cconnection refused\u201d", "\u201econnection refused\u201c", '" connection  refused "'])
+@pytest.mark.parametrize(
+    "text", ["\u201cconnection refused\u201d", "\u201econnection refused\u201c", '" connection  refused "']
+)
 def test_quotation_marks_of_other_kinds_work_too(text):
     assert parse_query(text).phrases == ("connection refused",)
 

@@ -101,7 +101,7 @@ def root(
     ] = None,
     data_dir: Annotated[
         str | None,
-        typer.Option("--data-dir", help="The folder of crystal.db, for this run; as CRYSTAL_DATA_DIR.", metavar="FOLDER"),
+        typer.Option("--data-dir", help="The folder of crystal.db; wins over CRYSTAL_DATA_DIR.", metavar="FOLDER"),
     ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:

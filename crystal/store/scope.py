@@ -233,6 +233,6 @@ def _valid(filters: Filters) -> Filters:
     """Replace what SQLite cannot take as text (lone surrogates); no stored name has them."""
     fields = ("project", "session", "role", "agent", "device", "branch", "source")
     texts = {name: getattr(filters, name) for name in fields}
-    return replace(filters, **{
-        name: text.encode("utf-8", "replace").decode() for name, text in texts.items() if text is not None
-    })
+    return replace(
+        filters, **{name: text.encode("utf-8", "replace").decode() for name, text in texts.items() if text is not None}
+    )
