@@ -120,7 +120,7 @@ def root_parameters() -> list[Any]:
 
 # ----------------------------------------------------------------------------------------------------------- links
 
-COMING = {"docs/explanation/redaction.md", "docs/adr/0003-redaction-rules.md"}
+COMING: set[str] = set()
 """Pages that are being written."""
 
 LINK = re.compile(r"(?<!!)\[[^\]\n]+\]\((?P<target>[^)\s]+)\)")

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from crystal.redact import FAILED_LINE, Redactor
+from crystal.redact.formats import FORMATS
+from crystal.redact.spans import MARKER
 from tests import redact_samples as samples
 
 DATA = Path(__file__).parent / "data" / "redact"
@@ -364,3 +366,9 @@ def test_a_picture_in_base64_stays_whatever_letters_it_holds_by_chance(redactor:
         inside = samples.FORMATS[name](9).replace("-", "x").replace("_", "y")
         line = json.dumps({"source": {"data": chance + inside + chance}}).encode()
         assert redactor.clean_line(line) == (line, {})
+
+
+def test_every_kind_fits_into_a_marker() -> None:
+    kinds = {row.kind for row in FORMATS} | {"private-key", "url-password", "aws-secret-key", "twilio-auth-token"}
+    for kind in kinds:
+        assert MARKER.fullmatch(f"[redacted:{kind}:0123abcd]".encode())

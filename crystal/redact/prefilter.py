@@ -24,7 +24,8 @@ from crystal.redact.addresses import (
 )
 from crystal.redact.blocks import BLOCK_HINTS, BLOCK_LITERALS, block_spans
 from crystal.redact.formats import FORMAT_HINTS, FORMAT_LITERALS, FORMAT_PATTERNS, format_spans
-from crystal.redact.named import NAMED_HINTS, named_spans
+from crystal.redact.named import named_spans
+from crystal.redact.named_hints import NAMED_HINTS
 from crystal.redact.names import STEM_LITERALS
 from crystal.redact.private import PRIVATE_HINT
 from crystal.redact.spans import Span
