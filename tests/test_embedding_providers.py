@@ -8,7 +8,7 @@ from array import array
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from crystal.embedding import RateLimited, ServerFault, TextRefused, WrongAnswer, embed_pending, make_embedder, web
@@ -280,6 +280,7 @@ def test_addresses_are_shown_without_user_password_and_query():
 # --------------------------------------------------------------------------------------------------------- numbers
 
 
+@example([5e-324, 5e-324])
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True) | st.integers(), min_size=1, max_size=6))
 def test_any_numbers_become_a_unit_vector_or_a_wrong_answer(given_numbers):
     try:

@@ -123,8 +123,10 @@ def unit_vector(numbers: object, dimension: int, name: str) -> bytes:
         raise WrongAnswer(f"{name} gave a vector with numbers that are not finite")
     if largest == 0:
         held, largest = array("d", [1.0]) * dimension, 1.0
-    length = largest * math.sqrt(sum((number / largest) ** 2 for number in held))
-    made = array("f", [number / length for number in held])
+    # First by the largest, then to length 1: the squares of very small or large numbers would be lost.
+    scaled = [number / largest for number in held]
+    length = math.sqrt(sum(number * number for number in scaled))
+    made = array("f", [number / length for number in scaled])
     if sys.byteorder == "big":
         made.byteswap()
     return made.tobytes()
