@@ -21,6 +21,7 @@ from io import FileIO
 from pathlib import Path
 
 from crystal.errors import Damaged, StoreFull, Unavailable
+from crystal.paths import sync_folder
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -135,7 +136,7 @@ class _Flush(threading.Thread):
         try:
             os.fsync(self._descriptor)
             if self._folder is not None:
-                _sync_folder(self._folder)
+                sync_folder(self._folder)
         except OSError as error:
             self.error = error
 
@@ -206,13 +207,3 @@ def frames_in(path: Path) -> Iterator[bytes]:
             return
         yield text
         data = decoder.unused_data
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

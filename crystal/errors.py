@@ -53,10 +53,6 @@ class Damaged(CrystalError):
     exit_code = 6
 
 
-class TranscriptReplaced(Damaged):
-    """The file is not the one that the watermark was taken from: shorter, or other bytes before the offset."""
-
-
 class WatermarkMoved(CrystalError):
     """Another process captured these bytes first. Read again from the new watermark; nothing is lost."""
 

@@ -51,6 +51,11 @@ class Places:
         return self.data_dir / "spool"
 
     @property
+    def stalled(self) -> Path:
+        """Where the worker says in a line why capture stands still; not there while all is well."""
+        return self.data_dir / "stalled"
+
+    @property
     def machine_json(self) -> Path:
         """This machine's register of agents, see ``register_agent``."""
         return self.ldm_home / "config.json"
@@ -179,7 +184,8 @@ def write_private(path: Path, data: bytes) -> None:
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
-        _sync_folder(target.parent)
+        with contextlib.suppress(OSError):  # some file systems cannot
+            sync_folder(target.parent)
 
 
 def open_to_others(path: Path) -> bool:
@@ -300,13 +306,16 @@ def _system_errors(path: Path) -> Iterator[None]:
         raise refused(error, path) from error
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable, where folders can be synced."""
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable: a rename, or a new file. Windows cannot, and does nothing.
+
+    Raises:
+        OSError: The system refuses.
+    """
     if sys.platform == "win32":
         return
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from crystal.capture import files, spool
 from crystal.errors import CrystalError
+from crystal.hook import STALLED_AFTER_NS
 from crystal.store import hooks, ledger, privacy, problems, stats, vectors
 from crystal.transcript import last_newline
 
 if TYPE_CHECKING:
     from crystal.wiring import Machine
 
-STALLED_MS = 15 * 60_000
+STALLED_MS = STALLED_AFTER_NS // 1_000_000
 
 
 def gather(machine: Machine) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def capture_state(machine: Machine) -> dict[str, Any]:
 
 def _capture(machine: Machine, notes: list[spool.Note], now: int) -> dict[str, Any]:
     stalled = None
-    marker = machine.places.data_dir / "stalled"
+    marker = machine.places.stalled
     if marker.exists():
         stalled = (
             marker.read_text("utf-8", "replace").splitlines()[0] if marker.stat().st_size else "capture is stalled"

@@ -17,7 +17,6 @@ from crystal.hook import truthy
 from crystal.wiring import CAPTURE_LOCK, these_places
 
 ENRICH_SECONDS = 300.0
-STALLED = "stalled"
 WAIT_SECONDS = 60.0
 
 
@@ -31,10 +30,10 @@ def main() -> None:
     except CrystalError as error:
         # The store itself cannot be used: the next session start says so, see hook.py.
         with contextlib.suppress(OSError):
-            (places.data_dir / STALLED).write_text(f"capture is not working: {error.message}"[:200], "utf-8")
+            places.stalled.write_text(f"capture is not working: {error.message}"[:200], "utf-8")
         sys.exit(error.exit_code)
     with contextlib.suppress(FileNotFoundError):
-        (places.data_dir / STALLED).unlink()
+        places.stalled.unlink()
 
 
 def _work() -> None:

@@ -34,7 +34,6 @@ class Note:
     agent_id: str | None = None
     source: str | None = None
     size: int | None = None
-    agent_size: int | None = None
     private: bool = False
     awaited: tuple[int, int] | None = None
 
@@ -148,7 +147,6 @@ def _read(file: Path) -> Note | None:
             for name in ("event", "session_id", "transcript_path", "agent_transcript_path", "agent_id", "source")
         },
         size=fields["size"] if _is_size(fields.get("size")) else None,
-        agent_size=fields["agent_size"] if _is_size(fields.get("agent_size")) else None,
         private=fields.get("private") is True,
         awaited=_awaited(fields.get("awaited")),
     )

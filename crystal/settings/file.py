@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from crystal import hook
 from crystal.errors import CrystalError, Damaged, Unavailable, UsageProblem
-from crystal.paths import absolute, make_private_dir, refused
+from crystal.paths import absolute, make_private_dir, refused, sync_folder
 from crystal.settings import hooks, jsontext
 
 BOM = b"\xef\xbb\xbf"
@@ -283,12 +283,7 @@ def _write(path: Path, data: bytes, *, like: Path) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    if sys.platform != "win32":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    sync_folder(path.parent)
 
 
 def _imitate(temporary: Path, like: os.stat_result) -> None:

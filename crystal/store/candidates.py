@@ -113,12 +113,6 @@ def count_copies(store: Store, text_sha256: bytes, scope: Scope) -> int:
     return int(store.value(sql, (text_sha256, *scope.values)))
 
 
-def count_chunks(store: Store, scope: Scope) -> int:
-    """How many chunks a filter leaves."""
-    where = f" WHERE {scope.sql}" if scope.sql else ""
-    return int(store.value(f"SELECT count(*) FROM chunks{where}", scope.values))
-
-
 _DETAILS = """
 SELECT c.id, c.text, c.text_sha256, c.start, c.role, c.source, c.agent, c.device, c.branch, c.subagent, c.ts,
        c.turn, t.uuid, t.tool, c.session, s.session_id, p.name, p.cwd

@@ -18,7 +18,7 @@ from datetime import date, datetime, tzinfo
 from pathlib import Path
 
 from crystal.errors import CrystalError
-from crystal.paths import make_private_dir, refused
+from crystal.paths import make_private_dir, refused, sync_folder
 from crystal.store import Store
 from crystal.store.daily import Unlogged, mark_logged, opening_of, times_around, unlogged_sessions
 from crystal.store.problems import clear_problem, record_problem
@@ -203,7 +203,8 @@ def _append(file: Path, lines: Sequence[_Line]) -> int:
         finally:
             os.close(handle)
         if new:
-            _sync_folder(file.parent)
+            with contextlib.suppress(OSError):  # some file systems cannot
+                sync_folder(file.parent)
     except OSError as error:
         raise refused(error, file) from error
     return len(missing)
@@ -229,13 +230,3 @@ def _write_all(handle: int, data: bytes, size: int) -> None:
         with contextlib.suppress(OSError):
             os.ftruncate(handle, size)
         raise
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a new file's name durable, where folders can be synced."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
