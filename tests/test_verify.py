@@ -196,15 +196,7 @@ def test_a_restored_session_has_its_bytes_and_is_no_news(machine: CaptureMachine
     path = machine.transcript("a")
     whole = path.read_bytes()
     path.unlink()
-    written = restore(
-        machine.store,
-        "a",
-        ldm_home=machine.home,
-        root=machine.root,
-        project=None,
-        cleaner=machine.capture().cleaner,
-        now=NOW,
-    )
+    written = put_back(machine, "a")
     assert [one.path for one in written] == [path]
     assert path.read_bytes() == whole
     assert machine.capture().sweep().bytes_captured == 0
@@ -226,29 +218,13 @@ def test_a_session_imported_in_pieces_is_restored_in_order(tmp_path: Path) -> No
     backfill(machine)
     whole = path.read_bytes()
     path.unlink()
-    restore(
-        machine.store,
-        "s",
-        ldm_home=machine.home,
-        root=machine.root,
-        project=None,
-        cleaner=machine.capture().cleaner,
-        now=NOW,
-    )
+    put_back(machine, "s")
     assert path.read_bytes() == whole
 
 
 def test_a_session_that_is_still_there_is_not_overwritten(machine: CaptureMachine) -> None:
     with pytest.raises(UsageProblem, match="still there"):
-        restore(
-            machine.store,
-            "a",
-            ldm_home=machine.home,
-            root=machine.root,
-            project=None,
-            cleaner=machine.capture().cleaner,
-            now=NOW,
-        )
+        put_back(machine, "a")
 
 
 def test_a_compacted_file_is_restored_with_what_the_client_dropped(machine: CaptureMachine) -> None:
@@ -258,15 +234,7 @@ def test_a_compacted_file_is_restored_with_what_the_client_dropped(machine: Capt
     path.write_bytes(lines[2] + line("after compaction"))
     machine.capture().sweep()
     path.unlink()
-    restore(
-        machine.store,
-        "a",
-        ldm_home=machine.home,
-        root=machine.root,
-        project=None,
-        cleaner=machine.capture().cleaner,
-        now=NOW,
-    )
+    put_back(machine, "a")
     assert path.read_bytes().splitlines(keepends=True)[:3] == lines
     assert len(ledger.all_states(machine.store)) == 2
 
