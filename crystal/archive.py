@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 import sys
@@ -46,11 +47,13 @@ def file_name(transcript: str) -> str:
 
     A key that could not be a plain file name (dots alone, separators, too long) is written as hexadecimal.
     """
-    parts = transcript.split("/")
-    safe = [
-        part if _SAFE.fullmatch(part) else "x" + part.encode("utf-8", "surrogateescape").hex()[:180] for part in parts
-    ]
-    return "/".join(safe) + ".jsonl.zst"
+    return "/".join(part if _SAFE.fullmatch(part) else _spelled(part) for part in transcript.split("/")) + ".jsonl.zst"
+
+
+def _spelled(part: str) -> str:
+    """A part in hexadecimal; of a long one its beginning, and a hash that tells it from others that begin so."""
+    name = part.encode("utf-8", "surrogateescape")
+    return "x" + (name.hex() if len(name) <= 90 else name[:60].hex() + hashlib.sha256(name).hexdigest()[:60])
 
 
 def append(path: Path, recorded_end: int, stretches: Sequence[bytes]) -> list[Frame]:

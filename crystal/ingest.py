@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 
 from crystal import archive, chunking, transcript
@@ -100,8 +101,7 @@ def _kept(
     known = ledger.state_of(store, segment.origin.device, segment.before.transcript)
     relative = known.archive if known is not None else None
     if relative is None:
-        path = archive_folder / archive.file_name(segment.before.transcript)
-        relative = path.relative_to(ldm_home).as_posix()
+        relative = _free_name(store, segment, ldm_home, archive_folder)
         ledger.set_archive(store, ident, relative)
     end = ledger.archive_end(store, ident)
     with archive.appending(ldm_home / relative, end, [piece.clean for piece in captured]) as frames:
@@ -110,6 +110,16 @@ def _kept(
             (piece.start, piece.end, ledger.add_captured(store, ident, generation, _kept_row(piece, frame), now))
             for piece, frame in zip(captured, frames, strict=True)
         ]
+
+
+def _free_name(store: Store, segment: Segment, ldm_home: Path, folder: Path) -> str:
+    """A name for a transcript's archive that no other has: two devices may share an agent and a copied session."""
+    key, device = segment.before.transcript, segment.origin.device
+    for suffix in chain(("", f"--{device}"), (f"--{number}" for number in count(2))):
+        relative = (folder / archive.file_name(key + suffix)).relative_to(ldm_home).as_posix()
+        if not ledger.has_archive(store, relative):
+            return relative
+    raise AssertionError("count() ends nowhere")
 
 
 def _kept_row(piece: Piece, frame: archive.Frame) -> ledger.Kept:

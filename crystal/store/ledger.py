@@ -27,6 +27,9 @@ class TranscriptState:
     updated_at: int
 
 
+FORKED_FROM = 1_000_000
+"""Generations from here on are given by a home machine to files that two copies of a device continued differently."""
+
 _COLUMNS = (
     "id, agent, device, session_id, subagent, path, transcript, offset, dev, inode, generation, tail_hash, archive,"
     " updated_at"
@@ -158,6 +161,72 @@ def claim_skipped(store: Store, segment: Segment, now: int) -> int:
     return known.id
 
 
+def claim_sent(store: Store, segment: Segment, now: int) -> int:
+    """Take a segment's bytes that another machine captured and sent. Inside a transaction.
+
+    Segments may come in any order, so nothing is asked of the watermark: it stands at the end of what has come, and
+    what has not come before it counts as skipped until it comes. The bytes must not be covered yet.
+
+    Raises:
+        WatermarkMoved: Another process took some of these bytes.
+    """
+    start, stop, generation = segment.pieces[0].start, segment.pieces[-1].end, segment.after.generation
+    known = state_of(store, segment.origin.device, segment.before.transcript)
+    if known is None:
+        mark = _mark_at(segment, stop)
+        ident = _insert_state(store, segment.origin, segment.path, mark, now)
+        _cover_gap(store, ident, generation, 0, start, now)
+        return ident
+    if covered(store, known.id, generation, start, stop):
+        raise WatermarkMoved(f"{segment.path}: bytes {start} to {stop} have come already")
+    _carve(store, known.id, generation, start, stop)
+    end = store.value("SELECT max(stop) FROM segments WHERE transcript = ? AND generation = ?", (known.id, generation))
+    _cover_gap(store, known.id, generation, end or 0, start, now)
+    mark = known.mark
+    if generation < FORKED_FROM and (generation, stop) > (mark.generation, mark.offset):
+        mark = _mark_at(segment, stop)
+    store.execute(
+        "UPDATE capture_state SET path = ?, offset = ?, dev = ?, inode = ?, generation = ?, tail_hash = ?,"
+        " updated_at = ? WHERE id = ?",
+        (_stored(segment.path), mark.offset, mark.dev, mark.inode, mark.generation, mark.tail_hash, now, known.id),
+    )
+    return known.id
+
+
+def _mark_at(segment: Segment, stop: int) -> Watermark:
+    after = segment.after
+    return after if after.offset == stop else Watermark(after.transcript, stop, 0, 0, after.generation)
+
+
+def covered(store: Store, transcript: int, generation: int, start: int, stop: int) -> list[tuple[int, int, int]]:
+    """The rows, in order, that hold bytes of [start, stop) in a final state: (row id, first byte, end)."""
+    rows = store.rows(
+        "SELECT id, start, stop FROM segments WHERE transcript = ? AND generation = ? AND start < ? AND stop > ?"
+        " AND NOT (state = 'skipped' AND rule = ?) ORDER BY start",
+        (transcript, generation, stop, start, BEFORE_CRYSTAL),
+    )
+    return [(int(ident), int(first), int(end)) for ident, first, end in rows]
+
+
+def _carve(store: Store, transcript: int, generation: int, start: int, stop: int) -> None:
+    """Take [start, stop) out of what counts as skipped."""
+    rows = store.rows(
+        "SELECT id, start, stop, captured_at FROM segments WHERE transcript = ? AND generation = ? AND start < ?"
+        " AND stop > ? AND state = 'skipped' AND rule = ?",
+        (transcript, generation, stop, start, BEFORE_CRYSTAL),
+    )
+    for ident, first, end, at in rows:
+        store.execute("DELETE FROM segments WHERE id = ?", (ident,))
+        for low, high in ((first, start), (stop, end)):
+            if low < high:
+                add_row(store, transcript, generation, low, high, "skipped", BEFORE_CRYSTAL, at)
+
+
+def _cover_gap(store: Store, transcript: int, generation: int, start: int, stop: int, now: int) -> None:
+    if start < stop:
+        add_row(store, transcript, generation, start, stop, "skipped", BEFORE_CRYSTAL, now)
+
+
 def mark_seen(store: Store, origin: Origin, path: str, mark: Watermark, now: int) -> None:
     """Note a transcript as seen up to ``mark``, its bytes skipped under before-crystal. Inside a transaction.
 
@@ -234,6 +303,11 @@ def add_captured(store: Store, transcript: int, generation: int, kept: Kept, now
 def set_archive(store: Store, transcript: int, archive: str) -> None:
     """Note the transcript's archive file, relative to the LDM home."""
     store.execute("UPDATE capture_state SET archive = ? WHERE id = ?", (archive, transcript))
+
+
+def has_archive(store: Store, archive: str) -> bool:
+    """Whether a transcript is archived in this file, relative to the LDM home."""
+    return store.value("SELECT 1 FROM capture_state WHERE archive = ? LIMIT 1", (archive,)) is not None
 
 
 def archive_end(store: Store, transcript: int) -> int:

@@ -1,0 +1,222 @@
+"""A Segment as bytes for the envelope, and back, strictly: what a device says is checked before any of it is used.
+
+The first line is a JSON object, the head; the captured lines follow as they stand in the archive. Source:
+docs/spec/relay-messages.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crystal.errors import Denied, UsageProblem
+from crystal.model import Finding, Origin, Piece, Project, Segment, Watermark
+from crystal.paths import checked_agent_id
+
+VERSION = 1
+MOST_NAME = 400
+MOST_PATH = 8192
+MOST_UUID = 1 << 26
+MOST_OFFSET = 1 << 53
+_STATES = ("captured", "private", "skipped")
+
+
+class BadRecord(Denied):
+    """An authentic message that is not what it should be: its sender has a fault, or is another version."""
+
+    code = "record"
+
+
+def encode_segment(segment: Segment, projects: Mapping[str, Project]) -> bytes:
+    """Write a segment down.
+
+    Args:
+        segment: What was captured, cleaned.
+        projects: What git says, on the machine that captured, of the folders that the lines name.
+    """
+    head = {
+        "v": VERSION,
+        "kind": "segment",
+        "origin": [segment.origin.agent, segment.origin.device, segment.origin.session_id, segment.origin.subagent],
+        "path": segment.path,
+        "before": _mark(segment.before),
+        "after": _mark(segment.after),
+        "pieces": [_piece(piece) for piece in segment.pieces],
+        "findings": [[finding.kind, finding.count] for finding in segment.findings],
+        "private": list(segment.private_uuids),
+        "projects": [row for one in projects.values() if _fits(row := [one.cwd, one.git_root, one.remote, one.name])],
+    }
+    clean = b"".join(piece.clean for piece in segment.pieces)
+    return json.dumps(head, separators=(",", ":")).encode() + b"\n" + clean
+
+
+def _fits(row: list[str | None]) -> bool:
+    """Whether the other side takes it: a folder's name stands in a transcript, which may say anything."""
+    try:
+        _project(row)
+    except BadRecord:
+        return False
+    return True
+
+
+def _mark(mark: Watermark) -> list[Any]:
+    return [mark.transcript, mark.offset, mark.dev, mark.inode, mark.generation, mark.tail_hash.hex()]
+
+
+def _piece(piece: Piece) -> list[Any]:
+    raw_hash = None if piece.raw_hash is None else piece.raw_hash.hex()
+    return [piece.start, piece.end, piece.state, piece.rule, raw_hash, len(piece.clean), _shifts(piece)]
+
+
+def _shifts(piece: Piece) -> list[list[int]]:
+    """Where lines begin that do not follow the cleaned line before them: (number of the line, offset)."""
+    told = iter(piece.lines)
+    shifts = []
+    at = piece.start
+    for number, clean in enumerate(piece.clean.split(b"\n")[:-1]):
+        if clean.strip():
+            offset, _ = next(told)
+            if offset != at:
+                shifts.append([number, offset])
+                at = offset
+        at += len(clean) + 1
+    return shifts
+
+
+def decode_segment(payload: bytes) -> tuple[Segment, dict[str, Project]]:
+    """Read a segment.
+
+    Raises:
+        BadRecord: It is not what ``encode_segment`` writes.
+    """
+    line, newline, clean = payload.partition(b"\n")
+    try:
+        head = json.loads(line)
+        if not newline or not isinstance(head, dict) or head.get("kind") != "segment":
+            raise BadRecord("the message holds no segment")
+        if head.get("v") != VERSION:
+            raise BadRecord(f"the segment has version {_word(head.get('v'))}", hint="update crystal on this machine")
+        return _segment(head, clean)
+    except BadRecord:
+        raise
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError, UsageProblem) as error:
+        raise BadRecord(f"the segment's head cannot be understood ({type(error).__name__})") from error
+
+
+def _segment(head: Mapping[str, Any], clean: bytes) -> tuple[Segment, dict[str, Project]]:
+    agent, device, session, subagent = head["origin"]
+    origin = Origin(
+        checked_agent_id(_text(agent)), _text(device), _text(session), None if subagent is None else _text(subagent)
+    )
+    before, after = _watermark(head["before"]), _watermark(head["after"])
+    pieces: list[Piece] = []
+    at = 0
+    for one in _list(head["pieces"]):
+        piece = _read_piece(one, clean, at)
+        if pieces and piece.start != pieces[-1].end:
+            raise BadRecord("the segment's pieces do not lie edge to edge")
+        at += len(piece.clean)
+        pieces.append(piece)
+    if not pieces or at != len(clean) or before.transcript != after.transcript:
+        raise BadRecord("the segment's pieces do not hold its lines")
+    findings = tuple(Finding(_text(kind), _whole(count)) for kind, count in _list(head["findings"]))
+    private = tuple(_text(uuid, MOST_UUID) for uuid in _list(head["private"]))
+    projects = {_text(row[0], MOST_PATH): _project(row) for row in _list(head["projects"])}
+    segment = Segment(origin, _path(head["path"]), before, after, tuple(pieces), findings, private)
+    return segment, projects
+
+
+def _watermark(row: Sequence[Any]) -> Watermark:
+    transcript, offset, dev, inode, generation, tail = row
+    tail_hash = bytes.fromhex(_text(tail, empty=True))
+    if len(tail_hash) not in (0, 32):
+        raise BadRecord("a watermark's hash has the wrong length")
+    return Watermark(
+        _text(transcript), _whole(offset), _whole(dev, 1 << 64), _whole(inode, 1 << 64), _whole(generation), tail_hash
+    )
+
+
+def _read_piece(row: Sequence[Any], clean: bytes, at: int) -> Piece:
+    start, end, state, rule, raw_hash, length, shifts = row
+    start, end, length = _whole(start), _whole(end), _whole(length)
+    if end <= start or state not in _STATES or (length > 0) != (state == "captured"):
+        raise BadRecord("a piece of the segment contradicts itself")
+    words = None if rule is None else _text(rule)
+    if state != "captured":
+        return Piece(start, end, state, words)
+    own = clean[at : at + length]
+    if len(own) != length or not own.endswith(b"\n"):
+        raise BadRecord("a piece of the segment does not hold whole lines")
+    hashed = None if raw_hash is None else bytes.fromhex(_text(raw_hash))
+    if hashed is not None and len(hashed) != 32:
+        raise BadRecord("a piece's hash has the wrong length")
+    return Piece(start, end, "captured", words, own, hashed, _lines(own, start, end, shifts))
+
+
+def _lines(clean: bytes, start: int, end: int, shifts: Any) -> tuple[tuple[int, bytes], ...]:
+    moved = {_whole(number): _whole(offset) for number, offset in _list(shifts)}
+    lines = []
+    at = start
+    for number, line in enumerate(clean.split(b"\n")[:-1]):
+        if number in moved:
+            at = moved[number]
+        if line.strip():
+            if not start <= at < end or (lines and at <= lines[-1][0]):
+                raise BadRecord("the lines of a piece do not lie in it in order")
+            lines.append((at, line))
+        at += len(line) + 1
+    return tuple(lines)
+
+
+def _project(row: Sequence[Any]) -> Project:
+    cwd, root, remote, name = row
+    return Project(
+        _text(cwd, MOST_PATH),
+        None if root is None else _text(root, MOST_PATH),
+        None if remote is None else _text(remote, MOST_PATH),
+        _text(name, empty=True),
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise BadRecord("the segment's head has something else where a list should be")
+    return value
+
+
+def _text(value: Any, most: int = MOST_NAME, *, empty: bool = False) -> str:
+    if (
+        not isinstance(value, str)
+        or len(value) > most
+        or "\0" in value
+        or not (value or empty)
+        or not _is_unicode(value)
+    ):
+        raise BadRecord("the segment's head has something else where a name should be")
+    return value
+
+
+def _path(value: Any) -> str:
+    """A path may hold bytes that are no UTF-8, which Python writes as lone surrogates."""
+    if not isinstance(value, str) or not 0 < len(value) <= MOST_PATH or "\0" in value:
+        raise BadRecord("the segment's head has something else where a path should be")
+    return value
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _whole(value: Any, most: int = MOST_OFFSET) -> int:
+    if type(value) is not int or not 0 <= value <= most:
+        raise BadRecord("the segment's head has something else where a number should be")
+    return value
+
+
+def _word(value: Any) -> str:
+    return str(value) if isinstance(value, (int, float)) else "unknown"

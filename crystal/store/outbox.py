@@ -1,0 +1,184 @@
+"""The outbox: streams that this machine writes, and the sealed blobs that wait for a receipt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crystal.store.connection import Row, Store
+
+NO_TAG = bytes(32)
+
+
+@dataclass(frozen=True, slots=True)
+class OutStream:
+    """A stream that this machine writes; see the table ``relay_out``."""
+
+    id: int
+    stream: bytes
+    peer: int
+    channel: int
+    lane: str
+    generation: int
+    last_seq: int
+    last_tag: bytes
+    verified: int
+    opened_at: int
+    closed_at: int | None
+    because: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A sealed blob of the outbox, without its bytes."""
+
+    stream: int
+    seq: int
+    tag: bytes
+    created_at: int
+    sent_at: int | None
+
+
+_COLUMNS = "id, stream, peer, channel, lane, generation, last_seq, last_tag, verified, opened_at, closed_at, because"
+
+
+def _stream(row: Row) -> OutStream:
+    fields = list(row)
+    fields[1], fields[7] = bytes(row[1]), bytes(row[7])
+    return OutStream(*fields)
+
+
+def open_stream(store: Store, peer: int, channel: int, lane: str) -> OutStream | None:
+    """The stream that is being written, None before the first."""
+    row = store.row(
+        f"SELECT {_COLUMNS} FROM relay_out WHERE peer = ? AND channel = ? AND lane = ? AND closed_at IS NULL",
+        (peer, channel, lane),
+    )
+    return None if row is None else _stream(row)
+
+
+def new_stream(
+    store: Store, stream: bytes, peer: int, channel: int, lane: str, generation: int, now: int, because: str
+) -> OutStream:
+    """Open a stream in the place of the one that is open. Inside a transaction."""
+    store.execute(
+        "UPDATE relay_out SET closed_at = ? WHERE peer = ? AND channel = ? AND lane = ? AND closed_at IS NULL",
+        (now, peer, channel, lane),
+    )
+    store.execute(
+        "INSERT INTO relay_out (stream, peer, channel, lane, generation, last_tag, opened_at, because)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (stream, peer, channel, lane, generation, NO_TAG, now, because),
+    )
+    found = open_stream(store, peer, channel, lane)
+    assert found is not None
+    return found
+
+
+def streams(store: Store, peer: int | None = None) -> list[OutStream]:
+    """Every stream ever written (to one peer), in the order of their opening."""
+    where, values = ("", ()) if peer is None else (" WHERE peer = ?", (peer,))
+    return [_stream(row) for row in store.rows(f"SELECT {_COLUMNS} FROM relay_out{where} ORDER BY id", values)]
+
+
+def advance(store: Store, stream: int, seq: int, tag: bytes) -> None:
+    """Note the newest blob of a stream. Inside a transaction."""
+    store.execute("UPDATE relay_out SET last_seq = ?, last_tag = ? WHERE id = ?", (seq, tag, stream))
+
+
+def put_blob(store: Store, stream: int, seq: int, tag: bytes, sealed: bytes, now: int) -> None:
+    """Keep a sealed blob until its receipt. Inside the transaction of what it tells."""
+    store.execute(
+        "INSERT INTO outbox (stream, seq, tag, sealed, created_at) VALUES (?, ?, ?, ?, ?)",
+        (stream, seq, tag, sealed, now),
+    )
+
+
+def sealed_blob(store: Store, stream: int, seq: int) -> bytes | None:
+    """The bytes of a kept blob, None when it is not kept."""
+    value = store.value("SELECT sealed FROM outbox WHERE stream = ? AND seq = ?", (stream, seq))
+    return None if value is None else bytes(value)
+
+
+def tag_at(store: Store, stream: int, seq: int) -> bytes | None:
+    """The tag of a kept blob, None when it is not kept."""
+    value = store.value("SELECT tag FROM outbox WHERE stream = ? AND seq = ?", (stream, seq))
+    return None if value is None else bytes(value)
+
+
+def unsent(store: Store, stream: int, limit: int = 100) -> list[Waiting]:
+    """Blobs of a stream that the relay has not taken, in order."""
+    return _waiting(store, "stream = ? AND sent_at IS NULL AND receipted_at IS NULL", stream, limit)
+
+
+def unreceipted(store: Store, stream: int, limit: int = 1_000_000) -> list[Waiting]:
+    """Blobs of a stream that no receipt covers, in order."""
+    return _waiting(store, "stream = ? AND receipted_at IS NULL", stream, limit)
+
+
+def _waiting(store: Store, where: str, stream: int, limit: int) -> list[Waiting]:
+    rows = store.rows(
+        f"SELECT stream, seq, tag, created_at, sent_at FROM outbox WHERE {where} ORDER BY seq LIMIT ?", (stream, limit)
+    )
+    return [Waiting(ident, seq, bytes(tag), created, sent) for ident, seq, tag, created, sent in rows]
+
+
+def mark_sent(store: Store, stream: int, seqs: list[int], now: int) -> None:
+    """Note that the relay has taken blobs durably."""
+    store.execute_many(
+        "UPDATE outbox SET sent_at = ? WHERE stream = ? AND seq = ?", [(now, stream, seq) for seq in seqs]
+    )
+
+
+def mark_unsent(store: Store, stream: int, seqs: list[int]) -> None:
+    """Let blobs wait again: the relay has lost them."""
+    store.execute_many("UPDATE outbox SET sent_at = NULL WHERE stream = ? AND seq = ?", [(stream, seq) for seq in seqs])
+
+
+def mark_receipted(store: Store, stream: int, upto: int, now: int) -> None:
+    """Note that the home machine has committed all blobs to ``upto``. Inside a transaction."""
+    store.execute("UPDATE relay_out SET verified = max(verified, ?) WHERE id = ?", (upto, stream))
+    store.execute(
+        "UPDATE outbox SET receipted_at = ? WHERE stream = ? AND seq <= ? AND receipted_at IS NULL",
+        (now, stream, upto),
+    )
+
+
+def mark_unreceipted(store: Store, stream: int, start: int) -> int:
+    """Let kept blobs from ``start`` on wait again, and give how many: home has lost them."""
+    with store.transaction():
+        store.execute("UPDATE relay_out SET verified = min(verified, ?) WHERE id = ?", (start - 1, stream))
+        store.execute(
+            "UPDATE outbox SET receipted_at = NULL, sent_at = NULL WHERE stream = ? AND seq >= ?"
+            " AND receipted_at IS NOT NULL",
+            (stream, start),
+        )
+        return int(store.value("SELECT changes()"))
+
+
+def drop_blobs(store: Store, stream: int, seqs: list[int]) -> None:
+    """Let go of blobs that were sealed again in another stream. Inside that transaction."""
+    store.execute_many("DELETE FROM outbox WHERE stream = ? AND seq = ?", [(stream, seq) for seq in seqs])
+
+
+def prune(store: Store, before: int) -> None:
+    """Let go of blobs whose receipt came before a time."""
+    store.execute("DELETE FROM outbox WHERE receipted_at < ?", (before,))
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits in the outbox: blobs and bytes that no receipt covers, how many of them no relay took, since when."""
+
+    blobs: int
+    bytes: int
+    unsent: int
+    since: int | None
+
+
+def backlog(store: Store) -> Backlog:
+    """Count what waits."""
+    row = store.row(
+        "SELECT count(*), coalesce(sum(length(sealed)), 0), coalesce(sum(sent_at IS NULL), 0), min(created_at)"
+        " FROM outbox WHERE receipted_at IS NULL"
+    )
+    return Backlog(*row) if row else Backlog(0, 0, 0, None)

@@ -1,0 +1,228 @@
+"""The other ends of the relay: a home machine's devices, a device's home."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from crystal.errors import UsageProblem
+from crystal.store.connection import Row, Store
+
+Side = Literal["home", "device"]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other end of a link.
+
+    Attributes:
+        id: The row.
+        device_id: The device's 16 bytes; the same on both ends of the link.
+        side: What the other end is: ``home`` on a device, ``device`` on the home machine.
+        name: What the user calls it.
+        agent: The agent id that a device was paired with.
+        generation: Of the device's keys in use.
+        accepted_from: Blobs of older generations are refused.
+        up_prefix, down_prefix: The first 8 bytes of the streams from and to the device.
+        token_id: The device's token at the relay.
+        paired_at, revoked_at, heard_at: Times by our clock, ms.
+        told_at: The newest time that its documents name, by its clock, ms.
+        serial_in, serial_out: Of the newest document taken and sent.
+        told: What its newest document says.
+        sent: What the newest documents to it said, by channel number.
+        vouches: Whether it may send what other devices said.
+    """
+
+    id: int
+    device_id: bytes
+    side: Side
+    name: str
+    agent: str | None
+    generation: int
+    accepted_from: int
+    up_prefix: bytes
+    down_prefix: bytes
+    token_id: str | None
+    paired_at: int
+    revoked_at: int | None
+    heard_at: int | None
+    told_at: int | None
+    serial_in: int
+    serial_out: int
+    told: Mapping[str, Any]
+    sent: Mapping[str, Any]
+    vouches: bool
+
+
+_COLUMNS = (
+    "id, device_id, side, name, agent, generation, accepted_from, up_prefix, down_prefix, token_id, paired_at,"
+    " revoked_at, heard_at, told_at, serial_in, serial_out, told, sent, vouches"
+)
+
+
+def _peer(row: Row) -> Peer:
+    fields = list(row)
+    fields[1], fields[7], fields[8] = bytes(row[1]), bytes(row[7]), bytes(row[8])
+    fields[16], fields[17] = json.loads(row[16] or "{}"), json.loads(row[17] or "{}")
+    fields[18] = bool(row[18])
+    return Peer(*fields)
+
+
+def all_peers(store: Store, side: Side | None = None) -> list[Peer]:
+    """Every other end, in the order of pairing."""
+    where, values = ("", ()) if side is None else (" WHERE side = ?", (side,))
+    return [_peer(row) for row in store.rows(f"SELECT {_COLUMNS} FROM relay_peers{where} ORDER BY id", values)]
+
+
+def peer_by_id(store: Store, ident: int) -> Peer:
+    """One of them, by its row."""
+    row = store.row(f"SELECT {_COLUMNS} FROM relay_peers WHERE id = ?", (ident,))
+    if row is None:
+        raise LookupError(f"there is no peer {ident}")
+    return _peer(row)
+
+
+def home_peer(store: Store) -> Peer | None:
+    """The home machine that this device sends to; None on a home or standalone machine."""
+    row = store.row(
+        f"SELECT {_COLUMNS} FROM relay_peers WHERE side = 'home' AND revoked_at IS NULL ORDER BY id DESC LIMIT 1"
+    )
+    return None if row is None else _peer(row)
+
+
+def find_peer(store: Store, name: str) -> Peer:
+    """A device by its name, or by the beginning of its id in hexadecimal (4 signs at least).
+
+    Raises:
+        UsageProblem: There is none, or more than one.
+    """
+    peers = all_peers(store)
+    found = [peer for peer in peers if peer.name == name]
+    if not found and len(name) >= 4:
+        found = [peer for peer in peers if peer.device_id.hex().startswith(name.lower())]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(peer.name for peer in peers) or "none yet"
+    word = "no device is" if not found else "more than one device is"
+    raise UsageProblem(f"{word} called {name!r}", hint=f"the devices: {names}")
+
+
+def add_peer(
+    store: Store,
+    *,
+    device_id: bytes,
+    side: Side,
+    name: str,
+    agent: str | None,
+    generation: int,
+    up_prefix: bytes,
+    down_prefix: bytes,
+    token_id: str | None,
+    now: int,
+) -> int:
+    """Write down a new link and give its row. Inside a transaction.
+
+    Raises:
+        UsageProblem: Another machine has that name.
+    """
+    if store.value("SELECT 1 FROM relay_peers WHERE name = ?", (name,)):
+        raise UsageProblem(f"another device is called {name!r}", hint="choose another name")
+    store.execute(
+        "INSERT INTO relay_peers (device_id, side, name, agent, generation, accepted_from, up_prefix, down_prefix,"
+        " token_id, paired_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (device_id, side, name, agent, generation, generation, up_prefix, down_prefix, token_id, now),
+    )
+    ident = int(store.value("SELECT last_insert_rowid()"))
+    if agent is not None and side == "device":
+        own_agent(store, agent, ident)
+    return ident
+
+
+def remove_peer(store: Store, ident: int) -> None:
+    """Forget a link and its streams, with what waits in them. Inside a transaction."""
+    outs = "SELECT id FROM relay_out WHERE peer = ?"
+    store.execute(f"DELETE FROM outbox WHERE stream IN ({outs})", (ident,))
+    store.execute("DELETE FROM relay_out WHERE peer = ?", (ident,))
+    ins = "SELECT id FROM relay_in WHERE peer = ?"
+    store.execute(f"DELETE FROM relay_fragments WHERE stream IN ({ins})", (ident,))
+    store.execute("DELETE FROM relay_in WHERE peer = ?", (ident,))
+    store.execute("DELETE FROM relay_agents WHERE peer = ?", (ident,))
+    store.execute("DELETE FROM relay_peers WHERE id = ?", (ident,))
+
+
+def set_revoked(store: Store, ident: int, now: int) -> None:
+    """Take nothing more of a device."""
+    store.execute("UPDATE relay_peers SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?", (now, ident))
+
+
+def set_generation(store: Store, ident: int, generation: int, accepted_from: int) -> None:
+    """Note which keys a device uses, and from which generation on its blobs are taken."""
+    store.execute(
+        "UPDATE relay_peers SET generation = ?, accepted_from = ? WHERE id = ?", (generation, accepted_from, ident)
+    )
+
+
+def set_vouches(store: Store, ident: int) -> None:
+    """Let a machine that was home send what other devices said."""
+    store.execute("UPDATE relay_peers SET vouches = 1 WHERE id = ?", (ident,))
+
+
+def set_token(store: Store, ident: int, token_id: str | None) -> None:
+    """Note a device's token at the relay."""
+    store.execute("UPDATE relay_peers SET token_id = ? WHERE id = ?", (token_id, ident))
+
+
+def heard(store: Store, ident: int, now: int) -> None:
+    """Note that something authentic came."""
+    store.execute("UPDATE relay_peers SET heard_at = max(coalesce(heard_at, ?1), ?1) WHERE id = ?2", (now, ident))
+
+
+def take_document(store: Store, ident: int, serial: int, as_of: int, body: Mapping[str, Any], now: int) -> bool:
+    """Remember what a peer's newest document says; False, and nothing changed, when a newer one was taken already."""
+    with store.transaction():
+        known = store.value("SELECT serial_in FROM relay_peers WHERE id = ?", (ident,))
+        if known is None or serial <= known:
+            return False
+        store.execute(
+            "UPDATE relay_peers SET serial_in = ?, told_at = ?, told = json_patch(coalesce(told, '{}'), ?),"
+            " heard_at = ? WHERE id = ?",
+            (serial, as_of, json.dumps(body), now, ident),
+        )
+    return True
+
+
+def next_serial(store: Store, ident: int, now: int) -> int:
+    """A serial for the next document: above all before, also above those of a state that a backup took back."""
+    serial = max(now, 1 + int(store.value("SELECT serial_out FROM relay_peers WHERE id = ?", (ident,)) or 0))
+    store.execute("UPDATE relay_peers SET serial_out = ? WHERE id = ?", (serial, ident))
+    return serial
+
+
+def note_sent(store: Store, ident: int, channel: int, body: Mapping[str, Any]) -> None:
+    """Remember what was sent on a channel, so that it is not sent again while it stays the same."""
+    patch = json.dumps({str(channel): None}), json.dumps({str(channel): body})
+    store.execute(
+        "UPDATE relay_peers SET sent = json_patch(json_patch(coalesce(sent, '{}'), ?), ?) WHERE id = ?", (*patch, ident)
+    )
+
+
+def own_agent(store: Store, agent: str, peer: int) -> bool:
+    """Let an agent id belong to a device; False when it belongs to another one."""
+    store.execute("INSERT INTO relay_agents (agent, peer) VALUES (?, ?) ON CONFLICT DO NOTHING", (agent, peer))
+    return bool(store.value("SELECT peer = ? FROM relay_agents WHERE agent = ?", (peer, agent)))
+
+
+def rename_peer(store: Store, peer: Peer, name: str) -> None:
+    """Give a device another name, also in everything that it said. Inside a transaction.
+
+    Raises:
+        UsageProblem: The name is taken.
+    """
+    taken = store.value("SELECT 1 FROM relay_peers WHERE name = ? AND id <> ?", (name, peer.id))
+    if taken or store.value("SELECT 1 FROM capture_state WHERE device = ?", (name,)):
+        raise UsageProblem(f"another device is called {name!r}", hint="choose another name")
+    store.execute("UPDATE relay_peers SET name = ? WHERE id = ?", (name, peer.id))
+    for table in ("capture_state", "sessions", "chunks", "relay_files"):
+        store.execute(f"UPDATE {table} SET device = ? WHERE device = ?", (name, peer.name))
