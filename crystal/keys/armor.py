@@ -1,0 +1,60 @@
+"""Bytes as a word that people copy: base32 with a checksum, in either case, across line breaks.
+
+The checksum is CRC-32 with its four bytes at the end in the order that makes the whole a code word of the polynomial.
+Such a code finds every error that lies within 32 neighbouring bits, wherever it is. One wrong letter changes at most
+5 bits and two swapped neighbours at most 10, which no order of bits within the bytes can spread over more than 24:
+both are always found. Anything wilder passes once in four thousand million times.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+
+from crystal.errors import UsageProblem
+
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz234567")
+_CHECKSUM_BYTES = 4
+
+
+def armor(prefix: str, payload: bytes) -> str:
+    """Write ``payload`` after ``prefix`` in lower case; ``unarmor`` with the same prefix reads it."""
+    checksum = zlib.crc32(prefix.encode("ascii") + payload).to_bytes(_CHECKSUM_BYTES, "little")
+    return prefix + base64.b32encode(payload + checksum).decode("ascii").rstrip("=").lower()
+
+
+def unarmor(prefix: str, text: str, *, name: str, max_chars: int) -> bytes:
+    """Read back what ``armor`` wrote; the case of letters and white space anywhere in it do not matter.
+
+    Args:
+        prefix: In lower case, as given to ``armor``.
+        text: From a person, a file or a picture.
+        name: What to call it in a message; nothing of ``text`` ever stands there.
+        max_chars: Longer is refused before it is looked at.
+
+    Raises:
+        UsageProblem: It is not whole: another prefix, a strange character, cut off, or the checksum disagrees.
+    """
+    hint = "copy it again, whole, from where it was shown"
+    word = "".join(text.split())
+    if len(word) > max_chars:
+        raise UsageProblem(f"{name} is {len(word)} characters long, at most {max_chars} are possible", hint=hint)
+    if not word.isascii():
+        raise UsageProblem(f"{name} holds characters that are not ASCII", hint=hint)
+    word = word.lower()
+    if not word.startswith(prefix):
+        raise UsageProblem(f"{name} does not begin with {prefix}", hint=hint)
+    letters = word[len(prefix) :]
+    for position, letter in enumerate(letters, len(prefix) + 1):
+        if letter not in _LETTERS:
+            problem = f"{name}: character {position} is none of a to z and 2 to 7"
+            raise UsageProblem(problem, hint="0 and 1 never occur in it: they may be o, and i or l")
+    if len(letters) % 8 in (1, 3, 6):
+        raise UsageProblem(f"{name} is cut off or has a character too many", hint=hint)
+    data = base64.b32decode(letters.upper() + "=" * (-len(letters) % 8))
+    payload, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
+    is_canonical = base64.b32encode(data).decode("ascii").rstrip("=").lower() == letters
+    expected = zlib.crc32(prefix.encode("ascii") + payload).to_bytes(_CHECKSUM_BYTES, "little")
+    if not is_canonical or checksum != expected:
+        raise UsageProblem(f"{name} has a typing error: its checksum does not fit", hint=hint)
+    return payload
