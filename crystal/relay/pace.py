@@ -1,0 +1,50 @@
+"""How long one exchange may take: each wait by itself, and all of it together, however the bytes drip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds for the steps of one exchange.
+
+    Attributes:
+        connect: Until the connection stands, and again for its TLS.
+        read: Between two pieces of the answer.
+        write: For one piece of the request.
+        total: For everything, were no bytes moved.
+        rate: Bytes per second that must move on top of that; an exchange of n bytes may take ``total + n / rate``.
+    """
+
+    connect: float = 10.0
+    read: float = 30.0
+    write: float = 30.0
+    total: float = 60.0
+    rate: int = 16 * 1024
+
+
+@dataclass(slots=True)
+class Pace:
+    """The time that one exchange has left: it grows with the bytes that move, up to a limit.
+
+    Args:
+        now: The start, by a clock that only goes forward, in seconds.
+        total: Seconds without any byte.
+        rate: Bytes per second that earn more time.
+        most: Bytes that earn time at most: what the exchange can honestly need.
+    """
+
+    now: float
+    total: float
+    rate: int
+    most: int
+    _moved: int = field(default=0, init=False)
+
+    def moved(self, size: int) -> None:
+        """Count bytes that were sent or received."""
+        self._moved += size
+
+    def left(self, now: float) -> float:
+        """Seconds left; zero or less when time is up."""
+        return self.now + self.total + min(self._moved, self.most) / self.rate - now
