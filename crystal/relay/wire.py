@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from crystal.errors import Denied, UsageProblem
 from crystal.model import Finding, Origin, Piece, Project, Segment, Watermark
 from crystal.paths import checked_agent_id
 
+Lane = Literal["live", "past"]
 VERSION = 1
 MOST_NAME = 400
 MOST_PATH = 8192
@@ -28,16 +30,18 @@ class BadRecord(Denied):
     code = "record"
 
 
-def encode_segment(segment: Segment, projects: Mapping[str, Project]) -> bytes:
+def encode_segment(segment: Segment, projects: Mapping[str, Project], lane: Lane = "live") -> bytes:
     """Write a segment down.
 
     Args:
         segment: What was captured, cleaned.
+        lane: Whether it was said now or comes from the past.
         projects: What git says, on the machine that captured, of the folders that the lines name.
     """
     head = {
         "v": VERSION,
         "kind": "segment",
+        "lane": lane,
         "origin": [segment.origin.agent, segment.origin.device, segment.origin.session_id, segment.origin.subagent],
         "path": segment.path,
         "before": _mark(segment.before),
@@ -84,7 +88,16 @@ def _shifts(piece: Piece) -> list[list[int]]:
     return shifts
 
 
-def decode_segment(payload: bytes) -> tuple[Segment, dict[str, Project]]:
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A segment as it came: with what git said of its folders where it was captured, and how urgent it is."""
+
+    segment: Segment
+    projects: Mapping[str, Project]
+    lane: Lane
+
+
+def decode_segment(payload: bytes) -> Sent:
     """Read a segment.
 
     Raises:
@@ -104,7 +117,7 @@ def decode_segment(payload: bytes) -> tuple[Segment, dict[str, Project]]:
         raise BadRecord(f"the segment's head cannot be understood ({type(error).__name__})") from error
 
 
-def _segment(head: Mapping[str, Any], clean: bytes) -> tuple[Segment, dict[str, Project]]:
+def _segment(head: Mapping[str, Any], clean: bytes) -> Sent:
     agent, device, session, subagent = head["origin"]
     origin = Origin(
         checked_agent_id(_text(agent)), _text(device), _text(session), None if subagent is None else _text(subagent)
@@ -124,7 +137,7 @@ def _segment(head: Mapping[str, Any], clean: bytes) -> tuple[Segment, dict[str, 
     private = tuple(_text(uuid, MOST_UUID) for uuid in _list(head["private"]))
     projects = {_text(row[0], MOST_PATH): _project(row) for row in _list(head["projects"])}
     segment = Segment(origin, _path(head["path"]), before, after, tuple(pieces), findings, private)
-    return segment, projects
+    return Sent(segment, projects, "past" if head["lane"] == "past" else "live")
 
 
 def _watermark(row: Sequence[Any]) -> Watermark:
@@ -156,7 +169,7 @@ def _read_piece(row: Sequence[Any], clean: bytes, at: int) -> Piece:
 
 def _lines(clean: bytes, start: int, end: int, shifts: Any) -> tuple[tuple[int, bytes], ...]:
     moved = {_whole(number): _whole(offset) for number, offset in _list(shifts)}
-    lines = []
+    lines: list[tuple[int, bytes]] = []
     at = start
     for number, line in enumerate(clean.split(b"\n")[:-1]):
         if number in moved:

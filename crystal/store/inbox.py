@@ -159,6 +159,15 @@ def go_on(store: Store, known: InStream) -> None:
         )
 
 
+def leave(store: Store, stream: bytes, code: str, detail: str, now: int) -> None:
+    """Wait for nothing more of a stream: what it would hold goes on in another. Inside a transaction."""
+    store.execute(
+        "UPDATE relay_in SET state = 'left', code = ?, detail = ?, since = ?, retry_at = NULL, resend = NULL,"
+        " head = last_seq WHERE stream = ?",
+        (code, detail, now, stream),
+    )
+
+
 def set_aside(store: Store, stream: bytes, seq: int, blob: bytes, code: str, detail: str, now: int) -> None:
     """Keep a refused blob."""
     sha = hashlib.sha256(blob).digest()

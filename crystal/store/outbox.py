@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crystal.store.connection import Row, Store
@@ -36,6 +37,7 @@ class Waiting:
     tag: bytes
     created_at: int
     sent_at: int | None
+    again: bool
 
 
 _COLUMNS = "id, stream, peer, channel, lane, generation, last_seq, last_tag, verified, opened_at, closed_at, because"
@@ -54,6 +56,14 @@ def open_stream(store: Store, peer: int, channel: int, lane: str) -> OutStream |
         (peer, channel, lane),
     )
     return None if row is None else _stream(row)
+
+
+def stream_by_id(store: Store, ident: int) -> OutStream:
+    """One stream, by its row."""
+    row = store.row(f"SELECT {_COLUMNS} FROM relay_out WHERE id = ?", (ident,))
+    if row is None:
+        raise LookupError(f"there is no stream {ident}")
+    return _stream(row)
 
 
 def new_stream(
@@ -110,16 +120,22 @@ def unsent(store: Store, stream: int, limit: int = 100) -> list[Waiting]:
     return _waiting(store, "stream = ? AND sent_at IS NULL AND receipted_at IS NULL", stream, limit)
 
 
-def unreceipted(store: Store, stream: int, limit: int = 1_000_000) -> list[Waiting]:
+def unreceipted(store: Store, stream: int, limit: int = -1) -> list[Waiting]:
     """Blobs of a stream that no receipt covers, in order."""
     return _waiting(store, "stream = ? AND receipted_at IS NULL", stream, limit)
 
 
+def kept_from(store: Store, stream: int, start: int) -> list[Waiting]:
+    """Blobs of a stream that are kept, from a number on, receipted or not."""
+    return _waiting(store, f"stream = ? AND seq >= {int(start)}", stream, -1)
+
+
 def _waiting(store: Store, where: str, stream: int, limit: int) -> list[Waiting]:
     rows = store.rows(
-        f"SELECT stream, seq, tag, created_at, sent_at FROM outbox WHERE {where} ORDER BY seq LIMIT ?", (stream, limit)
+        f"SELECT stream, seq, tag, created_at, sent_at, again FROM outbox WHERE {where} ORDER BY seq LIMIT ?",
+        (stream, limit),
     )
-    return [Waiting(ident, seq, bytes(tag), created, sent) for ident, seq, tag, created, sent in rows]
+    return [Waiting(row[0], row[1], bytes(row[2]), row[3], row[4], bool(row[5])) for row in rows]
 
 
 def mark_sent(store: Store, stream: int, seqs: list[int], now: int) -> None:
@@ -129,9 +145,15 @@ def mark_sent(store: Store, stream: int, seqs: list[int], now: int) -> None:
     )
 
 
-def mark_unsent(store: Store, stream: int, seqs: list[int]) -> None:
-    """Let blobs wait again: the relay has lost them."""
-    store.execute_many("UPDATE outbox SET sent_at = NULL WHERE stream = ? AND seq = ?", [(stream, seq) for seq in seqs])
+def mark_again(store: Store, stream: int, seqs: Sequence[int]) -> None:
+    """Let blobs wait again, receipted or not: the relay or home has lost them."""
+    with store.transaction():
+        first = min(seqs, default=0)
+        store.execute("UPDATE relay_out SET verified = min(verified, ?) WHERE id = ?", (first - 1, stream))
+        store.execute_many(
+            "UPDATE outbox SET receipted_at = NULL, sent_at = NULL, again = 1 WHERE stream = ? AND seq = ?",
+            [(stream, seq) for seq in seqs],
+        )
 
 
 def mark_receipted(store: Store, stream: int, upto: int, now: int) -> None:
@@ -141,18 +163,6 @@ def mark_receipted(store: Store, stream: int, upto: int, now: int) -> None:
         "UPDATE outbox SET receipted_at = ? WHERE stream = ? AND seq <= ? AND receipted_at IS NULL",
         (now, stream, upto),
     )
-
-
-def mark_unreceipted(store: Store, stream: int, start: int) -> int:
-    """Let kept blobs from ``start`` on wait again, and give how many: home has lost them."""
-    with store.transaction():
-        store.execute("UPDATE relay_out SET verified = min(verified, ?) WHERE id = ?", (start - 1, stream))
-        store.execute(
-            "UPDATE outbox SET receipted_at = NULL, sent_at = NULL WHERE stream = ? AND seq >= ?"
-            " AND receipted_at IS NOT NULL",
-            (stream, start),
-        )
-        return int(store.value("SELECT changes()"))
 
 
 def drop_blobs(store: Store, stream: int, seqs: list[int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from crystal.errors import UsageProblem
 from crystal.store.connection import Row, Store
@@ -29,10 +29,12 @@ class Peer:
         token_id: The device's token at the relay.
         paired_at, revoked_at, heard_at: Times by our clock, ms.
         told_at: The newest time that its documents name, by its clock, ms.
-        serial_in, serial_out: Of the newest document taken and sent.
+        serials_in: Of the newest documents taken, by channel number.
+        serial_out: Of the newest document sent.
         told: What its newest document says.
         sent: What the newest documents to it said, by channel number.
         vouches: Whether it may send what other devices said.
+        forked_at: When two copies of the device were last seen, None if never.
     """
 
     id: int
@@ -49,22 +51,24 @@ class Peer:
     revoked_at: int | None
     heard_at: int | None
     told_at: int | None
-    serial_in: int
+    serials_in: Mapping[str, int]
     serial_out: int
     told: Mapping[str, Any]
     sent: Mapping[str, Any]
     vouches: bool
+    forked_at: int | None
 
 
 _COLUMNS = (
     "id, device_id, side, name, agent, generation, accepted_from, up_prefix, down_prefix, token_id, paired_at,"
-    " revoked_at, heard_at, told_at, serial_in, serial_out, told, sent, vouches"
+    " revoked_at, heard_at, told_at, serials_in, serial_out, told, sent, vouches, forked_at"
 )
 
 
 def _peer(row: Row) -> Peer:
     fields = list(row)
     fields[1], fields[7], fields[8] = bytes(row[1]), bytes(row[7]), bytes(row[8])
+    fields[14] = json.loads(row[14])
     fields[16], fields[17] = json.loads(row[16] or "{}"), json.loads(row[17] or "{}")
     fields[18] = bool(row[18])
     return Peer(*fields)
@@ -109,34 +113,47 @@ def find_peer(store: Store, name: str) -> Peer:
     raise UsageProblem(f"{word} called {name!r}", hint=f"the devices: {names}")
 
 
-def add_peer(
-    store: Store,
-    *,
-    device_id: bytes,
-    side: Side,
-    name: str,
-    agent: str | None,
-    generation: int,
-    up_prefix: bytes,
-    down_prefix: bytes,
-    token_id: str | None,
-    now: int,
-) -> int:
+@dataclass(frozen=True, slots=True)
+class NewLink:
+    """What pairing settles: the fields are those of ``Peer``."""
+
+    device_id: bytes
+    side: Side
+    name: str
+    agent: str | None
+    generation: int
+    up_prefix: bytes
+    down_prefix: bytes
+    token_id: str | None = None
+
+
+def add_peer(store: Store, link: NewLink, now: int) -> int:
     """Write down a new link and give its row. Inside a transaction.
 
     Raises:
         UsageProblem: Another machine has that name.
     """
-    if store.value("SELECT 1 FROM relay_peers WHERE name = ?", (name,)):
-        raise UsageProblem(f"another device is called {name!r}", hint="choose another name")
+    if store.value("SELECT 1 FROM relay_peers WHERE name = ?", (link.name,)):
+        raise UsageProblem(f"another device is called {link.name!r}", hint="choose another name")
     store.execute(
         "INSERT INTO relay_peers (device_id, side, name, agent, generation, accepted_from, up_prefix, down_prefix,"
         " token_id, paired_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (device_id, side, name, agent, generation, generation, up_prefix, down_prefix, token_id, now),
+        (
+            link.device_id,
+            link.side,
+            link.name,
+            link.agent,
+            link.generation,
+            link.generation,
+            link.up_prefix,
+            link.down_prefix,
+            link.token_id,
+            now,
+        ),
     )
     ident = int(store.value("SELECT last_insert_rowid()"))
-    if agent is not None and side == "device":
-        own_agent(store, agent, ident)
+    if link.agent is not None and link.side == "device":
+        own_agent(store, link.agent, ident)
     return ident
 
 
@@ -169,6 +186,11 @@ def set_vouches(store: Store, ident: int) -> None:
     store.execute("UPDATE relay_peers SET vouches = 1 WHERE id = ?", (ident,))
 
 
+def note_fork(store: Store, ident: int, now: int) -> None:
+    """Note that two copies of a device write."""
+    store.execute("UPDATE relay_peers SET forked_at = ? WHERE id = ?", (now, ident))
+
+
 def set_token(store: Store, ident: int, token_id: str | None) -> None:
     """Note a device's token at the relay."""
     store.execute("UPDATE relay_peers SET token_id = ? WHERE id = ?", (token_id, ident))
@@ -179,16 +201,37 @@ def heard(store: Store, ident: int, now: int) -> None:
     store.execute("UPDATE relay_peers SET heard_at = max(coalesce(heard_at, ?1), ?1) WHERE id = ?2", (now, ident))
 
 
-def take_document(store: Store, ident: int, serial: int, as_of: int, body: Mapping[str, Any], now: int) -> bool:
-    """Remember what a peer's newest document says; False, and nothing changed, when a newer one was taken already."""
+class Told(Protocol):
+    """What ``take_document`` needs of a document."""
+
+    @property
+    def serial(self) -> int:
+        """Higher than that of every document before it."""
+
+    @property
+    def as_of(self) -> int:
+        """When it was written, by the writer's clock, ms."""
+
+    @property
+    def body(self) -> Mapping[str, Any]:
+        """What it says."""
+
+
+def take_document(store: Store, ident: int, channel: int, told: Told, now: int, *, keep: bool = True) -> bool:
+    """Take a peer's document; False, and nothing changed, when a newer one of the channel was taken already.
+
+    With ``keep`` what it says is remembered; names that it does not say keep what earlier ones said.
+    """
     with store.transaction():
-        known = store.value("SELECT serial_in FROM relay_peers WHERE id = ?", (ident,))
-        if known is None or serial <= known:
+        row = store.row("SELECT serials_in, coalesce(told, '{}') FROM relay_peers WHERE id = ?", (ident,))
+        serials, before = ({}, {}) if row is None else (json.loads(row[0]), json.loads(row[1]))
+        if row is None or told.serial <= serials.get(str(int(channel)), 0):
             return False
+        serials[str(int(channel))] = told.serial
         store.execute(
-            "UPDATE relay_peers SET serial_in = ?, told_at = ?, told = json_patch(coalesce(told, '{}'), ?),"
-            " heard_at = ? WHERE id = ?",
-            (serial, as_of, json.dumps(body), now, ident),
+            "UPDATE relay_peers SET serials_in = ?, told_at = max(coalesce(told_at, 0), ?), told = ?, heard_at = ?"
+            " WHERE id = ?",
+            (json.dumps(serials), told.as_of, json.dumps({**before, **told.body} if keep else before), now, ident),
         )
     return True
 
@@ -202,10 +245,9 @@ def next_serial(store: Store, ident: int, now: int) -> int:
 
 def note_sent(store: Store, ident: int, channel: int, body: Mapping[str, Any]) -> None:
     """Remember what was sent on a channel, so that it is not sent again while it stays the same."""
-    patch = json.dumps({str(channel): None}), json.dumps({str(channel): body})
-    store.execute(
-        "UPDATE relay_peers SET sent = json_patch(json_patch(coalesce(sent, '{}'), ?), ?) WHERE id = ?", (*patch, ident)
-    )
+    before = json.loads(store.value("SELECT coalesce(sent, '{}') FROM relay_peers WHERE id = ?", (ident,)) or "{}")
+    sent = json.dumps({**before, str(int(channel)): body})
+    store.execute("UPDATE relay_peers SET sent = ? WHERE id = ?", (sent, ident))
 
 
 def own_agent(store: Store, agent: str, peer: int) -> bool:

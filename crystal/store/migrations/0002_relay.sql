@@ -18,10 +18,11 @@ CREATE TABLE relay_peers (
     revoked_at    INTEGER,                 -- from then on nothing of it is taken
     heard_at      INTEGER,                 -- when something authentic of it came last, by our clock
     told_at       INTEGER,                 -- the newest time that its documents name, by its clock
-    serial_in     INTEGER NOT NULL DEFAULT 0,  -- of the newest document taken: an older one is a replay
+    serials_in    TEXT NOT NULL DEFAULT '{}',  -- JSON: of the newest document taken, by channel: an older one is a replay
     serial_out    INTEGER NOT NULL DEFAULT 0,  -- of the newest document sent
     told          TEXT,                    -- JSON: what its newest document says, NULL before the first
     sent          TEXT,                    -- JSON: what the newest documents to it said, by channel
+    forked_at     INTEGER,                 -- when two copies of the device were last seen
     vouches       INTEGER NOT NULL DEFAULT 0   -- 1: was home before, and may send what other devices said
 );
 
@@ -52,6 +53,7 @@ CREATE TABLE outbox (                      -- sealed blobs: each stays until the
     tag          BLOB NOT NULL,            -- the blob's last 32 bytes
     created_at   INTEGER NOT NULL,
     sent_at      INTEGER,                  -- when the relay took it, NULL while it waits
+    again        INTEGER NOT NULL DEFAULT 0,  -- 1: the relay had it once, and is asked to keep it anew
     receipted_at INTEGER,                  -- when the receipt came; kept for some days after, for a restored home
     sealed       BLOB NOT NULL,
     PRIMARY KEY (stream, seq)
@@ -69,7 +71,7 @@ CREATE TABLE relay_in (                    -- streams that others write and this
     last_tag  BLOB NOT NULL,               -- the tag of that blob: the next one must name it
     head      INTEGER NOT NULL DEFAULT 0,  -- the newest seq that the relay or the sender told of
     listed    INTEGER NOT NULL DEFAULT 0,  -- the newest seq that the relay listed
-    state     TEXT NOT NULL DEFAULT 'ok',  -- ok; waiting; fork; wrong-key; revoked; damaged
+    state     TEXT NOT NULL DEFAULT 'ok',  -- ok; waiting; fork; wrong-key; revoked; damaged; left
     code      TEXT,                        -- why it stands still: the code of the envelope's error
     detail    TEXT,                        -- the same in words
     since     INTEGER,                     -- since when

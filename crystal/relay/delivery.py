@@ -1,0 +1,242 @@
+"""The device's side: send what waits, learn what home has, tell home how this device stands. Never blocks capture.
+
+What the relay took stays in the outbox until a receipt of home covers it, so a relay that loses everything loses
+nothing. Failures are written down with the time of the next try, so that an outage costs a hook nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from crystal.envelope import Channel, LinkKeys, Refused, open_blob
+from crystal.errors import CrystalError, Unavailable
+from crystal.relay.answers import StreamInfo
+from crystal.relay.client import RelayClient
+from crystal.relay.documents import Document, newest_documents, put_document, read_document
+from crystal.relay.errors import RelayUnavailable, StreamConflict
+from crystal.relay.receipts import act_on_receipts, mend_closed, read_receipts
+from crystal.relay.sending import Link, seal_again
+from crystal.relay.wire import BadRecord
+from crystal.store import Store, inbox, outbox, problems, relay_peers
+from crystal.store.outbox import OutStream
+
+ROOM = "relay"
+PAGE = 50
+FIRST_WAIT_MS = 5_000
+LONGEST_WAIT_MS = 3_600_000
+CHECK_AFTER_MS = 600_000
+"""How long a blob waits for its receipt before the relay is asked whether it still has it."""
+TELL_AGAIN_MS = 6 * 3_600_000
+"""How often a device tells of itself when nothing changes."""
+
+
+@dataclass(slots=True)
+class DeliveryReport:
+    """What a delivery did."""
+
+    sent: int = 0
+    sent_bytes: int = 0
+    heard: bool = False
+    noticed: list[str] = field(default_factory=list)
+    problem: str | None = None
+
+
+def _same_link(link: Link, _: Mapping[str, Any]) -> Link:
+    return link
+
+
+@dataclass(slots=True)
+class Delivery:
+    """One device's hands at the relay.
+
+    Attributes:
+        store: The device's store, open for writing.
+        client: The relay, with the device's token.
+        link: The link to home.
+        down_keys: What home may have sealed with, by key id.
+        clock: Gives the time, ms.
+        send_all: Lets everything archived here be sent again.
+        on_state: Told what home says in its state document, before its receipts are acted on; gives the link to go on
+            with, which a rotation changes.
+        on_mirror: Told of the mirror's newest manifest and its serial.
+        about: What else a heartbeat says, such as the mirror's version.
+        keep_ms: How long a blob is kept after its receipt.
+    """
+
+    store: Store
+    client: RelayClient
+    link: Link
+    down_keys: Callable[[bytes], LinkKeys | None]
+    clock: Callable[[], int]
+    send_all: Callable[[], None]
+    on_state: Callable[[Link, Mapping[str, Any]], Link] = _same_link
+    on_mirror: Callable[[Mapping[str, Any], int], None] | None = None
+    about: Callable[[], Mapping[str, Any]] = dict
+    keep_ms: int = 14 * 86_400_000
+
+    def deliver(self, *, should_stop: Callable[[], bool] = lambda: False, insist: bool = False) -> DeliveryReport:
+        """Read what home tells, send what waits, tell home. Does nothing while an outage is waited out.
+
+        Args:
+            should_stop: Asked between blobs.
+            insist: Somebody asks for it now: do not wait for the next try.
+        """
+        report = DeliveryReport()
+        resting = problems.find_problem(self.store, ROOM)
+        if resting is not None and not insist and (resting.retry_at or 0) > self.clock():
+            report.problem = resting.message
+            return report
+        try:
+            mend_closed(self.store, self.link, self.clock())
+            self._send(report, should_stop)
+            self._read_home(report)
+            self._check_relay()
+            self._send(report, should_stop)
+            self._tell()
+            outbox.prune(self.store, self.clock() - self.keep_ms)
+        except CrystalError as error:
+            self._rest(error, resting.tries if resting else 0)
+            report.problem = error.message
+            return report
+        problems.clear_problem(self.store, ROOM)
+        return report
+
+    def _rest(self, error: CrystalError, tries: int) -> None:
+        now = self.clock()
+        wait = min(LONGEST_WAIT_MS, FIRST_WAIT_MS << min(tries, 12))
+        wait = int(wait * random.uniform(0.5, 1.5))
+        asked = 1000 * error.retry_after if isinstance(error, RelayUnavailable) else 0
+        retry_at = now + max(wait, asked) if isinstance(error, Unavailable) else now + LONGEST_WAIT_MS
+        problems.record_problem(self.store, ROOM, error.message, now, retry_at)
+
+    # -- sending -----------------------------------------------------------------------------------------------------
+
+    def _send(self, report: DeliveryReport, should_stop: Callable[[], bool]) -> None:
+        """Send what waits: live conversation first, then the past, each stream in order."""
+        streams = [one for one in outbox.streams(self.store, self.link.peer.id) if one.lane != "latest"]
+        for stream in sorted(streams, key=lambda one: (one.lane == "past", one.id)):
+            try:
+                while not should_stop() and self._send_some(stream, report, should_stop):
+                    pass
+            except StreamConflict:
+                self._begin_anew(stream, report)
+                self._send(report, should_stop)
+                return
+
+    def _send_some(self, stream: OutStream, report: DeliveryReport, should_stop: Callable[[], bool]) -> bool:
+        """Send a few blobs and note what the relay took; False when none is left."""
+        done: list[int] = []
+        try:
+            for blob in outbox.unsent(self.store, stream.id, PAGE):
+                sealed = outbox.sealed_blob(self.store, stream.id, blob.seq)
+                if should_stop() or sealed is None:
+                    break
+                self.client.put(stream.stream, blob.seq, sealed, resend=blob.again)
+                done.append(blob.seq)
+                report.sent += 1
+                report.sent_bytes += len(sealed)
+        finally:
+            if done:
+                with self.store.transaction():
+                    outbox.mark_sent(self.store, stream.id, done, self.clock())
+        return bool(done)
+
+    def _begin_anew(self, stream: OutStream, report: DeliveryReport) -> None:
+        """Another copy of this machine was first with this number: go on in a stream of our own."""
+        start = outbox.stream_by_id(self.store, stream.id).verified + 1
+        seal_again(self.store, self.link, stream, start, self.clock(), "fork")
+        report.noticed.append("another copy of this machine wrote in its stream; a new stream was begun")
+
+    def _check_relay(self) -> None:
+        """Send again what the relay has lost: it does not list it, and nobody has acknowledged it."""
+        late = self.clock() - CHECK_AFTER_MS
+        for stream in outbox.streams(self.store, self.link.peer.id):
+            if stream.lane == "latest":
+                continue
+            sent = [blob for blob in outbox.unreceipted(self.store, stream.id) if blob.sent_at is not None]
+            if not sent or (sent[0].sent_at or 0) > late:
+                continue
+            lost = _lost(self.client, stream.stream, [blob.seq for blob in sent])
+            if lost:
+                outbox.mark_again(self.store, stream.id, lost)
+            with self.store.transaction():
+                kept = [blob.seq for blob in sent if blob.seq not in set(lost)]
+                outbox.mark_sent(self.store, stream.id, kept[:1], self.clock())
+
+    # -- what home tells ---------------------------------------------------------------------------------------------
+
+    def _read_home(self, report: DeliveryReport) -> None:
+        peer = self.link.peer
+        for info in self.client.streams().streams:
+            if info.stream[:8] == peer.down_prefix:
+                self._read_stream(info, report)
+
+    def _read_stream(self, info: StreamInfo, report: DeliveryReport) -> None:
+        """Take the newest document of home that opens. The newest stays at the relay: a copy of us may need it."""
+        known = inbox.meet_stream(self.store, info.stream, self.clock())
+        for newest in newest_documents(self.client, info, known.last_seq):
+            try:
+                opened = open_blob(
+                    newest.data, self.down_keys, channel=newest.channel, stream=info.stream, seq=newest.seq, prev=None
+                )
+                document = read_document(opened)
+                self._take(newest.channel, document, report)
+            except (Refused, BadRecord) as error:
+                inbox.set_aside(
+                    self.store, info.stream, newest.seq, newest.data, error.code, error.message, self.clock()
+                )
+                continue
+            with self.store.transaction():
+                inbox.bind(self.store, known.id, self.link.peer.id, newest.channel, "latest")
+                inbox.advance(self.store, known, newest.seq, opened.tag)
+            if newest.seq - 1 > info.acked:
+                self.client.ack(info.stream, newest.seq - 1)
+            return
+
+    def _take(self, channel: int, document: Document, report: DeliveryReport) -> None:
+        """Act on a document, once. It counts as taken after it was acted on: a crash before acts again."""
+        peer = relay_peers.peer_by_id(self.store, self.link.peer.id)
+        if document.serial <= peer.serials_in.get(str(channel), 0):
+            return
+        if channel == Channel.RECEIPTS:
+            receipts = read_receipts(document.body)
+            if self._on_state is not None:
+                self.link = self._on_state(document.body)
+            now = self.clock()
+            report.noticed += act_on_receipts(self.store, self.link, receipts, now=now, send_all=self.send_all)
+        elif channel == Channel.MIRROR and self.on_mirror is not None:
+            self.on_mirror(document.body, document.serial)
+        keep = channel == Channel.RECEIPTS
+        relay_peers.take_document(self.store, peer.id, channel, document, self.clock(), keep=keep)
+        report.heard = True
+
+    def _tell(self) -> None:
+        """Tell home how far this device has sealed, when that has changed or was told long ago."""
+        streams = {
+            one.stream.hex(): one.last_seq
+            for one in outbox.streams(self.store, self.link.peer.id)
+            if one.channel == Channel.CONVERSATIONS and one.closed_at is None and one.last_seq
+        }
+        body = {"streams": streams, **self.about()}
+        peer = relay_peers.peer_by_id(self.store, self.link.peer.id)
+        is_late = self.clock() - peer.serial_out > TELL_AGAIN_MS
+        if is_late or peer.sent.get(str(int(Channel.HEARTBEAT))) != body:
+            put_document(self.store, self.client, self.link, Channel.HEARTBEAT, body, self.clock())
+
+
+def _lost(client: RelayClient, stream: bytes, seqs: list[int]) -> list[int]:
+    """Which of these numbers the relay neither lists nor was told to delete."""
+    there: set[int] = set()
+    after, last = seqs[0] - 1, seqs[-1]
+    while after < last:
+        page = client.blobs(stream, after)
+        there.update(blob.seq for blob in page.blobs)
+        if not page.blobs:
+            break
+        after = page.blobs[-1].seq
+    else:
+        page = client.blobs(stream, after, 1)
+    return [seq for seq in seqs if seq not in there and (seq > page.acked or seq <= page.expired_upto)]

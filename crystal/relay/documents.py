@@ -1,0 +1,105 @@
+"""Documents: what one end tells the other about its state, sealed for it alone. The newest replaces all before it.
+
+Each has a serial that only rises, in whichever stream it comes, so that an old one is known as a replay. A lost
+document is no loss: the next one says everything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from crystal.envelope import Channel, Opened, Refused, read_header
+from crystal.relay.answers import StreamInfo
+from crystal.relay.client import RelayClient
+from crystal.relay.errors import StreamConflict
+from crystal.relay.sending import Link, open_another, seal_document
+from crystal.relay.wire import BadRecord
+from crystal.store import Store, relay_peers
+
+LATEST_WINS = (Channel.RECEIPTS, Channel.MIRROR, Channel.HEARTBEAT)
+PAGE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What the other end told.
+
+    Attributes:
+        serial: Higher than that of every document before it.
+        as_of: When it was written, by the writer's clock, ms.
+        body: What it says.
+    """
+
+    serial: int
+    as_of: int
+    body: Mapping[str, Any]
+
+
+def put_document(
+    store: Store, client: RelayClient, link: Link, channel: Channel, body: Mapping[str, Any], now: int
+) -> None:
+    """Seal a document and put it at the relay. Every call sends.
+
+    Raises:
+        RelayUnavailable, RelayFull, RelayDenied: As their names say.
+    """
+    for _ in range(2):
+        with store.transaction():
+            serial = relay_peers.next_serial(store, link.peer.id, now)
+        payload = json.dumps({"serial": serial, "as_of": now, "body": body}, separators=(",", ":")).encode()
+        stream, seq, blob = seal_document(store, link, channel, payload, now)
+        try:
+            client.put(stream, seq, blob)
+        except StreamConflict:
+            # This machine was restored from a backup, or its crash lost the number: go on in another stream.
+            with store.transaction():
+                open_another(store, link, channel, "latest", now, "fork")
+            continue
+        with store.transaction():
+            relay_peers.note_sent(store, link.peer.id, channel, body)
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A blob that says of itself that it is a document of a channel; nothing of it is proved."""
+
+    seq: int
+    channel: int
+    data: bytes
+
+
+def newest_documents(client: RelayClient, info: StreamInfo, after: int) -> Iterator[Fetched]:
+    """The documents of a stream, the newest first, fetched one by one; what is no blob is left out."""
+    page = client.blobs(info.stream, after, PAGE)
+    if len(page.blobs) == PAGE and info.head > page.blobs[-1].seq:
+        page = client.blobs(info.stream, max(after, info.head - PAGE), PAGE)
+    for blob in reversed(page.blobs):
+        data = client.get(info.stream, blob.seq)
+        try:
+            channel = read_header(data).channel
+        except Refused:
+            continue
+        if channel in LATEST_WINS:
+            yield Fetched(blob.seq, channel, data)
+
+
+def read_document(opened: Opened) -> Document:
+    """Read what was sealed.
+
+    Raises:
+        BadRecord: It is no document.
+    """
+    try:
+        fields = json.loads(opened.payload)
+        serial, as_of, body = fields["serial"], fields["as_of"], fields["body"]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise BadRecord(f"the document cannot be understood ({type(error).__name__})") from error
+    if type(serial) is not int or type(as_of) is not int or not isinstance(body, dict):
+        raise BadRecord("the document has something else where a serial, a time or its body should be")
+    if not 0 < serial < 1 << 62 or not 0 <= as_of < 1 << 62:
+        raise BadRecord("the document's serial or time is out of range")
+    return Document(serial, as_of, body)
