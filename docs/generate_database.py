@@ -55,6 +55,15 @@ WORDS = {
     "source_collections": "Folders of files to index; filled by a later version.",
     "source_files": "The files in them; filled by a later version.",
     "sources": "Which chunk comes from which file; filled by a later version.",
+    "mirror_home": "What the home machine has published of its memory, see [the mirror](../spec/mirror.md).",
+    "mirror_keys": "What the mirror's objects are sealed with.",
+    "mirror_objects": "The mirror's list: objects at the relay that together hold everything that was published.",
+    "mirror_rows": "Rows that travel one by one, because they change: which object has them.",
+    "mirror_waiting": "Chunks that were published before their vector was made.",
+    "mirror_files": "The summaries and daily logs that were published, as they were on disk.",
+    "mirror_trash": "Objects to be deleted at the relay.",
+    "mirror_applied": "In a device's `mirror.db`: how far it is.",
+    "documents": "In a device's `mirror.db`: the summaries and daily logs of the home machine.",
 }
 """What each table is for. A table that is not here stops the generator."""
 
