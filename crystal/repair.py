@@ -49,7 +49,7 @@ def repair(
     written = 0
     for state in states.values():
         for row in checks.ledger_rows(store, state.id):
-            if row.state == "captured" and (row.id in rows_to_write or row.id in broken):
+            if row.state == "captured" and row.length and (row.id in rows_to_write or row.id in broken):
                 written += _mend_turns(store, state, row, broken.get(row.id, []), ldm_home, find_project)
     if written:
         done.append(f"{written} turns written again from the archive")

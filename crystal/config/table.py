@@ -89,6 +89,52 @@ class Config:
     device: str = _setting(
         "", "device", TEXT, "This machine's name, kept with everything captured here.", default_words="the host name"
     )
+    role: str = _setting(
+        "standalone",
+        "role",
+        choice("standalone", "home", "device"),
+        "What this machine is: `standalone` keeps to itself, `home` has the one memory of several machines, `device` "
+        "sends to home. Changed by `crystal init --role`, `crystal promote` and `crystal demote`, not by hand.",
+    )
+    relay_url: str | None = _setting(
+        None, "relay.url", URL, "The relay's address: https, or http on this machine.", default_words="no relay"
+    )
+    relay_ca_file: str | None = _setting(
+        None,
+        "relay.ca_file",
+        TEXT,
+        "The certificate, as a PEM file, of a private authority that the relay's own certificate is signed by.",
+        default_words="the system's authorities",
+    )
+    relay_insecure_http: bool = _setting(
+        False,
+        "relay.insecure_http",
+        BOOLEAN,
+        "Whether the relay may be asked over plain http on another machine. Blobs are sealed all the same, but the "
+        "token can be read on the way.",
+        Alias("CRYSTAL_RELAY_INSECURE_HTTP"),
+    )
+    relay_key_place: str | None = _setting(
+        None,
+        "relay.key_place",
+        choice("file", "keyring", "command"),
+        "Where the relay's key and token are kept: `file` (in the data folder, for you alone), the system's `keyring`, "
+        "or what `credentials.key_command` prints. A place that fails is an error, never a reason to look elsewhere.",
+        default_words="`file`",
+    )
+    relay_local_memory: bool = _setting(
+        True,
+        "relay.local_memory",
+        BOOLEAN,
+        "Whether a device keeps a memory of its own besides sending to home. Without it, search on the device finds "
+        "what home's mirror has.",
+    )
+    relay_keep_days: int = _setting(
+        14,
+        "relay.keep_days",
+        whole(1, 3650),
+        "How long a device keeps a sealed blob after home's receipt, for a home machine restored from a backup.",
+    )
     embedding_provider: str = _setting(
         "embedded",
         "embedding.provider",

@@ -203,8 +203,7 @@ class Delivery:
             return
         if channel == Channel.RECEIPTS:
             receipts = read_receipts(document.body)
-            if self._on_state is not None:
-                self.link = self._on_state(document.body)
+            self.link = self.on_state(self.link, document.body)
             now = self.clock()
             report.noticed += act_on_receipts(self.store, self.link, receipts, now=now, send_all=self.send_all)
         elif channel == Channel.MIRROR and self.on_mirror is not None:

@@ -159,8 +159,12 @@ class Poller:
             self._stand_still(known, "waiting", "relay", error.message, None)
         except (Unavailable, StoreDamaged, RelayDenied):
             raise
-        except (NotAtRelay, WatermarkMoved):
-            return  # deleted meanwhile, or taken by another poller: the next look shows which
+        except WatermarkMoved:
+            return  # another poller took it
+        except NotAtRelay:
+            needed = inbox.meet_stream(self._store, info.stream, now).last_seq + 1
+            why = f"the relay has lost number {needed}: it must be sent again"
+            self._stand_still(known, "waiting", "gap", why, needed, at_once=True)
         except Exception as error:  # noqa: BLE001 - a fault in one stream is named and must not hold up the others
             words = error.message if isinstance(error, CrystalError) else type(error).__name__
             self._stand_still(known, "damaged", "error", f"taking it failed: {words}", None)
@@ -285,6 +289,7 @@ class Poller:
         now = self._clock()
         tries = known.tries if (known.state, known.code) == (state, code) else 0
         wait = 0 if at_once or tries == 0 else min(LONGEST_WAIT_MS, FIRST_WAIT_MS << min(tries - 1, 10))
+        known = inbox.meet_stream(self._store, known.stream, now)
         inbox.stand_still(
             self._store, known, state, code, detail, now=now, retry_at=now + wait if wait else None, resend=resend
         )

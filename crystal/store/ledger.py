@@ -6,12 +6,13 @@ transaction that uses them; a claim fails when another process was there first.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from crystal.errors import WatermarkMoved
-from crystal.model import BEFORE_CRYSTAL, Origin, Segment, Watermark
+from crystal.model import BEFORE_CRYSTAL, Origin, Piece, Segment, Watermark
 from crystal.store.connection import Row, Store
 
 
@@ -298,6 +299,24 @@ def add_captured(store: Store, transcript: int, generation: int, kept: Kept, now
         ),
     )
     return int(store.value("SELECT last_insert_rowid()"))
+
+
+def add_relayed(store: Store, transcript: int, generation: int, piece: Piece, now: int) -> None:
+    """Write a ledger row for captured bytes whose lines only home keeps. Inside a transaction."""
+    store.execute(
+        "INSERT INTO segments (transcript, generation, start, stop, state, raw_hash, clean_hash, clean_length,"
+        " captured_at) VALUES (?, ?, ?, ?, 'captured', ?, ?, ?, ?)",
+        (
+            transcript,
+            generation,
+            piece.start,
+            piece.end,
+            piece.raw_hash,
+            hashlib.sha256(piece.clean).digest(),
+            len(piece.clean),
+            now,
+        ),
+    )
 
 
 def set_archive(store: Store, transcript: int, archive: str) -> None:

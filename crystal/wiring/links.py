@@ -1,0 +1,182 @@
+"""The relay as this machine sees it: its keys, its client, the links to its home or its devices."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from crystal.errors import NotConfigured
+from crystal.wiring.machine import Machine, this_home
+
+if TYPE_CHECKING:
+    from crystal.envelope import LinkKeys
+    from crystal.keys.forms import RelayKey
+    from crystal.keys.places import Choice, KeyPlaces
+    from crystal.relay.client import RelayClient
+    from crystal.relay.poller import Sender
+    from crystal.relay.sending import Link
+    from crystal.store.relay_peers import Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """The keys of this machine, the one in use first, then those that it replaced."""
+
+    keys: tuple[RelayKey, ...]
+
+    @property
+    def root(self) -> bytes:
+        """The root.
+
+        Raises:
+            NotConfigured: This machine has a device's key only.
+        """
+        if self.keys[0].kind != "root":
+            raise NotConfigured("this machine has a device's key, not the root", hint="run this on the home machine")
+        return self.keys[0].secret
+
+    def secret(self, device_id: bytes, generation: int) -> bytes | None:
+        """A device's secret of a generation, None when no key of ours gives it."""
+        from crystal.keys.derive import device_secret
+
+        for key in self.keys:
+            if key.kind == "root":
+                return device_secret(key.secret, device_id, generation)
+            if (key.device_id, key.generation) == (device_id, generation):
+                return key.secret
+        return None
+
+
+def key_places(machine: Machine) -> KeyPlaces:
+    """Where this machine keeps the relay's key and token."""
+    from crystal.credentials import KeyCommand, run_key_command
+    from crystal.keys.places import KeyPlaces
+
+    config = machine.config
+    line = config.credentials_key_command
+
+    def command(name: str) -> str:
+        return run_key_command(KeyCommand(line or ""), name, os.environ)
+
+    chosen = cast("Choice | None", config.relay_key_place)  # the setting takes no other values
+    return KeyPlaces(machine.places.data_dir, this_home(), os.environ, chosen, command if line else None)
+
+
+def relay_keys(machine: Machine) -> Keyring:
+    """The relay's keys on this machine.
+
+    Raises:
+        KeyMissing: There are none yet.
+        NotConfigured: The place where they should be fails.
+    """
+    from crystal.keys.old import read_old_keys
+    from crystal.keys.places import read_key
+
+    places = key_places(machine)
+    return Keyring((read_key(places).key, *read_old_keys(places)))
+
+
+def relay_client(machine: Machine) -> RelayClient:
+    """The relay, with this machine's token. Whoever gets it closes it.
+
+    Raises:
+        NotConfigured: No relay is set, or its token is missing.
+    """
+    from crystal.keys.places import read_token
+
+    return client_at(machine, relay_address(machine), read_token(key_places(machine)).token.reveal())
+
+
+def relay_address(machine: Machine) -> str:
+    """The relay's address.
+
+    Raises:
+        NotConfigured: None is set.
+    """
+    url = machine.config.relay_url
+    if url is None:
+        raise NotConfigured("no relay is set", hint="crystal init --role home --relay URL, or crystal relay join")
+    return url
+
+
+def client_at(machine: Machine, url: str, token: str | None) -> RelayClient:
+    """A relay at an address, with this machine's settings for TLS."""
+    from crystal.relay.client import RelayClient
+
+    ca = machine.config.relay_ca_file
+    return RelayClient(url, token, ca_file=Path(ca) if ca else None, allow_insecure=machine.config.relay_insecure_http)
+
+
+# ---------------------------------------------------------------------------------------------------------- a device
+
+
+def device_link(machine: Machine) -> Link | None:
+    """The link to home, None when this machine has none. Keys are read when first used.
+
+    Raises:
+        NotConfigured: The key cannot be read.
+    """
+    from crystal.store.relay_peers import home_peer
+
+    peer = home_peer(machine.store)
+    return None if peer is None else link_to_home(peer, relay_keys(machine))
+
+
+def link_to_home(peer: Peer, keys: Keyring) -> Link:
+    """The link to home with these keys."""
+    from crystal.envelope import link_keys
+    from crystal.relay.sending import Link
+
+    def keys_of(generation: int) -> LinkKeys | None:
+        secret = keys.secret(peer.device_id, generation)
+        return None if secret is None else link_keys(secret, "up")
+
+    return Link(peer, keys_of, peer.up_prefix, os.urandom)
+
+
+def keys_from_home(peer: Peer, keys: Keyring) -> dict[bytes, LinkKeys]:
+    """What home may seal with for this device, by key id: the generation in use, the one before, and the next."""
+    from crystal.envelope import link_keys
+
+    found = {}
+    for generation in range(max(1, peer.generation - 1), peer.generation + 2):
+        secret = keys.secret(peer.device_id, generation)
+        if secret is not None:
+            link = link_keys(secret, "down")
+            found[link.key_id] = link
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------- home
+
+
+def link_to_device(peer: Peer, keys: Keyring) -> Link:
+    """The link to a device; while a rotation is under way, with the keys that the device has for sure."""
+    from crystal.envelope import link_keys
+    from crystal.relay.sending import Link
+
+    def keys_of(generation: int) -> LinkKeys | None:
+        secret = keys.secret(peer.device_id, generation)
+        return None if secret is None else link_keys(secret, "down")
+
+    return Link(replace(peer, generation=peer.accepted_from), keys_of, peer.down_prefix, os.urandom)
+
+
+def senders(machine: Machine, keys: Keyring) -> dict[bytes, Sender]:
+    """Who may have sealed what comes up, by key id; also who may no more, so that it can be named."""
+    from crystal.envelope import link_keys
+    from crystal.relay.poller import Sender
+    from crystal.store.relay_peers import all_peers
+
+    found: dict[bytes, Sender] = {}
+    for peer in all_peers(machine.store, "device"):
+        for generation in range(max(1, peer.accepted_from - 3), peer.generation + 1):
+            secret = keys.secret(peer.device_id, generation)
+            if secret is None:
+                continue
+            refused = "revoked" if peer.revoked_at else "old-key" if generation < peer.accepted_from else None
+            link = link_keys(secret, "up")
+            found[link.key_id] = Sender(peer, generation, link, refused)
+    return found
