@@ -89,6 +89,14 @@ def test_the_benchmark_of_parsing_prints_its_rates(tmp_path):
     }
 
 
+def test_the_benchmark_of_sealing_prints_its_ratios(tmp_path):
+    printed = ran("seal.py", "--runs", "3", home=tmp_path)
+    for verb in ("seal", "open"):
+        for size in ("1 KB", "64 KB", "1 MB"):
+            for text in ("transcript", "noise"):
+                assert numbers(printed, rf"^{verb} {size} of {text}: .* ratio ([\d.]+), at most ")[0] > 0
+
+
 @pytest.fixture(scope="module")
 def transcripts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("generated")

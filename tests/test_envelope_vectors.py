@@ -33,7 +33,7 @@ def open_case(case: dict[str, Any]) -> crystal.envelope.Opened:
         link_keys(bytes.fromhex(case["device_secret"]), expects["direction"]),
         channel=expects["channel"],
         stream=bytes.fromhex(expects["stream"]),
-        seq=expects["seq"],
+        seq=int(expects["seq"]),
         prev=None if expects["prev"] is None else bytes.fromhex(expects["prev"]),
     )
 
@@ -47,7 +47,7 @@ def test_a_valid_vector_opens_to_what_it_says(name: str) -> None:
     found = open_case(case)
     assert {
         "kind": found.kind,
-        "created_at": found.created_at,
+        "created_at": str(found.created_at),
         "more": found.header.more,
         "payload_length": len(found.payload),
         "payload_sha256": hashlib.sha256(found.payload).hexdigest(),

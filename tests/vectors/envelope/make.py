@@ -181,6 +181,7 @@ def case(blob: bytes, reason: str, code: str | None = None, **more: object) -> d
     """What the receiver has and expects is the usual, unless ``more`` says otherwise."""
     expects = {"channel": 1, "stream": STREAM.hex(), "seq": 1, "prev": NOTHING.hex(), "direction": "up"}
     expects |= {name: more.pop(name) for name in list(expects) if name in more}
+    expects["seq"] = str(expects["seq"])
     return {
         "reason": reason,
         "result": "valid" if code is None else "invalid",
@@ -193,7 +194,7 @@ def case(blob: bytes, reason: str, code: str | None = None, **more: object) -> d
 
 
 def valid(blob: bytes, reason: str, payload: bytes = LINE, **more: object) -> dict[str, object]:
-    opened: dict[str, object] = {"kind": more.pop("kind", 1), "created_at": more.pop("created_at", NOW)}
+    opened: dict[str, object] = {"kind": more.pop("kind", 1), "created_at": str(more.pop("created_at", NOW))}
     opened["more"] = more.pop("more", False)
     opened["payload_length"] = len(payload)
     opened["payload_sha256"] = hashlib.sha256(payload).hexdigest()
