@@ -57,6 +57,10 @@ class WatermarkMoved(CrystalError):
     """Another process captured these bytes first. Read again from the new watermark; nothing is lost."""
 
 
+class RedactionFailed(CrystalError):
+    """Secrets could not be taken out of a stretch. It is neither stored nor sent; the transcript still has it."""
+
+
 class StoreBusy(Unavailable):
     """Another process holds the store longer than the busy timeout."""
 

@@ -93,6 +93,8 @@ def act_on(capture: Capture, note: Note, later: list[Note], tally: Tally) -> Non
         capture.capture_tail(agent_path, tally, closed=closed)
     if note.event == "SessionEnd":
         turns.end_session(capture.store, note.session_id, note.at)
+        if closed is None:
+            capture.ended(note.session_id, note.at)
     else:
         turns.reopen_session(capture.store, note.session_id)
     if note.event == "SessionStart":

@@ -75,6 +75,10 @@ class Tally:
         self.problems = {**(self.problems or {}), str(path): reason.removeprefix(f"{path}: ")}
 
 
+def _nobody(_: str, __: int) -> None:
+    """Nobody waits to hear that a session has ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Capture:
     """The hands of capture on one machine.
@@ -88,6 +92,7 @@ class Capture:
         private_projects, private_sessions: Patterns from the settings.
         clock: Gives the time, ms.
         announced: Gives the private times that notes tell of which nobody has acted on yet.
+        ended: Told of a session that has ended, and when.
     """
 
     store: Store
@@ -100,6 +105,7 @@ class Capture:
     private_sessions: tuple[str, ...]
     clock: Callable[[], int]
     announced: Callable[[], tuple[privacy.Mark, ...]] = tuple
+    ended: Callable[[str, int], None] = _nobody
 
     def policy(self) -> Policy:
         """What is private as of now.

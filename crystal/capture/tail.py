@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from crystal import transcript
 from crystal.capture.privacy import Policy
+from crystal.errors import CrystalError, RedactionFailed
 from crystal.model import Finding, LedgerState, Origin, Piece, RawSegment, Segment, Watermark
 
 TAIL_BYTES = 4096
@@ -36,7 +37,13 @@ class Cleaner:
 
     def clean_lines(self, raw: bytes) -> CleanedLines:
         """Clean complete lines: each without its newline, with what was found in it."""
-        return self.cleaned_before(raw) or [self.clean_line(line) for line in raw[:-1].split(b"\n")]
+        try:
+            return self.cleaned_before(raw) or [self.clean_line(line) for line in raw[:-1].split(b"\n")]
+        except CrystalError:
+            raise
+        except Exception as error:  # whatever it is: what could not be cleaned is neither stored nor sent
+            hint = "nothing of it was stored; it is read again at the next sync"
+            raise RedactionFailed(f"secrets could not be taken out ({type(error).__name__})", hint=hint) from error
 
     def hash(self, data: bytes) -> bytes:
         """A keyed hash: without the key it confirms no guess about the text."""

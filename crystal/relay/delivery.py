@@ -208,7 +208,8 @@ class Delivery:
             report.noticed += act_on_receipts(self.store, self.link, receipts, now=now, send_all=self.send_all)
         elif channel == Channel.MIRROR and self.on_mirror is not None:
             self.on_mirror(document.body, document.serial)
-        keep = channel == Channel.RECEIPTS
+        # Not the whole of it: it may hold keys.
+        keep = {"home": document.body.get("home")} if channel == Channel.RECEIPTS else {}
         relay_peers.take_document(self.store, peer.id, channel, document, self.clock(), keep=keep)
         report.heard = True
 
@@ -222,7 +223,7 @@ class Delivery:
         body = {"streams": streams, **self.about()}
         peer = relay_peers.peer_by_id(self.store, self.link.peer.id)
         is_late = self.clock() - peer.serial_out > TELL_AGAIN_MS
-        if is_late or peer.sent.get(str(int(Channel.HEARTBEAT))) != body:
+        if is_late or not relay_peers.was_sent(peer, Channel.HEARTBEAT, body):
             put_document(self.store, self.client, self.link, Channel.HEARTBEAT, body, self.clock())
 
 

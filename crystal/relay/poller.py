@@ -313,7 +313,9 @@ class Poller:
                 inbox.bind(self._store, known.id, sender.peer.id, newest.channel, "latest")
                 inbox.advance(self._store, known, newest.seq, opened.tag)
             self._note_generation(sender)
-            if relay_peers.take_document(self._store, sender.peer.id, newest.channel, document, now):
+            if relay_peers.take_document(
+                self._store, sender.peer.id, newest.channel, document, now, keep=document.body
+            ):
                 self._note_heads(sender.peer, document.body)
                 report.heard.add(sender.peer.id)
             self._client.ack(info.stream, newest.seq)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from crystal.envelope import Kind, Opened
 from crystal.ingest import IngestReport
 from crystal.relay.arrival import NOTHING, Arrivals, arrive
-from crystal.relay.wire import BadRecord, Sent, decode_segment
-from crystal.store import Store, inbox, relay_peers, turns
+from crystal.relay.wire import BadRecord, Sent, decode_segment, is_unicode
+from crystal.store import Store, inbox, privacy, relay_peers, turns
 from crystal.store.inbox import InStream
 from crystal.store.relay_peers import Peer
 
@@ -101,6 +101,8 @@ class Taker:
                 turns.end_session(self.store, _text(words, "session"), min(_whole(words, "at"), now))
             elif kind == "continues":
                 self._continues(peer, words, now)
+            elif kind == "private":
+                privacy.add_private_lines(self.store, _uuids(words))
             elif kind != "note":
                 raise BadRecord("the message is of a kind that this crystal does not know")
         return NOTHING
@@ -129,6 +131,13 @@ def _control_words(payload: bytes) -> dict[str, object]:
     if not isinstance(words, dict) or words.get("v") != 1:
         raise BadRecord("the message is of a version that this crystal does not know", hint="update crystal")
     return words
+
+
+def _uuids(words: dict[str, object]) -> list[str]:
+    uuids = words.get("uuids")
+    if not isinstance(uuids, list) or not all(isinstance(uuid, str) for uuid in uuids):
+        raise BadRecord("the message names no lines")
+    return [uuid for uuid in uuids if is_unicode(uuid)]
 
 
 def _text(words: dict[str, object], name: str) -> str:

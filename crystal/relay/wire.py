@@ -204,7 +204,7 @@ def _text(value: Any, most: int = MOST_NAME, *, empty: bool = False) -> str:
         or len(value) > most
         or "\0" in value
         or not (value or empty)
-        or not _is_unicode(value)
+        or not is_unicode(value)
     ):
         raise BadRecord("the segment's head has something else where a name should be")
     return value
@@ -217,7 +217,8 @@ def _path(value: Any) -> str:
     return value
 
 
-def _is_unicode(value: str) -> bool:
+def is_unicode(value: str) -> bool:
+    """Whether a string has no lone surrogate, so that it can be stored."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -165,6 +165,18 @@ def mark_receipted(store: Store, stream: int, upto: int, now: int) -> None:
     )
 
 
+def count_unreceipted(store: Store, lane: str) -> int:
+    """How many blobs of a lane no receipt covers."""
+    return int(
+        store.value(
+            "SELECT count(*) FROM outbox b JOIN relay_out s ON s.id = b.stream WHERE s.lane = ?"
+            " AND b.receipted_at IS NULL",
+            (lane,),
+        )
+        or 0
+    )
+
+
 def drop_blobs(store: Store, stream: int, seqs: list[int]) -> None:
     """Let go of blobs that were sealed again in another stream. Inside that transaction."""
     store.execute_many("DELETE FROM outbox WHERE stream = ? AND seq = ?", [(stream, seq) for seq in seqs])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ class Peer:
         serials_in: Of the newest documents taken, by channel number.
         serial_out: Of the newest document sent.
         told: What its newest document says.
-        sent: What the newest documents to it said, by channel number.
+        sent: Fingerprints of the newest documents to it, by channel number.
         vouches: Whether it may send what other devices said.
         forked_at: When two copies of the device were last seen, None if never.
     """
@@ -54,7 +55,7 @@ class Peer:
     serials_in: Mapping[str, int]
     serial_out: int
     told: Mapping[str, Any]
-    sent: Mapping[str, Any]
+    sent: Mapping[str, str]
     vouches: bool
     forked_at: int | None
 
@@ -212,15 +213,13 @@ class Told(Protocol):
     def as_of(self) -> int:
         """When it was written, by the writer's clock, ms."""
 
-    @property
-    def body(self) -> Mapping[str, Any]:
-        """What it says."""
 
-
-def take_document(store: Store, ident: int, channel: int, told: Told, now: int, *, keep: bool = True) -> bool:
+def take_document(
+    store: Store, ident: int, channel: int, told: Told, now: int, *, keep: Mapping[str, Any] | None = None
+) -> bool:
     """Take a peer's document; False, and nothing changed, when a newer one of the channel was taken already.
 
-    With ``keep`` what it says is remembered; names that it does not say keep what earlier ones said.
+    ``keep`` is what is remembered of it: names that it does not have keep what earlier ones said.
     """
     with store.transaction():
         row = store.row("SELECT serials_in, coalesce(told, '{}') FROM relay_peers WHERE id = ?", (ident,))
@@ -231,7 +230,7 @@ def take_document(store: Store, ident: int, channel: int, told: Told, now: int, 
         store.execute(
             "UPDATE relay_peers SET serials_in = ?, told_at = max(coalesce(told_at, 0), ?), told = ?, heard_at = ?"
             " WHERE id = ?",
-            (json.dumps(serials), told.as_of, json.dumps({**before, **told.body} if keep else before), now, ident),
+            (json.dumps(serials), told.as_of, json.dumps({**before, **(keep or {})}), now, ident),
         )
     return True
 
@@ -243,11 +242,21 @@ def next_serial(store: Store, ident: int, now: int) -> int:
     return serial
 
 
+def digest_of(body: Mapping[str, Any]) -> str:
+    """A fingerprint of a document, to tell whether it says something new. It may hold keys, so it is not kept."""
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
 def note_sent(store: Store, ident: int, channel: int, body: Mapping[str, Any]) -> None:
     """Remember what was sent on a channel, so that it is not sent again while it stays the same."""
     before = json.loads(store.value("SELECT coalesce(sent, '{}') FROM relay_peers WHERE id = ?", (ident,)) or "{}")
-    sent = json.dumps({**before, str(int(channel)): body})
+    sent = json.dumps({**before, str(int(channel)): digest_of(body)})
     store.execute("UPDATE relay_peers SET sent = ? WHERE id = ?", (sent, ident))
+
+
+def was_sent(peer: Peer, channel: int, body: Mapping[str, Any]) -> bool:
+    """Whether the newest document sent on a channel says just this."""
+    return peer.sent.get(str(int(channel))) == digest_of(body)
 
 
 def own_agent(store: Store, agent: str, peer: int) -> bool:

@@ -67,7 +67,7 @@ def import_sessions(machine: Machine, plan: Sequence[Past], progress: Callable[[
     from crystal.capture.lock import wait_lock
 
     tally = Tally()
-    capture = machine.capture()
+    capture = machine.capture("past")
     with (
         wait_lock(machine.places.data_dir / BACKFILL_LOCK, seconds=24 * 3600),
         machine.store.importing(),

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,8 +17,9 @@ from crystal.paths import Places, make_private_dir, resolve_places
 from crystal.store import Store
 
 if TYPE_CHECKING:
-    from crystal.capture.engine import Capture
+    from crystal.capture.engine import Capture, Sink
     from crystal.embedding import Embedder
+    from crystal.relay.wire import Lane
     from crystal.summarize.llm import SummaryModel
 
 
@@ -163,36 +164,26 @@ class Machine:
 
         return hashlib.blake2b(b"redaction", key=store_key(self.store)).digest()
 
-    def capture(self) -> Capture:
-        """The hands of capture, joined to ``ingest``."""
-        from crystal.capture.engine import Capture, Claim
+    def capture(self, lane: Lane = "live") -> Capture:
+        """The hands of capture, joined to ``ingest``; on a device of a home machine to the outbox.
+
+        Args:
+            lane: Whether what is captured is said now, or comes from the past and may wait behind that.
+        """
+        from crystal.capture.engine import Capture
         from crystal.capture.spool import PrivateNotes
         from crystal.capture.tail import Cleaner
-        from crystal.ingest import IngestReport, ingest
-        from crystal.model import Segment
-        from crystal.project import find_project
         from crystal.redact import Redactor
         from crystal.store.privacy import store_key
 
         config, places, store = self.config, self.places, self.store
         key = store_key(store)
         redactor = Redactor(self.redaction_key(), secrets=config.redact_enabled)
-        remembered = cache(find_project)
-
-        def sink(segment: Segment, claim: Claim) -> IngestReport:
-            return ingest(
-                store,
-                segment,
-                ldm_home=places.ldm_home,
-                archive_folder=self.agent_folder() / "transcripts",
-                find_project=remembered,
-                now=now_ms(),
-                claim=claim,
-            )
-
+        sink, ended = self._sinks(lane)
         return Capture(
             store=store,
             sink=sink,
+            ended=ended,
             cleaner=Cleaner(redactor.clean_line, key),
             agent=config.agent_id,
             device=config.device,
@@ -202,6 +193,35 @@ class Machine:
             clock=now_ms,
             announced=PrivateNotes(places.spool).marks,
         )
+
+    def _sinks(self, lane: Lane) -> tuple[Sink, Callable[[str, int], None]]:
+        """Where segments go, and who is told that a session has ended."""
+        from crystal.ingest import Claim, IngestReport, ingest
+        from crystal.model import Segment
+        from crystal.project import find_project
+
+        places, store = self.places, self.store
+        archive_folder = self.agent_folder() / "transcripts"
+        remembered = cache(find_project)
+        if self.config.role == "device":
+            from crystal.wiring.relaying import device_sinks
+
+            sinks = device_sinks(self, lane, archive_folder, remembered)
+            if sinks is not None:
+                return sinks
+
+        def sink(segment: Segment, claim: Claim) -> IngestReport:
+            return ingest(
+                store,
+                segment,
+                ldm_home=places.ldm_home,
+                archive_folder=archive_folder,
+                find_project=remembered,
+                now=now_ms(),
+                claim=claim,
+            )
+
+        return sink, lambda _, __: None
 
 
 @contextlib.contextmanager

@@ -20,8 +20,8 @@ CREATE TABLE relay_peers (
     told_at       INTEGER,                 -- the newest time that its documents name, by its clock
     serials_in    TEXT NOT NULL DEFAULT '{}',  -- JSON: of the newest document taken, by channel: an older one is a replay
     serial_out    INTEGER NOT NULL DEFAULT 0,  -- of the newest document sent
-    told          TEXT,                    -- JSON: what its newest document says, NULL before the first
-    sent          TEXT,                    -- JSON: what the newest documents to it said, by channel
+    told          TEXT,                    -- JSON: what is remembered of its newest documents, NULL before the first
+    sent          TEXT,                    -- JSON: fingerprints of the newest documents to it, by channel
     forked_at     INTEGER,                 -- when two copies of the device were last seen
     vouches       INTEGER NOT NULL DEFAULT 0   -- 1: was home before, and may send what other devices said
 );

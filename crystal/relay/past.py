@@ -1,0 +1,105 @@
+"""What this machine has archived, sent as if it were captured again: for a home that does not have it.
+
+A machine that joins with a memory of its own, one that was home before, and one whose home has lost its memory send
+their whole ledger, behind everything that is said now. It goes in steps, each in one transaction with its place, so
+that it can be stopped anywhere and never fills the disk with a second copy.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from crystal import archive, transcript
+from crystal.envelope import Kind
+from crystal.errors import Damaged
+from crystal.model import LedgerState, Piece, Segment, Watermark
+from crystal.relay.sending import Link, put_message
+from crystal.relay.wire import encode_segment
+from crystal.store import Store, ledger, outbox, past
+from crystal.store.checks import LedgerRow
+
+MOST_WAITING = 200
+"""So many sealed blobs of the past may wait at once."""
+UUIDS_AT_ONCE = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class PastReport:
+    """How far it has come: ledger rows sent now, rows left, rows whose archive is damaged."""
+
+    sent: int = 0
+    left: int = 0
+    damaged: int = 0
+
+
+def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> PastReport:
+    """Seal the next rows of the ledger that are to be sent; none when enough waits already, or all is sent."""
+    place = past.read_place(store)
+    if place is None:
+        return PastReport()
+    if place.row == 0:
+        _send_private(store, link, now)
+    sent = damaged = 0
+    states = {state.id: state for state in ledger.all_states(store)}
+    while outbox.count_unreceipted(store, "past") < MOST_WAITING:
+        found = past.next_row(store, place.row, place.until)
+        if found is None:
+            past.forget_place(store)
+            return PastReport(sent, 0, damaged)
+        try:
+            segment = _segment(store, states[found.transcript], found.row, ldm_home)
+        except Damaged:
+            segment = None  # verify names it
+            damaged += 1
+        with store.transaction():
+            if segment is not None:
+                payload = encode_segment(segment, past.projects_of_row(store, found.row.id), "past")
+                put_message(store, link, payload, kind=Kind.RECORDS, lane="past", now=now)
+                sent += 1
+            place = past.move_place(store, found.row.id)
+    return PastReport(sent, past.rows_between(store, place.row, place.until), damaged)
+
+
+def _send_private(store: Store, link: Link, now: int) -> None:
+    """Send the ids of lines that were left out, so that their copies in other files stay out elsewhere too."""
+    after = ""
+    while uuids := past.private_uuids(store, after, UUIDS_AT_ONCE):
+        words = {"v": 1, "kind": "private", "uuids": uuids}
+        with store.transaction():
+            put_message(store, link, json.dumps(words).encode(), kind=Kind.CONTROL, lane="past", now=now)
+        after = uuids[-1]
+
+
+def _segment(store: Store, state: ledger.TranscriptState, row: LedgerRow, ldm_home: Path) -> Segment:
+    """A row of the ledger as the segment that it came from."""
+    key = state.mark.transcript
+    after = Watermark(key, row.stop, 0, 0, row.generation)
+    before = Watermark(key, row.start, 0, 0, row.generation)
+    if row.state != "captured":
+        piece = Piece(row.start, row.stop, cast("LedgerState", row.state), row.rule)
+        return Segment(state.origin, state.path, before, after, (piece,))
+    clean = archive.read_frame(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
+    raw_hash = row.raw_hash or None
+    piece = Piece(row.start, row.stop, "captured", None, clean, raw_hash, _lines(store, row, clean))
+    return Segment(state.origin, state.path, before, after, (piece,))
+
+
+def _lines(store: Store, row: LedgerRow, clean: bytes) -> tuple[tuple[int, bytes], ...]:
+    """Where each line began in its file: told by the turns of lines that something was taken out before."""
+    lines = clean.split(b"\n")[:-1]
+    exact = len(clean) == row.stop - row.start
+    known = {} if exact else past.offsets_of_row(store, row.id)
+    placed: list[tuple[int, bytes]] = []
+    at = row.start
+    for number, line in enumerate(lines):
+        if known and (uuid := transcript.line_facts(line).uuid) in known:
+            at = known[str(uuid)]
+        # Never behind the line before, and room for those that follow: each has a byte at least.
+        at = min(max(at, placed[-1][0] + 1 if placed else row.start), row.stop - (len(lines) - number))
+        if line.strip():
+            placed.append((at, line))
+        at += len(line) + 1
+    return tuple(placed)

@@ -1,0 +1,96 @@
+"""Capture on a device: sealed segment, watermark and, if wanted, the device's own rows, in one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from crystal.envelope import Kind
+from crystal.ingest import Claim, IngestReport, ingest
+from crystal.model import Project, Segment
+from crystal.relay.sending import Link, put_message
+from crystal.relay.wire import Lane, encode_segment
+from crystal.store import Store, ledger, privacy
+from crystal.transcript import parse_turns
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSink:
+    """Takes what a device captures.
+
+    Attributes:
+        store: The device's store.
+        link: Gives the link to home; it reads a key, so it is asked for at the first segment.
+        lane: Whether what comes is said now or comes from the past.
+        ldm_home, archive_folder: Where the device's own archive is.
+        find_project: What git says of a folder.
+        clock: Gives the time, ms.
+        local_memory: Whether the device keeps rows and archive of its own.
+    """
+
+    store: Store
+    link: Callable[[], Link]
+    lane: Lane
+    ldm_home: Path
+    archive_folder: Path
+    find_project: Callable[[str], Project]
+    clock: Callable[[], int]
+    local_memory: bool
+
+    def __call__(self, segment: Segment, claim: Claim) -> IngestReport:
+        """Take one segment: all of it is durable when this returns, or nothing of it happened."""
+        link = self.link()
+        payload = encode_segment(segment, self._projects(segment), self.lane)
+
+        def claim_and_seal(store: Store, claimed: Segment, now: int) -> int:
+            ident = claim(store, claimed, now)
+            put_message(store, link, payload, kind=Kind.RECORDS, lane=self.lane, now=now)
+            return ident
+
+        if not self.local_memory:
+            return _only_ledger(self.store, segment, claim_and_seal, self.clock())
+        return ingest(
+            self.store,
+            segment,
+            ldm_home=self.ldm_home,
+            archive_folder=self.archive_folder,
+            find_project=self.find_project,
+            now=self.clock(),
+            claim=claim_and_seal,
+        )
+
+    def _projects(self, segment: Segment) -> dict[str, Project]:
+        lines = [line for piece in segment.pieces for line in piece.lines]
+        subagent = segment.origin.subagent is not None
+        folders = {turn.cwd for turn in parse_turns(lines, segment.before.transcript, subagent=subagent) if turn.cwd}
+        return {cwd: self.find_project(cwd) for cwd in sorted(folders)}
+
+
+def _only_ledger(store: Store, segment: Segment, claim: Claim, now: int) -> IngestReport:
+    """Move the watermark and keep the ledger; the lines themselves are home's."""
+    with store.transaction():
+        ident = claim(store, segment, now)
+        generation = segment.after.generation
+        for piece in segment.pieces:
+            if piece.state == "captured":
+                ledger.add_relayed(store, ident, generation, piece, now)
+            else:
+                ledger.add_row(store, ident, generation, piece.start, piece.end, piece.state, piece.rule, now)
+        privacy.add_private_lines(store, segment.private_uuids)
+        privacy.add_redactions(store, [(finding.kind, finding.count) for finding in segment.findings])
+    return IngestReport(
+        sum(piece.end - piece.start for piece in segment.pieces if piece.state == "captured"),
+        sum(piece.end - piece.start for piece in segment.pieces if piece.state == "private"),
+        0,
+        0,
+        0,
+    )
+
+
+def tell_ended(store: Store, link: Link, session_id: str, at: int, now: int) -> None:
+    """Let home know that a session has ended, so that its summary need not wait until it has rested."""
+    words = {"v": 1, "kind": "ended", "session": session_id, "at": at}
+    with store.transaction():
+        put_message(store, link, json.dumps(words).encode(), kind=Kind.CONTROL, lane="live", now=now)

@@ -1,0 +1,318 @@
+"""The relay at work on this machine: a device delivers, home polls, and each tells the other where it stands."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crystal.errors import Unavailable
+from crystal.wiring.enriching import enrich
+from crystal.wiring.links import (
+    Keyring,
+    device_link,
+    key_places,
+    keys_from_home,
+    link_to_device,
+    link_to_home,
+    relay_client,
+    relay_keys,
+    senders,
+)
+from crystal.wiring.machine import Machine, now_ms
+
+if TYPE_CHECKING:
+    from crystal.capture.engine import Sink
+    from crystal.model import Project
+    from crystal.relay.client import RelayClient
+    from crystal.relay.delivery import DeliveryReport
+    from crystal.relay.poller import PollReport
+    from crystal.relay.sending import Link
+    from crystal.relay.wire import Lane
+    from crystal.store.relay_peers import Peer
+
+RELAY_LOCK = "relay.lock"
+ENRICH_SECONDS = 300.0
+TELL_AGAIN_MS = 6 * 3_600_000
+"""How often home tells a device of itself when nothing changes."""
+
+
+# ---------------------------------------------------------------------------------------------------------- a device
+
+
+def device_sinks(
+    machine: Machine, lane: Lane, archive_folder: Path, find_project: Callable[[str], Project]
+) -> tuple[Sink, Callable[[str, int], None]] | None:
+    """Capture's sinks on a device; None when it has not joined a home yet."""
+    from crystal.relay.sink import DeviceSink, tell_ended
+    from crystal.store.relay_peers import home_peer
+
+    if home_peer(machine.store) is None:
+        return None
+    found: list[Link] = []
+
+    def link() -> Link:
+        if not found:
+            opened = device_link(machine)
+            assert opened is not None
+            found.append(opened)
+        return found[0]
+
+    sink = DeviceSink(
+        machine.store,
+        link,
+        lane,
+        machine.places.ldm_home,
+        archive_folder,
+        find_project,
+        now_ms,
+        machine.config.relay_local_memory,
+    )
+    return sink, lambda session, at: tell_ended(machine.store, link(), session, at, now_ms())
+
+
+def send_past(machine: Machine) -> int:
+    """Let everything that is archived here be sent to home, behind what is said now; gives how much of it there is."""
+    from crystal.store import past
+
+    with machine.store.transaction():
+        return past.begin(machine.store)
+
+
+def deliver_relay(
+    machine: Machine,
+    client: RelayClient | None = None,
+    *,
+    insist: bool = False,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> DeliveryReport:
+    """Send what waits, read what home tells, bring the mirror up to date. One process at a time.
+
+    Args:
+        machine: A device.
+        client: The relay; opened from the settings when not given.
+        insist: Somebody asks for it now: do not wait until an outage is waited out.
+        should_stop: Asked between blobs.
+
+    Raises:
+        NotConfigured: The machine has no home, no relay or no key.
+    """
+    from crystal.capture.lock import try_lock
+    from crystal.errors import NotConfigured
+    from crystal.relay.delivery import DeliveryReport
+    from crystal.store.relay_peers import home_peer
+
+    peer = home_peer(machine.store)
+    if peer is None:
+        raise NotConfigured("this machine has no home to send to", hint="run: crystal relay join")
+    with try_lock(machine.places.data_dir / RELAY_LOCK) as held:
+        if not held:
+            return DeliveryReport(problem="another crystal process is at the relay just now")
+        with _opened(machine, client) as relay:
+            return _deliver(machine, relay, peer, insist=insist, should_stop=should_stop)
+
+
+@contextlib.contextmanager
+def _opened(machine: Machine, client: RelayClient | None) -> Iterator[RelayClient]:
+    if client is not None:
+        yield client
+        return
+    with relay_client(machine) as opened:
+        yield opened
+
+
+def _deliver(
+    machine: Machine, client: RelayClient, peer: Peer, *, insist: bool, should_stop: Callable[[], bool]
+) -> DeliveryReport:
+    from crystal.relay.delivery import Delivery
+    from crystal.relay.past import send_some_past
+    from crystal.wiring.mirrored import device_mirror
+
+    store, keys = machine.store, relay_keys(machine)
+    mirror = device_mirror(machine)
+    link = link_to_home(peer, keys)
+    while True:
+        past = send_some_past(store, link, ldm_home=machine.places.ldm_home, now=now_ms())
+        delivery = Delivery(
+            store,
+            client,
+            link,
+            down_keys=keys_from_home(link.peer, keys).get,
+            clock=now_ms,
+            send_all=lambda: _send_all(machine),
+            on_state=lambda current, body: _on_state(machine, current, body),
+            on_mirror=mirror.take,
+            about=lambda: {"mirror": mirror.told(), "agent": machine.config.agent_id, "name": machine.config.device},
+            keep_ms=machine.config.relay_keep_days * 86_400_000,
+        )
+        report = delivery.deliver(should_stop=should_stop, insist=insist)
+        if not report.problem and not should_stop():
+            mirror.fetch(client, should_stop=should_stop)
+        if report.problem or should_stop() or not past.sent:
+            return report
+        link = delivery.link
+
+
+def _send_all(machine: Machine) -> None:
+    from crystal.store import past
+
+    if past.read_place(machine.store) is None:
+        send_past(machine)
+
+
+def _on_state(machine: Machine, link: Link, body: Mapping[str, Any]) -> Link:
+    """Do what home's state document asks for besides receipts: take new keys."""
+    rotate = body.get("rotate")
+    if isinstance(rotate, dict) and rotate.get("generation") == link.peer.generation + 1:
+        return _rotate(machine, link, bytes.fromhex(str(rotate.get("secret"))))
+    return link
+
+
+def _rotate(machine: Machine, link: Link, secret: bytes) -> Link:
+    """Take new keys: kept first, then everything that waits is sealed again with them."""
+    from crystal.envelope import Channel
+    from crystal.keys.forms import RelayKey
+    from crystal.keys.places import write_key
+    from crystal.relay.sending import seal_again
+    from crystal.store import outbox, relay_peers
+
+    generation = link.peer.generation + 1
+    keys = relay_keys(machine)
+    if keys.keys[0].kind == "device":
+        key = RelayKey("device", secret, link.peer.device_id, generation)
+        write_key(key_places(machine), key, replace=True)
+        keys = Keyring((key, *keys.keys))
+    with machine.store.transaction():
+        relay_peers.set_generation(machine.store, link.peer.id, generation, generation)
+    renewed = link_to_home(replace(link.peer, generation=generation), keys)
+    for stream in outbox.streams(machine.store, link.peer.id):
+        if stream.channel == Channel.CONVERSATIONS and stream.closed_at is None:
+            seal_again(machine.store, renewed, stream, stream.verified + 1, now_ms(), "rotated")
+    return renewed
+
+
+# ---------------------------------------------------------------------------------------------------------- home
+
+
+@dataclass(frozen=True, slots=True)
+class PollOutcome:
+    """What a poll did: what came, which devices were told, what went wrong afterwards, in words."""
+
+    report: PollReport
+    told: int
+    problems: tuple[str, ...]
+
+
+def poll_relay(
+    machine: Machine,
+    client: RelayClient | None = None,
+    *,
+    wait: float = 0,
+    after: int | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> PollOutcome:
+    """Take what devices sent, make it searchable, bring the mirror up to date, and tell every device.
+
+    Receipts go out before the rest: a device that hears nothing keeps everything twice.
+
+    Args:
+        machine: The home machine.
+        client: The relay; opened from the settings when not given.
+        wait: Seconds that the relay may wait until something changes after ``after``.
+        after: The change number of an earlier report.
+        should_stop: Asked between blobs.
+
+    Raises:
+        NotConfigured: The machine has no relay or no root key.
+        RelayUnavailable, RelayDenied: The relay cannot be asked.
+    """
+    from crystal.relay.poller import Poller
+
+    keys = relay_keys(machine)
+    _ = keys.root
+    with _opened(machine, client) as relay:
+        poller = Poller(machine.store, relay, _taker(machine), lambda: senders(machine, keys), now_ms)
+        report = poller.poll(should_stop=should_stop, wait=wait, after=after)
+        told = _tell_devices(machine, relay, keys)
+        problems = tuple(enrich(machine, budget_seconds=ENRICH_SECONDS)) if report.turns else ()
+        told += _publish(machine, relay, keys)
+    return PollOutcome(report, told, problems)
+
+
+def _taker(machine: Machine) -> Any:
+    from crystal.relay.arrival import Arrivals
+    from crystal.relay.taking import Taker
+
+    arrivals = Arrivals(machine.store, machine.places.ldm_home, machine.places.agent_folder)
+    return Taker(arrivals, machine.config.agent_id)
+
+
+def _tell_devices(machine: Machine, client: RelayClient, keys: Keyring) -> int:
+    """Send every device its state document when it says something new; gives how many were told."""
+    from crystal.envelope import Channel
+    from crystal.relay.documents import put_document
+    from crystal.store.relay_peers import all_peers, was_sent
+
+    told = 0
+    for peer in all_peers(machine.store, "device"):
+        if peer.revoked_at is not None:
+            continue
+        body = state_for(machine, peer, keys)
+        is_late = now_ms() - peer.serial_out > TELL_AGAIN_MS
+        if is_late or not was_sent(peer, Channel.RECEIPTS, body):
+            put_document(machine.store, client, link_to_device(peer, keys), Channel.RECEIPTS, body, now_ms())
+            told += 1
+    return told
+
+
+def state_for(machine: Machine, peer: Peer, keys: Keyring) -> dict[str, Any]:
+    """What home tells a device: how far its streams came, and what it is to do."""
+    from crystal.relay.receipts import receipts_for
+
+    body: dict[str, Any] = {"home": machine.config.device, **receipts_for(machine.store, peer)}
+    if peer.generation > peer.accepted_from:
+        secret = keys.secret(peer.device_id, peer.accepted_from + 1)
+        if secret is not None:
+            body["rotate"] = {"generation": peer.accepted_from + 1, "secret": secret.hex()}
+    return body
+
+
+def _publish(machine: Machine, client: RelayClient, keys: Keyring) -> int:
+    """Bring the mirror at the relay up to date and tell every device of it; gives how many were told."""
+    from crystal.envelope import Channel
+    from crystal.relay.documents import put_document
+    from crystal.store.relay_peers import all_peers, was_sent
+    from crystal.wiring.mirrored import publish_mirror
+
+    peers = [peer for peer in all_peers(machine.store, "device") if peer.revoked_at is None]
+    if not peers:
+        return 0
+    manifest = publish_mirror(machine, client, [peer.told.get("mirror") or {} for peer in peers])
+    told = 0
+    for peer in peers:
+        if manifest is not None and not was_sent(peer, Channel.MIRROR, manifest):
+            put_document(machine.store, client, link_to_device(peer, keys), Channel.MIRROR, manifest, now_ms())
+            told += 1
+    return told
+
+
+def watch(
+    step: Callable[[int | None], int | None], *, pause: float, should_stop: Callable[[], bool]
+) -> Iterator[Unavailable | None]:
+    """Take a step again and again; after a failure that may pass, wait longer each time. Gives each outcome."""
+    change: int | None = None
+    failures = 0
+    while not should_stop():
+        try:
+            change = step(change)
+            failures = 0
+            yield None
+        except Unavailable as error:
+            failures += 1
+            yield error
+        deadline = time.monotonic() + min(60.0, pause * 2**failures)
+        while time.monotonic() < deadline and not should_stop():
+            time.sleep(0.05)
