@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from crystal.envelope import Kind, Opened
 from crystal.ingest import IngestReport
+from crystal.paths import AGENT_ID
 from crystal.relay.arrival import NOTHING, Arrivals, arrive
 from crystal.relay.wire import BadRecord, Sent, decode_segment, is_unicode
 from crystal.store import Store, inbox, privacy, relay_peers, turns
@@ -87,7 +88,10 @@ class Taker:
             return said
         if said != self.own_agent and relay_peers.own_agent(self.store, said, peer.id):
             return said
-        return peer.agent or f"device-{peer.device_id.hex()[:12]}"
+        own = AGENT_ID.fullmatch(f"{said}-{peer.name}")
+        if own is not None and relay_peers.own_agent(self.store, own[0], peer.id):
+            return own[0]
+        return f"device-{peer.device_id.hex()}"
 
     def _control(
         self, peer: Peer, known: InStream, payload: bytes, advance: Callable[[], None], now: int

@@ -1,0 +1,302 @@
+"""A home machine, its devices and a real relay in one process: real stores, real crypto, real HTTP messages.
+
+Between each machine and the relay stands ``Weather``, which a test makes bad: it drops, delays, damages and replays.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import httpx
+
+from crystal.envelope import Channel, LinkKeys, link_keys
+from crystal.keys.derive import device_secret
+from crystal.model import Project
+from crystal.relay.arrival import Arrivals
+from crystal.relay.client import RelayClient
+from crystal.relay.delivery import Delivery, DeliveryReport
+from crystal.relay.documents import put_document
+from crystal.relay.past import send_some_past
+from crystal.relay.poller import Poller, PollReport, Sender
+from crystal.relay.receipts import receipts_for
+from crystal.relay.sending import Link, seal_again
+from crystal.relay.sink import DeviceSink
+from crystal.relay.taking import Taker
+from crystal.store import Store, inbox, outbox, past, relay_peers
+from crystal.store.relay_peers import NewLink, Peer
+from relay_worker.app import create_app
+from relay_worker.model import Token
+from relay_worker.settings import Settings
+from relay_worker.store.operator import add_token
+from relay_worker.store.sqlite import SqliteStore
+from relay_worker.tokens import mint
+from tests.asgi_bridge import AsgiBridge
+from tests.capture_machine import NOW, CaptureMachine
+
+ROOT = bytes(range(32))
+
+
+class Weather(httpx.BaseTransport):
+    """What lies between a machine and the relay. ``before`` and ``after`` may raise, or change what passes."""
+
+    def __init__(self, inner: Callable[[], httpx.BaseTransport]) -> None:
+        self.inner = inner
+        self.before: Callable[[httpx.Request], None] = lambda request: None
+        self.after: Callable[[httpx.Request, httpx.Response], httpx.Response] = lambda request, response: response
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        self.before(request)
+        response = self.inner().handle_request(request)
+        return self.after(request, response)
+
+
+@dataclass
+class RelaySite:
+    """The relay and its disk. It can be wiped, restarted, and put back from a copy."""
+
+    folder: Path
+    now: int = NOW
+    settings: Settings = field(default_factory=lambda: Settings(rate=0.0, refused_rate=0.0, pair_rate=0.0))
+
+    def __post_init__(self) -> None:
+        self.tokens: dict[str, Token] = {}
+        self.start()
+
+    def start(self) -> None:
+        self.store = SqliteStore(self.folder, self.settings.limits, now=self.now)
+        self.bridge = AsgiBridge(create_app(self.settings, self.store, now=lambda: self.now)).start()
+
+    def stop(self) -> None:
+        self.bridge.stop()
+        self.store.close_now()
+
+    def transport(self) -> httpx.BaseTransport:
+        return self.bridge.transport()
+
+    def wipe(self) -> None:
+        """Lose everything but the operator's tokens."""
+        self.stop()
+        shutil.rmtree(self.folder)
+        self.start()
+        for token in self.tokens.values():
+            add_token(self.folder, token, self.settings.limits)
+
+    def token(self, label: str, *scopes: str) -> str:
+        minted = mint(os.urandom(8), os.urandom(32))
+        token = Token(minted.id, "default", label, scopes, minted.secret_hash, self.now, None, None)
+        add_token(self.folder, token, self.settings.limits)
+        self.tokens[label] = token
+        return minted.text
+
+
+@dataclass
+class Home:
+    """The home machine."""
+
+    machine: CaptureMachine
+    relay: RelaySite
+
+    def __post_init__(self) -> None:
+        self.weather = Weather(self.relay.transport)
+        self.client = RelayClient("http://127.0.0.1:8600", self.relay.token("home", "home"), transport=self.weather)
+
+    @property
+    def store(self) -> Store:
+        return self.machine.store
+
+    def senders(self) -> dict[bytes, Sender]:
+        found = {}
+        for peer in relay_peers.all_peers(self.store, "device"):
+            for generation in range(max(1, peer.accepted_from - 3), peer.generation + 1):
+                keys = link_keys(device_secret(ROOT, peer.device_id, generation), "up")
+                refused = "revoked" if peer.revoked_at else "old-key" if generation < peer.accepted_from else None
+                found[keys.key_id] = Sender(peer, generation, keys, refused)
+        return found
+
+    def poller(self) -> Poller:
+        arrivals = Arrivals(
+            self.store, self.machine.home, lambda agent: self.machine.home / "agents" / agent / "memory"
+        )
+        return Poller(self.store, self.client, Taker(arrivals, "cc-home"), self.senders, lambda: self.machine.now)
+
+    def poll(self) -> PollReport:
+        """Take what has come, and tell every device."""
+        report = self.poller().poll()
+        self.tell()
+        return report
+
+    def tell(self) -> None:
+        for peer in relay_peers.all_peers(self.store, "device"):
+            if peer.revoked_at is None:
+                body: dict[str, object] = {"home": "home", **receipts_for(self.store, peer)}
+                if peer.generation > peer.accepted_from:
+                    secret = device_secret(ROOT, peer.device_id, peer.accepted_from + 1)
+                    body["rotate"] = {"generation": peer.accepted_from + 1, "secret": secret.hex()}
+                if not relay_peers.was_sent(peer, Channel.RECEIPTS, body):
+                    put_document(self.store, self.client, self.link(peer), Channel.RECEIPTS, body, self.machine.now)
+
+    def link(self, peer: Peer) -> Link:
+        def keys_of(generation: int) -> LinkKeys:
+            return link_keys(device_secret(ROOT, peer.device_id, generation), "down")
+
+        return Link(replace(peer, generation=peer.accepted_from), keys_of, peer.down_prefix, os.urandom)
+
+    def missing(self) -> dict[bytes, list[int]]:
+        """What home reports as sealed by a device and not committed here, by stream."""
+        return {
+            one.stream: list(range(one.last_seq + 1, one.head + 1))
+            for one in inbox.all_streams(self.store)
+            if one.channel == Channel.CONVERSATIONS and one.head > one.last_seq
+        }
+
+
+@dataclass
+class Device:
+    """A device of the home machine."""
+
+    machine: CaptureMachine
+    relay: RelaySite
+    token: str
+    secrets: dict[int, bytes]
+    local_memory: bool = True
+
+    def __post_init__(self) -> None:
+        self.weather = Weather(self.relay.transport)
+        self.client = RelayClient("http://127.0.0.1:8600", self.token, transport=self.weather)
+
+    @property
+    def store(self) -> Store:
+        return self.machine.store
+
+    def peer(self) -> Peer:
+        peer = relay_peers.home_peer(self.store)
+        assert peer is not None
+        return peer
+
+    def link(self) -> Link:
+        def keys_of(generation: int) -> LinkKeys | None:
+            secret = self.secrets.get(generation)
+            return None if secret is None else link_keys(secret, "up")
+
+        peer = self.peer()
+        return Link(peer, keys_of, peer.up_prefix, os.urandom)
+
+    def sink(self, lane: str = "live") -> DeviceSink:
+        return DeviceSink(
+            self.store,
+            self.link,
+            lane,  # type: ignore[arg-type]
+            self.machine.home,
+            self.machine.home / "agents/cc-test/memory/transcripts",
+            lambda cwd: Project(cwd, None, None, Path(cwd).name),
+            lambda: self.machine.now,
+            self.local_memory,
+        )
+
+    def sweep(self, lane: str = "live") -> None:
+        """Capture what is in the transcripts."""
+        capture = replace(self.machine.capture(), sink=self.sink(lane))
+        tally = capture.sweep()
+        assert not tally.problems, tally.problems
+
+    def say(self, session: str, *lines: bytes) -> None:
+        """Write lines into a transcript, and capture them."""
+        with self.machine.transcript(session).open("ab") as file:
+            file.writelines(lines)
+        self.sweep()
+
+    def deliver(self, *, insist: bool = True) -> DeliveryReport:
+        """Send, and read what home tells."""
+        send_some_past(self.store, self.link(), ldm_home=self.machine.home, now=self.machine.now)
+        down = {keys.key_id: keys for keys in (link_keys(secret, "down") for secret in self.secrets.values())}
+        return Delivery(
+            self.store,
+            self.client,
+            self.link(),
+            down_keys=down.get,
+            clock=lambda: self.machine.now,
+            send_all=self.send_all,
+            on_state=self.on_state,
+        ).deliver(insist=insist)
+
+    def send_all(self) -> None:
+        if past.read_place(self.store) is None:
+            with self.store.transaction():
+                past.begin(self.store)
+
+    def on_state(self, link: Link, body: object) -> Link:
+        rotate = body.get("rotate") if isinstance(body, dict) else None
+        if not rotate or rotate["generation"] != link.peer.generation + 1:
+            return link
+        self.secrets[rotate["generation"]] = bytes.fromhex(rotate["secret"])
+        with self.store.transaction():
+            relay_peers.set_generation(self.store, link.peer.id, rotate["generation"], rotate["generation"])
+        renewed = self.link()
+        for stream in outbox.streams(self.store, link.peer.id):
+            if stream.channel == Channel.CONVERSATIONS and stream.closed_at is None:
+                seal_again(self.store, renewed, stream, stream.verified + 1, self.machine.now, "rotated")
+        return renewed
+
+
+@dataclass
+class World:
+    """Everything, in a folder."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.relay = RelaySite(self.folder / "relay")
+        home = CaptureMachine.at(self.folder / "home")
+        home.device = "home"
+        self.home = Home(home, self.relay)
+        self.devices: list[Device] = []
+
+    def device(self, name: str, *, local_memory: bool = True) -> Device:
+        """Pair another device, offline."""
+        device_id, up, down = os.urandom(16), os.urandom(8), os.urandom(8)
+        token = self.relay.token(name, f"write:{up.hex()}", f"read:{down.hex()}", f"ack:{down.hex()}", "objects:read")
+        with self.home.store.transaction():
+            relay_peers.add_peer(
+                self.home.store, NewLink(device_id, "device", name, None, 1, up, down, None), self.home.machine.now
+            )
+        machine = CaptureMachine.at(self.folder / name)
+        machine.device = name
+        machine.capture().meet()
+        with machine.store.transaction():
+            relay_peers.add_peer(machine.store, NewLink(device_id, "home", "home", None, 1, up, down), machine.now)
+        device = Device(machine, self.relay, token, {1: device_secret(ROOT, device_id, 1)}, local_memory)
+        self.devices.append(device)
+        return device
+
+    def pass_time(self, ms: int) -> None:
+        self.relay.now += ms
+        for machine in (self.home.machine, *(device.machine for device in self.devices)):
+            machine.now += ms
+
+    def settle(self, rounds: int = 12) -> None:
+        """Let good weather come and everybody do what there is to do."""
+        for _ in range(rounds):
+            self.pass_time(3_700_000)
+            for device in self.devices:
+                device.deliver()
+            self.home.poll()
+
+    def close(self) -> None:
+        self.relay.stop()
+        for machine in (self.home.machine, *(device.machine for device in self.devices)):
+            machine.store.close()
+
+
+def said(store: Store) -> list[tuple[object, ...]]:
+    """What a store has of conversations, as rows that do not depend on when and how they came."""
+    return sorted(
+        store.rows(
+            "SELECT t.uuid, t.part, t.role, t.offset, coalesce(t.ts, 0), coalesce(t.tool, ''), coalesce(p.cwd, ''),"
+            " s.session_id, c.start, c.text, c.agent, c.device FROM turns t JOIN sessions s ON s.id = t.session"
+            " JOIN chunks c ON c.turn = t.id LEFT JOIN projects p ON p.id = t.project"
+        )
+    )
