@@ -181,6 +181,31 @@ def _table(generation: int) -> str:
     return f"chunks_vec_{int(generation)}"
 
 
+def adopt_generation(store: Store, ident: int, provider: str, model: str, dimension: int) -> int:
+    """Make a generation under a number that another machine gave it; the first one serves. Inside a transaction."""
+    known = find_generation(store, provider, model, dimension)
+    if known is not None and known.id == ident:
+        return ident
+    for other in generations(store):
+        if other.id == ident or other == known:
+            _drop(store, other.id)
+    store.execute(
+        "INSERT INTO embedding_generations (id, provider, model, dimension, created_at) VALUES (?, ?, ?, ?, 0)",
+        (ident, provider, model, dimension),
+    )
+    store.execute(f"CREATE VIRTUAL TABLE {_table(ident)} USING vec0(embedding float[{dimension}])")
+    if serving_generation(store) is None:
+        _serve(store, ident)
+    return ident
+
+
+def serve(store: Store, generation: int) -> None:
+    """Let a generation serve, whatever waits for it. Inside a transaction."""
+    serving = serving_generation(store)
+    if serving is None or serving.id != generation:
+        _serve(store, generation)
+
+
 # ----------------------------------------------------------------------------------------------------------- queue
 
 

@@ -14,6 +14,7 @@ CREATE TABLE mirror_home (                 -- one row, once this machine publish
     generation   INTEGER NOT NULL DEFAULT 0,  -- the embedding generation whose vectors are sent
     is_changed   INTEGER NOT NULL DEFAULT 0,  -- 1: the list of objects is not that of the newest manifest
     published_at INTEGER NOT NULL DEFAULT 0,  -- when nothing was left to publish
+    looked_at    INTEGER NOT NULL DEFAULT 0,  -- when the relay was asked last which objects it has
     index_upto   INTEGER NOT NULL DEFAULT 0,  -- objects to this position are listed in the index object
     index_object BLOB,                     -- JSON: its entry, NULL while there is none
     index_of     BLOB                      -- SHA-256 of the list in it
