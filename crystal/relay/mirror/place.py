@@ -25,6 +25,9 @@ else:
 
 MOST_EPOCHS = 64
 
+ROLLBACK = "rollback"
+"""The code of what says that an old state was shown."""
+
 
 @dataclass(slots=True)
 class Wanted:
@@ -85,3 +88,9 @@ def try_alone(path: Path) -> Iterator[bool]:
             yield True
     finally:
         os.close(handle)
+
+
+def remove_file(path: Path) -> None:
+    """Delete a database with its log."""
+    for name in ("", "-wal", "-shm"):
+        path.with_name(path.name + name).unlink(missing_ok=True)
