@@ -17,6 +17,7 @@ from crystal.hook import truthy
 from crystal.wiring import CAPTURE_LOCK, these_places
 
 ENRICH_SECONDS = 300.0
+DELIVER_SECONDS = 60.0
 WAIT_SECONDS = 60.0
 
 
@@ -56,4 +57,8 @@ def _work() -> None:
         if len(spool.read_notes(places.spool)) <= failed:
             break
     with open_machine() as machine:
+        if machine.config.role == "device":
+            from crystal.wiring.relaying import deliver_soon
+
+            deliver_soon(machine, seconds=DELIVER_SECONDS)
         enrich(machine, budget_seconds=ENRICH_SECONDS)

@@ -45,8 +45,9 @@ def sync(
         return
     with open_machine() as machine:
         tally = run_capture(machine, lambda capture: capture.sweep())
+        problems = send_with_progress(machine)
         insist(machine)
-        problems = enrich(machine, budget_seconds=600)
+        problems += enrich(machine, budget_seconds=600)
         if summaries:
             problems += write_summaries_again(machine)
     if as_json:
@@ -89,10 +90,23 @@ def backfill(
             tally = import_sessions(machine, plan, advance)
         if not as_json:
             typer.echo(tally_words(tally))
-        problems = embed_with_progress(machine) if embed else []
+        problems = send_with_progress(machine)
+        problems += embed_with_progress(machine) if embed else []
     if as_json:
         typer.echo(json.dumps({"schema": 1, **_tally(tally), "warnings": problems}))
     _warn(tally, problems)
+
+
+def send_with_progress(machine: Machine) -> list[str]:
+    """On a device, send what waits to home; gives what went wrong, in words."""
+    from crystal.store import outbox
+    from crystal.wiring.relaying import SEND_SECONDS, deliver_soon
+
+    report = deliver_soon(machine, seconds=SEND_SECONDS, insist=True)
+    if report is None or not report.problem:
+        return []
+    waiting = outbox.backlog(machine.store).blobs
+    return [f"{report.problem}; {waiting} sealed blobs wait, nothing is lost"]
 
 
 def embed_with_progress(machine: Machine) -> list[str]:

@@ -29,13 +29,19 @@ if TYPE_CHECKING:
     from crystal.model import Project
     from crystal.relay.client import RelayClient
     from crystal.relay.delivery import DeliveryReport
+    from crystal.relay.mirror.device import Mirror
     from crystal.relay.poller import PollReport
     from crystal.relay.sending import Link
     from crystal.relay.wire import Lane
     from crystal.store.relay_peers import Peer
 
 RELAY_LOCK = "relay.lock"
+POLL_LOCK = "poll.lock"
+MIRROR_ROOM = "mirror"
+"""The room under which it is noted that the mirror cannot be brought up to date."""
 ENRICH_SECONDS = 300.0
+SEND_SECONDS = 3600.0
+"""How long a command that a person waits for goes on sending."""
 TELL_AGAIN_MS = 6 * 3_600_000
 """How often home tells a device of itself when nothing changes."""
 
@@ -48,9 +54,8 @@ def device_sinks(
 ) -> tuple[Sink, Callable[[str, int], None]] | None:
     """Capture's sinks on a device; None when it has not joined a home yet."""
     from crystal.relay.sink import DeviceSink, tell_ended
-    from crystal.store.relay_peers import home_peer
 
-    if home_peer(machine.store) is None:
+    if not is_joined(machine):
         return None
     found: list[Link] = []
 
@@ -72,6 +77,13 @@ def device_sinks(
         machine.config.relay_local_memory,
     )
     return sink, lambda session, at: tell_ended(machine.store, link(), session, at, now_ms())
+
+
+def is_joined(machine: Machine) -> bool:
+    """Whether this machine has a home to send to."""
+    from crystal.store.relay_peers import home_peer
+
+    return home_peer(machine.store) is not None
 
 
 def send_past(machine: Machine) -> int:
@@ -103,16 +115,37 @@ def deliver_relay(
     from crystal.capture.lock import try_lock
     from crystal.errors import NotConfigured
     from crystal.relay.delivery import DeliveryReport
+    from crystal.store.outbox import backlog
     from crystal.store.relay_peers import home_peer
 
     peer = home_peer(machine.store)
     if peer is None:
         raise NotConfigured("this machine has no home to send to", hint="run: crystal relay join")
-    with try_lock(machine.places.data_dir / RELAY_LOCK) as held:
-        if not held:
-            return DeliveryReport(problem="another crystal process is at the relay just now")
-        with _opened(machine, client) as relay:
-            return _deliver(machine, relay, peer, insist=insist, should_stop=should_stop)
+    while True:
+        with try_lock(machine.places.data_dir / RELAY_LOCK) as held:
+            if not held:
+                # Whoever holds it looks once more after letting go, see below.
+                return DeliveryReport(problem="another crystal process is at the relay just now")
+            with _opened(machine, client) as relay:
+                report = _deliver(machine, relay, peer, insist=insist, should_stop=should_stop)
+        if report.problem or should_stop() or not backlog(machine.store).unsent:
+            return report
+
+
+def deliver_soon(machine: Machine, *, seconds: float, insist: bool = False) -> DeliveryReport | None:
+    """Deliver if this machine is a device that has joined, within a time. What fails is in the store's problems."""
+    from crystal.errors import CrystalError
+    from crystal.relay.delivery import ROOM
+    from crystal.store.problems import record_problem
+
+    if machine.config.role != "device" or not is_joined(machine):
+        return None
+    deadline = time.monotonic() + seconds
+    try:
+        return deliver_relay(machine, insist=insist, should_stop=lambda: time.monotonic() > deadline)
+    except CrystalError as error:
+        record_problem(machine.store, ROOM, error.message, now_ms())
+        return None
 
 
 @contextlib.contextmanager
@@ -128,14 +161,20 @@ def _deliver(
     machine: Machine, client: RelayClient, peer: Peer, *, insist: bool, should_stop: Callable[[], bool]
 ) -> DeliveryReport:
     from crystal.relay.delivery import Delivery
-    from crystal.relay.past import send_some_past
-    from crystal.wiring.mirrored import device_mirror
+    from crystal.relay.past import PastReport, send_some_past
 
-    store, keys = machine.store, relay_keys(machine)
-    mirror = device_mirror(machine)
+    store, keys, mirror = machine.store, relay_keys(machine), device_mirror(machine)
     link = link_to_home(peer, keys)
     while True:
-        past = send_some_past(store, link, ldm_home=machine.places.ldm_home, now=now_ms())
+        past = PastReport()
+        if not _rests(machine) or insist:
+            past = send_some_past(store, link, ldm_home=machine.places.ldm_home, now=now_ms())
+        about = {
+            "mirror": mirror.told(),
+            "agent": machine.config.agent_id,
+            "name": machine.config.device,
+            "past": past.left,
+        }
         delivery = Delivery(
             store,
             client,
@@ -144,16 +183,61 @@ def _deliver(
             clock=now_ms,
             send_all=lambda: _send_all(machine),
             on_state=lambda current, body: _on_state(machine, current, body),
-            on_mirror=mirror.take,
-            about=lambda: {"mirror": mirror.told(), "agent": machine.config.agent_id, "name": machine.config.device},
+            on_mirror=lambda body, serial: _take_manifest(machine, mirror, body, serial),
+            about=lambda about=about: about,  # type: ignore[misc]
             keep_ms=machine.config.relay_keep_days * 86_400_000,
         )
         report = delivery.deliver(should_stop=should_stop, insist=insist)
         if not report.problem and not should_stop():
-            mirror.fetch(client, should_stop=should_stop)
+            _fetch_mirror(machine, mirror, client, should_stop)
         if report.problem or should_stop() or not past.sent:
             return report
-        link = delivery.link
+        link, keys = delivery.link, relay_keys(machine)
+
+
+def _rests(machine: Machine) -> bool:
+    """Whether an outage of the relay is being waited out."""
+    from crystal.relay.delivery import ROOM
+    from crystal.store.problems import find_problem
+
+    resting = find_problem(machine.store, ROOM)
+    return resting is not None and (resting.retry_at or 0) > now_ms()
+
+
+def device_mirror(machine: Machine) -> Mirror:
+    """This device's copy of home's memory."""
+    from crystal.relay.mirror.device import Mirror
+
+    return Mirror(machine.places.data_dir / "mirror.db")
+
+
+def _take_manifest(machine: Machine, mirror: Mirror, body: Mapping[str, Any], serial: int) -> None:
+    """Note what home's mirror is now; one that is older than what was taken before is refused, and named."""
+    from crystal.errors import CrystalError
+    from crystal.store.problems import record_problem
+
+    try:
+        mirror.take(body, serial)
+    except Unavailable:
+        raise
+    except CrystalError as error:
+        record_problem(machine.store, MIRROR_ROOM, error.message, now_ms())
+
+
+def _fetch_mirror(machine: Machine, mirror: Mirror, client: RelayClient, should_stop: Callable[[], bool]) -> None:
+    """Bring the mirror up to date; what goes wrong is named, and tried again by the next run."""
+    from crystal.errors import CrystalError
+    from crystal.store.problems import clear_problem, record_problem
+
+    try:
+        fetched = mirror.fetch(client, should_stop=should_stop)
+    except CrystalError as error:
+        record_problem(machine.store, MIRROR_ROOM, error.message, now_ms())
+    else:
+        if fetched.problem:
+            record_problem(machine.store, MIRROR_ROOM, fetched.problem, now_ms())
+        elif fetched.is_whole:
+            clear_problem(machine.store, MIRROR_ROOM)
 
 
 def _send_all(machine: Machine) -> None:
@@ -238,7 +322,7 @@ def poll_relay(
         report = poller.poll(should_stop=should_stop, wait=wait, after=after)
         told = _tell_devices(machine, relay, keys)
         problems = tuple(enrich(machine, budget_seconds=ENRICH_SECONDS)) if report.turns else ()
-        told += _publish(machine, relay, keys)
+        told += _publish(machine, relay, keys, should_stop)
     return PollOutcome(report, told, problems)
 
 
@@ -280,21 +364,28 @@ def state_for(machine: Machine, peer: Peer, keys: Keyring) -> dict[str, Any]:
     return body
 
 
-def _publish(machine: Machine, client: RelayClient, keys: Keyring) -> int:
+def _publish(machine: Machine, client: RelayClient, keys: Keyring, should_stop: Callable[[], bool]) -> int:
     """Bring the mirror at the relay up to date and tell every device of it; gives how many were told."""
+    import os
+
     from crystal.envelope import Channel
     from crystal.relay.documents import put_document
+    from crystal.relay.mirror.documents import AgentDocuments
+    from crystal.relay.mirror.publish import manifest, on_told, publish
     from crystal.store.relay_peers import all_peers, was_sent
-    from crystal.wiring.mirrored import publish_mirror
 
     peers = [peer for peer in all_peers(machine.store, "device") if peer.revoked_at is None]
     if not peers:
         return 0
-    manifest = publish_mirror(machine, client, [peer.told.get("mirror") or {} for peer in peers])
+    for peer in peers:
+        on_told(machine.store, peer.told.get("mirror") or {}, now=now_ms(), random=os.urandom)
+    documents = AgentDocuments(machine.places.ldm_home / "agents")
+    publish(machine.store, client, now=now_ms(), random=os.urandom, documents=documents, should_stop=should_stop)
+    newest = manifest(machine.store)
     told = 0
     for peer in peers:
-        if manifest is not None and not was_sent(peer, Channel.MIRROR, manifest):
-            put_document(machine.store, client, link_to_device(peer, keys), Channel.MIRROR, manifest, now_ms())
+        if newest is not None and not was_sent(peer, Channel.MIRROR, newest):
+            put_document(machine.store, client, link_to_device(peer, keys), Channel.MIRROR, newest, now_ms())
             told += 1
     return told
 
