@@ -146,6 +146,7 @@ def test_every_module_has_a_noun() -> None:
 BROAD = {
     "crystal/hook.py": "the user's session goes on, whatever happens",
     "crystal/relay/poller.py": "one bad blob must not stop the others; it is recorded",
+    "relay_worker/store/writer.py": "the one who asked gets the error; the thread goes on for the others",
     "crystal/redact/redactor.py": "fails closed: a line that could not be cleaned is not stored",
 }
 

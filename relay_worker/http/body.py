@@ -1,0 +1,139 @@
+"""Reading bodies: length first, then bytes under deadlines, and large ones never in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+
+from relay_worker.crb1 import HEADER_BYTES, TAG_BYTES
+from relay_worker.errors import ClientGone, Refusal
+from relay_worker.http.call import Call, parse_object
+from relay_worker.store.protocol import Body
+
+INLINE_BYTES = 128 << 10
+"""Bodies up to here are kept in memory, and in the database; larger ones go to a file while they come in."""
+
+MAX_JSON = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A whole body, checked against what the client announced."""
+
+    body: Body
+    size: int
+    head: bytes
+    tail: bytes
+    digest: bytes
+
+
+def _length(call: Call, limit: int) -> int | None:
+    """What the client announces, checked before a byte is read; None for a body in chunks."""
+    if call.header(b"content-encoding").lower() not in {"", "identity"}:
+        raise Refusal("unsupported-media-type", "a body is sent as it is, without Content-Encoding")
+    text = call.header(b"content-length")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > 20:
+        raise Refusal("bad-request", "Content-Length is not a number")
+    if int(text) > limit:
+        raise _too_large(limit)
+    return int(text)
+
+
+def _too_large(limit: int) -> Refusal:
+    return Refusal("body-too-large", f"a body has at most {limit} bytes here")
+
+
+@contextlib.asynccontextmanager
+async def received(call: Call, limit: int) -> AsyncIterator[Received]:
+    """Read a body of at most ``limit`` bytes. What is not put into the store within the context is gone after it.
+
+    Raises:
+        Refusal: ``body-too-large``, ``body-timeout``, ``digest-mismatch``, and what the store says.
+        ClientGone: The client did.
+    """
+    length = _length(call, limit)
+    announced = call.content_digest()
+    chunks = _Chunks(call, limit)
+    gathered = bytearray()
+    if length is None or length <= INLINE_BYTES:
+        while (chunk := await chunks.next()) is not None:
+            gathered += chunk
+            if len(gathered) > INLINE_BYTES:
+                break
+        else:
+            body = bytes(gathered)
+            digest = hashlib.sha256(body).digest()
+            _compare(announced, digest)
+            yield Received(body, len(body), body[:HEADER_BYTES], body[-TAG_BYTES:], digest)
+            return
+    async with call.relay.uploads.one(), call.relay.store.spool() as spool:
+        chunks.restart()
+        await spool.write(bytes(gathered))
+        while (chunk := await chunks.next()) is not None:
+            await spool.write(chunk)
+        digest = await spool.finish()
+        _compare(announced, digest)
+        yield Received(spool, spool.size, spool.head, spool.tail, digest)
+
+
+def _compare(announced: bytes | None, digest: bytes) -> None:
+    if announced is not None and announced != digest:
+        raise Refusal("digest-mismatch", "the body is not what Content-Digest says; send it again")
+
+
+class _Chunks:
+    """The pieces of a body as they come, counted and timed."""
+
+    def __init__(self, call: Call, limit: int) -> None:
+        self._call = call
+        self._limit = limit
+        self._size = 0
+        self._more = True
+        self.restart()
+
+    def restart(self) -> None:
+        """Count the time from now: waiting for a place to put it was not the client's fault."""
+        self._ends_at = self._call.relay.monotonic() + self._call.relay.settings.body_total
+
+    async def next(self) -> bytes | None:
+        """The next piece, None after the last."""
+        if not self._more:
+            return None
+        relay = self._call.relay
+        left = min(relay.settings.body_idle, self._ends_at - relay.monotonic())
+        try:
+            with anyio.fail_after(max(left, 0)):
+                message: Any = await self._call.receive()
+        except TimeoutError as error:
+            raise Refusal("body-timeout", "the body came too slowly", headers=(("Connection", "close"),)) from error
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk: bytes = message.get("body", b"")
+        self._more = message.get("more_body", False)
+        self._size += len(chunk)
+        if self._size > self._limit:
+            raise _too_large(self._limit)
+        return chunk
+
+
+async def read_object(call: Call, *, optional: bool = False) -> dict[str, Any]:
+    """Read a JSON object; ``optional`` takes no body at all for an empty one.
+
+    Raises:
+        Refusal: ``unsupported-media-type``, ``bad-request``, and those of ``received``.
+    """
+    kind = call.header(b"content-type").partition(";")[0].strip().lower()
+    async with received(call, MAX_JSON) as got:
+        if optional and got.size == 0:
+            return {}
+        if kind not in {"", "application/json"}:
+            raise Refusal("unsupported-media-type", "the body has to be application/json")
+        assert isinstance(got.body, bytes)
+        return parse_object(got.body)

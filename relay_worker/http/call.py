@@ -1,0 +1,294 @@
+"""One request, read strictly: what has not exactly the form of docs/spec/relay-http.md is ``bad-request``."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import json
+import re
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.types import Receive, Scope
+
+from relay_worker import tokens
+from relay_worker.errors import ClientGone, Refusal
+from relay_worker.limits import address_of
+from relay_worker.model import MAX_NUMBER, Token
+from relay_worker.services import MAX_WAITING, Services
+
+MAX_WAIT = 30.0
+MAX_QUERY = 4096
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,15}")
+_SECONDS = re.compile(r"[0-9]{1,2}(?:\.[0-9]{1,6})?")
+_ID = re.compile(r"[0-9a-f]{32}")
+_TOKEN_ID = re.compile(r"[0-9a-z]{16}")
+_DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
+_VERSION = re.compile(r"1(?:\.[0-9]{1,3})?")
+
+
+class Call:
+    """A request on its way through the relay.
+
+    Attributes:
+        relay: What the routes share.
+        scope: ASGI's.
+        receive: ASGI's; the body is read through ``relay_worker.http.body``.
+        token: Who asks, once that is known; None for a joiner and on open routes.
+        claim: The joiner's secret, if that is who asks.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, relay: Services) -> None:
+        self.relay = relay
+        self.scope = scope
+        self.receive = receive
+        self.token: Token | None = None
+        self.claim: str | None = None
+        headers: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            headers[name] = headers[name] + b", " + value if name in headers else value
+        self._headers = headers
+        self._query: dict[str, list[str]] | None = None
+
+    # -- who asks
+
+    def header(self, name: bytes) -> str:
+        """A header, empty if there is none; several of a name are joined by commas."""
+        return self._headers.get(name, b"").decode("latin-1")
+
+    @property
+    def address(self) -> str:
+        """The client's address, for rates."""
+        client = self.scope.get("client")
+        return address_of(client[0] if client else "", self.header(b"x-forwarded-for"), self.relay.trusted)
+
+    @property
+    def account(self) -> str:
+        """The account of the token."""
+        assert self.token is not None, "the route takes no token"
+        return self.token.account
+
+    def check_version(self) -> None:
+        """Refuse a client of another major version."""
+        version = self.header(b"crystal-relay-version")
+        if version and not _VERSION.fullmatch(version):
+            raise Refusal(
+                "unsupported-version", "this relay speaks version 1", headers=(("Upgrade", "crystal-relay/1"),)
+            )
+
+    def authenticate(self, *schemes: str) -> None:
+        """Find out who asks, and whether they ask too often.
+
+        Args:
+            *schemes: ``bearer``, ``claim``.
+
+        Raises:
+            Refusal: ``unauthenticated``, ``rate-limited``.
+        """
+        scheme, _, rest = self.header(b"authorization").partition(" ")
+        rest = rest.strip(" ")
+        scheme = scheme.lower()
+        if scheme == "claim" and "claim" in schemes:
+            self.claim = tokens.parse_claim(rest)
+        elif scheme == "bearer" and "bearer" in schemes:
+            self.token = self._known(rest)
+        if self.token is None and self.claim is None:
+            raise self.unauthenticated()
+        if self.token is not None:
+            self.relay.used[self.token.id] = self.relay.now()
+            wait = self.relay.by_token.take(self.token.id)
+            if wait:
+                raise Refusal("rate-limited", "too many requests of this token", retry_after=wait)
+
+    def _known(self, text: str) -> Token | None:
+        parsed = tokens.parse_token(text)
+        if parsed is None:
+            return None
+        token = self.relay.store.token(parsed[0])
+        return token if tokens.is_valid(parsed[1], token) else None
+
+    def unauthenticated(self) -> Refusal:
+        """What somebody unknown hears: 401, or 429 if they have asked often."""
+        wait = self.relay.refused.take(self.address)
+        if wait:
+            return Refusal("rate-limited", "too many refused requests of this address", retry_after=wait)
+        challenge = 'Bearer realm="crystal-relay"'
+        return Refusal(
+            "unauthenticated", "no token that is known here and not revoked", headers=(("WWW-Authenticate", challenge),)
+        )
+
+    def need(self, *verbs: str) -> None:
+        """Refuse who has none of these scopes."""
+        assert self.token is not None, "the route takes no token"
+        if not any(tokens.allows(self.token.scopes, verb) for verb in verbs):
+            raise Refusal("forbidden", f"the token has not the scope {' or '.join(verbs)}")
+
+    def need_stream(self, stream: bytes, *verbs: str) -> None:
+        """Refuse who may do none of these in the stream."""
+        assert self.token is not None, "the route takes no token"
+        if not tokens.allows_stream(self.token.scopes, stream, *verbs):
+            raise Refusal("forbidden", f"the token may not {' or '.join(verbs)} in this stream")
+
+    # -- path and query
+
+    def path(self, name: str) -> str:
+        """A part of the path as it stands there."""
+        value: str = self.scope["path_params"][name]
+        return value
+
+    def path_id(self, name: str) -> bytes:
+        """A stream or object id of the path."""
+        text = self.path(name)
+        if not _ID.fullmatch(text):
+            raise Refusal("bad-request", f"the {name} in the path is not 32 lower-case hexadecimal digits")
+        return bytes.fromhex(text)
+
+    def path_number(self, name: str, highest: int = MAX_NUMBER) -> int:
+        """A number of the path, from 1."""
+        number = _number(self.path(name))
+        if number is None or not 1 <= number <= highest:
+            raise Refusal("bad-request", f"the {name} in the path is not a number from 1 to {highest}")
+        return number
+
+    def path_token_id(self) -> str:
+        """A token's id of the path."""
+        text = self.path("token_id")
+        if not _TOKEN_ID.fullmatch(text):
+            raise Refusal("bad-request", "a token's id is 16 digits and lower-case letters")
+        return text
+
+    def query(self, name: str) -> str | None:
+        """A query parameter, None if it is not there."""
+        if self._query is None:
+            self._query = self._read_query()
+        values = self._query.get(name, [])
+        if len(values) > 1:
+            raise Refusal("bad-request", f"{name} is given {len(values)} times")
+        return values[0] if values else None
+
+    def _read_query(self) -> dict[str, list[str]]:
+        raw: bytes = self.scope["query_string"]
+        if len(raw) > MAX_QUERY:
+            raise Refusal("bad-request", f"the query is longer than {MAX_QUERY} bytes")
+        found: dict[str, list[str]] = {}
+        for name, value in parse_qsl(raw.decode("latin-1"), keep_blank_values=True):
+            found.setdefault(name, []).append(value)
+        return found
+
+    def query_number(self, name: str, default: int, *, low: int = 0, high: int = MAX_NUMBER) -> int:
+        """A whole number of the query."""
+        text = self.query(name)
+        if text is None:
+            return default
+        number = _number(text)
+        if number is None or not low <= number <= high:
+            raise Refusal("bad-request", f"{name} is not a number from {low} to {high}")
+        return number
+
+    def query_wait(self) -> float:
+        """The seconds that the client is willing to wait."""
+        text = self.query("wait")
+        if text is None:
+            return 0.0
+        if not _SECONDS.fullmatch(text) or float(text) > MAX_WAIT:
+            raise Refusal("bad-request", f"wait is not a number of seconds from 0 to {MAX_WAIT:g}")
+        return float(text)
+
+    def query_id(self, name: str) -> bytes:
+        """An id of the query, empty if there is none."""
+        text = self.query(name)
+        if text is None:
+            return b""
+        if not _ID.fullmatch(text):
+            raise Refusal("bad-request", f"{name} is not 32 lower-case hexadecimal digits")
+        return bytes.fromhex(text)
+
+    def query_resend(self) -> bool:
+        """Whether the same is to be stored anew."""
+        text = self.query("resend")
+        if text not in {None, "0", "1"}:
+            raise Refusal("bad-request", "resend is neither 0 nor 1")
+        return text == "1"
+
+    def content_digest(self) -> bytes | None:
+        """The SHA-256 that the client announces."""
+        text = self.header(b"content-digest")
+        if not text:
+            return None
+        found = _DIGEST.fullmatch(text)
+        if found is None:
+            raise Refusal("bad-request", "Content-Digest is not sha-256=:<base64>:")
+        try:
+            return base64.b64decode(found[1], validate=True)
+        except binascii.Error as error:
+            raise Refusal("bad-request", "Content-Digest is not sha-256=:<base64>:") from error
+
+    # -- waiting
+
+    async def wait_for(self, news: asyncio.Future[None], seconds: float) -> bool:
+        """Wait for news; False if there was no time or no place to wait.
+
+        Raises:
+            ClientGone: Nobody waits for the answer any more.
+        """
+        if seconds <= 0 or self.relay.signals.stopping or self.relay.signals.count > MAX_WAITING:
+            return False
+        gone = asyncio.ensure_future(self._disconnected())
+        try:
+            await asyncio.wait({news, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended = gone.done() and not gone.cancelled()
+            gone.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await gone
+        if ended:
+            raise ClientGone
+        return news.done() and not self.relay.signals.stopping
+
+    async def _disconnected(self) -> None:
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+
+def _number(text: str) -> int | None:
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def parse_object(text: bytes) -> dict[str, Any]:
+    """Read a JSON object strictly: UTF-8, no key twice, no NaN.
+
+    Raises:
+        Refusal: ``bad-request``.
+    """
+    try:
+        found = json.loads(text.decode("utf-8"), object_pairs_hook=_once, parse_constant=_refuse_constant)
+    except Refusal:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise Refusal("bad-request", "the body is not JSON in UTF-8") from error
+    if not isinstance(found, dict):
+        raise Refusal("bad-request", "the body is not a JSON object")
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Refusal("bad-request", "a key stands twice in the JSON body")
+    return found
+
+
+def _refuse_constant(_: str) -> None:
+    raise Refusal("bad-request", "the body is not JSON: NaN and Infinity are not numbers")
+
+
+def refuse_other_keys(found: dict[str, Any], *known: str) -> None:
+    """Refuse a JSON object with keys that mean nothing here, or without one that is needed."""
+    if set(found) - set(known):
+        raise Refusal("bad-request", f"the JSON body has a key that is not {' or '.join(known) or 'known'}")
+    for name in known:
+        if name not in found:
+            raise Refusal("bad-request", f"the JSON body has no {name}")

@@ -1,0 +1,40 @@
+"""What operators and their tools ask without a token; it tells nothing about what is stored."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from relay_worker.errors import Refusal
+from relay_worker.http.call import Call
+from relay_worker.http.reply import Reply, json_reply
+
+_FOLDER = Path(__file__).resolve().parent.parent
+
+
+@cache
+def _document(name: str) -> bytes:
+    return (_FOLDER / name).read_bytes()
+
+
+async def healthz(_: Call) -> Reply:
+    """Alive, whatever the store does."""
+    return json_reply({"status": "ok"})
+
+
+async def readyz(call: Call) -> Reply:
+    """Ready to store."""
+    if call.relay.signals.stopping:
+        raise Refusal("unavailable", "the relay is stopping", retry_after=5)
+    await call.relay.probe()
+    return json_reply({"status": "ready"})
+
+
+async def openapi_json(_: Call) -> Reply:
+    """The description of the HTTP surface."""
+    return Reply(200, ((b"content-type", b"application/json"),), _document("openapi.json"))
+
+
+async def openapi_yaml(_: Call) -> Reply:
+    """The same as it was written."""
+    return Reply(200, ((b"content-type", b"application/yaml"),), _document("openapi.yaml"))

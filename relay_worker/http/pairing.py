@@ -1,0 +1,122 @@
+"""The pairing mailbox. See docs/spec/relay-http.md, section 7.
+
+Side ``a`` is home with its token, side ``b`` whoever claimed the mailbox first, with a secret of its own making.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from relay_worker.errors import Refusal
+from relay_worker.http.body import read_object, received
+from relay_worker.http.call import Call, refuse_other_keys
+from relay_worker.http.reply import NO_CONTENT, Reply, json_reply, mail_reply
+from relay_worker.model import Mailbox
+from relay_worker.store.mailboxes import gone
+from relay_worker.tokens import hash_secret, is_secret_of
+
+MAX_MAIL = 16_384
+MAX_NAMEPLATE = 999_999
+_PHASE = re.compile(r"[a-z0-9-]{1,32}")
+
+
+def nameplates(random: bytes) -> list[int]:
+    """Candidates for a nameplate out of random bytes: short ones first, longer ones if those are taken."""
+    numbers = [int.from_bytes(random[at : at + 4], "big") for at in range(0, len(random) - 3, 4)]
+    return [number % 10 ** min(6, 1 + at // 4) or 10 for at, number in enumerate(numbers)]
+
+
+async def open_mailbox(call: Call) -> Reply:
+    """Open a mailbox for ten minutes."""
+    relay = call.relay
+    call.need("pair")
+    refuse_other_keys(await read_object(call, optional=True))
+    box = await relay.store.open_mailbox(call.account, nameplates(relay.random(96)), relay.now())
+    return json_reply({"nameplate": box.nameplate, "expires_at": box.expires_at}, 201)
+
+
+async def claim_mailbox(call: Call) -> Reply:
+    """Become side ``b``."""
+    relay = call.relay
+    nameplate = _nameplate(call)
+    wait = relay.claims.take(call.address)
+    if wait:
+        raise Refusal("rate-limited", "too many claims of this address", retry_after=wait)
+    assert call.claim is not None, "the route takes a claim"
+    box, result = await relay.store.claim_mailbox(nameplate, hash_secret(call.claim), relay.now())
+    return json_reply({"nameplate": nameplate, "expires_at": box.expires_at}, 201 if result == "created" else 200)
+
+
+async def put_mail(call: Call) -> Reply:
+    """Write a message, once."""
+    relay = call.relay
+    nameplate, side, phase = _nameplate(call), _side(call), _phase(call)
+    if await _mine(call, nameplate) is None:
+        raise gone(nameplate)
+    if side != ("a" if call.token else "b"):
+        raise Refusal("forbidden", "this is the other side's")
+    async with received(call, MAX_MAIL) as got:
+        assert isinstance(got.body, bytes)
+        if got.size == 0:
+            raise Refusal("bad-request", "a message has at least one byte")
+        result = await relay.store.put_mail(nameplate, side, phase, got.body, relay.now())
+    relay.signals.notify(f"mailbox {nameplate}")
+    return json_reply({"result": result}, 200 if result == "duplicate" else 201)
+
+
+async def get_mail(call: Call) -> Reply:
+    """Read a message, waiting for it."""
+    relay = call.relay
+    nameplate, side, phase, wait = _nameplate(call), _side(call), _phase(call), call.query_wait()
+    ends_at = relay.monotonic() + wait
+    while True:
+        with relay.signals.expect(f"mailbox {nameplate}") as news:
+            if await _mine(call, nameplate) is None:
+                raise gone(nameplate)
+            message = await relay.store.get_mail(nameplate, side, phase, relay.now())
+            if message is not None:
+                return mail_reply(message, hashlib.sha256(message).digest())
+            if not await call.wait_for(news, ends_at - relay.monotonic()):
+                return NO_CONTENT
+
+
+async def close_mailbox(call: Call) -> Reply:
+    """Destroy the mailbox."""
+    nameplate = _nameplate(call)
+    if await _mine(call, nameplate) is not None:
+        await call.relay.store.close_mailbox(nameplate)
+        call.relay.signals.notify(f"mailbox {nameplate}")
+    return NO_CONTENT
+
+
+async def _mine(call: Call, nameplate: int) -> Mailbox | None:
+    """The mailbox, if who asks has a part in it. Another account's looks absent."""
+    if call.token is not None:
+        call.need("pair")
+    box = await call.relay.store.mailbox(nameplate, call.relay.now())
+    if box is None:
+        return None
+    if call.token is not None:
+        return box if box.account == call.token.account else None
+    if call.claim is None or not is_secret_of(call.claim, box.claim_hash):
+        raise call.unauthenticated()
+    return box
+
+
+def _nameplate(call: Call) -> int:
+    return call.path_number("nameplate", MAX_NAMEPLATE)
+
+
+def _side(call: Call) -> str:
+    side = call.path("side")
+    if side not in {"a", "b"}:
+        raise Refusal("bad-request", "the side in the path is neither a nor b")
+    return side
+
+
+def _phase(call: Call) -> str:
+    phase = call.path("phase")
+    if not _PHASE.fullmatch(phase):
+        raise Refusal("bad-request", "the phase in the path is not 1 to 32 of a-z, 0-9 and -")
+    return phase

@@ -1,0 +1,50 @@
+"""From a matched path to an answer: method, version, who asks, then the route's own function."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias
+
+from starlette.types import Receive, Scope, Send
+
+from relay_worker.errors import Refusal
+from relay_worker.http.call import Call
+from relay_worker.http.reply import Reply
+from relay_worker.services import Services
+
+Handler: TypeAlias = "Callable[[Call], Awaitable[Reply]]"
+
+
+class Resource:
+    """One path: an ASGI application that answers by ``Reply`` or raises ``Refusal``.
+
+    Args:
+        relay: What the routes share.
+        path: As the route is written; names it in logs and metrics.
+        methods: ``HEAD`` is answered by ``GET``.
+        schemes: Who may ask: ``bearer``, ``claim``; nobody in particular if empty.
+    """
+
+    def __init__(self, relay: Services, path: str, methods: Mapping[str, Handler], schemes: tuple[str, ...]) -> None:
+        self._relay = relay
+        self._path = path
+        self._methods = dict(methods)
+        if "GET" in self._methods:
+            self._methods["HEAD"] = self._methods["GET"]
+        self._schemes = schemes
+        self._allow = ", ".join(sorted(self._methods))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request (ASGI)."""
+        scope["crystal.route"] = self._path
+        handler = self._methods.get(scope["method"])
+        if handler is None:
+            raise Refusal("method-not-allowed", f"here: {self._allow}", headers=(("Allow", self._allow),))
+        call = Call(scope, receive, self._relay)
+        if self._schemes:
+            call.check_version()
+            call.authenticate(*self._schemes)
+            scope["crystal.token"] = call.token.id if call.token else None
+            await self._relay.sweep_if_due()
+        reply = await handler(call)
+        await reply.send(send, scope["crystal.request_id"], head_only=scope["method"] == "HEAD")

@@ -1,0 +1,109 @@
+"""The routes of streams and blobs. See docs/spec/relay-http.md, section 3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relay_worker.crb1 import check_envelope
+from relay_worker.errors import Refusal
+from relay_worker.http.body import read_object, received
+from relay_worker.http.call import Call, refuse_other_keys
+from relay_worker.http.reply import NO_CONTENT, Reply, bytes_reply, json_reply
+from relay_worker.model import MAX_NUMBER, StreamState
+from relay_worker.tokens import prefixes_of
+
+
+def _state(state: StreamState) -> dict[str, Any]:
+    return {
+        "stream": state.stream.hex(),
+        "head": state.head,
+        "acked": state.acked,
+        "count": state.count,
+        "bytes": state.bytes,
+        "expired_upto": state.expired_upto,
+    }
+
+
+async def put_blob(call: Call) -> Reply:
+    """Store a blob; the answer comes after the fsync."""
+    relay = call.relay
+    stream, seq, resend = call.path_id("stream"), call.path_number("seq"), call.query_resend()
+    call.need_stream(stream, "write")
+    async with received(call, relay.settings.max_body) as got:
+        check_envelope(got.head, got.size, stream=stream, seq=seq)
+        result = await relay.store.put_if_absent(
+            call.account, stream, seq, got.body, tag=got.tail, digest=got.digest, resend=resend, now=relay.now()
+        )
+    if result != "duplicate":
+        relay.metrics.put_bytes.inc(got.size)
+        relay.signals.notify(f"account {call.account}")
+    return json_reply({"seq": seq, "tag": got.tail.hex(), "result": _public(result)}, _status(result))
+
+
+async def get_blob(call: Call) -> Reply:
+    """Send a blob."""
+    stream, seq = call.path_id("stream"), call.path_number("seq")
+    call.need_stream(stream, "read")
+    return bytes_reply(await call.relay.store.get(call.account, stream, seq))
+
+
+async def list_blobs(call: Call) -> Reply:
+    """List a page of a stream."""
+    stream = call.path_id("stream")
+    after, limit = call.query_number("after", 0), call.query_number("limit", 100, low=1, high=1000)
+    call.need_stream(stream, "write", "read", "ack")
+    state, page = await call.relay.store.list_after(call.account, stream, after, limit)
+    return json_reply(
+        {
+            "blobs": [{"seq": one.seq, "size": one.size, "tag": one.tag.hex()} for one in page],
+            "head": state.head,
+            "acked": state.acked,
+            "expired_upto": state.expired_upto,
+        }
+    )
+
+
+async def get_stream(call: Call) -> Reply:
+    """Say how far a stream is."""
+    stream = call.path_id("stream")
+    call.need_stream(stream, "write", "read", "ack")
+    return json_reply(_state(await call.relay.store.stream(call.account, stream)))
+
+
+async def acknowledge(call: Call) -> Reply:
+    """Delete what the reader has."""
+    stream = call.path_id("stream")
+    call.need_stream(stream, "ack")
+    asked = await read_object(call)
+    refuse_other_keys(asked, "upto")
+    upto = asked["upto"]
+    if isinstance(upto, float) and upto.is_integer():
+        upto = int(upto)
+    if not isinstance(upto, int) or isinstance(upto, bool) or not 0 <= upto <= MAX_NUMBER:
+        raise Refusal("bad-request", f"upto is not a number from 0 to {MAX_NUMBER}")
+    await call.relay.store.ack(call.account, stream, upto, call.relay.now())
+    return NO_CONTENT
+
+
+async def list_streams(call: Call) -> Reply:
+    """List the streams that changed, waiting for the first."""
+    relay = call.relay
+    assert call.token is not None, "the route takes a token"
+    changed_after, wait = call.query_number("changed_after", 0), call.query_wait()
+    prefixes = prefixes_of(call.token.scopes)
+    if prefixes is not None and not prefixes:
+        raise Refusal("forbidden", "the token names no streams")
+    ends_at = relay.monotonic() + wait
+    while True:
+        with relay.signals.expect(f"account {call.account}") as news:
+            change, streams = await relay.store.streams(call.account, prefixes, changed_after)
+            if streams or not await call.wait_for(news, ends_at - relay.monotonic()):
+                return json_reply({"change": change, "streams": [_state(one) for one in streams]})
+
+
+def _public(result: str) -> str:
+    return "duplicate" if result == "duplicate" else "created"
+
+
+def _status(result: str) -> int:
+    return 200 if result == "duplicate" else 201

@@ -1,0 +1,57 @@
+"""The routes of tokens. See docs/spec/relay-http.md, section 6."""
+
+from __future__ import annotations
+
+from relay_worker.errors import Refusal
+from relay_worker.http.body import read_object
+from relay_worker.http.call import Call, refuse_other_keys
+from relay_worker.http.reply import NO_CONTENT, Reply, json_reply
+from relay_worker.model import Token
+from relay_worker.tokens import ID_BYTES, SECRET_BYTES, check_label, check_scopes, mint
+
+
+async def make_token(call: Call) -> Reply:
+    """Make a token; the only answer that holds its secret."""
+    relay = call.relay
+    call.need("home")
+    asked = await read_object(call)
+    refuse_other_keys(asked, "label", "scopes")
+    label, scopes = asked["label"], asked["scopes"]
+    if not isinstance(label, str):
+        raise Refusal("bad-request", "label is not a string")
+    if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):
+        raise Refusal("bad-request", "scopes is not a list of strings")
+    check_label(label)
+    checked = check_scopes(scopes)
+    made = mint(relay.random(ID_BYTES), relay.random(SECRET_BYTES))
+    await relay.store.add_token(Token(made.id, call.account, label, checked, made.secret_hash, relay.now()))
+    return json_reply({"id": made.id, "token": made.text, "label": label, "scopes": checked}, 201)
+
+
+async def list_tokens(call: Call) -> Reply:
+    """List the account's tokens, without what is kept of their secrets."""
+    call.need("home")
+    found = await call.relay.store.tokens(call.account)
+    return json_reply(
+        {
+            "tokens": [
+                {
+                    "id": one.id,
+                    "label": one.label,
+                    "scopes": one.scopes,
+                    "created_at": one.created_at,
+                    "last_used_at": one.last_used_at,
+                    "revoked_at": one.revoked_at,
+                }
+                for one in found
+            ]
+        }
+    )
+
+
+async def revoke_token(call: Call) -> Reply:
+    """Revoke a token."""
+    token_id = call.path_token_id()
+    call.need("home")
+    await call.relay.store.revoke_token(call.account, token_id, call.relay.now())
+    return NO_CONTENT

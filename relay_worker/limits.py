@@ -1,0 +1,210 @@
+"""How often, and how many at once: token buckets, and slots that are waited for in order.
+
+Usable from several event loops and threads. The clock is an argument: seconds, rising.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import threading
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import TypeAlias
+
+from relay_worker.errors import Refusal
+
+Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
+
+
+class Buckets:
+    """A token bucket for each key. Those used least recently are forgotten beyond ``keys``.
+
+    Args:
+        rate: Refill a second; 0 switches it off.
+        burst: Size of a bucket.
+        clock: Seconds.
+    """
+
+    def __init__(self, rate: float, burst: float, clock: Callable[[], float], *, keys: int = 10_000) -> None:
+        self._rate = rate
+        self._burst = max(burst, 1.0)
+        self._clock = clock
+        self._keys = keys
+        self._filled: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._guard = threading.Lock()
+
+    def take(self, key: str) -> int:
+        """Take one; 0 if there was one, else the whole seconds until there will be."""
+        if self._rate <= 0:
+            return 0
+        now = self._clock()
+        with self._guard:
+            left, since = self._filled.pop(key, (self._burst, now))
+            left = min(self._burst, left + max(0.0, now - since) * self._rate)
+            short = 1.0 - left
+            self._filled[key] = (left if short > 0 else left - 1.0, now)
+            if len(self._filled) > self._keys:
+                self._filled.popitem(last=False)
+        return 0 if short <= 0 else max(1, int(-(-short // self._rate)))
+
+
+class Slots:
+    """At most so many at once; the others wait in order.
+
+    Args:
+        count: How many.
+        patience: Seconds that somebody waits at most.
+    """
+
+    def __init__(self, count: int, patience: float) -> None:
+        self._free = count
+        self._patience = patience
+        self._guard = threading.Lock()
+        self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
+
+    @contextlib.asynccontextmanager
+    async def one(self) -> AsyncIterator[None]:
+        """Hold a slot.
+
+        Raises:
+            Refusal: ``unavailable``, after waiting.
+        """
+        await self._acquire()
+        try:
+            yield
+        finally:
+            self._release()
+
+    async def _acquire(self) -> None:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        with self._guard:
+            if self._free > 0:
+                self._free -= 1
+                return
+            self._waiting.append((loop, future))
+        try:
+            await asyncio.wait_for(future, self._patience)
+        except BaseException as error:
+            with self._guard:
+                waits = (loop, future) in self._waiting
+                if waits:
+                    self._waiting.remove((loop, future))
+            if not waits:
+                self._release()  # it was handed over in the same moment
+            if isinstance(error, asyncio.TimeoutError):
+                raise Refusal("unavailable", "too many large bodies at once", retry_after=5) from error
+            raise
+
+    def _release(self) -> None:
+        with self._guard:
+            while self._waiting:
+                loop, future = self._waiting.popleft()
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(_hand_over, future)
+                    return
+            self._free += 1
+
+
+def _hand_over(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class ChangeSignals:
+    """Wakes who waits for news: of an account, or of a mailbox."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._waiting: dict[str, set[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]] = {}
+        self._stopping = False
+
+    @property
+    def stopping(self) -> bool:
+        """True once nobody should begin to wait any more."""
+        return self._stopping
+
+    @property
+    def count(self) -> int:
+        """How many wait."""
+        with self._guard:
+            return sum(len(some) for some in self._waiting.values())
+
+    @contextlib.contextmanager
+    def expect(self, key: str) -> Iterator[asyncio.Future[None]]:
+        """A future that is done with the next ``notify`` of this key. Ask first, then look, then wait."""
+        loop = asyncio.get_running_loop()
+        entry = (loop, loop.create_future())
+        with self._guard:
+            self._waiting.setdefault(key, set()).add(entry)
+            if self._stopping:
+                entry[1].set_result(None)
+        try:
+            yield entry[1]
+        finally:
+            with self._guard:
+                some = self._waiting.get(key, set())
+                some.discard(entry)
+                if not some:
+                    self._waiting.pop(key, None)
+
+    def notify(self, key: str) -> None:
+        """There is news."""
+        with self._guard:
+            some = list(self._waiting.get(key, ()))
+        for loop, future in some:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_hand_over, future)
+
+    def stop(self) -> None:
+        """Let everybody go, now and from now on."""
+        self._stopping = True
+        for key in list(self._waiting):
+            self.notify(key)
+
+
+def networks(texts: Sequence[str]) -> tuple[Network, ...]:
+    """Addresses and networks of trusted proxies.
+
+    Raises:
+        ValueError: One is neither.
+    """
+    return tuple(ipaddress.ip_network(text, strict=False) for text in texts)
+
+
+def address_of(peer: str, forwarded: str, trusted: Sequence[Network]) -> str:
+    """Whose request this is: the peer, or, if that is a trusted proxy, whom it names.
+
+    ``X-Forwarded-For`` is read from the right, for as long as what stands there is trusted; a client can only add to
+    the left. IPv6 clients count by their /64, since they have all of it.
+    """
+    address = peer
+    if _is_trusted(address, trusted):
+        for named in reversed([part.strip() for part in forwarded.split(",") if part.strip()]):
+            if _parse(named) is None:
+                break
+            address = named
+            if not _is_trusted(address, trusted):
+                break
+    parsed = _parse(address)
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
+    return address[:64]
+
+
+def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def _is_trusted(text: str, trusted: Sequence[Network]) -> bool:
+    parsed = _parse(text)
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+        parsed = parsed.ipv4_mapped
+    return parsed is not None and any(parsed in network for network in trusted)

@@ -1,0 +1,77 @@
+"""What an operator sees of the relay: Prometheus metrics in a registry of their own.
+
+No stream, token or account in a label: whoever reads the metrics must not learn who talks to whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from relay_worker.model import Usage
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Metrics:
+    """Counters of one relay."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "crystal_relay_requests", "Requests.", ["route", "method", "status"], registry=self.registry
+        )
+        self.seconds = Histogram(
+            "crystal_relay_request_seconds", "Time of a request.", ["route"], buckets=SECONDS, registry=self.registry
+        )
+        self.put_bytes = Counter("crystal_relay_put_bytes", "Bytes of stored bodies.", registry=self.registry)
+        self.auth_failures = Counter(
+            "crystal_relay_auth_failures", "Requests refused with 401.", registry=self.registry
+        )
+        self.rate_limited = Counter("crystal_relay_rate_limited", "Requests refused with 429.", registry=self.registry)
+        self.expired = Counter("crystal_relay_expired_blobs", "Blobs that nobody read in time.", registry=self.registry)
+        self.batch = Histogram(
+            "crystal_relay_commit_batch",
+            "Requests that shared a commit.",
+            buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
+            registry=self.registry,
+        )
+        self.commit_seconds = Histogram(
+            "crystal_relay_commit_seconds", "Time of a commit.", buckets=SECONDS, registry=self.registry
+        )
+
+    def observe_commit(self, jobs: int, seconds: float) -> None:
+        """Called by the store's writer."""
+        self.batch.observe(jobs)
+        self.commit_seconds.observe(seconds)
+
+    def watch(self, usage: Callable[[], Usage], now: Callable[[], int]) -> None:
+        """Ask the store for what it holds whenever the metrics are read."""
+        self.registry.register(_Held(usage, now))
+
+
+class _Held(Collector):
+    def __init__(self, usage: Callable[[], Usage], now: Callable[[], int]) -> None:
+        self._usage = usage
+        self._now = now
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing, so that registering does not ask the store."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        """One gauge each."""
+        usage = self._usage()
+        oldest = 0.0 if usage.oldest_unread_at is None else max(0, self._now() - usage.oldest_unread_at) / 1000
+        for name, text, value in (
+            ("blobs", "Stored blobs.", usage.blobs),
+            ("objects", "Stored objects.", usage.objects),
+            ("stored_bytes", "Bytes of stored bodies.", usage.bytes),
+            ("streams", "Streams.", usage.streams),
+            ("tokens", "Valid tokens.", usage.tokens),
+            ("oldest_unread_seconds", "Age of the oldest blob that nobody has read.", oldest),
+        ):
+            yield GaugeMetricFamily(f"crystal_relay_{name}", text, value=value)

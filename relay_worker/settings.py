@@ -1,0 +1,263 @@
+"""The relay's configuration: environment ``CRYSTAL_RELAY_*``, then a TOML file, then the defaults.
+
+Every value remembers where it came from; ``crystal-relay check`` prints that. Nothing here looks at the environment by
+itself: it is an argument.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from relay_worker.crb1 import MAX_BLOB
+from relay_worker.errors import CannotServe
+from relay_worker.limits import networks
+from relay_worker.model import Limits
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PREFIX = "CRYSTAL_RELAY_"
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The effective configuration.
+
+    Attributes:
+        listen: ``host:port``, ``[v6]:port``.
+        data_dir: Where everything is.
+        max_body: Bytes of a blob or object.
+        ttl_days: Days after which an unread blob expires.
+        quota_bytes: Bytes of bodies an account.
+        max_blobs: Stored blobs a stream.
+        max_streams: Streams an account.
+        rate: Requests a second and token, 0 for any number; five times as many at once.
+        refused_rate: Refused requests a minute and address, 0 for any number.
+        pair_rate: Claims of mailboxes a minute and address, 0 for any number.
+        body_idle: Seconds within which a body has to make progress.
+        body_total: Seconds within which it has to be complete.
+        large_uploads: Bodies over 128 KiB that are received at once.
+        tls_cert: PEM file; with ``tls_key`` the relay speaks TLS itself.
+        tls_key: PEM file.
+        metrics_listen: ``host:port`` of the metrics, empty for none.
+        log_format: ``json`` or ``text``.
+        access_log: ``all`` requests, only ``errors``, or ``none``.
+        trusted_proxies: Addresses or networks whose ``X-Forwarded-For`` is believed.
+        behind_proxy: Plain HTTP on an address that is not loopback is meant: something in front of it speaks TLS.
+        sources: Where each value that is not a default came from.
+        unknown: Variables with the prefix that nobody here knows; perhaps misspelt.
+    """
+
+    listen: str = "127.0.0.1:8600"
+    data_dir: Path = Path("relay-data")
+    max_body: int = MAX_BLOB
+    ttl_days: float = 30.0
+    quota_bytes: int = 1 << 30
+    max_blobs: int = 10_000
+    max_streams: int = 4096
+    rate: float = 1000.0
+    refused_rate: float = 60.0
+    pair_rate: float = 5.0
+    body_idle: float = 10.0
+    body_total: float = 120.0
+    large_uploads: int = 8
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    metrics_listen: str = "127.0.0.1:9600"
+    log_format: str = "json"
+    access_log: str = "all"
+    trusted_proxies: tuple[str, ...] = ()
+    behind_proxy: bool = False
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
+    unknown: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def limits(self) -> Limits:
+        """What the store enforces."""
+        return Limits(
+            max_blobs=self.max_blobs,
+            max_streams=self.max_streams,
+            quota_bytes=self.quota_bytes,
+            ttl_ms=int(self.ttl_days * DAY_MS),
+        )
+
+
+def host_and_port(text: str, name: str) -> tuple[str, int]:
+    """Split ``host:port``; a port alone means loopback.
+
+    Raises:
+        CannotServe: It is neither.
+    """
+    host, _, port = text.rpartition(":")
+    host = host.strip("[]") or ("127.0.0.1" if ":" not in text else "")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
+        raise CannotServe(f"{name} is {text!r}", hint="write host:port, e.g. 127.0.0.1:8600", exit_code=2)
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether only this machine can reach it."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _number(kind: type[int | float], low: float) -> Callable[[str, Any], Any]:
+    def read(name: str, value: Any) -> Any:
+        try:
+            found = kind(value)
+        except (TypeError, ValueError) as error:
+            raise CannotServe(f"{name} is {value!r}, not a number", exit_code=2) from error
+        if isinstance(value, bool) or not low <= found < float("inf"):
+            raise CannotServe(f"{name} is {value!r}, it must be at least {low:g}", exit_code=2)
+        return found
+
+    return read
+
+
+def _choice(*allowed: str) -> Callable[[str, Any], Any]:
+    def read(name: str, value: Any) -> Any:
+        if value not in allowed:
+            raise CannotServe(f"{name} is {value!r}", hint=f"one of: {', '.join(allowed)}", exit_code=2)
+        return value
+
+    return read
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise CannotServe(f"{name} is {value!r}, not a string", exit_code=2)
+    return value
+
+
+def _path(name: str, value: Any) -> Path | None:
+    text = _text(name, value)
+    return Path(text).expanduser() if text else None
+
+
+def _flag(name: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    known = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    found = known.get(str(value).lower())
+    if found is None:
+        raise CannotServe(f"{name} is {value!r}", hint="write 1 or 0", exit_code=2)
+    return found
+
+
+def _listen(name: str, value: Any) -> str:
+    text = _text(name, value)
+    host_and_port(text, name)
+    return text
+
+
+def _listen_or_off(name: str, value: Any) -> str:
+    return "" if value in {"", "off", "none", False} else _listen(name, value)
+
+
+def _proxies(name: str, value: Any) -> tuple[str, ...]:
+    parts = value.replace(",", " ").split() if isinstance(value, str) else value
+    try:
+        networks(parts)
+    except (TypeError, ValueError) as error:
+        raise CannotServe(
+            f"{name}: {error}", hint="write addresses or networks, e.g. 10.0.0.0/8", exit_code=2
+        ) from error
+    return tuple(parts)
+
+
+READERS: dict[str, Callable[[str, Any], Any]] = {
+    "listen": _listen,
+    "data_dir": _path,
+    "max_body": _number(int, 148),
+    "ttl_days": _number(float, 0),
+    "quota_bytes": _number(int, 0),
+    "max_blobs": _number(int, 1),
+    "max_streams": _number(int, 1),
+    "rate": _number(float, 0),
+    "refused_rate": _number(float, 0),
+    "pair_rate": _number(float, 0),
+    "body_idle": _number(float, 0.01),
+    "body_total": _number(float, 0.01),
+    "large_uploads": _number(int, 1),
+    "tls_cert": _path,
+    "tls_key": _path,
+    "metrics_listen": _listen_or_off,
+    "log_format": _choice("json", "text"),
+    "access_log": _choice("all", "errors", "none"),
+    "trusted_proxies": _proxies,
+    "behind_proxy": _flag,
+}
+NAMES = tuple(one.name for one in fields(Settings) if one.name not in {"sources", "unknown"})
+
+
+def load(environ: Mapping[str, str], file: Path | None = None) -> Settings:
+    """Resolve the configuration.
+
+    Args:
+        environ: The process's.
+        file: A TOML file; else ``CRYSTAL_RELAY_CONFIG`` of the environment, else none.
+
+    Raises:
+        CannotServe: A value, a name or the file is wrong.
+    """
+    named = str(file) if file else environ.get(f"{PREFIX}CONFIG", "")
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for name, value in (_read_toml(Path(named).expanduser()) if named else {}).items():
+        values[name] = READERS[name](f"{name} in {named}", value)
+        sources[name] = named
+    if "PORT" in environ and f"{PREFIX}LISTEN" not in environ and "listen" not in values:
+        # What Fly, Railway and their like set: they route from outside, and speak TLS there.
+        values["listen"] = _listen("PORT", f"0.0.0.0:{environ['PORT']}")
+        values["behind_proxy"] = True
+        sources["listen"] = sources["behind_proxy"] = "PORT"
+    for name in NAMES:
+        variable = PREFIX + name.upper()
+        if variable in environ:
+            values[name] = READERS[name](variable, environ[variable])
+            sources[name] = variable
+        elif f"{variable}_FILE" in environ:
+            values[name] = READERS[name](f"{variable}_FILE", _read_text(Path(environ[f"{variable}_FILE"])))
+            sources[name] = f"{variable}_FILE"
+    settings = replace(Settings(), **values, sources=sources, unknown=_unknown(environ))
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        raise CannotServe("tls_cert and tls_key go together", hint="set both or none", exit_code=2)
+    return settings
+
+
+def _unknown(environ: Mapping[str, str]) -> tuple[str, ...]:
+    known = {PREFIX + name.upper() for name in NAMES}
+    known |= {f"{name}_FILE" for name in known}
+    # The client's own, which may run beside a relay.
+    known |= {f"{PREFIX}{name}" for name in ("CONFIG", "URL", "KEY", "TOKEN", "CA_FILE", "INSECURE_HTTP")}
+    return tuple(sorted(name for name in environ if name.startswith(PREFIX) and name not in known))
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        raise CannotServe(f"{path} cannot be read: {error}", exit_code=2) from error
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        found = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
+        raise CannotServe(f"{path}: {error}", hint='write TOML, e.g. listen = "127.0.0.1:8600"', exit_code=2) from error
+    unknown = sorted(set(found) - set(NAMES))
+    if unknown:
+        raise CannotServe(f"{path}: {unknown[0]} is not a setting", hint="crystal-relay check lists them", exit_code=2)
+    return found

@@ -1,0 +1,118 @@
+"""Opening relay.db safely, and what the driver's errors mean to a client."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from functools import cache
+from pathlib import Path
+
+import apsw
+
+from relay_worker.errors import CannotServe, Refusal
+from relay_worker.store.files import sync_folder
+
+APPLICATION_ID = 0x43525259
+"""``CRRY``: marks the file as a relay's, see https://www.sqlite.org/fileformat2.html, section 1.3.17."""
+
+BUSY_TIMEOUT_MS = 10_000
+CHECKPOINT_PAGES = 2000
+PAGE_BYTES = 8192
+_MIGRATIONS = Path(__file__).with_name("migrations")
+_FULL = (apsw.FullError,)
+
+
+def refusal_of(error: apsw.Error) -> Refusal:
+    """What the client hears. The operator hears more in the log."""
+    if isinstance(error, _FULL):
+        return Refusal("disk-full", "the relay's disk is full", retry_after=300)
+    refusal = Refusal("unavailable", "the relay's store does not answer", retry_after=5)
+    refusal.__cause__ = error
+    return refusal
+
+
+@cache
+def migrations() -> tuple[tuple[int, str], ...]:
+    """The migrations as (number, SQL), in order."""
+    files = sorted(_MIGRATIONS.glob("[0-9][0-9][0-9][0-9]_*.sql"))
+    return tuple((int(file.name[:4]), file.read_text("utf-8")) for file in files)
+
+
+def connect(path: Path) -> apsw.Connection:
+    """A connection for reading and writing, with what every connection needs."""
+    db = apsw.Connection(str(path))
+    db.set_busy_timeout(BUSY_TIMEOUT_MS)
+    db.execute("PRAGMA foreign_keys = ON")
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    return db
+
+
+def prepare(path: Path) -> None:
+    """Make the database, or bring it up to date.
+
+    Raises:
+        CannotServe: It is not a relay's, is newer than this program, or cannot be opened. Nothing was changed.
+    """
+    _refuse_foreign(path)
+    if not path.exists():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        sync_folder(path.parent)
+    try:
+        db = connect(path)
+        try:
+            _upgrade(db)
+        finally:
+            db.close()
+    except apsw.Error as error:
+        raise CannotServe(f"{path}: {error}", hint="check the folder's permissions and its disk") from error
+
+
+def _refuse_foreign(path: Path) -> None:
+    try:
+        header = path.read_bytes()[:100] if path.stat().st_size < 100 else _head(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise CannotServe(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
+    if not header:
+        return
+    version, application = (
+        (struct.unpack(">i", header[at : at + 4])[0] for at in (60, 68)) if len(header) == 100 else (0, 0)
+    )
+    if not header.startswith(b"SQLite format 3\x00") or application != APPLICATION_ID:
+        raise CannotServe(f"{path} is not a relay's database", hint="point CRYSTAL_RELAY_DATA_DIR at another folder")
+    newest = migrations()[-1][0]
+    if version > newest:
+        raise CannotServe(f"{path} has schema {version}, this relay knows up to {newest}", hint="upgrade the relay")
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(100)
+
+
+def _upgrade(db: apsw.Connection) -> None:
+    """Apply the missing migrations, each in one transaction; processes that start at once take turns."""
+    if _version(db) == 0:
+        db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+    db.execute("PRAGMA journal_mode = WAL")
+    for number, sql in migrations():
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            if _version(db) < number:
+                db.execute(sql)
+                db.execute(f"PRAGMA user_version = {number}")
+                db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+
+
+def _version(db: apsw.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").get)

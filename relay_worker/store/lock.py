@@ -1,0 +1,45 @@
+"""One server a data directory: a lock that the operating system takes back when the process dies."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from relay_worker.errors import CannotServe
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+
+class DataLock:
+    """Held from construction to ``release``.
+
+    Raises:
+        CannotServe: Somebody else holds it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._number = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            _lock(self._number)
+        except OSError as error:
+            os.close(self._number)
+            raise CannotServe(
+                f"another crystal-relay serves {path.parent}", hint="stop it, or set CRYSTAL_RELAY_DATA_DIR"
+            ) from error
+
+    def release(self) -> None:
+        """Give it back. Again: nothing."""
+        if self._number >= 0:
+            os.close(self._number)
+            self._number = -1
+
+
+def _lock(number: int) -> None:
+    if sys.platform == "win32":
+        msvcrt.locking(number, msvcrt.LK_NBLCK, 1)
+    else:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,105 @@
+"""The pairing mailbox: every statement about it. Writing functions run inside the writer's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apsw
+
+from relay_worker.errors import Refusal
+from relay_worker.model import Limits, Mailbox, Result
+from relay_worker.store.blobs import one
+from relay_worker.store.writer import Batch
+
+
+def gone(nameplate: int) -> Refusal:
+    """What is said of a mailbox that is closed, too old, or was never opened."""
+    return Refusal("no-mailbox", f"there is no mailbox {nameplate}; it lives ten minutes")
+
+
+def open_one(batch: Batch, account: str, candidates: Sequence[int], now: int, limits: Limits) -> Mailbox:
+    """Open a mailbox under the first candidate that is free."""
+    db = batch.db
+    (account_id,) = one(db, "SELECT id FROM accounts WHERE name = ?", account) or (0,)
+    times = [
+        at
+        for (at,) in db.execute(
+            "SELECT expires_at FROM mailboxes WHERE account = ? AND expires_at > ? ORDER BY expires_at",
+            (account_id, now),
+        )
+    ]
+    if len(times) >= limits.max_mailboxes:
+        wait = max(1, -(-(times[0] - now) // 1000))
+        raise Refusal("too-many-mailboxes", f"the account has {len(times)} mailboxes open", retry_after=wait)
+    for nameplate in candidates:
+        taken = one(db, "SELECT expires_at FROM mailboxes WHERE nameplate = ?", nameplate)
+        if taken is None or taken[0] <= now:
+            db.execute("DELETE FROM mailboxes WHERE nameplate = ?", (nameplate,))
+            expires_at = now + limits.mailbox_ms
+            db.execute(
+                "INSERT INTO mailboxes (nameplate, account, expires_at) VALUES (?, ?, ?)",
+                (nameplate, account_id, expires_at),
+            )
+            return Mailbox(nameplate, account, expires_at)
+    raise Refusal("unavailable", "no nameplate is free", retry_after=60)
+
+
+def find(db: apsw.Connection, nameplate: int, now: int) -> Mailbox | None:
+    """The mailbox, unless it is closed or too old."""
+    row = one(
+        db,
+        "SELECT m.nameplate, a.name, m.expires_at, m.claim_hash FROM mailboxes m JOIN accounts a ON a.id = m.account"
+        " WHERE m.nameplate = ? AND m.expires_at > ?",
+        nameplate,
+        now,
+    )
+    return None if row is None else Mailbox(*row)
+
+
+def claim(batch: Batch, nameplate: int, claim_hash: bytes, now: int) -> tuple[Mailbox, Result]:
+    """Bind the mailbox to a claim; the same claim again is a duplicate."""
+    box = find(batch.db, nameplate, now)
+    if box is None:
+        raise gone(nameplate)
+    if box.claim_hash == claim_hash:
+        return box, "duplicate"
+    if box.claim_hash is not None:
+        raise Refusal("mailbox-claimed", "somebody else has claimed this mailbox; close it and pair anew")
+    batch.db.execute("UPDATE mailboxes SET claim_hash = ? WHERE nameplate = ?", (claim_hash, nameplate))
+    return box, "created"
+
+
+def put_mail(batch: Batch, nameplate: int, side: str, phase: str, body: bytes, now: int, limits: Limits) -> Result:
+    """Write a message, once."""
+    db = batch.db
+    if find(db, nameplate, now) is None:
+        raise gone(nameplate)
+    known = one(db, "SELECT body FROM mail WHERE nameplate = ? AND side = ? AND phase = ?", nameplate, side, phase)
+    if known is not None:
+        if known[0] != body:
+            raise Refusal("mail-conflict", "another message is there already")
+        return "duplicate"
+    count = db.execute("SELECT count(*) FROM mail WHERE nameplate = ? AND side = ?", (nameplate, side)).get
+    if count >= limits.max_mail:
+        raise Refusal("mailbox-full", f"a side writes at most {limits.max_mail} messages")
+    db.execute("INSERT INTO mail (nameplate, side, phase, body) VALUES (?, ?, ?, ?)", (nameplate, side, phase, body))
+    return "created"
+
+
+def get_mail(db: apsw.Connection, nameplate: int, side: str, phase: str, now: int) -> bytes | None:
+    """A message, None if it is not there yet."""
+    if find(db, nameplate, now) is None:
+        raise gone(nameplate)
+    row = one(db, "SELECT body FROM mail WHERE nameplate = ? AND side = ? AND phase = ?", nameplate, side, phase)
+    return None if row is None else bytes(row[0])
+
+
+def close(batch: Batch, nameplate: int) -> None:
+    """Destroy a mailbox; its messages go with it."""
+    batch.db.execute("DELETE FROM mailboxes WHERE nameplate = ?", (nameplate,))
+
+
+def expire(batch: Batch, now: int) -> int:
+    """Destroy what is too old; how many."""
+    batch.db.execute("DELETE FROM mailboxes WHERE expires_at <= ?", (now,))
+    return batch.db.changes()

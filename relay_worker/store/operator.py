@@ -1,0 +1,129 @@
+"""What the operator's commands do with the database, while a server runs or not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+
+from relay_worker.errors import CannotServe
+from relay_worker.model import Limits, Token, Usage
+from relay_worker.store import tokens
+from relay_worker.store.connection import connect, prepare
+from relay_worker.store.files import BodyFiles, sync_folder
+
+_FILES = "SELECT file FROM blobs WHERE file IS NOT NULL UNION ALL SELECT file FROM objects WHERE file IS NOT NULL"
+_USAGE = (
+    "SELECT (SELECT count(*) FROM blobs), (SELECT count(*) FROM objects), (SELECT coalesce(sum(bytes), 0) FROM"
+    " accounts), (SELECT count(*) FROM streams), (SELECT count(*) FROM tokens WHERE revoked_at IS NULL),"
+    " (SELECT min(at) FROM blobs)"
+)
+
+
+def usage_of(db: apsw.Connection) -> Usage:
+    """What the relay holds."""
+    for row in db.execute(_USAGE):
+        return Usage(*row)
+    raise AssertionError("a query without FROM has one row")
+
+
+def prune_bodies(path: Path, files: BodyFiles, now: int) -> None:
+    """At the server's start: delete the files that no row names, and let every client ask anew."""
+    with _opened(path) as db:
+        files.sweep({name for (name,) in db.execute(_FILES)})
+        with db:
+            tokens.raise_floors(db, now)
+
+
+def add_token(folder: Path, token: Token, limits: Limits) -> None:
+    """Keep a new token; makes the data directory if there is none."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    prepare(folder / "relay.db")
+    with _opened(folder / "relay.db") as db, db:
+        tokens.add(db, token, limits)
+
+
+def list_tokens(folder: Path, account: str | None) -> list[Token]:
+    """The tokens of an account, or of all."""
+    with _opened(_existing(folder)) as db:
+        return tokens.list_all(db, account)
+
+
+def revoke_token(folder: Path, token_id: str, now: int) -> None:
+    """Revoke a token, effective with its next request.
+
+    Raises:
+        Refusal: ``no-token``.
+    """
+    with _opened(_existing(folder)) as db, db:
+        tokens.revoke(db, None, token_id, now)
+
+
+def back_up(folder: Path, target: Path) -> tuple[int, int]:
+    """Copy the database and its bodies, while a server runs or not; number of bodies, and of those lost meanwhile.
+
+    The copy is under another name until it is whole. A body acknowledged while copying may be missing from it; the
+    relay that is started on the copy says ``body-lost`` of it, as of any other.
+    """
+    source = _existing(folder)
+    if target.exists():
+        raise CannotServe(f"{target} exists already", hint="give the folder of a new backup")
+    part = target.with_name(f".{target.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(mode=0o700, parents=True)
+    kept = BodyFiles(part)
+    kept.prepare()
+    copied = lost = 0
+    with _opened(source) as db, contextlib.closing(apsw.Connection(str(part / "relay.db"))) as copy:
+        with copy.backup("main", db, "main") as run:
+            while not run.done:
+                run.step(-1)
+        for name in [str(row[0]) for row in copy.execute(_FILES)]:
+            try:
+                shutil.copyfile(BodyFiles(folder).path(name), kept.path(name))
+                copied += 1
+            except FileNotFoundError:
+                lost += 1
+    (part / "relay.db").chmod(0o600)
+    _sync_tree(part)
+    part.rename(target)
+    sync_folder(target.parent)
+    return copied, lost
+
+
+def _sync_tree(folder: Path) -> None:
+    for one in [*folder.rglob("*"), folder]:
+        if one.is_dir():
+            sync_folder(one)
+        else:
+            number = os.open(one, os.O_RDWR)
+            os.fsync(number)
+            os.close(number)
+
+
+def _existing(folder: Path) -> Path:
+    path = folder / "relay.db"
+    if not path.exists():
+        raise CannotServe(
+            f"there is no relay in {folder}",
+            hint="run: crystal-relay token make --label home --scope home",
+            exit_code=3,
+        )
+    prepare(path)
+    return path
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[apsw.Connection]:
+    try:
+        db = connect(path)
+        try:
+            yield db
+        finally:
+            db.close()
+    except apsw.Error as error:
+        raise CannotServe(f"{path}: {error}", hint="check its disk and the folder's permissions") from error

@@ -1,0 +1,69 @@
+"""Accounts and tokens: every statement about them. Writing functions run inside a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apsw
+
+from relay_worker.errors import Refusal
+from relay_worker.model import Limits, Token
+from relay_worker.store.blobs import one
+
+_SELECT = (
+    "SELECT t.id, a.name, t.label, t.scopes, t.secret_hash, t.created_at, t.last_used_at, t.revoked_at"
+    " FROM tokens t JOIN accounts a ON a.id = t.account"
+)
+
+
+def _token(row: Sequence[Any]) -> Token:
+    token_id, account, label, scopes, *rest = row
+    return Token(token_id, account, label, tuple(scopes.split()), *rest)
+
+
+def find(db: apsw.Connection, token_id: str) -> Token | None:
+    """A token of any account."""
+    row = one(db, f"{_SELECT} WHERE t.id = ?", token_id)
+    return None if row is None else _token(row)
+
+
+def list_all(db: apsw.Connection, account: str | None) -> list[Token]:
+    """The tokens of an account (None: of all), oldest first."""
+    rows = db.execute(f"{_SELECT} WHERE ? IS NULL OR a.name = ? ORDER BY t.created_at, t.id", (account, account))
+    return [_token(row) for row in rows]
+
+
+def add(db: apsw.Connection, token: Token, limits: Limits) -> None:
+    """Keep a token; its account comes into being with the first."""
+    db.execute("INSERT INTO accounts (name) VALUES (?) ON CONFLICT DO NOTHING", (token.account,))
+    (account,) = one(db, "SELECT id FROM accounts WHERE name = ?", token.account) or (0,)
+    valid = db.execute("SELECT count(*) FROM tokens WHERE account = ? AND revoked_at IS NULL", (account,)).get
+    if valid >= limits.max_tokens:
+        raise Refusal("too-many-tokens", f"the account may have {limits.max_tokens} valid tokens; revoke some")
+    db.execute(
+        "INSERT INTO tokens (id, account, label, scopes, secret_hash, created_at) VALUES (?, ?, ?, ?, ?, ?)",
+        (token.id, account, token.label, " ".join(token.scopes), token.secret_hash, token.created_at),
+    )
+
+
+def revoke(db: apsw.Connection, account: str | None, token_id: str, now: int) -> None:
+    """Revoke a token of an account (None: of any). A token revoked before keeps its time."""
+    found = find(db, token_id)
+    if found is None or (account is not None and found.account != account):
+        raise Refusal("no-token", "the account has no such token")
+    db.execute("UPDATE tokens SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?", (now, token_id))
+
+
+def touch(db: apsw.Connection, used: Mapping[str, int]) -> None:
+    """Remember when tokens were last used."""
+    db.executemany(
+        "UPDATE tokens SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE id = ?",
+        [(at, token_id) for token_id, at in used.items()],
+    )
+
+
+def raise_floors(db: apsw.Connection, now: int) -> None:
+    """At the server's start: whoever asks with an older change counter is told everything once."""
+    db.execute("UPDATE accounts SET change = max(change + 1, ?)", (now * 1000,))
+    db.execute("UPDATE accounts SET floor = change")

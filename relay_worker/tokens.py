@@ -1,0 +1,136 @@
+"""Tokens: their form, their check, and what their scopes cover. Pure functions; randomness is an argument.
+
+A secret has 256 random bits, so a plain SHA-256 at rest is enough: there is nothing to guess slowly (a password
+hash protects what people choose). Looking up goes by the id, comparing by ``hmac.compare_digest``.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from relay_worker.errors import Refusal
+from relay_worker.model import Token
+
+SECRET_BYTES = 32
+ID_BYTES = 8
+MAX_SCOPES = 64
+MAX_LABEL = 200
+
+_TOKEN = re.compile(r"(crt_([0-9a-z]{16})_([A-Za-z0-9_-]{43}))_([0-9a-f]{8})")
+_CLAIM = re.compile(r"[A-Za-z0-9_-]{43}")
+_SCOPE = re.compile(r"home|pair|objects:(?:read|write)|(?:write|read|ack):[0-9a-f]{16}")
+_DUMMY = hashlib.sha256(b"no token has this secret").digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Minted:
+    """A new token: what is shown once, and what is kept."""
+
+    id: str
+    text: str
+    secret_hash: bytes
+
+    def __repr__(self) -> str:
+        return f"Minted(id={self.id!r})"
+
+
+def mint(id_random: bytes, secret_random: bytes) -> Minted:
+    """Make a token out of 8 and 32 fresh random bytes."""
+    if len(id_random) != ID_BYTES or len(secret_random) != SECRET_BYTES:
+        raise ValueError("a token takes 8 and 32 random bytes")
+    token_id = id_random.hex()
+    secret = base64.urlsafe_b64encode(secret_random).decode().rstrip("=")
+    text = f"crt_{token_id}_{secret}"
+    return Minted(token_id, f"{text}_{_checksum(text)}", hash_secret(secret))
+
+
+def hash_secret(secret: str) -> bytes:
+    """What is kept of a secret, of a token or a claim."""
+    return hashlib.sha256(secret.encode("ascii")).digest()
+
+
+def _checksum(text: str) -> str:
+    return f"{zlib.crc32(text.encode('ascii')):08x}"
+
+
+def parse_token(text: str) -> tuple[str, str] | None:
+    """Split a token into id and secret; None if it has not the form of one, or the wrong checksum."""
+    found = _TOKEN.fullmatch(text)
+    if found is None or not hmac.compare_digest(_checksum(found[1]), found[4]):
+        return None
+    return found[2], found[3]
+
+
+def parse_claim(text: str) -> str | None:
+    """The secret of a claim; None if it has not the form of one."""
+    return text if _CLAIM.fullmatch(text) else None
+
+
+def is_secret_of(secret: str, kept: bytes | None) -> bool:
+    """Compare in constant time; with nothing to compare it takes as long and says no."""
+    same = hmac.compare_digest(hash_secret(secret), _DUMMY if kept is None else kept)
+    return same and kept is not None
+
+
+def is_valid(secret: str, token: Token | None) -> bool:
+    """Say whether this is the secret of a token that is known and not revoked."""
+    same = is_secret_of(secret, None if token is None else token.secret_hash)
+    return same and token is not None and token.revoked_at is None
+
+
+def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
+    """The scopes, each known and given once.
+
+    Raises:
+        Refusal: ``bad-request``.
+    """
+    asked = tuple(scopes)
+    if not 1 <= len(asked) <= MAX_SCOPES:
+        raise Refusal("bad-request", f"a token has 1 to {MAX_SCOPES} scopes, not {len(asked)}")
+    for scope in asked:
+        if not _SCOPE.fullmatch(scope):
+            raise Refusal(
+                "bad-request",
+                "a scope is home, pair, objects:read, objects:write, or write:, read:, ack: with 16 hexadecimal digits",
+            )
+    if len(set(asked)) != len(asked):
+        raise Refusal("bad-request", "a scope is given twice")
+    return asked
+
+
+def check_label(label: str) -> str:
+    """The label, printable.
+
+    Raises:
+        Refusal: ``bad-request``.
+    """
+    if not 1 <= len(label) <= MAX_LABEL or not label.isprintable():
+        raise Refusal("bad-request", f"a label has 1 to {MAX_LABEL} printable characters")
+    return label
+
+
+def allows(scopes: tuple[str, ...], verb: str) -> bool:
+    """Say whether the scopes hold ``verb`` (``pair``, ``objects:read``, ``objects:write``) or ``home``."""
+    return "home" in scopes or verb in scopes
+
+
+def allows_stream(scopes: tuple[str, ...], stream: bytes, *verbs: str) -> bool:
+    """Say whether the scopes allow any of ``write``, ``read``, ``ack`` in this stream."""
+    if "home" in scopes:
+        return True
+    prefix = stream[:8].hex()
+    return any(f"{verb}:{prefix}" in scopes for verb in verbs)
+
+
+def prefixes_of(scopes: tuple[str, ...]) -> tuple[bytes, ...] | None:
+    """The stream prefixes that the scopes name, None for all (``home``)."""
+    if "home" in scopes:
+        return None
+    named = {scope.partition(":")[2] for scope in scopes if scope.startswith(("write:", "read:", "ack:"))}
+    return tuple(sorted(bytes.fromhex(prefix) for prefix in named))
