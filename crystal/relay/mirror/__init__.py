@@ -6,7 +6,7 @@
 from crystal.relay.mirror.device import Mirror, MirrorDamaged, MirrorReport, MirrorRollback, MirrorStatus
 from crystal.relay.mirror.documents import AgentDocuments, Documents
 from crystal.relay.mirror.listing import ManifestUnreadable
-from crystal.relay.mirror.publish import manifest, on_told, publish, roll_key
+from crystal.relay.mirror.publishing import manifest, on_told, publish, roll_key
 
 __all__ = [
     "AgentDocuments",
