@@ -41,8 +41,7 @@ def read_own_file(path: Path) -> bytes | None:
         return None
     except OSError as error:
         raise _unreadable(path, error) from error
-    with os.fdopen(handle, "rb") as file:
-        return _checked_read(path, file.fileno(), problem_of_own_file)
+    return _checked_read(path, handle, problem_of_own_file)
 
 
 def read_given_file(path: Path, *, managed: bool) -> bytes:
@@ -59,8 +58,7 @@ def read_given_file(path: Path, *, managed: bool) -> bytes:
         handle = os.open(path, _READ_FLAGS)
     except OSError as error:
         raise _unreadable(path, error) from error
-    with os.fdopen(handle, "rb") as file:
-        return _checked_read(path, file.fileno(), problem_of_managed_file if managed else problem_of_given_file)
+    return _checked_read(path, handle, problem_of_managed_file if managed else problem_of_given_file)
 
 
 def is_managed(path: Path, env: Mapping[str, str]) -> bool:
@@ -70,8 +68,8 @@ def is_managed(path: Path, env: Mapping[str, str]) -> bool:
     """
     place = os.path.abspath(path)  # noqa: PTH100 - a link inside the folder still lies in it
     given = env.get("CREDENTIALS_DIRECTORY", "").strip()
-    folders = [*_MANAGED, os.path.normpath(given)] if os.path.isabs(given) else list(_MANAGED)  # noqa: PTH117
-    return any(place.startswith(folder.rstrip("/") + "/") for folder in folders)
+    folders = [*_MANAGED, os.path.normpath(given)] if len(given) > 1 and given.startswith("/") else _MANAGED
+    return any(place.startswith(folder + "/") for folder in folders)
 
 
 def problem_of_own_file(info: os.stat_result, me: int) -> str | None:
@@ -218,6 +216,7 @@ def _sweep(path: Path) -> None:
 
 
 def _checked_read(path: Path, handle: int, problem_of: Callable[[os.stat_result, int], str | None]) -> bytes:
+    """Read from an open file if it is safe, and close it."""
     try:
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):
@@ -225,10 +224,13 @@ def _checked_read(path: Path, handle: int, problem_of: Callable[[os.stat_result,
             raise NotConfigured(f"{path} is not an ordinary file", hint=hint)
         problem = None if sys.platform == "win32" else problem_of(info, os.geteuid())
         if problem is not None:
-            raise NotConfigured(f"{path} {problem}", hint=f"if nobody else has read it, run: chmod 600 {path}")
+            mend = f"chmod 600 {path}" if info.st_uid == os.geteuid() else f"sudo chown {os.geteuid()} {path}"
+            raise NotConfigured(f"{path} {problem}", hint=f"if nobody else can have read it, run: {mend}")
         data = os.read(handle, MAX_FILE_BYTES + 1)
     except OSError as error:
         raise _unreadable(path, error) from error
+    finally:
+        os.close(handle)
     if len(data) > MAX_FILE_BYTES:
         raise NotConfigured(f"{path} is larger than {MAX_FILE_BYTES} bytes, which no key is", hint="name another file")
     return data

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NoReturn
 
@@ -19,7 +19,7 @@ from crystal.keys.derive import checked_secret
 from crystal.keys.files import is_managed, read_given_file, read_own_file, write_own_file
 from crystal.keys.forms import RelayKey, format_key, parse_key, parse_key_file
 from crystal.keys.ring import SERVICE, read_entry, write_entry
-from crystal.paths import absolute
+from crystal.paths import absolute, open_to_others
 
 Choice = Literal["file", "keyring", "command"]
 Place = Literal["variable", "given file", "file", "keyring", "command"]
@@ -106,7 +106,7 @@ class KeyPlaces:
 
     data_dir: Path
     home: Path
-    env: Mapping[str, str]
+    env: Mapping[str, str] = field(repr=False)
     chosen: Choice | None = None
     command: Callable[[str], str] | None = None
 
@@ -246,4 +246,6 @@ def _note(places: KeyPlaces, names: _Names) -> str | None:
     set_both = [name for name in (names.variable, names.file_variable) if places.env.get(name, "").strip()]
     if len(set_both) > 1:
         return f"{names.variable} and {names.file_variable} are both set; only {names.variable} counts"
+    if _place(places, names) == "file" and open_to_others(places.data_dir):
+        return f"{places.data_dir} can be used by others; run: chmod 700 {places.data_dir}"
     return None

@@ -1,0 +1,32 @@
+"""QR codes on a terminal: two rows of modules to a line of half blocks."""
+
+from __future__ import annotations
+
+import segno
+
+_HALVES = {(0, 0): "█", (0, 1): "▀", (1, 0): "▄", (1, 1): " "}
+QUIET = 4
+"""Light modules around the picture, as the standard asks."""
+
+_BLACK_WITH_WHITE_TEXT, _AS_BEFORE = "\x1b[40;97m", "\x1b[0m"
+
+
+def qr_text(text: str) -> str:
+    """Draw a QR code with light modules as blocks, for light text on a dark terminal.
+
+    On a light terminal it comes out inverted, which newer cameras read and older do not; ``qr_ansi`` is right on both.
+    Capital letters, digits, ``-`` and ``:`` make the smallest picture: hand over ``text.upper()`` where case is free.
+
+    Returns:
+        Lines without escape sequences, each of the same width; the last ends without a line break.
+    """
+    rows = [bytes(row) for row in segno.make_qr(text, error="l").matrix_iter(border=QUIET)]
+    if len(rows) % 2:
+        rows.append(bytes(len(rows[0])))
+    pairs = zip(rows[::2], rows[1::2], strict=True)
+    return "\n".join("".join(_HALVES[above, below] for above, below in zip(*pair, strict=True)) for pair in pairs)
+
+
+def qr_ansi(text: str) -> str:
+    """The same with its colours set, so that the terminal's own do not matter."""
+    return "\n".join(f"{_BLACK_WITH_WHITE_TEXT}{line}{_AS_BEFORE}" for line in qr_text(text).split("\n"))
