@@ -1,8 +1,8 @@
-"""The timer that runs ``crystal sync`` every quarter of an hour: systemd, launchd or cron, whichever is there.
+"""The timers that run ``crystal sync`` and ``crystal relay poll``: systemd, launchd or cron, whichever is there.
 
 The hooks sweep at every session start already; the timer is for what happens between, and for machines whose client
-is used without hooks. Texts are built by pure functions; a plan says what would be done (``TimerPlan.text``); only
-``apply`` does it, through the runner that it is given.
+is used without hooks. A home machine asks its relay on a timer of its own. Texts are built by pure functions; a plan
+says what would be done (``TimerPlan.text``); only ``apply`` does it, through the runner that it is given.
 """
 
 from __future__ import annotations
@@ -17,13 +17,50 @@ from typing import Literal
 from crystal.errors import CrystalError, NotConfigured, Unavailable, UsageProblem
 from crystal.paths import make_private_dir, refused, write_private
 
-MINUTES = 15
-UNIT = "crystal-sync"
-LABEL = "com.crystal-memory.sync"
-MARK = "# crystal-sync"
 BY_HAND = "nothing is lost without: the hooks sweep at every session start; or let any scheduler run: crystal sync"
 
 Kind = Literal["systemd", "launchd", "cron"]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What runs how often, and what the schedulers know it by.
+
+    Attributes:
+        command: The command, as people type it.
+        minutes: From the end of one run to the next; cron and launchd count from the beginning.
+        boot_minutes: After the start of the machine.
+        jitter_seconds: Up to so many more, so that not all machines ask at once.
+        purpose: What a run does, in words.
+    """
+
+    command: str
+    name: str
+    minutes: int
+    boot_minutes: int
+    jitter_seconds: int
+    purpose: str
+
+    @property
+    def unit(self) -> str:
+        """What systemd calls it."""
+        return f"crystal-{self.name}"
+
+    @property
+    def label(self) -> str:
+        """What launchd calls it."""
+        return f"com.crystal-memory.{self.name}"
+
+    @property
+    def mark(self) -> str:
+        """The end of its line in a crontab."""
+        return f"# crystal-{self.name}"
+
+
+SWEEP = Schedule("crystal sync", "sync", 15, 2, 0, "capture what no hook told of")
+POLL = Schedule("crystal relay poll", "poll", 2, 1, 20, "fetch what the devices sent")
+SCHEDULES = (SWEEP, POLL)
+MINUTES, UNIT, LABEL, MARK = SWEEP.minutes, SWEEP.unit, SWEEP.label, SWEEP.mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +99,12 @@ class Host:
 
     @property
     def plist(self) -> Path:
-        """The launchd job of ours."""
-        return self.home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
+        """The launchd job of the sweep."""
+        return self.plist_of(SWEEP)
+
+    def plist_of(self, schedule: Schedule) -> Path:
+        """A launchd job of ours."""
+        return self.home / "Library" / "LaunchAgents" / f"{schedule.label}.plist"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +113,7 @@ class Job:
 
     words: tuple[str, ...]
     environment: Mapping[str, str]
+    schedule: Schedule = SWEEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,49 +169,61 @@ def plan_install(kind: Kind, job: Job, host: Host, run: Runner) -> TimerPlan:
     """
     if any(letter in word for word in (*job.words, *job.environment.values()) for letter in "\n\r\0"):
         raise UsageProblem("a path of this installation holds a line break", hint="install crystal in another folder")
+    unit, label = job.schedule.unit, job.schedule.label
     if kind == "systemd":
         folder = host.systemd_folder
         return TimerPlan(
             (
-                Step(path=folder / f"{UNIT}.service", text=systemd_service(job)),
-                Step(path=folder / f"{UNIT}.timer", text=systemd_timer()),
+                Step(path=folder / f"{unit}.service", text=systemd_service(job)),
+                Step(path=folder / f"{unit}.timer", text=systemd_timer(job.schedule)),
                 Step(words=("systemctl", "--user", "daemon-reload")),
-                Step(words=("systemctl", "--user", "enable", "--now", f"{UNIT}.timer")),
+                Step(words=("systemctl", "--user", "enable", "--now", f"{unit}.timer")),
             )
         )
     if kind == "launchd":
+        plist = host.plist_of(job.schedule)
         return TimerPlan(
             (
-                Step(path=host.plist, text=launchd_plist(job)),
-                Step(words=("launchctl", "bootout", f"gui/{host.user_id}/{LABEL}"), required=False),
-                Step(words=("launchctl", "bootstrap", f"gui/{host.user_id}", str(host.plist))),
+                Step(path=plist, text=launchd_plist(job)),
+                Step(words=("launchctl", "bootout", f"gui/{host.user_id}/{label}"), required=False),
+                Step(words=("launchctl", "bootstrap", f"gui/{host.user_id}", str(plist))),
             )
         )
     before = _read_crontab(run)
     if before is None:
         raise NotConfigured("the crontab of this user cannot be read", hint=BY_HAND)
-    after = crontab_with(before, cron_line(job))
+    after = crontab_with(before, cron_line(job), job.schedule)
     return TimerPlan((Step(words=("crontab", "-"), text=after),) if after != before else ())
 
 
-def plan_remove(host: Host, run: Runner) -> TimerPlan:
-    """Plan to take out every timer of ours, of whatever kind. Nothing is changed."""
+def plan_remove(host: Host, run: Runner, schedules: Sequence[Schedule] = (SWEEP,)) -> TimerPlan:
+    """Plan to take timers of ours out, of whatever kind. Nothing is changed."""
     steps: list[Step] = []
-    units = [path for path in (host.systemd_folder / f"{UNIT}{end}" for end in (".timer", ".service")) if path.exists()]
+    for schedule in schedules:
+        steps += _removal(schedule, host)
+    before = _read_crontab(run) if host.platform != "win32" else None
+    if before is not None:
+        left = before
+        for schedule in schedules:
+            left = crontab_without(left, schedule)
+        if left != before:
+            steps.append(Step(words=("crontab", "-"), text=left) if left else Step(words=("crontab", "-r")))
+    return TimerPlan(tuple(steps))
+
+
+def _removal(schedule: Schedule, host: Host) -> list[Step]:
+    steps: list[Step] = []
+    unit, plist = schedule.unit, host.plist_of(schedule)
+    units = [path for path in (host.systemd_folder / f"{unit}{end}" for end in (".timer", ".service")) if path.exists()]
     if units:
-        steps.append(Step(words=("systemctl", "--user", "disable", "--now", f"{UNIT}.timer"), required=False))
-        steps.append(Step(words=("systemctl", "--user", "stop", f"{UNIT}.service"), required=False))
+        steps.append(Step(words=("systemctl", "--user", "disable", "--now", f"{unit}.timer"), required=False))
+        steps.append(Step(words=("systemctl", "--user", "stop", f"{unit}.service"), required=False))
         steps.extend(Step(path=path) for path in units)
         steps.append(Step(words=("systemctl", "--user", "daemon-reload"), required=False))
-    if host.plist.exists():
-        steps.append(Step(words=("launchctl", "bootout", f"gui/{host.user_id}/{LABEL}"), required=False))
-        steps.append(Step(path=host.plist))
-    crontab = _read_crontab(run) if host.platform != "win32" else None
-    if crontab is not None and MARK in crontab:
-        left = crontab_without(crontab)
-        empty = Step(words=("crontab", "-r"))
-        steps.append(Step(words=("crontab", "-"), text=left) if left else empty)
-    return TimerPlan(tuple(steps))
+    if plist.exists():
+        steps.append(Step(words=("launchctl", "bootout", f"gui/{host.user_id}/{schedule.label}"), required=False))
+        steps.append(Step(path=plist))
+    return steps
 
 
 def apply(plan: TimerPlan, run: Runner) -> None:
@@ -191,14 +245,14 @@ def apply(plan: TimerPlan, run: Runner) -> None:
                 raise _failed(step, ran)
 
 
-def installed(host: Host, run: Runner) -> tuple[Kind, ...]:
-    """The kinds of timers of ours that are set up on this machine."""
+def installed(host: Host, run: Runner, schedule: Schedule = SWEEP) -> tuple[Kind, ...]:
+    """The kinds of schedulers in which a timer of ours is set up on this machine."""
     found: list[Kind] = []
-    if (host.systemd_folder / f"{UNIT}.timer").exists():
+    if (host.systemd_folder / f"{schedule.unit}.timer").exists():
         found.append("systemd")
-    if host.plist.exists():
+    if host.plist_of(schedule).exists():
         found.append("launchd")
-    if host.platform != "win32" and MARK in (_read_crontab(run) or ""):
+    if host.platform != "win32" and schedule.mark in (_read_crontab(run) or ""):
         found.append("cron")
     return tuple(found)
 
@@ -220,7 +274,7 @@ def systemd_service(job: Job) -> str:
     command = " ".join(_systemd_word(word).replace("$", "$$") for word in words)
     return f"""\
 [Unit]
-Description=Crystal: capture what no hook told of
+Description=Crystal: {job.schedule.purpose}
 
 [Service]
 Type=oneshot
@@ -229,30 +283,31 @@ Nice=10
 """
 
 
-def systemd_timer() -> str:
+def systemd_timer(schedule: Schedule = SWEEP) -> str:
     """The unit that says when: soon after boot, and a while after each run has ended, so that runs never pile up."""
+    jitter = f"RandomizedDelaySec={schedule.jitter_seconds}\n" if schedule.jitter_seconds else ""
     return f"""\
 [Unit]
-Description=Crystal: sweep every {MINUTES} minutes
+Description=Crystal: {schedule.command} every {schedule.minutes} minutes
 
 [Timer]
-OnBootSec=2min
-OnUnitInactiveSec={MINUTES}min
-AccuracySec=1min
-
+OnBootSec={schedule.boot_minutes}min
+OnUnitInactiveSec={schedule.minutes}min
+AccuracySec={"1min" if schedule.minutes > 5 else "10s"}
+{jitter}
 [Install]
 WantedBy=timers.target
 """
 
 
 def launchd_plist(job: Job) -> str:
-    """The launchd job: at login and every quarter of an hour, with little claim to the machine."""
+    """The launchd job: at login and every so many minutes, with little claim to the machine."""
     return plistlib.dumps(
         {
-            "Label": LABEL,
+            "Label": job.schedule.label,
             "ProgramArguments": list(job.words),
             "EnvironmentVariables": dict(job.environment),
-            "StartInterval": MINUTES * 60,
+            "StartInterval": job.schedule.minutes * 60,
             "RunAtLoad": True,
             "ProcessType": "Background",
         },
@@ -264,13 +319,14 @@ def cron_line(job: Job) -> str:
     """The line of a crontab. Cron cuts a command at ``%``; its mail about every failure would help nobody."""
     words = [f"{name}={shlex.quote(value)}" for name, value in job.environment.items()]
     words += [shlex.quote(word) for word in job.words]
-    return f"*/{MINUTES} * * * * {' '.join(words)} >/dev/null 2>&1 {MARK}\n".replace("%", "\\%")
+    line = f"*/{job.schedule.minutes} * * * * {' '.join(words)} >/dev/null 2>&1 {job.schedule.mark}\n"
+    return line.replace("%", "\\%")
 
 
-def crontab_with(crontab: str, line: str) -> str:
+def crontab_with(crontab: str, line: str, schedule: Schedule = SWEEP) -> str:
     """A crontab with our line at its end, or in the place of an older one of ours. All else stays."""
     lines = crontab.splitlines(keepends=True)
-    places = [index for index, one in enumerate(lines) if one.rstrip().endswith(MARK)]
+    places = [index for index, one in enumerate(lines) if one.rstrip().endswith(schedule.mark)]
     if not places:
         end = "\n" if crontab and not crontab.endswith("\n") else ""
         return crontab + end + line
@@ -278,9 +334,9 @@ def crontab_with(crontab: str, line: str) -> str:
     return "".join(one for index, one in enumerate(lines) if index not in places[1:])
 
 
-def crontab_without(crontab: str) -> str:
+def crontab_without(crontab: str, schedule: Schedule = SWEEP) -> str:
     """A crontab without our line. All else stays."""
-    return "".join(line for line in crontab.splitlines(keepends=True) if not line.rstrip().endswith(MARK))
+    return "".join(line for line in crontab.splitlines(keepends=True) if not line.rstrip().endswith(schedule.mark))
 
 
 def _systemd_word(word: str) -> str:
@@ -309,7 +365,7 @@ def _remove(path: Path) -> None:
 def _failed(step: Step, ran: Ran) -> CrystalError:
     said = (ran.stderr.strip() or ran.stdout.strip() or f"exit code {ran.code}").splitlines()[0]
     return Unavailable(
-        f"{shlex.join(step.words)}: {said}", hint="to take the timer out again: crystal sync --remove-timer"
+        f"{shlex.join(step.words)}: {said}", hint="to take the timer out again: --remove-timer of the same command"
     )
 
 
@@ -321,5 +377,7 @@ def _told(step: Step) -> str:
         what = f"write {step.path}"
     else:
         what = f"run   {shlex.join(step.words)}"
-        lines = [line for line in lines if line.endswith(MARK)]  # of a crontab, the others are nobody's business
+        lines = [
+            line for line in lines if line.endswith(tuple(one.mark for one in SCHEDULES))
+        ]  # of a crontab, the others are nobody's business
     return what + "\n" + "".join(f"      {line}\n" for line in lines)

@@ -72,6 +72,7 @@ def uninstall(
     from crystal.errors import UsageProblem
     from crystal.setup import apply_removal, plan_removal
     from crystal.setup import purge as purge_data
+    from crystal.timer import SCHEDULES
     from crystal.wiring import these_places
 
     places = these_places()
@@ -91,7 +92,7 @@ def uninstall(
     apply_removal(plan)
     for change in plan.settings:
         typer.echo(f"{change.path}: {'hooks taken out' if change.changed else 'has no hook of crystal'}")
-    change_timer(install=False)
+    change_timer(install=False, schedules=SCHEDULES)
     if purge:
         purge_data(plan, places)
         typer.echo("memory deleted")

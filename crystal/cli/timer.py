@@ -1,4 +1,4 @@
-"""``crystal sync --install-timer`` and ``--remove-timer``: look at this machine, plan, do, tell."""
+"""``--install-timer`` and ``--remove-timer``: look at this machine, plan, do, tell."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ from crystal.wiring import this_home
 COMMAND_SECONDS = 60
 
 
-def change_timer(*, install: bool, dry_run: bool = False) -> None:
-    """Install the timer of this machine, or take out every one of ours."""
+def change_timer(*, install: bool, dry_run: bool = False, schedules: Sequence[timer.Schedule] = (timer.SWEEP,)) -> None:
+    """Install timers of this machine, or take them out."""
     host = this_host()
-    if install:
+    for schedule in schedules if install else ():
         kind = timer.find_kind(host, run)
-        plan = timer.plan_install(kind, this_job(), host, run)
-        done = f"crystal sync runs every {timer.MINUTES} minutes from now on ({kind})"
-    else:
-        plan = timer.plan_remove(host, run)
-        done = "the timer is taken out" if plan.steps else "there is no timer of crystal"
+        plan = timer.plan_install(kind, this_job(schedule), host, run)
+        _do(plan, f"{schedule.command} runs every {schedule.minutes} minutes from now on ({kind})", dry_run=dry_run)
+    if not install:
+        plan = timer.plan_remove(host, run, schedules)
+        _do(plan, "the timer is taken out" if plan.steps else "there is no timer of crystal", dry_run=dry_run)
+
+
+def _do(plan: timer.TimerPlan, done: str, *, dry_run: bool) -> None:
     if dry_run:
         typer.echo(plan.text(), nl=False)
         return
@@ -41,10 +44,10 @@ def this_host() -> timer.Host:
     return timer.Host(sys.platform, home, chosen, os.getuid() if hasattr(os, "getuid") else 0)
 
 
-def this_job() -> timer.Job:
+def this_job(schedule: timer.Schedule = timer.SWEEP) -> timer.Job:
     """What the timer of this installation runs, and the folders that are set in this environment."""
-    words = (sys.executable, "-I", "-m", "crystal", "sync", "--quiet")
-    return timer.Job(words, settings.locations_to_bake(os.environ, this_home()))
+    words = (sys.executable, "-I", "-m", *schedule.command.split(), "--quiet")
+    return timer.Job(words, settings.locations_to_bake(os.environ, this_home()), schedule)
 
 
 def run(words: Sequence[str], text: str | None) -> timer.Ran:
