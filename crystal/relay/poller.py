@@ -80,6 +80,7 @@ class Poller:
         taker: What is done with conversations.
         senders: Gives who may seal, anew for every poll: devices come and go.
         clock: Gives the time, ms.
+        own_prefixes: Of streams that home writes for itself.
     """
 
     def __init__(
@@ -89,9 +90,10 @@ class Poller:
         taker: Taker,
         senders: Callable[[], Senders],
         clock: Callable[[], int],
+        own_prefixes: frozenset[bytes] = frozenset(),
     ) -> None:
         self._store, self._client, self._taker = store, client, taker
-        self._senders_now, self._clock = senders, clock
+        self._senders_now, self._clock, self._own_prefixes = senders, clock, own_prefixes
         self._senders: Senders = {}
         self._silent = 0
 
@@ -170,7 +172,9 @@ class Poller:
             self._stand_still(known, "damaged", "error", f"taking it failed: {words}", None)
 
     def _is_ours(self, stream: bytes) -> bool:
-        return any(stream[:8] == sender.peer.down_prefix for sender in self._senders.values())
+        return stream[:8] in self._own_prefixes or any(
+            stream[:8] == sender.peer.down_prefix for sender in self._senders.values()
+        )
 
     def _looks_like_documents(self, known: InStream, info: StreamInfo) -> bool:
         """Whether a stream that nothing was taken of says that it holds documents. It proves nothing."""

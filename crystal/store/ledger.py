@@ -319,6 +319,16 @@ def add_relayed(store: Store, transcript: int, generation: int, piece: Piece, no
     )
 
 
+def forget_relayed(store: Store, device: str) -> None:
+    """Count bytes whose lines only home has as not captured, so that they can come back. Inside a transaction."""
+    store.execute(
+        "UPDATE segments SET state = 'skipped', rule = ?, raw_hash = NULL, clean_hash = NULL, clean_length = NULL"
+        " WHERE state = 'captured' AND archive_length IS NULL"
+        " AND transcript IN (SELECT id FROM capture_state WHERE device = ?)",
+        (BEFORE_CRYSTAL, device),
+    )
+
+
 def set_archive(store: Store, transcript: int, archive: str) -> None:
     """Note the transcript's archive file, relative to the LDM home."""
     store.execute("UPDATE capture_state SET archive = ? WHERE id = ?", (archive, transcript))

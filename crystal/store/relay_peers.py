@@ -275,5 +275,12 @@ def rename_peer(store: Store, peer: Peer, name: str) -> None:
     if taken or store.value("SELECT 1 FROM capture_state WHERE device = ?", (name,)):
         raise UsageProblem(f"another device is called {name!r}", hint="choose another name")
     store.execute("UPDATE relay_peers SET name = ? WHERE id = ?", (name, peer.id))
+    rename_rows(store, peer.name, name)
+
+
+def rename_rows(store: Store, old: str, name: str) -> None:
+    """Give everything that a device said its new name. Inside a transaction."""
+    if old == name:
+        return
     for table in ("capture_state", "sessions", "chunks", "relay_files"):
-        store.execute(f"UPDATE {table} SET device = ? WHERE device = ?", (name, peer.name))
+        store.execute(f"UPDATE {table} SET device = ? WHERE device = ?", (name, old))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crystal.errors import Unavailable
+from crystal.errors import NotConfigured, Unavailable
 from crystal.wiring.enriching import enrich
 from crystal.wiring.links import (
     Keyring,
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 RELAY_LOCK = "relay.lock"
 POLL_LOCK = "poll.lock"
+DEMOTING = "relay_demoting"
+"""The store's mark that another machine was told to be home: from then on this one takes nothing more."""
 MIRROR_ROOM = "mirror"
 """The room under which it is noted that the mirror cannot be brought up to date."""
 ENRICH_SECONDS = 300.0
@@ -113,7 +115,6 @@ def deliver_relay(
         NotConfigured: The machine has no home, no relay or no key.
     """
     from crystal.capture.lock import try_lock
-    from crystal.errors import NotConfigured
     from crystal.relay.delivery import DeliveryReport
     from crystal.store.outbox import backlog
     from crystal.store.relay_peers import home_peer
@@ -135,7 +136,7 @@ def deliver_relay(
 def deliver_soon(machine: Machine, *, seconds: float, insist: bool = False) -> DeliveryReport | None:
     """Deliver if this machine is a device that has joined, within a time. What fails is in the store's problems."""
     from crystal.errors import CrystalError
-    from crystal.relay.delivery import ROOM
+    from crystal.relay.delivery import ROOM, DeliveryReport
     from crystal.store.problems import record_problem
 
     if machine.config.role != "device" or not is_joined(machine):
@@ -145,7 +146,7 @@ def deliver_soon(machine: Machine, *, seconds: float, insist: bool = False) -> D
         return deliver_relay(machine, insist=insist, should_stop=lambda: time.monotonic() > deadline)
     except CrystalError as error:
         record_problem(machine.store, ROOM, error.message, now_ms())
-        return None
+        return DeliveryReport(problem=error.message)
 
 
 @contextlib.contextmanager
@@ -314,14 +315,20 @@ def poll_relay(
         RelayUnavailable, RelayDenied: The relay cannot be asked.
     """
     from crystal.relay.poller import Poller
+    from crystal.wiring.registry import own_prefix, save_registry
 
+    if machine.store.value("SELECT 1 FROM meta WHERE key = ?", (DEMOTING,)):
+        raise NotConfigured("another machine was told to be home", hint="run again: crystal demote --to NAME")
     keys = relay_keys(machine)
-    _ = keys.root
+    root = keys.root
     with _opened(machine, client) as relay:
-        poller = Poller(machine.store, relay, _taker(machine), lambda: senders(machine, keys), now_ms)
+        poller = Poller(
+            machine.store, relay, _taker(machine), lambda: senders(machine, keys), now_ms, frozenset([own_prefix(root)])
+        )
         report = poller.poll(should_stop=should_stop, wait=wait, after=after)
         told = _tell_devices(machine, relay, keys)
         problems = tuple(enrich(machine, budget_seconds=ENRICH_SECONDS)) if report.turns else ()
+        save_registry(machine, relay, root)
         told += _publish(machine, relay, keys, should_stop)
     return PollOutcome(report, told, problems)
 
@@ -370,8 +377,8 @@ def _publish(machine: Machine, client: RelayClient, keys: Keyring, should_stop: 
 
     from crystal.envelope import Channel
     from crystal.relay.documents import put_document
+    from crystal.relay.mirror import manifest, on_told, publish
     from crystal.relay.mirror.documents import AgentDocuments
-    from crystal.relay.mirror.publish import manifest, on_told, publish
     from crystal.store.relay_peers import all_peers, was_sent
 
     peers = [peer for peer in all_peers(machine.store, "device") if peer.revoked_at is None]

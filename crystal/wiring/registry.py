@@ -1,0 +1,113 @@
+"""The list of devices that home keeps at the relay, sealed for itself, for the day when home is lost.
+
+Whoever has the paper key reads it and goes on with the same devices. It names them and their keys' generations; it
+holds no key.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from crystal.wiring.machine import Machine, now_ms
+
+if TYPE_CHECKING:
+    from crystal.envelope import LinkKeys
+    from crystal.relay.client import RelayClient
+    from crystal.relay.handover import KnownDevice
+
+_KEY = "relay_registry"
+HOME_ITSELF = bytes(16)
+"""The device id under which home seals what is for home."""
+
+
+def _keys(root: bytes) -> LinkKeys:
+    from crystal.envelope import link_keys
+    from crystal.keys.derive import device_secret
+
+    return link_keys(device_secret(root, HOME_ITSELF, 1), "up")
+
+
+def _prefix(root: bytes) -> bytes:
+    from crystal.keys.derive import shared_prefix
+
+    return shared_prefix(root, HOME_ITSELF, "up")
+
+
+def save_registry(machine: Machine, client: RelayClient, root: bytes) -> bool:
+    """Put the list at the relay when it has changed; False when it has not."""
+    from dataclasses import replace
+
+    from crystal.envelope import Channel, Kind, seal
+    from crystal.relay.errors import StreamConflict
+    from crystal.relay.handover import devices_to_words, known_devices
+    from crystal.store.relay_peers import digest_of
+
+    store = machine.store
+    devices = tuple(replace(one, streams=()) for one in known_devices(store, but=HOME_ITSELF))
+    body = {"devices": devices_to_words(devices)}
+    state: dict[str, Any] = json.loads(store.value("SELECT value FROM meta WHERE key = ?", (_KEY,)) or "{}")
+    if state.get("digest") == digest_of(body):
+        return False
+    for _ in range(2):
+        stream = bytes.fromhex(state["stream"]) if "stream" in state else own_prefix(root) + os.urandom(8)
+        seq, serial = int(state.get("seq", 0)) + 1, max(now_ms(), int(state.get("serial", 0)) + 1)
+        prev = bytes.fromhex(state["tag"]) if "tag" in state else bytes(32)
+        words = {"serial": serial, "as_of": now_ms(), "body": body}
+        blob = seal(
+            _keys(root),
+            json.dumps(words).encode(),
+            channel=Channel.HEARTBEAT,
+            kind=Kind.CONTROL,
+            stream=stream,
+            seq=seq,
+            prev=prev,
+            salt=os.urandom(32),
+            created_at=now_ms(),
+        )
+        try:
+            client.put(stream, seq, blob)
+        except StreamConflict:
+            state = {"serial": serial}
+            continue
+        state = {
+            "stream": stream.hex(),
+            "seq": seq,
+            "tag": blob[-32:].hex(),
+            "serial": serial,
+            "digest": digest_of(body),
+        }
+        with store.transaction():
+            store.execute(
+                "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2",
+                (_KEY, json.dumps(state)),
+            )
+        if seq > 1:
+            client.ack(stream, seq - 1)
+        return True
+    return False
+
+
+def read_registry(client: RelayClient, root: bytes) -> tuple[KnownDevice, ...]:
+    """The devices of a home whose root this is; empty when the relay has no list."""
+    from crystal.envelope import Refused, open_blob
+    from crystal.relay.documents import newest_documents, read_document
+    from crystal.relay.handover import devices_from_words
+
+    newest = 0
+    found: tuple[KnownDevice, ...] = ()
+    keys = _keys(root)
+    for info in client.streams().streams:
+        if info.stream[:8] != own_prefix(root):
+            continue
+        for blob in newest_documents(client, info, 0):
+            try:
+                opened = open_blob(blob.data, keys, channel=blob.channel, stream=info.stream, seq=blob.seq, prev=None)
+            except Refused:
+                continue
+            document = read_document(opened)
+            if document.serial > newest:
+                newest, found = document.serial, devices_from_words(document.body["devices"])
+            break
+    return found
