@@ -167,7 +167,7 @@ def _rename_into_nothing(temporary: Path, path: Path) -> None:
         temporary.rename(path)
         return
     try:
-        os.link(temporary, path, follow_symlinks=False)
+        os.link(temporary, path)
     except FileExistsError:
         raise
     except OSError:  # no hard links on this file system; the lock on the folder keeps other crystals away
