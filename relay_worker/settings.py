@@ -231,10 +231,19 @@ def load(environ: Mapping[str, str], file: Path | None = None) -> Settings:
         elif f"{variable}_FILE" in environ:
             values[name] = READERS[name](f"{variable}_FILE", _read_text(Path(environ[f"{variable}_FILE"])))
             sources[name] = f"{variable}_FILE"
+    if "data_dir" not in values:
+        values["data_dir"] = _default_folder(environ)
     settings = replace(Settings(), **values, sources=sources, unknown=_unknown(environ))
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise CannotServe("tls_cert and tls_key go together", hint="set both or none", exit_code=2)
     return settings
+
+
+def _default_folder(environ: Mapping[str, str]) -> Path:
+    if environ.get("STATE_DIRECTORY"):  # systemd's StateDirectory=
+        return Path(environ["STATE_DIRECTORY"].partition(":")[0])
+    base = environ.get("XDG_DATA_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share") / "crystal-relay"
 
 
 def _unknown(environ: Mapping[str, str]) -> tuple[str, ...]:

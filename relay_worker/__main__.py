@@ -1,0 +1,115 @@
+"""``crystal-relay``: serve, and what an operator does beside it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from relay_worker import commands, log
+from relay_worker.errors import CannotServe, Refusal
+from relay_worker.services import wall_clock
+from relay_worker.serving import serve
+from relay_worker.settings import READERS, Settings, load
+
+
+def _parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="crystal-relay",
+        description="A dead drop for sealed blobs. Configured by CRYSTAL_RELAY_*; crystal-relay check shows how.",
+    )
+    top.add_argument("--config", type=Path, help="TOML file (or CRYSTAL_RELAY_CONFIG)")
+    top.add_argument("--data-dir", help="where everything is kept")
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="COMMAND")
+
+    one = verbs.add_parser("serve", help="serve until a signal comes")
+    one.add_argument("--listen", help="host:port")
+    one.add_argument("--metrics-listen", help="host:port, or off")
+    one.add_argument("--behind-proxy", action="store_true", help="plain HTTP is meant: something in front speaks TLS")
+
+    token = verbs.add_parser("token", help="make, list and revoke tokens")
+    tokens = token.add_subparsers(dest="token_verb", required=True, metavar="COMMAND")
+    one = tokens.add_parser("make", help="make a token and print it, this once")
+    one.add_argument("--label", required=True, help="for whom, e.g. home")
+    one.add_argument("--scope", action="append", required=True, dest="scopes", help="home, pair, write:<prefix>, ...")
+    one.add_argument("--account", default="default", help="whose (default: default)")
+    one.add_argument("--json", action="store_true", dest="as_json")
+    one = tokens.add_parser("list", help="list tokens")
+    one.add_argument("--account", help="only of this account")
+    one.add_argument("--json", action="store_true", dest="as_json", help="one object a line")
+    one = tokens.add_parser("revoke", help="revoke a token")
+    one.add_argument("id", help="as listed")
+
+    one = verbs.add_parser("check", help="print the effective configuration, and whether it would serve")
+    one.add_argument("--json", action="store_true", dest="as_json")
+    one = verbs.add_parser("health", help="ask the running relay whether it serves; exit code 0 or 4")
+    one.add_argument("--ready", action="store_true", help="and whether it can store")
+    one = verbs.add_parser("backup", help="copy everything into a new folder, while it serves")
+    one.add_argument("target", type=Path)
+    return top
+
+
+def _settings(given: argparse.Namespace) -> Settings:
+    settings = load(os.environ, given.config)
+    for name in ("data_dir", "listen", "metrics_listen"):
+        value = getattr(given, name, None)
+        if value is not None:
+            changed = READERS[name](f"--{name.replace('_', '-')}", value)
+            sources = {**settings.sources, name: "option"}
+            settings = replace(settings, **{name: changed}, sources=sources)
+    if getattr(given, "behind_proxy", False):
+        settings = replace(settings, behind_proxy=True)
+    return settings
+
+
+def _run(given: argparse.Namespace) -> None:
+    settings = _settings(given)
+    verb = given.token_verb if given.verb == "token" else given.verb
+    if verb == "serve":
+        log.configure(settings.log_format)
+        serve(settings)
+    elif verb == "make":
+        commands.make_token(settings, given.account, given.label, given.scopes, wall_clock(), as_json=given.as_json)
+    elif verb == "list":
+        commands.list_tokens(settings, given.account, as_json=given.as_json)
+    elif verb == "revoke":
+        commands.revoke_token(settings, given.id, wall_clock())
+    elif verb == "check":
+        commands.check(settings, as_json=given.as_json)
+    elif verb == "health":
+        commands.health(settings, ready=given.ready)
+    else:
+        commands.back_up(settings, given.target)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and exit: 0 done, 1 failed, 2 usage, 3 not set up, 4 not reachable."""
+    try:
+        _run(_parser().parse_args(arguments))
+    except CannotServe as error:
+        _complain(str(error), error.hint)
+        sys.exit(error.exit_code)
+    except Refusal as error:
+        _complain(error.detail, "")
+        sys.exit(2 if error.status == 400 else 1)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: nothing to say at the end
+        sys.exit(1)
+    except OSError as error:
+        _complain(f"{error.filename or 'disk'}: {error.strerror or error}", "check its permissions and its disk")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _complain(message: str, hint: str) -> None:
+    sys.stderr.write(f"crystal-relay: error: {message}\n")
+    if hint:
+        sys.stderr.write(f"crystal-relay: hint: {hint}\n")
+
+
+if __name__ == "__main__":
+    main()

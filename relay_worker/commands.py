@@ -1,0 +1,136 @@
+"""What an operator does beside serving: tokens, checking, health, backup. Results go to stdout, words to stderr."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import secrets
+import ssl
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+from relay_worker.errors import CannotServe
+from relay_worker.model import Token
+from relay_worker.serving import refuse_plain_http
+from relay_worker.settings import NAMES, Settings, host_and_port
+from relay_worker.store import operator
+from relay_worker.tokens import ID_BYTES, SECRET_BYTES, check_label, check_scopes, mint
+
+ACCOUNT_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
+
+
+def make_token(settings: Settings, account: str, label: str, scopes: list[str], now: int, *, as_json: bool) -> None:
+    """Make a token and print it, this once."""
+    _as_owner(settings.data_dir)
+    if not 1 <= len(account) <= 64 or not set(account) <= ACCOUNT_CHARACTERS:
+        raise CannotServe(f"account {account!r} has other characters than a-z 0-9 . _ -", exit_code=2)
+    checked, made = check_scopes(scopes), mint(secrets.token_bytes(ID_BYTES), secrets.token_bytes(SECRET_BYTES))
+    token = Token(made.id, account, check_label(label), checked, made.secret_hash, now)
+    operator.add_token(settings.data_dir, token, settings.limits)
+    if as_json:
+        _print({"id": made.id, "token": made.text, "account": account, "label": label, "scopes": checked})
+    else:
+        sys.stdout.write(made.text + "\n")
+        sys.stderr.write("this is shown once; the relay keeps only its hash\n")
+
+
+def list_tokens(settings: Settings, account: str | None, *, as_json: bool) -> None:
+    """List tokens, revoked ones too."""
+    _as_owner(settings.data_dir)
+    for one in operator.list_tokens(settings.data_dir, account):
+        if as_json:
+            _print(
+                {
+                    "id": one.id,
+                    "account": one.account,
+                    "label": one.label,
+                    "scopes": one.scopes,
+                    "created_at": one.created_at,
+                    "last_used_at": one.last_used_at,
+                    "revoked_at": one.revoked_at,
+                }
+            )
+        else:
+            state = f"revoked {_day(one.revoked_at)}" if one.revoked_at else f"used {_day(one.last_used_at)}"
+            sys.stdout.write(f"{one.id}  {one.account}  {one.label}  {','.join(one.scopes)}  {state}\n")
+
+
+def revoke_token(settings: Settings, token_id: str, now: int) -> None:
+    """Revoke a token, effective with its next request."""
+    _as_owner(settings.data_dir)
+    operator.revoke_token(settings.data_dir, token_id, now)
+    sys.stderr.write(f"revoked {token_id}\n")
+
+
+def check(settings: Settings, *, as_json: bool) -> None:
+    """Print the effective configuration and where each value came from; refuse one that would not serve."""
+    values = {name: getattr(settings, name) for name in NAMES}
+    if as_json:
+        _print({name: str(value) if isinstance(value, Path) else value for name, value in values.items()})
+    else:
+        for name, value in values.items():
+            shown = " ".join(value) if isinstance(value, tuple) else "" if value is None else value
+            sys.stdout.write(f"{name} = {shown}  ({settings.sources.get(name, 'default')})\n")
+    for name in settings.unknown:
+        sys.stderr.write(f"crystal-relay: warning: {name} is not a setting\n")
+    refuse_plain_http(settings)
+    for file in (settings.tls_cert, settings.tls_key):
+        if file is not None and not os.access(file, os.R_OK):
+            raise CannotServe(f"{file} cannot be read", hint="check its path and permissions", exit_code=2)
+
+
+def health(settings: Settings, *, ready: bool) -> None:
+    """Ask the relay of this configuration whether it serves, for a container's or a monitor's check.
+
+    Raises:
+        CannotServe: It does not.
+    """
+    host, port = host_and_port(settings.listen, "listen")
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - the other way round
+    connection = http.client.HTTPConnection(host, port, timeout=5)
+    if settings.tls_cert:
+        context = ssl.create_default_context()
+        # It asks itself: the certificate names the outside, and nothing secret is sent.
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        connection = http.client.HTTPSConnection(host, port, timeout=5, context=context)
+    try:
+        connection.request("GET", "/readyz" if ready else "/healthz")
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        raise CannotServe(
+            f"{settings.listen} does not answer: {error}", hint="crystal-relay serve", exit_code=4
+        ) from error
+    finally:
+        connection.close()
+    if status != 200:
+        raise CannotServe(f"{settings.listen} answers {status}", hint="look at the relay's log", exit_code=4)
+
+
+def back_up(settings: Settings, target: Path) -> None:
+    """Copy everything, while the relay serves or not."""
+    _as_owner(settings.data_dir)
+    bodies, lost = operator.back_up(settings.data_dir, target)
+    more = f", {lost} were fetched and deleted meanwhile" if lost else ""
+    sys.stderr.write(f"backed up to {target}: the database and {bodies} large bodies{more}\n")
+
+
+def _as_owner(folder: Path) -> None:
+    """Files that root makes beside the relay's own would lock the relay out."""
+    if os.name == "nt" or not folder.exists():
+        return
+    owner = folder.stat().st_uid
+    if owner != os.geteuid():
+        raise CannotServe(f"{folder} belongs to user {owner}", hint=f"run it as its owner: sudo -u '#{owner}' ...")
+
+
+def _day(time: int | None) -> str:
+    if time is None:
+        return "never"
+    return datetime.fromtimestamp(time / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M")
+
+
+def _print(value: object) -> None:
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")

@@ -1,0 +1,210 @@
+"""The relay as a process: sockets, signals, the metrics' own listener, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from prometheus_client import start_http_server
+
+from relay_worker.app import RelayApp, create_app
+from relay_worker.errors import CannotServe
+from relay_worker.metrics import Metrics
+from relay_worker.services import SWEEP_MS, Services, wall_clock
+from relay_worker.settings import Settings, host_and_port, is_loopback
+from relay_worker.store.sqlite import SqliteStore
+from relay_worker.wire import BoundedProtocol
+
+SHUTDOWN_SECONDS = 5
+KEEP_ALIVE_SECONDS = 75
+LOG = logging.getLogger("relay_worker")
+
+try:
+    import resource
+except ImportError:  # Windows counts sockets otherwise
+    _FILES = None
+else:
+    _FILES = resource
+
+
+def refuse_plain_http(settings: Settings) -> None:
+    """Refuse to offer tokens and pairing in clear to a network.
+
+    Raises:
+        CannotServe: The address is not loopback, there is no certificate, and nobody said that a proxy has one.
+    """
+    host, _ = host_and_port(settings.listen, "listen")
+    if settings.tls_cert is None and not settings.behind_proxy and not is_loopback(host):
+        raise CannotServe(
+            f"{settings.listen} is not loopback, and would be plain HTTP",
+            hint="set CRYSTAL_RELAY_TLS_CERT and _TLS_KEY, or, if something in front of it speaks TLS, --behind-proxy",
+            exit_code=2,
+        )
+
+
+class RelayServer(uvicorn.Server):
+    """uvicorn's server, whose end by a signal is an ordinary one: exit code 0.
+
+    Args:
+        config: uvicorn's.
+        relay: Its waiting requests are let go when the server stops.
+    """
+
+    def __init__(self, config: uvicorn.Config, relay: Services) -> None:
+        super().__init__(config)
+        self._relay = relay
+        self._sweeper: asyncio.Task[None] | None = None
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on a signal, and do not pass it on afterwards."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal stops; another interrupt does not wait for requests."""
+        super().handle_exit(sig, frame)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin, and expire what is old even if nobody asks."""
+        await super().startup(sockets)
+        self._sweeper = asyncio.ensure_future(self._sweep())
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop accepting, let the waiting go, finish the rest."""
+        LOG.info("stopping")
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._relay.signals.stop()
+        await super().shutdown(sockets)
+
+    async def _sweep(self) -> None:
+        while True:
+            try:
+                await self._relay.sweep_if_due()
+            except Exception:
+                LOG.exception("sweep failed")
+                raise
+            await asyncio.sleep(SWEEP_MS / 1000)
+
+
+def serve(settings: Settings) -> None:
+    """Serve until a signal comes. What was acknowledged is on the disk before this returns.
+
+    Raises:
+        CannotServe: An address is taken, another relay has the data, or plain HTTP was refused.
+    """
+    refuse_plain_http(settings)
+    for name in settings.unknown:
+        LOG.warning("unknown setting", extra={"fields": {"name": name}})
+    metrics = Metrics()
+    store = SqliteStore(settings.data_dir, settings.limits, now=wall_clock(), observe=metrics.observe_commit)
+    try:
+        metrics.watch(store.usage_now, wall_clock)
+        app = create_app(settings, store, metrics=metrics)
+        listener = _bind(settings.listen, "listen")
+        with contextlib.closing(listener), _metrics_listener(settings, metrics) as metrics_at:
+            scheme = "https" if settings.tls_cert else "http"
+            fields = {"address": f"{scheme}://{_name(listener)}", "metrics": metrics_at, "data": str(settings.data_dir)}
+            LOG.info("serving", extra={"fields": fields})
+            RelayServer(_config(settings, app), app.relay).run([listener])
+    finally:
+        store.close_now()
+    LOG.info("stopped")
+
+
+def _config(settings: Settings, app: RelayApp) -> uvicorn.Config:
+    BoundedProtocol.max_connections = _file_limit() - 128
+    return uvicorn.Config(
+        app,
+        http=BoundedProtocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
+    )
+
+
+def _file_limit() -> int:
+    """Ask for as many open files as are granted; how many that is."""
+    if _FILES is None:
+        return 2048
+    soft, hard = _FILES.getrlimit(_FILES.RLIMIT_NOFILE)
+    wanted = min(4096, int(hard)) if hard != _FILES.RLIM_INFINITY else 4096
+    if soft != _FILES.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            _FILES.setrlimit(_FILES.RLIMIT_NOFILE, (wanted, hard))
+            return wanted
+        return max(256, int(soft))
+    return 4096
+
+
+def _bind(listen: str, name: str) -> socket.socket:
+    host, port = host_and_port(listen, name)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family, kind, protocol)
+        try:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind(address)
+            found.setblocking(False)
+        except BaseException:
+            found.close()
+            raise
+    except OSError as error:
+        raise CannotServe(
+            f"{name}: {listen}: {error.strerror or error}", hint=f"set CRYSTAL_RELAY_{name.upper()}"
+        ) from error
+    return found
+
+
+def _name(listener: socket.socket) -> str:
+    host, port, *_ = listener.getsockname()
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+@contextlib.contextmanager
+def _metrics_listener(settings: Settings, metrics: Metrics) -> Iterator[str]:
+    """Serve the metrics from a thread of their own; gives their address."""
+    if not settings.metrics_listen:
+        yield ""
+        return
+    host, port = host_and_port(settings.metrics_listen, "metrics_listen")
+    if not is_loopback(host):
+        LOG.warning("metrics are open to the network", extra={"fields": {"address": settings.metrics_listen}})
+    try:
+        found: Any = start_http_server(port, addr=host, registry=metrics.registry)
+    except OSError as error:
+        raise CannotServe(
+            f"metrics_listen: {settings.metrics_listen}: {error.strerror or error}",
+            hint="set CRYSTAL_RELAY_METRICS_LISTEN to another address, or to off",
+        ) from error
+    server, thread = found
+    try:
+        yield f"http://{host}:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,140 @@
+"""HTTP/1.1 on a socket, bounded where uvicorn is not.
+
+uvicorn waits for ever for the end of a head, takes a head of any size, and reads on for ever after it has refused a
+body. Each of these is a way to hold a server's connections or memory without knowing any secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from relay_worker.errors import Refusal
+from relay_worker.http.reply import ALWAYS, problem_reply
+
+MAX_HEAD = 32 << 10
+HEAD_SECONDS = 15.0
+DRAIN_SECONDS = 10.0
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection.
+
+    Attributes:
+        max_connections: How many at once; more are closed at once.
+    """
+
+    max_connections: ClassVar[int] = 4000
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._head_bytes = 0
+        self._too_large = False
+        self._message_open = False
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._drain_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a head."""
+        super().connection_made(transport)
+        if len(self.connections) > self.max_connections:
+            transport.abort()
+            return
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the timers."""
+        self._head_timer = _cancel(self._head_timer)
+        self._drain_timer = _cancel(self._drain_timer)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; a head that does not end is refused at its limit."""
+        if self.transport.is_closing() or self.parser is None:
+            return
+        unfinished = self._head_timer is not None
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        cycle: Any = self.cycle
+        if self._head_timer is None and not self._message_open and (cycle is None or cycle.response_complete):
+            self._await_head()  # blank lines between requests are no reason to stay
+        if unfinished and self._head_timer is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD:
+                self._too_large = True
+                self.send_400_response("")
+
+    def on_message_begin(self) -> None:
+        """Count a new head."""
+        super().on_message_begin()
+        self._head_bytes = 0
+        self._message_open = True
+        if self._head_timer is None:
+            self._await_head()
+
+    def on_url(self, url: bytes) -> None:
+        """Take a part of the request line."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        self._count(len(name) + len(value) + 4)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The head is whole: from here on the application watches the time."""
+        self._head_timer = _cancel(self._head_timer)
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The body is whole."""
+        self._message_open = False
+        self._drain_timer = _cancel(self._drain_timer)
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Answered; what is still on its way of a refused body is thrown away for a while."""
+        super().on_response_complete()
+        if self._message_open and not self.transport.is_closing() and self._drain_timer is None:
+            self._drain_timer = self.loop.call_later(DRAIN_SECONDS, self.transport.close)
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - problems have their own words
+        """Answer what is not HTTP, or too much of it, and close."""
+        refusal = (
+            Refusal("headers-too-large", f"request line and headers have at most {MAX_HEAD} bytes")
+            if self._too_large
+            else Refusal("bad-request", "this is not an HTTP request")
+        )
+        reply = problem_reply(refusal)
+        assert isinstance(reply.body, bytes)
+        headers = [
+            *ALWAYS,
+            *reply.headers,
+            (b"content-length", str(len(reply.body)).encode()),
+            (b"connection", b"close"),
+        ]
+        lines = [
+            f"HTTP/1.1 {refusal.status} {refusal.problem['title']}".encode(),
+            *(b": ".join(one) for one in headers),
+        ]
+        self.transport.write(b"\r\n".join(lines) + b"\r\n\r\n" + reply.body)
+        self.transport.close()
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > MAX_HEAD:
+            self._too_large = True
+            raise ValueError("head too large")  # the parser stops, and send_400_response is called
+
+    def _await_head(self) -> None:
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
+    if timer is not None:
+        timer.cancel()
+    return None
