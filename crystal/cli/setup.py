@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,8 +13,17 @@ from crystal.cli.capture import count_words, embed_with_progress, progress_bar, 
 
 if TYPE_CHECKING:
     from crystal.capture.engine import Past
+    from crystal.config import Config
     from crystal.setup import SetupPlan
     from crystal.wiring import Machine
+
+
+class Role(str, Enum):
+    """What a machine is to others."""
+
+    STANDALONE = "standalone"
+    HOME = "home"
+    DEVICE = "device"
 
 
 def register(app: typer.Typer) -> None:
@@ -28,6 +38,22 @@ def init(
     import_past: Annotated[
         bool | None, typer.Option("--import/--no-import", help="Import past sessions now. --yes alone does not.")
     ] = None,
+    role: Annotated[
+        Role | None,
+        typer.Option("--role", help="standalone keeps to itself; home has the memory of several; device sends to it."),
+    ] = None,
+    relay: Annotated[
+        str | None, typer.Option("--relay", help="With --role home: the relay's address.", metavar="URL")
+    ] = None,
+    token_stdin: Annotated[
+        bool, typer.Option("--token-stdin", help="With --role home: read the relay's token from standard input.")
+    ] = False,
+    local_memory: Annotated[
+        bool | None,
+        typer.Option(
+            "--local-memory/--no-local-memory", help="With --role device: keep a memory here too, besides sending."
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
 ) -> None:
     """Set crystal up on this machine: its folders, its agent id, the hooks in Claude Code. Twice is harmless."""
@@ -40,11 +66,13 @@ def init(
     if asks and agent_id is None:
         agent = typer.prompt("agent id of this machine", default=agent, err=True)
     plan = plan_setup(config, agent, os.environ, this_home())
+    _check_role(config.role, role, relay=relay, token_stdin=token_stdin, local_memory=local_memory)
     if dry_run:
         _show_plan(plan)
         return
     apply_setup(plan)
     _say_done(plan)
+    _take_role(config, role, relay, local_memory, asks=sys.stdin.isatty() and not yes, token_stdin=token_stdin)
     with open_machine({"agent_id": agent, "data_dir": str(plan.places.data_dir)}) as machine:
         machine.capture().meet()
         past = plan_import(machine, [], None)
@@ -60,6 +88,54 @@ def init(
         elif past:
             typer.echo("      import them at any time with: crystal backfill")
         _say_what_works(machine)
+
+
+def _check_role(
+    now: str, role: Role | None, *, relay: str | None, token_stdin: bool, local_memory: bool | None
+) -> None:
+    """Refuse what does not go together, before anything is made."""
+    from crystal.errors import UsageProblem
+
+    if (relay is not None or token_stdin) and role is not Role.HOME:
+        raise UsageProblem("--relay and --token-stdin go with --role home", hint="a device gets both by: relay join")
+    if local_memory is not None and Role.DEVICE not in (role, now):
+        raise UsageProblem("--local-memory goes with --role device", hint="other roles always have a memory here")
+    if role is not None and role != now and now != Role.STANDALONE:
+        step = "crystal promote" if role is Role.HOME else "crystal demote"
+        raise UsageProblem(f"this machine is {now} already", hint=f"change its role with: {step}")
+
+
+def _take_role(
+    config: Config,
+    role: Role | None,
+    relay: str | None,
+    local_memory: bool | None,
+    *,
+    asks: bool,
+    token_stdin: bool,
+) -> None:
+    from crystal.cli.roles import read_secret_text
+    from crystal.config.edit import set_value
+    from crystal.wiring import open_machine
+    from crystal.wiring.relaying import is_joined
+    from crystal.wiring.roles import become_home, has_token
+
+    if local_memory is not None:
+        set_value(config.places.config_file, "relay.local_memory", local_memory)
+    if role is Role.DEVICE:
+        set_value(config.places.config_file, "role", "device")
+    with open_machine() as machine:
+        if role is Role.HOME:
+            token = None
+            if token_stdin or (asks and not has_token(machine)):
+                token = read_secret_text("the relay's token for home")
+            change = become_home(machine, url=relay, token=token)
+            typer.echo(f"role: home, with the relay at {relay or machine.config.relay_url}")
+            for note in change.notes:
+                typer.echo(f"      {note}")
+            typer.echo("      add a device with: crystal relay pair")
+        elif role is Role.DEVICE and not is_joined(machine):
+            typer.echo("role: device; on the home machine run: crystal relay pair; then here: crystal relay join")
 
 
 def uninstall(

@@ -29,7 +29,8 @@ def _keys(root: bytes) -> LinkKeys:
     return link_keys(device_secret(root, HOME_ITSELF, 1), "up")
 
 
-def _prefix(root: bytes) -> bytes:
+def own_prefix(root: bytes) -> bytes:
+    """The first 8 bytes of the streams that home writes for itself."""
     from crystal.keys.derive import shared_prefix
 
     return shared_prefix(root, HOME_ITSELF, "up")

@@ -80,6 +80,17 @@ def become_home(machine: Machine, *, url: str | None, token: str | None) -> Role
     return RoleChange("home", None, notes)
 
 
+def has_token(machine: Machine) -> bool:
+    """Whether the relay's token is kept here."""
+    from crystal.keys.places import KeyMissing, read_token
+
+    try:
+        read_token(key_places(machine))
+    except KeyMissing:
+        return False
+    return True
+
+
 def _probe(machine: Machine, url: str, token: str) -> tuple[str, ...]:
     """Ask the relay whether it takes the token; one that cannot be reached now is no obstacle."""
     from crystal.relay.errors import RelayUnavailable

@@ -1,0 +1,102 @@
+"""``crystal promote`` and ``crystal demote``: which machine is home."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from crystal.wiring.roles import RoleChange
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(promote)
+    app.command()(demote)
+
+
+def promote(
+    relay: Annotated[str | None, typer.Option("--relay", help="The relay's address.", metavar="URL")] = None,
+    paper_key: Annotated[
+        bool, typer.Option("--paper-key", help="The old home is lost: read its 24 words from standard input.")
+    ] = False,
+    token_stdin: Annotated[
+        bool, typer.Option("--token-stdin", help="Read the relay's token for home from standard input.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Make this machine the home of the others: after demote --to on the old home, or from the paper key."""
+    from crystal.errors import UsageProblem
+    from crystal.wiring import open_machine
+    from crystal.wiring.relaying import is_joined
+    from crystal.wiring.roles import become_home, promote_from_paper
+    from crystal.wiring.roles import promote as take_over
+
+    with open_machine() as machine:
+        if paper_key:
+            _confirm("make this machine the home in the place of the one that is lost?", yes=yes)
+            from crystal.keys.paper import from_words
+
+            words = read_secret_text("the 24 words of the paper key", lines=_WORDS)
+            token = read_secret_text("the relay's token for home")
+            _say(promote_from_paper(machine, from_words(words), url=relay, token=token))
+        elif is_joined(machine):
+            _confirm("make this machine the home of the others?", yes=yes)
+            _say(take_over(machine))
+        elif machine.config.role == "home":
+            raise UsageProblem("this machine is home already", hint="crystal devices lists its devices")
+        else:
+            token = read_secret_text("the relay's token for home") if token_stdin or sys.stdin.isatty() else None
+            _say(become_home(machine, url=relay, token=token))
+
+
+def demote(
+    to: Annotated[str | None, typer.Option("--to", help="The device that becomes home.", metavar="NAME")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Leave though home has not confirmed everything; it stays here.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Give up being home, in favour of one of the devices; or, on a device, become standalone."""
+    from crystal.wiring import open_machine
+    from crystal.wiring.roles import demote as give_up
+
+    with open_machine() as machine:
+        _confirm("give up this machine's part?", yes=yes)
+        _say(give_up(machine, to, force=force))
+
+
+_WORDS = 24
+
+
+def read_secret_text(what: str, *, lines: int = 1) -> str:
+    """Read a secret from standard input, unseen where that is a terminal; never from the command line.
+
+    Args:
+        what: What to ask for.
+        lines: For a secret of several words: read until so many words have come.
+    """
+    from crystal.errors import UsageProblem
+
+    if sys.stdin.isatty():
+        return str(typer.prompt(what, hide_input=lines == 1, err=True)).strip()
+    text = ""
+    for line in sys.stdin:
+        text += " " + line.strip()
+        if len(text.split()) >= lines:
+            return text.strip()
+    raise UsageProblem(f"{what} is missing", hint="give it on standard input")
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    if not yes and sys.stdin.isatty():
+        typer.confirm(question, abort=True, err=True)
+
+
+def _say(change: RoleChange) -> None:
+    other = f" (the other end is {change.other})" if change.other and change.role == "device" else ""
+    typer.echo(f"this machine is {change.role} now{other}")
+    for note in change.notes:
+        typer.echo(f"  {note}")
