@@ -6,7 +6,8 @@ for what a question says, and an embedder that fails costs vectors only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from crystal.errors import CrystalError
@@ -36,7 +37,8 @@ FLOOR = 0.15
 class Ranked:
     """What one engine proposes: chunk ids with its own scores, best first, and the score that is as good as can be.
 
-    ``exact`` ones have the identifier looked for. ``asked`` is False when the engine could not be asked.
+    ``exact`` ones have the identifier looked for. ``asked`` is False when the engine could not be asked. ``tiers`` says
+    which come before others whatever their scores, the lowest first; it is empty where the scores alone decide.
     """
 
     scores: dict[int, float]
@@ -44,20 +46,23 @@ class Ranked:
     exact: frozenset[int] = frozenset()
     best: float = 1.0
     asked: bool = True
+    tiers: dict[int, int] = field(default_factory=dict)
 
 
 # -------------------------------------------------------------------------------------------------------- keywords
 
 
-def with_phrases(store: Store, asked: Query, scope: Scope) -> tuple[Query, Scope, tuple[str, ...]]:
-    """Narrow to what has the quoted phrases; if nothing has them, ask for their words instead."""
+def with_phrases(
+    places: Sequence[tuple[Store, Scope]], asked: Query
+) -> tuple[Query, list[tuple[Store, Scope]], tuple[str, ...]]:
+    """Narrow to what has the quoted phrases; if nothing has them in any place, ask for their words instead."""
     if not asked.phrases:
-        return asked, scope, ()
+        return asked, list(places), ()
     expression = all_of(map(quoted, asked.phrases))
-    if keyword_candidates(store, expression, scope, 1):
-        return asked, scope & having(expression), ()
+    if any(keyword_candidates(store, expression, scope, 1) for store, scope in places):
+        return asked, [(store, scope & having(expression)) for store, scope in places], ()
     words = " and ".join(f'"{phrase}"' for phrase in asked.phrases)
-    return without_phrases(asked), scope, (f"nothing has {words} word for word",)
+    return without_phrases(asked), list(places), (f"nothing has {words} word for word",)
 
 
 def keywords(store: Store, asked: Query, scope: Scope, limit: int) -> Ranked:
@@ -67,26 +72,31 @@ def keywords(store: Store, asked: Query, scope: Scope, limit: int) -> Ranked:
     terms = [*map(quoted, asked.phrases), *map(quoted, asked.terms)]
     compounds = [*map(quoted, asked.compounds)]
     exact: dict[int, float] = {}
+    tiers: dict[int, int] = {}
     if asked.is_literal:
-        exact = _literal_first(store, asked.compounds[0], dict(keyword_candidates(store, compounds[0], scope, limit)))
-    found = dict(exact)
-    tiers = [any_of(compounds + terms)] if len(terms) == 1 else [all_of(terms), any_of(compounds + terms)]
-    for expression in tiers:
+        exact = dict(keyword_candidates(store, compounds[0], scope, limit))
+        tiers = _literal_first(store, asked.compounds[0], exact)
+    found = {ident: exact[ident] for ident in tiers}
+    wider = [any_of(compounds + terms)] if len(terms) == 1 else [all_of(terms), any_of(compounds + terms)]
+    for tier, expression in enumerate(wider, 3):
         for ident, score in keyword_candidates(store, expression, scope, limit):
             found.setdefault(ident, score)
+            tiers.setdefault(ident, tier)
     for ident, score in substring_candidates(store, unspaced_pairs(asked.text), scope, limit):
         found.setdefault(ident, score)
+        tiers.setdefault(ident, 5)
     if found:
         parts = f"nothing has {asked.compounds[0]} itself; these have parts of it" if asked.is_literal else ""
-        return Ranked(found, () if exact or not parts else (parts,), frozenset(exact), max(found.values()))
+        notes = () if exact or not parts else (parts,)
+        return Ranked(found, notes, frozenset(exact), max(found.values()), tiers=tiers)
     beginnings = any_of(prefix(term) for term in asked.terms if len(term) > 2)
     found = dict(keyword_candidates(store, beginnings, scope, limit)) if beginnings else {}
     notes = ("nothing has these words; some words begin with them",) if found else ()
-    return Ranked(found, notes, best=max(found.values(), default=1.0))
+    return Ranked(found, notes, best=max(found.values(), default=1.0), tiers=dict.fromkeys(found, 6))
 
 
-def _literal_first(store: Store, literal: str, found: dict[int, float]) -> dict[int, float]:
-    """Put what has the very characters before what has the same words with other signs between them."""
+def _literal_first(store: Store, literal: str, found: dict[int, float]) -> dict[int, int]:
+    """Put what has the very characters before what has the same words with other signs between them: the tiers."""
     texts = {ident: one.text for ident, one in candidates(store, list(found)).items()}
     folded = literal.casefold()
 
@@ -94,7 +104,7 @@ def _literal_first(store: Store, literal: str, found: dict[int, float]) -> dict[
         text = texts.get(ident, "")
         return 0 if literal in text else 1 if folded in text.casefold() else 2
 
-    return dict(sorted(found.items(), key=lambda item: distance(item[0])))
+    return dict(sorted(((ident, distance(ident)) for ident in found), key=lambda item: item[1]))
 
 
 # --------------------------------------------------------------------------------------------------------- vectors
@@ -105,7 +115,7 @@ class QuestionVector:
     """The question as a vector of the generation that serves, or the reason why there is none."""
 
     generation: int = 0
-    data: bytes = b""
+    data: bytes = field(default=b"", repr=False)
     floor: float = FLOOR
     note: str | None = None
 
@@ -115,8 +125,9 @@ class QuestionVector:
         return cls(note=_alone(reason))
 
     @classmethod
-    def of(cls, store: Store, embedder: Embedder, text: str) -> QuestionVector:
-        """Ask the embedder, if the vectors that serve are its own."""
+    def of(cls, store: Store, embedder: Embedder, text: str, known: dict[str, bytes] | None = None) -> QuestionVector:
+        """Ask the embedder, if the vectors that serve are its own, and if ``known`` has not the answer already."""
+        known = {} if known is None else known
         serving = vectors.serving_generation(store)
         if serving is None:
             return cls(note=_no_vectors(vectors.count_pending(store, 0)))
@@ -125,7 +136,10 @@ class QuestionVector:
             return cls(note=_alone(f"the vectors come from {theirs}; crystal sync makes new ones"))
         try:
             floor = FLOORS.get(embedder.provider, FLOOR)
-            return cls(serving.id, embedder.embed_query(text) if text else b"", floor)
+            name = repr(_identity(embedder))
+            if text and name not in known:
+                known[name] = embedder.embed_query(text)
+            return cls(serving.id, known.get(name, b""), floor)
         except CrystalError as error:
             return cls(note=_alone(error.message))
 

@@ -14,6 +14,12 @@ Role = Literal["user", "assistant", "thinking", "tool_call", "tool_result", "sub
 
 LedgerState = Literal["captured", "private", "skipped"]
 
+Memory = Literal["local", "mirror"]
+"""Where something was found: in this machine's own store, or in its copy of the home machine's."""
+
+MIRROR_IDS = 10**12
+"""What is added to the ids of the mirror's rows where they are handed out, so that a number names one thing."""
+
 BEFORE_CRYSTAL = "before-crystal"
 """The rule under which bytes are skipped that were there when crystal first met the machine. Backfill imports them."""
 
@@ -175,6 +181,7 @@ class Hit:
 
     ``score`` is the fused score (higher is better); ``ranks`` and ``scores`` tell each engine's view by name.
     ``copies`` counts the places within the search's filters that say exactly this, the hit itself included.
+    ``memory`` tells where it was found; the ids of the mirror's chunks have ``MIRROR_IDS`` added.
     """
 
     id: int
@@ -196,3 +203,4 @@ class Hit:
     subagent: str | None = None
     tool: str | None = None
     copies: int = 1
+    memory: Memory = "local"

@@ -2,27 +2,29 @@
 
 The room promises that no question and no filter raises, that nothing is returned which a filter excludes, that the
 same store gives the same order twice, and that keywords answer whatever happens to the vectors. Why it is done this
-way, with what was measured: docs/adr/0008-search.md.
+way, with what was measured: docs/adr/0008-search.md. Where there is a mirror of home's memory, both are searched as
+one: docs/adr/0014-mirror.md.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
-from crystal.engines import QuestionVector, Ranked, keywords, with_phrases
+from crystal.engines import QuestionVector, keywords, with_phrases
 from crystal.errors import UsageProblem
-from crystal.fusion import Fused, fuse, sureness
 from crystal.model import Filters, Hit
+from crystal.ordering import Order, Proposal, Side, freshness, order_of
 from crystal.query import Query, parse_query
 from crystal.store import Store
-from crystal.store.candidates import Candidate, candidates, count_copies
 from crystal.store.scope import Scope, scope_of
 
 if TYPE_CHECKING:
     from crystal.embedding import Embedder
+
+__all__ = ["SearchResult", "Side", "freshness", "search", "search_home_first"]
 
 Mode = Literal["hybrid", "keywords", "vectors"]
 
@@ -35,10 +37,6 @@ MOST_CANDIDATES = 100_000
 """Where looking for more answers ends when a few turns of many chunks fill the list."""
 
 NO_EMBEDDER = "no embedding model is configured"
-DAY_MS = 86_400_000
-
-Unit = tuple[str, int]
-"""What counts as one answer: a turn, or a chunk that belongs to none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +65,7 @@ def search(
     limit: int = 10,
     now: int,
     without_embedder: str = NO_EMBEDDER,
+    mirror: Side | None = None,
 ) -> SearchResult:
     """Find what was said.
 
@@ -78,15 +77,16 @@ def search(
         limit: How many hits at most, 1 to 1,000.
         now: The present moment, for freshness.
         without_embedder: Why ``embedder`` is None, for the note that says so.
+        mirror: The mirror of home's memory, to be searched as one with the store.
 
     Raises:
         UsageProblem: ``limit`` is out of range.
     """
-    question = _Question.of(store, embedder, query, limit, now, without_embedder)
-    return question.answer(store, filters or Filters())
+    question = _Question.of(_sides(store, embedder, without_embedder, mirror), query, limit, now)
+    return question.answer(filters or Filters())
 
 
-def search_home_first(
+def search_home_first(  # noqa: PLR0913 - as search, and the project
     store: Store,
     embedder: Embedder | None,
     query: str,
@@ -96,6 +96,7 @@ def search_home_first(
     limit: int = 10,
     now: int,
     without_embedder: str = NO_EMBEDDER,
+    mirror: Side | None = None,
 ) -> tuple[SearchResult, bool]:
     """Search one project, and everything if no word of the question is in it and a wider search does better.
 
@@ -108,20 +109,35 @@ def search_home_first(
         limit: How many hits at most.
         now: The present moment.
         without_embedder: Why ``embedder`` is None.
+        mirror: The mirror of home's memory.
 
     Returns:
         The answer, and whether it is that of the project alone.
     """
-    question = _Question.of(store, embedder, query, limit, now, without_embedder)
-    inside = question.answer(store, replace(filters or Filters(), project=home))
+    question = _Question.of(_sides(store, embedder, without_embedder, mirror), query, limit, now)
+    inside = question.answer(replace(filters or Filters(), project=home))
     if _has_words(inside):
         return inside, True
-    everywhere = question.answer(store, replace(filters or Filters(), project=None))
+    everywhere = question.answer(replace(filters or Filters(), project=None))
     return (inside, True) if inside.hits and not _has_words(everywhere) else (everywhere, False)
+
+
+def _sides(store: Store, embedder: Embedder | None, without_embedder: str, mirror: Side | None) -> tuple[Side, ...]:
+    own = Side(store, "local", embedder, without_embedder)
+    return (own,) if mirror is None else (own, mirror)
 
 
 def _has_words(result: SearchResult) -> bool:
     return any("keywords" in hit.ranks for hit in result.hits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One memory with the question as a vector of its model, or the reason why there is none."""
+
+    side: Side
+    vector: QuestionVector
+    space: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,136 +146,81 @@ class _Question:
 
     text: str
     asked: Query
-    vector: QuestionVector
+    places: tuple[_Asked, ...]
     limit: int
     now: int
 
     @classmethod
-    def of(
-        cls, store: Store, embedder: Embedder | None, query: str, limit: int, now: int, without_embedder: str
-    ) -> _Question:
+    def of(cls, sides: Sequence[Side], query: str, limit: int, now: int) -> _Question:
         if not 1 <= limit <= MAX_LIMIT:
             raise UsageProblem(f"the number of hits is {limit}", hint=f"use 1 to {MAX_LIMIT}")
         asked = parse_query(query)
-        if embedder is None:
-            vector = QuestionVector.none(without_embedder)
-        else:
-            vector = QuestionVector.of(store, embedder, asked.text)
-        return cls(query.encode("utf-8", "replace").decode(), asked, vector, limit, now)
+        places: list[_Asked] = []
+        vectors: dict[str, bytes] = {}
+        for side in sides:
+            if side.embedder is None:
+                places.append(_Asked(side, QuestionVector.none(side.without_embedder), ""))
+                continue
+            vector = QuestionVector.of(side.store, side.embedder, asked.text, vectors)
+            places.append(_Asked(side, vector, side.embedder.identity))
+        return cls(query.encode("utf-8", "replace").decode(), asked, tuple(places), limit, now)
 
-    def answer(self, store: Store, filters: Filters) -> SearchResult:
-        """Search within filters, in one state of the store."""
-        with store.reading():
-            scope = scope_of(store, filters)
-            if scope.is_empty or not self.asked.text:
-                notes = scope.notes if self.asked.text else ("the question is empty",)
-                return SearchResult(self.text, "keywords", (), notes)
-            asked, narrowed, relaxed = with_phrases(store, self.asked, scope)
-            depth = max(CANDIDATES, 4 * self.limit)
-            by_meaning = self.vector.nearest(store, narrowed, depth)
-            while True:
-                by_words = keywords(store, asked, narrowed, depth)
-                if not by_words.scores and not asked.has_meaning:
-                    by_meaning = replace(by_meaning, scores={})
-                order = _fuse(store, by_words, by_meaning)
-                if len(order.fused) >= self.limit or len(by_words.scores) < depth or depth > MOST_CANDIDATES:
-                    break
-                depth *= 8
-            hits = tuple(order.hit(store, one, scope, self.now) for one in order.fused[: self.limit])
-        mode: Mode = "keywords" if not by_meaning.asked else "hybrid" if asked.has_words else "vectors"
-        vague = mode == "hybrid" and bool(hits) and not by_words.scores
+    def answer(self, filters: Filters) -> SearchResult:
+        """Search within filters, in one state of each memory."""
+        with contextlib.ExitStack() as states:
+            for place in self.places:
+                states.enter_context(place.side.store.reading())
+            scopes = [scope_of(place.side.store, filters) for place in self.places]
+            found = [(place, scope) for place, scope in zip(self.places, scopes, strict=True) if not scope.is_empty]
+            notes = tuple(note for place in self.places for note in place.side.notes)
+            if not found or not self.asked.text:
+                why = _joined([scope.notes for scope in scopes]) if self.asked.text else ("the question is empty",)
+                return SearchResult(self.text, "keywords", (), (*why, *notes))
+            asked, narrowed, relaxed = with_phrases([(place.side.store, scope) for place, scope in found], self.asked)
+            order = self._order(asked, [place for place, _ in found], [scope for _, scope in narrowed], found)
+            hits = tuple(order.hit(one, self.now) for one in order.fused[: self.limit])
+        by_words = [one.by_words for one in order.proposals]
+        by_meaning = [one.by_meaning for one in order.proposals]
+        is_meant = any(one.asked for one in by_meaning)
+        mode: Mode = "keywords" if not is_meant else "hybrid" if asked.has_words else "vectors"
+        vague = mode == "hybrid" and bool(hits) and not any(one.scores for one in by_words)
         only_meaning = ("no word of the question was found; these are near in meaning",) if vague else ()
-        return SearchResult(self.text, mode, hits, (*relaxed, *by_words.notes, *by_meaning.notes, *only_meaning))
+        said = _shared([one.notes for one in by_words if one.scores])
+        is_mirror_alone = order.proposals[0].side.memory == "mirror"
+        meant = _joined([*([()] if is_mirror_alone else []), *(one.notes for one in by_meaning)])
+        return SearchResult(self.text, mode, hits, (*relaxed, *said, *meant, *only_meaning, *notes))
+
+    def _order(
+        self, asked: Query, places: Sequence[_Asked], narrowed: Sequence[Scope], found: Sequence[tuple[_Asked, Scope]]
+    ) -> Order:
+        depth = max(CANDIDATES, 4 * self.limit)
+        near = [
+            place.vector.nearest(place.side.store, scope, depth) for place, scope in zip(places, narrowed, strict=True)
+        ]
+        while True:
+            said = [
+                keywords(place.side.store, asked, scope, depth) for place, scope in zip(places, narrowed, strict=True)
+            ]
+            if not any(one.scores for one in said) and not asked.has_meaning:
+                near = [replace(one, scores={}) for one in near]
+            order = order_of([
+                Proposal(place.side, scope, by_words, by_meaning, place.space)
+                for (place, scope), by_words, by_meaning in zip(found, said, near, strict=True)
+            ])  # fmt: skip
+            has_all = all(len(one.scores) < depth for one in said)
+            if len(order.fused) >= self.limit or has_all or depth > MOST_CANDIDATES:
+                return order
+            depth *= 8
 
 
-def freshness(ts: int | None, now: int) -> str:
-    """How old: ``fresh`` under 3 days, ``recent`` under 7, ``aging`` under 14, else ``stale``, as is unknown age."""
-    if ts is None:
-        return "stale"
-    days = (now - ts) / DAY_MS
-    return "fresh" if days < 3 else "recent" if days < 7 else "aging" if days < 14 else "stale"
+def _shared(notes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """What all say: a word that one memory lacks may be in the other."""
+    return tuple(
+        note for note in dict.fromkeys(one for each in notes for one in each) if all(note in one for one in notes)
+    )
 
 
-# ---------------------------------------------------------------------------------------------------------- fusion
-
-
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """The answers in order, the chunk that stands for each, and everything about the chunks."""
-
-    fused: list[Fused[Unit]]
-    shown: dict[Unit, int]
-    details: dict[int, Candidate]
-    engines: dict[str, Ranked]
-
-    def hit(self, store: Store, fused: Fused[Unit], scope: Scope, now: int) -> Hit:
-        """One answer as it is handed out."""
-        chunk = self.details[self.shown[fused.key]]
-        scores = {name: one.scores[chunk.id] for name, one in self.engines.items() if chunk.id in one.scores}
-        copied = scope.session is not None and chunk.session != scope.session[0]
-        return Hit(
-            id=chunk.id,
-            score=round(fused.score, 6),
-            text=chunk.text,
-            role=chunk.role,
-            session_id=scope.session[1] if copied and scope.session else chunk.session_id or "",
-            uuid=chunk.uuid or "",
-            project=chunk.project,
-            cwd=chunk.cwd,
-            branch=chunk.branch,
-            agent=chunk.agent,
-            device=chunk.device,
-            timestamp=chunk.ts,
-            freshness=freshness(chunk.ts, now),
-            source=chunk.source,
-            ranks=fused.ranks,
-            scores={name: round(score, 4) for name, score in scores.items()},
-            subagent=chunk.subagent,
-            tool=chunk.tool,
-            copies=count_copies(store, chunk.text_sha256, scope),
-        )
-
-
-def _fuse(store: Store, by_words: Ranked, by_meaning: Ranked) -> _Order:
-    """Order the answers, and choose for each turn the chunk to show: the best one by words, else by meaning."""
-    engines = {"keywords": by_words, "vectors": by_meaning}
-    details = candidates(store, list(dict.fromkeys([*by_words.scores, *by_meaning.scores])))
-    shown: dict[Unit, int] = {}
-    lists: dict[str, list[tuple[Unit, float]]] = {}
-    for engine, ranked in engines.items():
-        best, repeated = _best_chunks(_newest_first(ranked.scores, details), details)
-        sure = sureness([ranked.scores[ident] for ident in best.values()], ranked.best)
-        least = min(sure, default=1.0)
-        lists[engine] = [*zip(best, sure, strict=True), *((unit, least) for unit in repeated)]
-        shown = {**best, **repeated, **shown}
-    first = frozenset(unit for unit, ident in shown.items() if ident in by_words.exact)
-    return _Order(fuse(lists, lambda unit: _by_time(details[shown[unit]]), first=first), shown, details, engines)
-
-
-def _newest_first(scores: dict[int, float], details: dict[int, Candidate]) -> list[int]:
-    """The ids in their order, neighbours of equal score by time."""
-    there = [ident for ident in scores if ident in details]
-    order: list[int] = []
-    for _, equal in groupby(there, key=scores.__getitem__):
-        order += sorted(equal, key=lambda ident: _by_time(details[ident]))
-    return order
-
-
-def _by_time(one: Candidate) -> tuple[float, ...]:
-    """Newest first, then by id; what has no time comes last."""
-    return (float("inf") if one.ts is None else -one.ts, one.id)
-
-
-def _best_chunks(ids: Sequence[int], details: dict[int, Candidate]) -> tuple[dict[Unit, int], dict[Unit, int]]:
-    """One chunk for each answer, in order; apart from them, the answers that repeat the text of a better one."""
-    best: dict[Unit, int] = {}
-    repeated: dict[Unit, int] = {}
-    seen: set[tuple[bytes, str]] = set()
-    for ident in ids:
-        one = details[ident]
-        unit = ("chunk", ident) if one.turn is None else ("turn", one.turn)
-        if unit in best or unit in repeated:
-            continue
-        (repeated if (one.text_sha256, one.role) in seen else best)[unit] = ident
-        seen.add((one.text_sha256, one.role))
-    return best, repeated
+def _joined(notes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """What each memory says, this machine's first; what only the mirror says is said of the mirror."""
+    own = notes[0]
+    return (*own, *(f"mirror: {note}" for each in notes[1:] for note in each if note not in own))

@@ -34,6 +34,7 @@ class Candidate:
     session_id: str | None
     project: str | None
     cwd: str | None
+    part: int | None = None
 
 
 # ---------------------------------------------------------------------------------------------------- expressions
@@ -113,9 +114,30 @@ def count_copies(store: Store, text_sha256: bytes, scope: Scope) -> int:
     return int(store.value(sql, (text_sha256, *scope.values)))
 
 
+def places_of_text(store: Store, text_sha256: bytes, scope: Scope) -> set[tuple[str, int]]:
+    """The turns that a filter leaves and that have exactly this text in a chunk, as (uuid, part)."""
+    where = f" AND id IN (SELECT id FROM chunks WHERE {scope.sql})" if scope.sql else ""
+    sql = (
+        "SELECT t.uuid, t.part FROM (SELECT turn FROM chunks INDEXED BY chunks_sha WHERE text_sha256 = ?"
+        f"{where}) c JOIN turns t ON t.id = c.turn"
+    )
+    return {(uuid, part) for uuid, part in store.rows(sql, (text_sha256, *scope.values))}
+
+
+def chunk_of_turn(store: Store, uuid: str, part: int, text_sha256: bytes, scope: Scope) -> int | None:
+    """The chunk that a filter leaves of a turn's, with exactly this text."""
+    where = f" AND c.id IN (SELECT id FROM chunks WHERE {scope.sql})" if scope.sql else ""
+    found = store.value(
+        "SELECT c.id FROM turns t JOIN chunks c ON c.turn = t.id WHERE t.uuid = ? AND t.part = ?"
+        f" AND c.text_sha256 = ?{where} LIMIT 1",
+        (uuid, part, text_sha256, *scope.values),
+    )
+    return None if found is None else int(found)
+
+
 _DETAILS = """
 SELECT c.id, c.text, c.text_sha256, c.start, c.role, c.source, c.agent, c.device, c.branch, c.subagent, c.ts,
-       c.turn, t.uuid, t.tool, c.session, s.session_id, p.name, p.cwd
+       c.turn, t.uuid, t.tool, c.session, s.session_id, p.name, p.cwd, t.part
 FROM chunks c LEFT JOIN turns t ON t.id = c.turn LEFT JOIN sessions s ON s.id = c.session
 LEFT JOIN projects p ON p.id = c.project
 WHERE c.id IN ({marks})

@@ -1,0 +1,212 @@
+"""One order out of what the engines propose, in one memory or in two: this machine's own and the mirror of home's.
+
+A turn that stands in both is one answer, shown as the machine's own. Scores of two keyword indexes do not compare: a
+word that is rare in one may be common in the other. So neighbours of one tier stand in the order of how near each is
+to the best of its own index. Cosines compare, if both memories have vectors of one model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from crystal.engines import Ranked
+from crystal.fusion import Fused, fuse, sureness
+from crystal.model import MIRROR_IDS, Hit, Memory
+from crystal.store import Store
+from crystal.store.candidates import Candidate, candidates, chunk_of_turn, count_copies, places_of_text
+from crystal.store.scope import Scope
+
+if TYPE_CHECKING:
+    from crystal.embedding import Embedder
+
+DAY_MS = 86_400_000
+
+Ref = tuple[int, int]
+"""A chunk: in which memory (their order in the search), and its id there."""
+
+Unit = tuple[str, str]
+"""What counts as one answer: a turn, by what it is called everywhere, or a chunk that belongs to none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One memory that is searched.
+
+    Attributes:
+        store: Open for reading.
+        memory: Which one it is.
+        embedder: Turns questions into vectors of the store's model; None searches keywords alone.
+        without_embedder: Why ``embedder`` is None.
+        notes: What the reader should know of this memory, whatever is found.
+    """
+
+    store: Store
+    memory: Memory
+    embedder: Embedder | None
+    without_embedder: str
+    notes: tuple[str, ...] = ()
+
+    def handed_out(self, chunk: int) -> int:
+        """A chunk's id as the user sees it."""
+        return chunk + MIRROR_IDS if self.memory == "mirror" else chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What both engines propose in one memory, and within which filter."""
+
+    side: Side
+    scope: Scope
+    by_words: Ranked
+    by_meaning: Ranked
+    space: str = ""
+    """Names the model of the vectors: cosines of one model compare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The answers in order, the chunk that stands for each, and everything about the chunks."""
+
+    proposals: Sequence[Proposal]
+    fused: list[Fused[Unit]] = field(default_factory=list)
+    shown: dict[Unit, Ref] = field(default_factory=dict)
+    details: dict[Ref, Candidate] = field(default_factory=dict)
+
+    def hit(self, fused: Fused[Unit], now: int) -> Hit:
+        """One answer as it is handed out."""
+        ref = self._own(self.shown[fused.key])
+        proposal, chunk = self.proposals[ref[0]], self.details[self.shown[fused.key]]
+        shown_by = self.proposals[self.shown[fused.key][0]]
+        scope = proposal.scope
+        engines = {"keywords": shown_by.by_words, "vectors": shown_by.by_meaning}
+        scores = {name: one.scores[chunk.id] for name, one in engines.items() if chunk.id in one.scores}
+        copied = scope.session is not None and chunk.session_id != scope.session[1]
+        return Hit(
+            id=proposal.side.handed_out(ref[1]),
+            score=round(fused.score, 6),
+            text=chunk.text,
+            role=chunk.role,
+            session_id=scope.session[1] if copied and scope.session else chunk.session_id or "",
+            uuid=chunk.uuid or "",
+            project=chunk.project,
+            cwd=chunk.cwd,
+            branch=chunk.branch,
+            agent=chunk.agent,
+            device=chunk.device,
+            timestamp=chunk.ts,
+            freshness=freshness(chunk.ts, now),
+            source=chunk.source,
+            ranks=fused.ranks,
+            scores={name: round(score, 4) for name, score in scores.items()},
+            subagent=chunk.subagent,
+            tool=chunk.tool,
+            copies=self._copies(chunk.text_sha256),
+            memory=proposal.side.memory,
+        )
+
+    def _own(self, ref: Ref) -> Ref:
+        """The same chunk in the machine's own memory, if it has it and only the mirror's was proposed."""
+        chunk = self.details[ref]
+        if ref[0] == 0 or chunk.uuid is None or chunk.part is None:
+            return ref
+        own = self.proposals[0]
+        same = chunk_of_turn(own.side.store, chunk.uuid, chunk.part, chunk.text_sha256, own.scope)
+        return ref if same is None else (0, same)
+
+    def _copies(self, text_sha256: bytes) -> int:
+        """How many places say exactly this; a place in both memories is one."""
+        counts = [count_copies(one.side.store, text_sha256, one.scope) for one in self.proposals]
+        if sum(count > 0 for count in counts) < 2:
+            return sum(counts)
+        places = [places_of_text(one.side.store, text_sha256, one.scope) for one in self.proposals]
+        return sum(counts) - sum(map(len, places)) + len(set[tuple[str, int]]().union(*places))
+
+
+def freshness(ts: int | None, now: int) -> str:
+    """How old: ``fresh`` under 3 days, ``recent`` under 7, ``aging`` under 14, else ``stale``, as is unknown age."""
+    if ts is None:
+        return "stale"
+    days = (now - ts) / DAY_MS
+    return "fresh" if days < 3 else "recent" if days < 7 else "aging" if days < 14 else "stale"
+
+
+def order_of(proposals: Sequence[Proposal]) -> Order:
+    """Order the answers, and choose for each turn the chunk to show: the best one by words, else by meaning."""
+    details: dict[Ref, Candidate] = {}
+    for at, one in enumerate(proposals):
+        ids = list(dict.fromkeys([*one.by_words.scores, *one.by_meaning.scores]))
+        details.update(((at, ident), found) for ident, found in candidates(one.side.store, ids).items())
+    shown: dict[Unit, Ref] = {}
+    lists: dict[str, list[tuple[Unit, float]]] = {}
+    for engine in ("keywords", "vectors"):
+        scores = _words(proposals) if engine == "keywords" else _meanings(proposals)
+        best, repeated = _best_chunks(_newest_first(scores, details), details)
+        sure = sureness([scores[ref] for ref in best.values()], 1.0)
+        least = min(sure, default=1.0)
+        lists[engine] = [*zip(best, sure, strict=True), *((unit, least) for unit in repeated)]
+        for unit, ref in {**best, **repeated}.items():
+            if unit not in shown or shown[unit][0] > ref[0]:
+                shown[unit] = ref
+    exact = {(at, ident) for at, one in enumerate(proposals) for ident in one.by_words.exact}
+    first = frozenset(unit for unit, ref in shown.items() if ref in exact)
+    fused = fuse(lists, lambda unit: _by_time(shown[unit], details), first=first)
+    return Order(proposals, fused, shown, details)
+
+
+def _words(proposals: Sequence[Proposal]) -> dict[Ref, float]:
+    """The keyword engine's scores as parts of the best of their index, best first."""
+    tiers: dict[Ref, int] = {}
+    parts: dict[Ref, float] = {}
+    for at, one in enumerate(proposals):
+        ranked = one.by_words
+        for ident, score in ranked.scores.items():
+            tiers[at, ident] = ranked.tiers.get(ident, 0)
+            parts[at, ident] = score / ranked.best if ranked.best > 0 else 1.0
+    if len(proposals) == 1:
+        return parts
+    return dict(sorted(parts.items(), key=lambda item: (tiers[item[0]], -item[1])))
+
+
+def _meanings(proposals: Sequence[Proposal]) -> dict[Ref, float]:
+    """The vector engine's scores, best first; of two models' answers, the first of each, the second of each ..."""
+    scores = {(at, ident): score for at, one in enumerate(proposals) for ident, score in one.by_meaning.scores.items()}
+    if len({one.space for one in proposals if one.by_meaning.scores}) < 2:
+        return scores if len(proposals) == 1 else dict(sorted(scores.items(), key=lambda item: -item[1]))
+    places = {(at, ident): place for at, one in enumerate(proposals)
+              for place, ident in enumerate(one.by_meaning.scores)}  # fmt: skip
+    return dict(sorted(scores.items(), key=lambda item: (places[item[0]], item[0][0])))
+
+
+def _newest_first(scores: dict[Ref, float], details: dict[Ref, Candidate]) -> list[Ref]:
+    """The chunks in their order, neighbours of equal score by time."""
+    there = [ref for ref in scores if ref in details]
+    order: list[Ref] = []
+    for _, equal in groupby(there, key=scores.__getitem__):
+        order += sorted(equal, key=lambda ref: _by_time(ref, details))
+    return order
+
+
+def _by_time(ref: Ref, details: dict[Ref, Candidate]) -> tuple[float, ...]:
+    """Newest first, then by id; what has no time comes last."""
+    ts = details[ref].ts
+    return (float("inf") if ts is None else -ts, ref[1], ref[0])
+
+
+def _best_chunks(refs: Sequence[Ref], details: dict[Ref, Candidate]) -> tuple[dict[Unit, Ref], dict[Unit, Ref]]:
+    """One chunk for each answer, in order; apart from them, the answers that repeat the text of a better one."""
+    best: dict[Unit, Ref] = {}
+    repeated: dict[Unit, Ref] = {}
+    seen: set[tuple[bytes, str]] = set()
+    for ref in refs:
+        one = details[ref]
+        unit = ("chunk", f"{ref[0]} {ref[1]}") if one.turn is None else ("turn", f"{one.uuid} {one.part}")
+        known = best if unit in best else repeated if unit in repeated else None
+        if known is None:
+            (repeated if (one.text_sha256, one.role) in seen else best)[unit] = ref
+            seen.add((one.text_sha256, one.role))
+        elif known[unit][0] > ref[0]:
+            known[unit] = ref  # the machine's own wins
+    return best, repeated
