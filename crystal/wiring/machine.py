@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from crystal.config import Config, load_config
 from crystal.paths import Places, make_private_dir, resolve_places
 from crystal.store import Store
+from crystal.wiring.mirrored import Mirrored, open_mirror
 
 if TYPE_CHECKING:
     from crystal.capture.engine import Capture, Sink
@@ -58,10 +59,11 @@ def usable_config(config: Config) -> Config:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """This machine's settings and its open store. Whoever opened it closes it."""
+    """This machine's settings, its open store, and where there is one the mirror. Whoever opened them closes them."""
 
     config: Config
     store: Store
+    mirror: Mirrored | None = None
 
     @property
     def places(self) -> Places:
@@ -102,8 +104,10 @@ class Machine:
             key=lambda: self._key(provider),
         )
 
-    def asking_embedder(self) -> Embedder | None:
+    def asking_embedder(self, store: Store | None = None) -> Embedder | None:
         """The embedder for questions: that of the vectors which serve, also while another model fills its own.
+
+        ``store`` is the one that is asked, None for this machine's own.
 
         But a question goes to no provider that the settings name no more: who left it may not want that, and at
         which address it was asked is not known. Until the new vectors are complete, keywords answer then.
@@ -114,7 +118,7 @@ class Machine:
         from crystal.embedding import make_embedder
         from crystal.store.vectors import serving_generation
 
-        chosen, serving = self.embedder(), serving_generation(self.store)
+        chosen, serving = self.embedder(), serving_generation(store or self.store)
         if chosen is None or serving is None or serving.provider not in (chosen.provider, "embedded"):
             return chosen
         if (chosen.provider, chosen.model, chosen.dimension) == (serving.provider, serving.model, serving.dimension):
@@ -252,11 +256,11 @@ def open_kept_machine() -> Iterator[Machine]:
 
 @contextlib.contextmanager
 def open_reader(overrides: Mapping[str, object] | None = None) -> Iterator[Machine]:
-    """Open this machine's memory for reading.
+    """Open this machine's memory for reading, and the mirror of home's if there is one.
 
     Raises:
         NotConfigured: There is none yet.
     """
     config = this_config(overrides)
-    with Store.open_existing(config.places.db) as store:
-        yield Machine(config, store)
+    with Store.open_existing(config.places.db) as store, open_mirror(config.places) as mirror:
+        yield Machine(config, store, mirror)

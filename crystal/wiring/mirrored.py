@@ -1,0 +1,101 @@
+"""The mirror of home's memory beside this machine's own: opened when it is there, and made ready for a search.
+
+A mirror that cannot be read costs a note, never an answer of the machine's own memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from crystal.errors import CrystalError
+from crystal.paths import Places
+from crystal.store import Store
+
+if TYPE_CHECKING:
+    from crystal.search import Side
+    from crystal.wiring.machine import Machine
+
+STALE_MS = 7 * 3_600_000
+"""When a mirror is said to be old: home tells of itself every six hours also when nothing changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mirrored:
+    """The mirror, open for reading. ``store`` is None when it cannot be read, and ``problem`` says why."""
+
+    store: Store | None
+    problem: str | None = None
+
+
+@contextlib.contextmanager
+def open_mirror(places: Places) -> Iterator[Mirrored | None]:
+    """Open the mirror if there is one; costs a look at the folder where there is none."""
+    path = places.data_dir / "mirror.db"
+    if not path.exists():
+        yield None
+        return
+    try:
+        store = Store.open_existing(path)
+    except CrystalError as error:
+        yield Mirrored(None, error.message)
+        return
+    with store:
+        yield Mirrored(store)
+
+
+def mirror_side(machine: Machine, mirrored: Mirrored | None) -> Side | None:
+    """The mirror as a search takes it; None where there is none that can be read."""
+    if mirrored is None or mirrored.store is None:
+        return None
+    from crystal.search import Side
+    from crystal.store.vectors import serving_generation
+
+    embedder, why_not = None, "no embedding model is configured"
+    try:
+        embedder = machine.asking_embedder(mirrored.store)
+    except CrystalError as error:
+        why_not = error.message
+    serving = serving_generation(mirrored.store)
+    if embedder is not None and serving is not None:
+        asked = (embedder.provider, embedder.model, embedder.dimension)
+        if asked != (serving.provider, serving.model, serving.dimension):
+            theirs = f"{serving.provider} {serving.model}"
+            embedder, why_not = None, f"its vectors come from {theirs}, which this machine is not set up to ask"
+    return Side(mirrored.store, "mirror", embedder, why_not, mirror_notes(mirrored, machine.now()))
+
+
+def mirror_notes(mirrored: Mirrored | None, now: int) -> tuple[str, ...]:
+    """What a reader should know of the mirror: that it cannot be read, or that it is old."""
+    if mirrored is None:
+        return ()
+    if mirrored.store is None:
+        return (f"the mirror of home's memory cannot be read: {mirrored.problem}",)
+    from crystal.store.mirror_apply import applied
+    from crystal.when import ago
+
+    as_of = applied(mirrored.store).published_at
+    if as_of is None or now - as_of <= STALE_MS:
+        return ()
+    return (f"mirror of home: as of {ago(as_of, now)}",)
+
+
+@contextlib.contextmanager
+def private_in_mirror(places: Places) -> Iterator[Callable[[str], bool]]:
+    """Tell of a line's uuid whether it was left out as private on any machine that home knows.
+
+    Where there is no mirror, or none that can be read, no line was.
+    """
+    with open_mirror(places) as mirrored:
+        if mirrored is None or mirrored.store is None:
+            yield lambda _uuid: False
+            return
+        from crystal.store.privacy import has_private_lines, is_private_line
+
+        store = mirrored.store
+        if has_private_lines(store):
+            yield lambda uuid: is_private_line(store, uuid)
+        else:
+            yield lambda _uuid: False
