@@ -1,0 +1,15 @@
+"""The relays of the suite; and, for one at an address, leave to connect to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.relay_conformance.targets import URL, aging, limited, relay
+
+__all__ = ["aging", "limited", "relay"]
+
+if URL:
+
+    @pytest.fixture(autouse=True)
+    def _loopback_only() -> None:
+        """Somebody asked for a relay elsewhere by name."""
