@@ -46,6 +46,7 @@ def gather(machine: Machine) -> dict[str, Any]:
             else {"provider": serving.provider, "model": serving.model, "dimension": serving.dimension},
         },
         "summaries": {"mode": config.summary_mode, "provider": config.summary_provider, "model": config.summary_model},
+        "relay": _relay(machine),
         "hook": _latency(hooks.latencies(store)),
         "redactions": privacy.redaction_counts(store),
         "costs": _costs(machine, now),
@@ -131,6 +132,15 @@ def _due(machine: Machine, now: int) -> int:
 
     idle_ms = round(machine.config.summary_idle_minutes * 60_000)
     return len(due_sessions(machine.store, now=now, idle_ms=idle_ms, limit=100_000))
+
+
+def _relay(machine: Machine) -> dict[str, Any] | None:
+    """How it stands with other machines; None on one that keeps to itself."""
+    if machine.config.role == "standalone":
+        return None
+    from crystal.wiring.standing import relay_standing
+
+    return relay_standing(machine)
 
 
 def _latency(durations: list[float]) -> dict[str, Any]:

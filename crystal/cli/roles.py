@@ -31,7 +31,7 @@ def promote(
     from crystal.errors import UsageProblem
     from crystal.wiring import open_machine
     from crystal.wiring.relaying import is_joined
-    from crystal.wiring.roles import become_home, promote_from_paper
+    from crystal.wiring.roles import become_home, has_token, promote_from_paper
     from crystal.wiring.roles import promote as take_over
 
     with open_machine() as machine:
@@ -48,8 +48,9 @@ def promote(
         elif machine.config.role == "home":
             raise UsageProblem("this machine is home already", hint="crystal devices lists its devices")
         else:
-            token = read_secret_text("the relay's token for home") if token_stdin or sys.stdin.isatty() else None
-            _say(become_home(machine, url=relay, token=token))
+            asks = token_stdin or (sys.stdin.isatty() and not has_token(machine))
+            given = read_secret_text("the relay's token for home") if asks else None
+            _say(become_home(machine, url=relay, token=given))
 
 
 def demote(

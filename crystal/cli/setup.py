@@ -100,7 +100,7 @@ def _check_role(
         raise UsageProblem("--relay and --token-stdin go with --role home", hint="a device gets both by: relay join")
     if local_memory is not None and Role.DEVICE not in (role, now):
         raise UsageProblem("--local-memory goes with --role device", hint="other roles always have a memory here")
-    if role is not None and role != now and now != Role.STANDALONE:
+    if role is not None and now not in (role, Role.STANDALONE):
         step = "crystal promote" if role is Role.HOME else "crystal demote"
         raise UsageProblem(f"this machine is {now} already", hint=f"change its role with: {step}")
 

@@ -28,6 +28,7 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     if as_json:
         for part, name in (("capture", "off_since"), ("capture", "last"), ("span", "first"), ("span", "last")):
             found[part][name] = iso(found[part][name])
+        _iso_relay(found["relay"], iso)
         for problem in found["problems"]:
             problem.update(since=iso(problem["since"]), at=iso(problem["at"]))
         typer.echo(json.dumps(found))
@@ -47,6 +48,7 @@ def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tupl
         ("transcripts", _transcripts(found)),
         ("waiting", _waiting(found["queues"])),
         ("embedding", _embedding(found["embedding"])),
+        *_relay(found["relay"], ago),
         ("hook", _hook(found["hook"])),
         ("cost", _costs(found["costs"])),
     ]
@@ -75,6 +77,59 @@ def _embedding(embedding: dict[str, Any]) -> str:
     if serving is None:
         return f"{embedding['provider']}; no vectors yet"
     return f"{embedding['provider']}; serving {serving['provider']} {serving['model']}, {serving['dimension']} numbers"
+
+
+def _relay(relay: dict[str, Any] | None, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
+    if relay is None:
+        return []
+    lines = []
+    if relay["role"] == "device":
+        lines.append(("relay", _to_home(relay, ago)))
+    if relay["mirror"] is not None:
+        mirror = relay["mirror"]
+        words = f"{count_words(mirror['chunks'], 'chunk')} of home, as of {ago(mirror['as_of'])}"
+        lines.append(("mirror", words if mirror["complete"] else f"{words}; not complete yet"))
+    if relay["role"] == "home":
+        names = [_of_device(one, ago) for one in relay["devices"]]
+        lines.append(
+            ("relay", f"home; {'; '.join(names)}" if names else "home; no device yet (run: crystal relay pair)")
+        )
+    return lines
+
+
+def _to_home(relay: dict[str, Any], ago: Callable[[int | None], str]) -> str:
+    if relay["home"] is None:
+        return "device that has not joined a home yet (run: crystal relay join)"
+    box = relay["outbox"]
+    if box["blobs"]:
+        waits = f"{count_words(box['blobs'], 'blob')} ({size_words(box['bytes'])}) without a receipt, the oldest of "
+        waits += f"{ago(box['since'])}; {box['unsent']:,} not sent yet"
+    else:
+        waits = "nothing waits"
+    if box["past_left"]:
+        waits += f"; {count_words(box['past_left'], 'archived part')} of the past to follow"
+    return f"device of {relay['home']['name']}, heard {ago(relay['home']['heard'])}; {waits}"
+
+
+def _of_device(device: dict[str, Any], ago: Callable[[int | None], str]) -> str:
+    words = f"{device['name']} heard {ago(device['heard'])}"
+    if device["missing"]:
+        words += f", {device['missing']:,} on the way"
+    if device["state"] != "ok":
+        words += f", {device['state']} (run: crystal relay status)"
+    return words
+
+
+def _iso_relay(relay: dict[str, Any] | None, iso: Callable[[int | None], str | None]) -> None:
+    """Write the relay's times as JSON has them."""
+    if relay is None:
+        return
+    relay["outbox"]["since"] = iso(relay["outbox"]["since"])
+    for part in (relay["home"], *relay["devices"]):
+        if part is not None:
+            part["heard"] = iso(part["heard"])
+    if relay["mirror"] is not None:
+        relay["mirror"]["as_of"] = iso(relay["mirror"]["as_of"])
 
 
 def _hook(hook: dict[str, Any]) -> str:
