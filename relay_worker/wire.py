@@ -7,6 +7,7 @@ body. Each of these is a way to hold a server's connections or memory without kn
 from __future__ import annotations
 
 import asyncio
+import secrets
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -114,6 +115,7 @@ class BoundedProtocol(HttpToolsProtocol):
         headers = [
             *ALWAYS,
             *reply.headers,
+            (b"x-request-id", secrets.token_hex(8).encode()),
             (b"content-length", str(len(reply.body)).encode()),
             (b"connection", b"close"),
         ]
