@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from crystal.model import BEFORE_CRYSTAL, Project
 from crystal.store.checks import LedgerRow
 from crystal.store.connection import Store
+from crystal.store.notes import drop_note, read_note, write_note
 
 _KEY = "relay_past"
 
@@ -37,7 +38,7 @@ def begin(store: Store) -> int:
 
 def read_place(store: Store) -> Place | None:
     """Where the sending stands, None when nothing is to be sent."""
-    value = store.value("SELECT value FROM meta WHERE key = ?", (_KEY,))
+    value = read_note(store, _KEY)
     return None if value is None else Place(**json.loads(value))
 
 
@@ -52,14 +53,11 @@ def move_place(store: Store, row: int) -> Place:
 
 def forget_place(store: Store) -> None:
     """Note that all is sealed."""
-    store.execute("DELETE FROM meta WHERE key = ?", (_KEY,))
+    drop_note(store, _KEY)
 
 
 def _write(store: Store, place: Place) -> None:
-    text = json.dumps({"row": place.row, "until": place.until})
-    store.execute(
-        "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2", (_KEY, text)
-    )
+    write_note(store, _KEY, json.dumps({"row": place.row, "until": place.until}))
 
 
 _SENT = "(archive_length IS NOT NULL OR state = 'private' OR (state = 'skipped' AND rule <> ?3))"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -87,6 +89,16 @@ def relay_client(machine: Machine) -> RelayClient:
     from crystal.keys.places import read_token
 
     return client_at(machine, relay_address(machine), read_token(key_places(machine)).token.reveal())
+
+
+@contextlib.contextmanager
+def opened_relay(machine: Machine, client: RelayClient | None) -> Iterator[RelayClient]:
+    """A relay that is given, which stays open, or the one of the settings, closed in the end."""
+    if client is not None:
+        yield client
+        return
+    with relay_client(machine) as opened:
+        yield opened
 
 
 def relay_address(machine: Machine) -> str:

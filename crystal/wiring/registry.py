@@ -43,12 +43,13 @@ def save_registry(machine: Machine, client: RelayClient, root: bytes) -> bool:
     from crystal.envelope import Channel, Kind, seal
     from crystal.relay.errors import StreamConflict
     from crystal.relay.handover import devices_to_words, known_devices
+    from crystal.store.notes import read_note, write_note
     from crystal.store.relay_peers import digest_of
 
     store = machine.store
     devices = tuple(replace(one, streams=()) for one in known_devices(store, but=HOME_ITSELF))
     body = {"devices": devices_to_words(devices)}
-    state: dict[str, Any] = json.loads(store.value("SELECT value FROM meta WHERE key = ?", (_KEY,)) or "{}")
+    state: dict[str, Any] = json.loads(read_note(store, _KEY) or "{}")
     if state.get("digest") == digest_of(body):
         return False
     for _ in range(2):
@@ -80,10 +81,7 @@ def save_registry(machine: Machine, client: RelayClient, root: bytes) -> bool:
             "digest": digest_of(body),
         }
         with store.transaction():
-            store.execute(
-                "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2",
-                (_KEY, json.dumps(state)),
-            )
+            write_note(store, _KEY, json.dumps(state))
         if seq > 1:
             client.ack(stream, seq - 1)
         return True

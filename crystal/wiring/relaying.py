@@ -1,26 +1,22 @@
-"""The relay at work on this machine: a device delivers, home polls, and each tells the other where it stands."""
+"""The relay at work on a device: its captures go to the outbox, the outbox to home, home's mirror comes back."""
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crystal.errors import NotConfigured, Unavailable
-from crystal.wiring.enriching import enrich
 from crystal.wiring.links import (
     Keyring,
     device_link,
     key_places,
     keys_from_home,
-    link_to_device,
     link_to_home,
-    relay_client,
+    opened_relay,
     relay_keys,
-    senders,
 )
 from crystal.wiring.machine import Machine, now_ms
 
@@ -30,25 +26,15 @@ if TYPE_CHECKING:
     from crystal.relay.client import RelayClient
     from crystal.relay.delivery import DeliveryReport
     from crystal.relay.mirror.device import Mirror
-    from crystal.relay.poller import PollReport
     from crystal.relay.sending import Link
     from crystal.relay.wire import Lane
     from crystal.store.relay_peers import Peer
 
 RELAY_LOCK = "relay.lock"
-POLL_LOCK = "poll.lock"
-DEMOTING = "relay_demoting"
-"""The store's mark that another machine was told to be home: from then on this one takes nothing more."""
 MIRROR_ROOM = "mirror"
 """The room under which it is noted that the mirror cannot be brought up to date."""
-ENRICH_SECONDS = 300.0
 SEND_SECONDS = 3600.0
 """How long a command that a person waits for goes on sending."""
-TELL_AGAIN_MS = 6 * 3_600_000
-"""How often home tells a device of itself when nothing changes."""
-
-
-# ---------------------------------------------------------------------------------------------------------- a device
 
 
 def device_sinks(
@@ -127,7 +113,7 @@ def deliver_relay(
             if not held:
                 # Whoever holds it looks once more after letting go, see below.
                 return DeliveryReport(problem="another crystal process is at the relay just now")
-            with _opened(machine, client) as relay:
+            with opened_relay(machine, client) as relay:
                 report = _deliver(machine, relay, peer, insist=insist, should_stop=should_stop)
         if report.problem or should_stop() or not backlog(machine.store).unsent:
             return report
@@ -147,15 +133,6 @@ def deliver_soon(machine: Machine, *, seconds: float, insist: bool = False) -> D
     except CrystalError as error:
         record_problem(machine.store, ROOM, error.message, now_ms())
         return DeliveryReport(problem=error.message)
-
-
-@contextlib.contextmanager
-def _opened(machine: Machine, client: RelayClient | None) -> Iterator[RelayClient]:
-    if client is not None:
-        yield client
-        return
-    with relay_client(machine) as opened:
-        yield opened
 
 
 def _deliver(
@@ -277,140 +254,3 @@ def _rotate(machine: Machine, link: Link, secret: bytes) -> Link:
         if stream.channel == Channel.CONVERSATIONS and stream.closed_at is None:
             seal_again(machine.store, renewed, stream, stream.verified + 1, now_ms(), "rotated")
     return renewed
-
-
-# ---------------------------------------------------------------------------------------------------------- home
-
-
-@dataclass(frozen=True, slots=True)
-class PollOutcome:
-    """What a poll did: what came, which devices were told, what went wrong afterwards, in words."""
-
-    report: PollReport
-    told: int
-    problems: tuple[str, ...]
-
-
-def poll_relay(
-    machine: Machine,
-    client: RelayClient | None = None,
-    *,
-    wait: float = 0,
-    after: int | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> PollOutcome:
-    """Take what devices sent, make it searchable, bring the mirror up to date, and tell every device.
-
-    Receipts go out before the rest: a device that hears nothing keeps everything twice.
-
-    Args:
-        machine: The home machine.
-        client: The relay; opened from the settings when not given.
-        wait: Seconds that the relay may wait until something changes after ``after``.
-        after: The change number of an earlier report.
-        should_stop: Asked between blobs.
-
-    Raises:
-        NotConfigured: The machine has no relay or no root key.
-        RelayUnavailable, RelayDenied: The relay cannot be asked.
-    """
-    from crystal.relay.poller import Poller
-    from crystal.wiring.registry import own_prefix, save_registry
-
-    if machine.store.value("SELECT 1 FROM meta WHERE key = ?", (DEMOTING,)):
-        raise NotConfigured("another machine was told to be home", hint="run again: crystal demote --to NAME")
-    keys = relay_keys(machine)
-    root = keys.root
-    with _opened(machine, client) as relay:
-        poller = Poller(
-            machine.store, relay, _taker(machine), lambda: senders(machine, keys), now_ms, frozenset([own_prefix(root)])
-        )
-        report = poller.poll(should_stop=should_stop, wait=wait, after=after)
-        told = _tell_devices(machine, relay, keys)
-        problems = tuple(enrich(machine, budget_seconds=ENRICH_SECONDS)) if report.turns else ()
-        save_registry(machine, relay, root)
-        told += _publish(machine, relay, keys, should_stop)
-    return PollOutcome(report, told, problems)
-
-
-def _taker(machine: Machine) -> Any:
-    from crystal.relay.arrival import Arrivals
-    from crystal.relay.taking import Taker
-
-    arrivals = Arrivals(machine.store, machine.places.ldm_home, machine.places.agent_folder)
-    return Taker(arrivals, machine.config.agent_id)
-
-
-def _tell_devices(machine: Machine, client: RelayClient, keys: Keyring) -> int:
-    """Send every device its state document when it says something new; gives how many were told."""
-    from crystal.envelope import Channel
-    from crystal.relay.documents import put_document
-    from crystal.store.relay_peers import all_peers, was_sent
-
-    told = 0
-    for peer in all_peers(machine.store, "device"):
-        if peer.revoked_at is not None:
-            continue
-        body = state_for(machine, peer, keys)
-        is_late = now_ms() - peer.serial_out > TELL_AGAIN_MS
-        if is_late or not was_sent(peer, Channel.RECEIPTS, body):
-            put_document(machine.store, client, link_to_device(peer, keys), Channel.RECEIPTS, body, now_ms())
-            told += 1
-    return told
-
-
-def state_for(machine: Machine, peer: Peer, keys: Keyring) -> dict[str, Any]:
-    """What home tells a device: how far its streams came, and what it is to do."""
-    from crystal.relay.receipts import receipts_for
-
-    body: dict[str, Any] = {"home": machine.config.device, **receipts_for(machine.store, peer)}
-    if peer.generation > peer.accepted_from:
-        secret = keys.secret(peer.device_id, peer.accepted_from + 1)
-        if secret is not None:
-            body["rotate"] = {"generation": peer.accepted_from + 1, "secret": secret.hex()}
-    return body
-
-
-def _publish(machine: Machine, client: RelayClient, keys: Keyring, should_stop: Callable[[], bool]) -> int:
-    """Bring the mirror at the relay up to date and tell every device of it; gives how many were told."""
-    import os
-
-    from crystal.envelope import Channel
-    from crystal.relay.documents import put_document
-    from crystal.relay.mirror import manifest, on_told, publish
-    from crystal.relay.mirror.documents import AgentDocuments
-    from crystal.store.relay_peers import all_peers, was_sent
-
-    peers = [peer for peer in all_peers(machine.store, "device") if peer.revoked_at is None]
-    if not peers:
-        return 0
-    for peer in peers:
-        on_told(machine.store, peer.told.get("mirror") or {}, now=now_ms(), random=os.urandom)
-    documents = AgentDocuments(machine.places.ldm_home / "agents")
-    publish(machine.store, client, now=now_ms(), random=os.urandom, documents=documents, should_stop=should_stop)
-    newest = manifest(machine.store)
-    told = 0
-    for peer in peers:
-        if newest is not None and not was_sent(peer, Channel.MIRROR, newest):
-            put_document(machine.store, client, link_to_device(peer, keys), Channel.MIRROR, newest, now_ms())
-            told += 1
-    return told
-
-
-def watch(
-    step: Callable[[int | None], int | None], *, pause: float, should_stop: Callable[[], bool]
-) -> Iterator[Unavailable | None]:
-    """Take a step again and again; after a failure that may pass, wait longer each time. Gives each outcome."""
-    change: int | None = None
-    failures = 0
-    while not should_stop():
-        try:
-            change = step(change)
-            failures = 0
-            yield None
-        except Unavailable as error:
-            failures += 1
-            yield error
-        deadline = time.monotonic() + min(60.0, pause * 2**failures)
-        while time.monotonic() < deadline and not should_stop():
-            time.sleep(0.05)

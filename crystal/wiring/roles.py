@@ -160,9 +160,9 @@ def _hand_over(machine: Machine, heir: Peer, client: RelayClient) -> RoleChange:
     from crystal.keys.places import RelayToken, write_key, write_token
     from crystal.relay.documents import put_document
     from crystal.relay.handover import Handover, KnownDevice, known_devices, to_words
-    from crystal.store import past, relay_peers
+    from crystal.store import notes, past, relay_peers
     from crystal.store.relay_peers import NewLink
-    from crystal.wiring.relaying import DEMOTING, poll_relay, state_for
+    from crystal.wiring.polling import DEMOTING, poll_relay, state_for
 
     store, keys = machine.store, relay_keys(machine)
     root, config = keys.root, machine.config
@@ -174,7 +174,7 @@ def _hand_over(machine: Machine, heir: Peer, client: RelayClient) -> RoleChange:
     link = NewLink(own, "device", config.device, config.agent_id, 1, up, down, mine.id)
     devices = (*known_devices(store, but=heir.device_id), KnownDevice(link, 1, None, True, ()))
     with store.transaction():
-        store.execute("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING", (DEMOTING, heir.name))
+        notes.write_note(store, DEMOTING, heir.name)
     body = state_for(machine, relay_peers.peer_by_id(store, heir.id), keys)
     body["handover"] = to_words(Handover(root, theirs.token, heir.name, devices))
     put_document(store, client, link_to_device(heir, keys), Channel.RECEIPTS, body, now_ms())
@@ -187,13 +187,13 @@ def _hand_over(machine: Machine, heir: Peer, client: RelayClient) -> RoleChange:
             relay_peers.remove_peer(store, peer.id)
         relay_peers.add_peer(store, replace(link, side="home", name=heir.name, token_id=None), now_ms())
         rows = past.begin(store)
-        store.execute("DELETE FROM meta WHERE key = ?", (DEMOTING,))
+        notes.drop_note(store, DEMOTING)
     _settle(machine, role="device")
-    notes = (
+    words = (
         f"now run on {heir.name}: crystal promote",
-        f"what is remembered here goes to {heir.name} with the next syncs ({rows} stretches)",
+        f"what is remembered here goes to {heir.name} with the next syncs ({rows} archived parts)",
     )
-    return RoleChange("device", heir.name, notes)
+    return RoleChange("device", heir.name, words)
 
 
 def device_scopes(up: bytes, down: bytes) -> list[str]:
@@ -202,9 +202,10 @@ def device_scopes(up: bytes, down: bytes) -> list[str]:
 
 
 def _has_told(machine: Machine) -> bool:
-    from crystal.wiring.relaying import DEMOTING
+    from crystal.store import notes
+    from crystal.wiring.polling import DEMOTING
 
-    return machine.store.value("SELECT 1 FROM meta WHERE key = ?", (DEMOTING,)) is not None
+    return notes.read_note(machine.store, DEMOTING) is not None
 
 
 def _leave_home(machine: Machine, *, force: bool, client: RelayClient | None) -> RoleChange:
