@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from crystal.envelope import Channel, Kind, LinkKeys, open_blob, read_header, seal, seal_parts, tag_of
+from crystal.errors import WatermarkMoved
 from crystal.relay.wire import Lane
-from crystal.store import Store, outbox
+from crystal.store import Store, outbox, relay_peers
 from crystal.store.outbox import OutStream
 from crystal.store.relay_peers import Peer
 
@@ -48,7 +49,13 @@ class Link:
 
 
 def put_message(store: Store, link: Link, payload: bytes, *, kind: Kind, lane: Lane, now: int) -> None:
-    """Seal a message into the conversations' open stream. Inside the transaction of what it tells."""
+    """Seal a message into the conversations' open stream. Inside the transaction of what it tells.
+
+    Raises:
+        WatermarkMoved: The link's keys were rotated meanwhile: look at the link again.
+    """
+    if relay_peers.peer_by_id(store, link.peer.id).generation != link.peer.generation:
+        raise WatermarkMoved(f"the keys for {link.peer.name} were rotated just now")
     stream = _writable(store, link, Channel.CONVERSATIONS, lane, now)
     blobs = seal_parts(
         link.keys,

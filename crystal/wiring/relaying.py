@@ -42,16 +42,20 @@ def device_sinks(
 ) -> tuple[Sink, Callable[[str, int], None]] | None:
     """Capture's sinks on a device; None when it has not joined a home yet."""
     from crystal.relay.sink import DeviceSink, tell_ended
+    from crystal.store.relay_peers import home_peer
 
     if not is_joined(machine):
         return None
     found: list[Link] = []
 
     def link() -> Link:
-        if not found:
+        """The link; its key is read once, and again when it was rotated."""
+        peer = home_peer(machine.store)
+        if not found or peer is None or found[0].peer.generation != peer.generation:
             opened = device_link(machine)
-            assert opened is not None
-            found.append(opened)
+            if opened is None:
+                raise NotConfigured("this machine has no home any more", hint="run: crystal relay join")
+            found[:] = [opened]
         return found[0]
 
     sink = DeviceSink(
