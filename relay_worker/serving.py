@@ -169,6 +169,7 @@ def _bind(listen: str, name: str) -> socket.socket:
         try:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             found.bind(address)
+            found.listen(2048)  # from here on who connects is served, a moment later
             found.setblocking(False)
         except BaseException:
             found.close()
