@@ -108,7 +108,6 @@ def test_of_eight_claims_at_once_exactly_one_wins(relay):
 @pytest.mark.parametrize(
     "said",
     [
-        "Claim ",
         "Claim",
         "Claim x",
         "Claim " + "A" * 42,
