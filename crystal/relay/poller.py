@@ -264,7 +264,8 @@ class Poller:
             return sender.keys if known.peer in (None, sender.peer.id) else None
 
         channel = documents or Channel.CONVERSATIONS
-        prev = known.last_tag if documents is None else None
+        # Empty after a skip: then any predecessor is taken once, and the blob's own tag vouches for its place.
+        prev = (known.last_tag or None) if documents is None else None
         opened = open_blob(data, keys_of, channel=channel, stream=known.stream, seq=seq, prev=prev)
         return self._senders[opened.header.key_id], opened
 

@@ -96,8 +96,11 @@ def mend_closed(store: Store, link: Link, now: int) -> None:
 
 
 def _take(store: Store, stream: OutStream, upto: int, tag: bytes, now: int) -> bool:
-    """Note a receipt; False when it speaks of another history than ours."""
-    if upto <= stream.verified:
+    """Note a receipt; False when it speaks of another history than ours.
+
+    One without a tag says that home has skipped a number that it never got whole: the next receipt says more.
+    """
+    if upto <= stream.verified or not tag:
         return True
     own = outbox.tag_at(store, stream.id, upto)
     if own is None or own != tag:

@@ -210,6 +210,33 @@ def skips(store: Store) -> list[Skip]:
     ]
 
 
+def aside_blobs(store: Store, stream: bytes, seq: int) -> list[bytes]:
+    """The blobs of one place that were set aside and kept."""
+    rows = store.rows(
+        "SELECT blob FROM relay_aside WHERE stream = ? AND seq = ? AND blob IS NOT NULL ORDER BY first_at",
+        (stream, seq),
+    )
+    return [bytes(blob) for (blob,) in rows]
+
+
+def skip_over(store: Store, known: InStream, seq: int, tag: bytes, now: int) -> None:
+    """Move the cursor over a number that is not taken, on record. Inside a transaction.
+
+    Args:
+        store: The store, open for writing.
+        known: The stream.
+        seq: The number.
+        tag: Its tag, which the next blob must name; empty when it is unknown: then the next may name any.
+        now: The time, ms.
+
+    Raises:
+        WatermarkMoved: A poller took it.
+    """
+    add_skip(store, known.stream, seq, known.code, now)
+    advance(store, known, seq, tag)
+    drop_fragments(store, known.id)  # a message of which a part is missing never becomes whole
+
+
 def add_fragment(store: Store, stream: int, seq: int, body: bytes) -> None:
     """Keep a part of a message whose last part has not come. Inside the transaction that moves the cursor over it."""
     store.execute("INSERT INTO relay_fragments (stream, seq, body) VALUES (?, ?, ?)", (stream, seq, body))

@@ -175,6 +175,11 @@ def set_revoked(store: Store, ident: int, now: int) -> None:
     store.execute("UPDATE relay_peers SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?", (now, ident))
 
 
+def set_in_use(store: Store, ident: int) -> None:
+    """Use a link again that was given up."""
+    store.execute("UPDATE relay_peers SET revoked_at = NULL WHERE id = ?", (ident,))
+
+
 def set_generation(store: Store, ident: int, generation: int, accepted_from: int) -> None:
     """Note which keys a device uses, and from which generation on its blobs are taken."""
     store.execute(
@@ -195,6 +200,12 @@ def note_fork(store: Store, ident: int, now: int) -> None:
 def set_token(store: Store, ident: int, token_id: str | None) -> None:
     """Note a device's token at the relay."""
     store.execute("UPDATE relay_peers SET token_id = ? WHERE id = ?", (token_id, ident))
+
+
+def settle_peer(store: Store, ident: int, name: str, agent: str) -> None:
+    """Give a device whose pairing has ended its own name and its agent. Inside a transaction."""
+    store.execute("UPDATE relay_peers SET name = ?, agent = ? WHERE id = ?", (name, agent, ident))
+    own_agent(store, agent, ident)
 
 
 def heard(store: Store, ident: int, now: int) -> None:
