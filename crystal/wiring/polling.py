@@ -59,7 +59,7 @@ def poll_relay(
     """
     from crystal.relay.poller import Poller
     from crystal.store.notes import read_note
-    from crystal.wiring.registry import own_prefix, save_registry
+    from crystal.wiring.registry import ignored_prefixes, save_registry
 
     if read_note(machine.store, DEMOTING) is not None:
         raise NotConfigured("another machine was told to be home", hint="run again: crystal demote --to NAME")
@@ -67,7 +67,12 @@ def poll_relay(
     root = keys.root
     with opened_relay(machine, client) as relay:
         poller = Poller(
-            machine.store, relay, _taker(machine), lambda: senders(machine, keys), now_ms, frozenset([own_prefix(root)])
+            machine.store,
+            relay,
+            _taker(machine),
+            lambda: senders(machine, keys),
+            now_ms,
+            ignored_prefixes(machine.store, root),
         )
         report = poller.poll(should_stop=should_stop, wait=wait, after=after)
         told = _tell_devices(machine, relay, keys)

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from crystal.envelope import LinkKeys
     from crystal.relay.client import RelayClient
     from crystal.relay.handover import KnownDevice
+    from crystal.store import Store
+    from crystal.store.relay_peers import Peer
 
 _KEY = "relay_registry"
+_IGNORED = "relay_ignored"
 HOME_ITSELF = bytes(16)
 """The device id under which home seals what is for home."""
 
@@ -34,6 +37,22 @@ def own_prefix(root: bytes) -> bytes:
     from crystal.keys.derive import shared_prefix
 
     return shared_prefix(root, HOME_ITSELF, "up")
+
+
+def ignore_streams(store: Store, peer: Peer) -> None:
+    """Remember which streams this machine and its old home wrote: a new home need not read them. In a transaction."""
+    from crystal.store.notes import read_note, write_note
+
+    known = json.loads(read_note(store, _IGNORED) or "[]")
+    write_note(store, _IGNORED, json.dumps([*known, peer.up_prefix.hex(), peer.down_prefix.hex()]))
+
+
+def ignored_prefixes(store: Store, root: bytes) -> frozenset[bytes]:
+    """The first 8 bytes of streams that are not for home to read: what it writes for itself, and what it once wrote."""
+    from crystal.store.notes import read_note
+
+    once = [bytes.fromhex(one) for one in json.loads(read_note(store, _IGNORED) or "[]")]
+    return frozenset([own_prefix(root), *once])
 
 
 def save_registry(machine: Machine, client: RelayClient, root: bytes) -> bool:

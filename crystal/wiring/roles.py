@@ -275,6 +275,7 @@ def promote(machine: Machine, *, client: RelayClient | None = None) -> RoleChang
     from crystal.keys.places import RelayToken, write_key, write_token
     from crystal.relay.handover import take_devices
     from crystal.store import relay_peers
+    from crystal.wiring.registry import ignore_streams
 
     store, keys = machine.store, relay_keys(machine)
     peer = relay_peers.home_peer(store)
@@ -298,6 +299,7 @@ def promote(machine: Machine, *, client: RelayClient | None = None) -> RoleChang
     write_key(places, RelayKey("root", handover.root), replace=True)
     write_token(places, RelayToken(handover.token), replace=True)
     with store.transaction():
+        ignore_streams(store, peer)
         relay_peers.remove_peer(store, peer.id)
         relay_peers.rename_rows(store, machine.config.device, handover.name)
         take_devices(store, handover.devices, now_ms())
@@ -341,7 +343,7 @@ def promote_from_paper(machine: Machine, root: bytes, *, url: str | None, token:
     from crystal.keys.places import RelayToken, write_key, write_token
     from crystal.relay.handover import take_devices
     from crystal.store import relay_peers
-    from crystal.wiring.registry import read_registry
+    from crystal.wiring.registry import ignore_streams, read_registry
 
     address = url or relay_address(machine)
     with client_at(machine, address, token) as client:
@@ -357,6 +359,7 @@ def promote_from_paper(machine: Machine, root: bytes, *, url: str | None, token:
     names = {one.link.device_id: one.link.name for one in devices}
     with store.transaction():
         if peer is not None:
+            ignore_streams(store, peer)
             relay_peers.remove_peer(store, peer.id)
             relay_peers.rename_rows(store, machine.config.device, names.get(own, machine.config.device))
         take_devices(store, tuple(one for one in devices if one.link.device_id != own), now_ms())
