@@ -27,6 +27,7 @@ from crystal.wiring import (
     turn_off,
     turn_on,
 )
+from crystal.wiring.mirrored import Mirrored, mirror_side, open_mirror
 
 if TYPE_CHECKING:
     from crystal.capture.engine import Tally
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from crystal.reading import Conversation, SessionSummary
     from crystal.restore import Restored
     from crystal.search import SearchResult
+    from crystal.store import Store
     from crystal.verify import Proof
 
 
@@ -56,6 +58,7 @@ class Crystal:
             with open_reader(overrides):
                 pass
         self._machine: Machine = self._exit.enter_context(open_machine(overrides))
+        self._mirror: Mirrored | None = None
 
     def close(self) -> None:
         """Close the memory. Closing twice does nothing."""
@@ -121,6 +124,7 @@ class Crystal:
             limit=limit,
             now=self._machine.now(),
             without_embedder=why_not,
+            mirror=mirror_side(self._machine, self._mirrored()),
         )
 
     def show(self, target: str | int, *, context: int = 2) -> Conversation:
@@ -131,7 +135,8 @@ class Crystal:
         """
         from crystal.reading import find_target, read
 
-        return read(self._machine.store, find_target(self._machine.store, str(target)), context=context)
+        store, mirror = self._machine.store, self._mirror_store()
+        return read(store, find_target(store, str(target), mirror=mirror), context=context, mirror=mirror)
 
     def sessions(
         self,
@@ -145,7 +150,8 @@ class Crystal:
         from crystal.reading import sessions
 
         start, end = self._moment(since, "since"), self._moment(before, "before")
-        return sessions(self._machine.store, project=project, since=start, before=end, limit=limit)[0]
+        mirror = self._mirror_store()
+        return sessions(self._machine.store, project=project, since=start, before=end, limit=limit, mirror=mirror)[0]
 
     def status(self) -> dict[str, Any]:
         """What ``crystal status --json`` tells; times are ms since the epoch."""
@@ -188,6 +194,16 @@ class Crystal:
     def off(self, session: str | None = None) -> None:
         """Capture nothing that is said from now on, in one session or in all."""
         turn_off(self._machine, session)
+
+    def _mirrored(self) -> Mirrored | None:
+        """The mirror of home's memory, opened when it is first there."""
+        if self._mirror is None or self._mirror.store is None:
+            self._mirror = self._exit.enter_context(open_mirror(self._machine.places))
+        return self._mirror
+
+    def _mirror_store(self) -> Store | None:
+        mirrored = self._mirrored()
+        return None if mirrored is None else mirrored.store
 
     def _moment(self, value: int | str | None, name: str) -> int | None:
         from crystal.when import parse_when

@@ -1,15 +1,18 @@
 """Reading: one conversation in order, a hit with what stands around it, the list of sessions.
 
 What is asked for may be a session's id or its unique beginning, a hit's number, or the uuid of a transcript line.
+Where there is a mirror of home's memory, it is looked into as well: a session that is in both is read where it has
+more turns, from this machine's own memory if that makes no difference.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crystal.errors import UsageProblem
-from crystal.model import Filters
+from crystal.model import MIRROR_IDS, Filters, Memory
 from crystal.store import Store
 from crystal.store.candidates import candidates
 from crystal.store.conversations import (
@@ -48,6 +51,7 @@ class SessionSummary:
     started_at: int | None
     last_at: int | None
     turns: int
+    memory: Memory = "local"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +88,21 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What ``show`` was asked for: a session, or a chunk of one, as row ids."""
+    """What ``show`` was asked for: a session, or a chunk of one, as row ids of the memory that has it."""
 
     session: int | None
     chunk: int | None = None
+    memory: Memory = "local"
 
 
 def sessions(
-    store: Store, *, project: str | None = None, since: int | None = None, before: int | None = None, limit: int = 20
+    store: Store,
+    *,
+    project: str | None = None,
+    since: int | None = None,
+    before: int | None = None,
+    limit: int = 20,
+    mirror: Store | None = None,
 ) -> tuple[list[SessionSummary], tuple[str, ...]]:
     """List sessions, the latest first, and say why there are none for a project that the store does not have.
 
@@ -101,18 +112,44 @@ def sessions(
         since: Only sessions that went on at this time or later.
         before: Only sessions that began before.
         limit: How many at most.
+        mirror: The mirror of home's memory.
 
     Raises:
         UsageProblem: ``limit`` is not positive.
     """
     if limit < 1:
         raise UsageProblem(f"the number of sessions is {limit}", hint="use 1 or more")
+    own, notes = _sessions(store, project, since, before, limit)
+    if mirror is None:
+        return own, notes
+    theirs, their_notes = _sessions(mirror, project, since, before, limit)
+    found = {one.id: one for one in own}
+    for one in theirs:
+        known = found.get(one.id) or _session_in(store, one.id)
+        if known is None or known.turns < one.turns:
+            found[one.id] = replace(one, memory="mirror")
+        else:
+            found[one.id] = known
+    both = sorted(found.values(), key=lambda one: (one.last_at is None, -(one.last_at or 0)))[:limit]
+    return both, () if both or not (notes and their_notes) else notes
+
+
+def _sessions(
+    store: Store, project: str | None, since: int | None, before: int | None, limit: int
+) -> tuple[list[SessionSummary], tuple[str, ...]]:
     with store.reading():
         ids = None if project is None else project_ids(store, project)
         if ids == []:
             return [], scope_of(store, Filters(project=project)).notes
         rows = list_sessions(store, projects=ids, since=since, before=before, limit=min(limit, 2**31))
         return [_summary(store, row) for row in rows], ()
+
+
+def _session_in(store: Store, session_id: str) -> SessionSummary | None:
+    """A session that a list left out, because others are later or because it is empty."""
+    matches = session_matches(store, session_id, 1) if has_session(store, session_id) else []
+    row = session_row(store, matches[0][0]) if matches else None
+    return None if row is None else _summary(store, row)
 
 
 def find_session(store: Store, wanted: str) -> str:
@@ -124,25 +161,73 @@ def find_session(store: Store, wanted: str) -> str:
     return _one_session(store, wanted)[1]
 
 
-def find_target(store: Store, wanted: str) -> Target:
+def find_target(store: Store, wanted: str, *, mirror: Store | None = None) -> Target:
     """Find what the user means: a session's whole id, a hit's number, a line's uuid, the beginning of a session's id.
 
     Raises:
         UsageProblem: It is none of these, or the beginning of several sessions' ids.
     """
     wanted = wanted.strip()
-    if not has_session(store, _storable(wanted)):
-        chunk = int(wanted) if wanted.isdecimal() and len(wanted) < 19 else None
-        place = None if chunk is None else place_of_chunk(store, chunk)
-        if place is None and (found := chunk_of_uuid(store, _storable(wanted))) is not None:
-            place = place_of_chunk(store, found)
-        if place is not None:
-            return Target(place.session, place.chunk)
-    return Target(_one_session(store, wanted)[0])
+    if mirror is None:
+        return _target(store, wanted) or Target(_one_session(store, wanted)[0])
+    is_session = has_session(store, _storable(wanted)) or has_session(mirror, _storable(wanted))
+    number = None if is_session else _mirror_number(wanted)
+    if number is not None and (place := place_of_chunk(mirror, number)) is not None:
+        return Target(place.session, place.chunk, "mirror")
+    found = _target(store, wanted)
+    if found is None and (theirs := _target(mirror, wanted, numbers=False)) is not None:
+        found = replace(theirs, memory="mirror")
+    return found or _session_of_either(store, mirror, wanted)
 
 
-def read(store: Store, target: Target, *, context: int = 2) -> Conversation:
+def _target(store: Store, wanted: str, *, numbers: bool = True) -> Target | None:
+    """A hit, unless a session has this very id."""
+    if has_session(store, _storable(wanted)):
+        return None
+    chunk = int(wanted) if numbers and wanted.isdecimal() and len(wanted) < 19 else None
+    place = None if chunk is None else place_of_chunk(store, chunk)
+    if place is None and (found := chunk_of_uuid(store, _storable(wanted))) is not None:
+        place = place_of_chunk(store, found)
+    return None if place is None else Target(place.session, place.chunk)
+
+
+def _mirror_number(wanted: str) -> int | None:
+    """The id in the mirror of a hit that is named ``m17``, or by the number that is handed out for it."""
+    if re.fullmatch(r"[mM][0-9]{1,18}", wanted, re.ASCII):
+        return int(wanted[1:])
+    number = int(wanted) if wanted.isdecimal() and len(wanted) < 19 else 0
+    return number - MIRROR_IDS if number > MIRROR_IDS else None
+
+
+def _session_of_either(store: Store, mirror: Store, wanted: str) -> Target:
+    """The session that an id or its beginning names, in the memory that has more of it."""
+    ident = _storable(wanted.removesuffix(".jsonl"))
+    own, theirs = (dict(_flipped(session_matches(one, ident, _SHOWN + 1))) for one in (store, mirror))
+    names = [name for name in {**own, **theirs} if name == ident] or [*{**own, **theirs}]
+    _check_one(names, wanted)
+    row, their_row = own.get(names[0]), theirs.get(names[0])
+    if row is None and names[0] not in own and has_session(store, names[0]):
+        row = dict(_flipped(session_matches(store, names[0])))[names[0]]
+    if their_row is None or (row is not None and count_turns(store, row) >= count_turns(mirror, their_row)):
+        return Target(row)
+    return Target(their_row, memory="mirror")
+
+
+def _flipped(matches: Sequence[tuple[int, str]]) -> list[tuple[str, int]]:
+    return [(name, row) for row, name in matches]
+
+
+def read(store: Store, target: Target, *, context: int = 2, mirror: Store | None = None) -> Conversation:
     """Read a whole session, or a hit's turn with ``context`` turns before and after it in the same thread."""
+    if target.memory == "mirror" and mirror is not None:
+        found = _read(mirror, target, context)
+        turns = tuple(replace(turn, hit=turn.hit + MIRROR_IDS) for turn in found.turns)
+        session = None if found.session is None else replace(found.session, memory="mirror")
+        return Conversation(session, turns)
+    return _read(store, target, context)
+
+
+def _read(store: Store, target: Target, context: int) -> Conversation:
     with store.reading():
         row = None if target.session is None else session_row(store, target.session)
         session = None if row is None else _summary(store, row)
@@ -161,13 +246,17 @@ def read(store: Store, target: Target, *, context: int = 2) -> Conversation:
 
 def _one_session(store: Store, wanted: str) -> tuple[int, str]:
     matches = session_matches(store, _storable(wanted.strip().removesuffix(".jsonl")), _SHOWN + 1)
-    if not matches:
-        raise UsageProblem(f"no session or hit {wanted!r}", hint="list the sessions: crystal sessions")
-    if len(matches) > 1:
-        ids = ", ".join(session for _, session in matches[:_SHOWN])
-        more = ", ..." if len(matches) > _SHOWN else ""
-        raise UsageProblem(f"{wanted!r} is the beginning of several sessions: {ids}{more}", hint="use more of the id")
+    _check_one([session for _, session in matches], wanted)
     return matches[0]
+
+
+def _check_one(names: Sequence[str], wanted: str) -> None:
+    if not names:
+        raise UsageProblem(f"no session or hit {wanted!r}", hint="list the sessions: crystal sessions")
+    if len(names) > 1:
+        ids = ", ".join(names[:_SHOWN])
+        more = ", ..." if len(names) > _SHOWN else ""
+        raise UsageProblem(f"{wanted!r} is the beginning of several sessions: {ids}{more}", hint="use more of the id")
 
 
 def _storable(text: str) -> str:

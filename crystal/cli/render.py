@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TextIO
 
+from crystal.model import MIRROR_IDS
+
 Span = tuple[int, int]
 Word = list[tuple[str, bool]]
 """What is not torn apart at the end of a line: pieces of text, each marked or not."""
@@ -142,6 +144,11 @@ def speaker(role: str, tool: str | None = None) -> str:
         what = "call" if role == "tool_call" else "result"
         return f"{one_line(tool)} {what}" if tool else f"tool {what}"
     return _NAMES.get(role, role)
+
+
+def hit_name(number: int) -> str:
+    """What a hit is called where it is shown: its number, with an ``m`` before it in the mirror."""
+    return f"m{number - MIRROR_IDS}" if number > MIRROR_IDS else str(number)
 
 
 def shown_branch(branch: str | None) -> str | None:

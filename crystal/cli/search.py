@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,6 +67,7 @@ def search(
     from crystal.search import search as ask
     from crystal.search import search_home_first
     from crystal.wiring import open_reader
+    from crystal.wiring.mirrored import mirror_notes, mirror_side
 
     question = " ".join(query or ())
     if not question.strip():
@@ -74,9 +76,9 @@ def search(
         filters = _filters(machine, since, before, project, session, role, agent, device, branch)
         count = machine.config.search_limit if limit is None else whole_number(limit, "--limit")
         embedder, why_not = _embedder(machine)
-
-        asked: dict[str, Any] = {"filters": filters, "limit": count, "now": machine.now(), "without_embedder": why_not}
-        home = None if everything or project is not None or session is not None else _home(machine.store)
+        asked: dict[str, Any] = {"filters": filters, "limit": count, "now": machine.now(), "without_embedder": why_not,
+                                 "mirror": mirror_side(machine, machine.mirror)}  # fmt: skip
+        home = None if everything or project is not None or session is not None else _home(_stores(machine))
         if home is None:
             result, scope = ask(machine.store, embedder, question, **asked), None
         else:
@@ -84,6 +86,8 @@ def search(
             scope = home[1] if inside else None
             if not inside and result.hits:
                 render.note(f"nothing in project {home[1]}; these are from everywhere")
+        if machine.mirror is not None and machine.mirror.store is None:
+            result = replace(result, notes=(*result.notes, *mirror_notes(machine.mirror, machine.now())))
         if as_json:
             print(json.dumps(_as_json(result, scope, explain=explain)))
             return
@@ -99,7 +103,12 @@ def search(
 # ----------------------------------------------------------------------------------------------------------- scope
 
 
-def _home(store: Store) -> tuple[str, str] | None:
+def _stores(machine: Machine) -> list[Store | None]:
+    """This machine's own store, and the mirror if there is one."""
+    return [machine.store, None if machine.mirror is None else machine.mirror.store]
+
+
+def _home(stores: list[Store | None]) -> tuple[str, str] | None:
     """The known project of the current folder, as (folder, name)."""
     from crystal.project import find_project
     from crystal.store.scope import home_of
@@ -108,7 +117,9 @@ def _home(store: Store) -> tuple[str, str] | None:
         cwd = str(Path.cwd())
     except OSError:  # the folder is gone
         return None
-    return home_of(store, cwd, find_project(cwd).git_root)
+    root = find_project(cwd).git_root
+    found = (home_of(store, cwd, root) for store in stores if store is not None)
+    return next((home for home in found if home is not None), None)
 
 
 def _filters(
@@ -122,7 +133,7 @@ def _filters(
     if role is not None and not roles_named(role):
         raise UsageProblem(f"--role is {role!r}, which is no role", hint=f"use {role_words()}, or several with commas")
     start, end = time_span(machine.now(), since, before)
-    folder = None if project is None else project_value(machine.store, project)
+    folder = None if project is None else project_value(_stores(machine), project)
     return Filters(folder, session, role, agent, device, branch, None, start, end)
 
 
@@ -148,7 +159,7 @@ def whole_number(text: str, name: str) -> int:
         raise UsageProblem(f"{name} is {text!r}, which is no whole number", hint=f"try: {name} 10") from error
 
 
-def project_value(store: Store, text: str) -> str:
+def project_value(stores: list[Store | None], text: str) -> str:
     """What ``--project`` means: a name, or a folder as an absolute path."""
     from crystal.store.scope import project_ids
 
@@ -156,10 +167,11 @@ def project_value(store: Store, text: str) -> str:
     if text not in (".", "..", "~") and not any(separator in text for separator in separators):
         return text
     absolute = os.path.abspath(os.path.expanduser(text))  # noqa: PTH100, PTH111 (links stay: transcripts may name them)
-    if project_ids(store, absolute):
+    known = [store for store in stores if store is not None]
+    if any(project_ids(store, absolute) for store in known):
         return absolute
     real = str(Path(absolute).resolve())
-    return real if project_ids(store, real) else absolute
+    return real if any(project_ids(store, real) for store in known) else absolute
 
 
 def _embedder(machine: Machine) -> tuple[Any, str]:
@@ -207,6 +219,7 @@ def hit_json(hit: Hit, *, explain: bool) -> dict[str, Any]:
         "subagent": hit.subagent,
         "tool": hit.tool,
         "copies": hit.copies,
+        "from": hit.memory,
     }
     return {**shown, "explain": {"ranks": hit.ranks, "scores": hit.scores}} if explain else shown
 
@@ -224,7 +237,7 @@ def _print(machine: Machine, result: SearchResult, look: Look, *, explain: bool)
         render.say(*render.snippet(hit.text, spans, look, indent=indent))
         if explain:
             render.say(indent + look.dim(_explained(hit)))
-        render.say(indent + look.dim(f"crystal show {hit.id}"), "")
+        render.say(indent + look.dim(f"crystal show {render.hit_name(hit.id)}"), "")
 
 
 def _headline(hit: Hit, look: Look, now: int, width: int) -> str:
@@ -238,6 +251,8 @@ def _headline(hit: Hit, look: Look, now: int, width: int) -> str:
         parts.append("subagent")
     if hit.copies > 1:
         parts.append(f"said {hit.copies} times")
+    if hit.memory == "mirror":
+        parts.append(f"from {hit.device}")
     rest = " · ".join(one_line(part) for part in parts if part)
     return look.name(who) + look.dim(clipped(" · " + rest, max(0, width - cells(who))))
 

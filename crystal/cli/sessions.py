@@ -39,12 +39,15 @@ def sessions(
     from crystal.cli.show import session_json
     from crystal.reading import sessions as list_sessions
     from crystal.wiring import open_reader
+    from crystal.wiring.mirrored import mirror_notes
 
     with open_reader() as machine:
         now, count = machine.now(), whole_number(limit, "--limit")
         start, end = time_span(now, since, before)
-        folder = None if project is None else project_value(machine.store, project)
-        found, notes = list_sessions(machine.store, project=folder, since=start, before=end, limit=count)
+        mirror = None if machine.mirror is None else machine.mirror.store
+        folder = None if project is None else project_value([machine.store, mirror], project)
+        found, notes = list_sessions(machine.store, project=folder, since=start, before=end, limit=count, mirror=mirror)
+        notes = (*notes, *mirror_notes(machine.mirror, now))
     if as_json:
         print(json.dumps({"schema": 1, "notes": list(notes), "sessions": [session_json(one) for one in found]}))
         return

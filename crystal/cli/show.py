@@ -51,13 +51,14 @@ def show(
     if raw and as_json:
         raise UsageProblem("--raw and --json do not go together", hint="the lines of --raw are JSON already")
     with open_reader() as machine:
-        target = find_target(machine.store, what)
+        mirror = None if machine.mirror is None else machine.mirror.store
+        target = find_target(machine.store, what, mirror=mirror)
         if context is not None and target.chunk is None:
             raise UsageProblem("--context goes with a hit, not with a session", hint="leave it out")
         if raw:
             _print_raw(machine, target)
             return
-        conversation = read(machine.store, target, context=around)
+        conversation = read(machine.store, target, context=around, mirror=mirror)
         if as_json:
             print(json.dumps(conversation_json(conversation)))
             return
@@ -92,6 +93,7 @@ def session_json(session: SessionSummary) -> dict[str, Any]:
         "started_at": iso(session.started_at),
         "last_at": iso(session.last_at),
         "turns": session.turns,
+        "from": session.memory,
     }
 
 
@@ -123,6 +125,8 @@ def _print_raw(machine: Machine, target: Target) -> None:
     from crystal.reading import read
     from crystal.transcript import line_facts
 
+    if target.memory == "mirror":
+        raise NotConfigured("the archive of this session is on the home machine", hint="run the same command there")
     conversation = read(machine.store, target, context=0)
     session = conversation.session
     if session is None:
@@ -173,7 +177,9 @@ def _title(session: SessionSummary, now: int, look: Look) -> list[str]:
 
     times = [clock(ms, now) for ms in (session.started_at, session.last_at) if ms is not None]
     span = " to ".join(dict.fromkeys(times))
-    facts = [session.id, session.project, session.branch, span, f"{session.turns:,} turn{'s' * (session.turns != 1)}"]
+    place = "from the mirror" if session.memory == "mirror" else None
+    turns = f"{session.turns:,} turn{'s' * (session.turns != 1)}"
+    facts = [session.id, session.project, session.branch, span, turns, place]
     title = one_line(session.title) or "(without words)"
     return [
         look.bold(clipped(title, look.width)),
@@ -202,18 +208,18 @@ def _speaker_line(turn: ShownTurn, now: int, look: Look) -> str:
 
 
 def _body(turn: ShownTurn, look: Look, *, brief: bool) -> list[str]:
-    from crystal.cli.render import harmless
+    from crystal.cli.render import harmless, hit_name
 
     text = harmless(turn.text.replace("\r\n", "\n")).expandtabs(4).rstrip("\n")
     left = ""
     if brief:
         kept = "\n".join(text[:BRIEF_CHARACTERS].split("\n")[:BRIEF_LINES])
         if len(kept) < len(text):
-            left = f"… {len(text) - len(kept):,} more characters: crystal show {turn.hit}"
+            left = f"… {len(text) - len(kept):,} more characters: crystal show {hit_name(turn.hit)}"
             text = kept
     lines = text.split("\n")
     if turn.role in BRIEF_ROLES:
         lines = [look.dim(line) for line in lines]
     if turn.full_length > len(turn.text) and not left:
-        left = f"… the whole has {turn.full_length:,} characters: crystal show {turn.hit} --raw"
+        left = f"… the whole has {turn.full_length:,} characters: crystal show {hit_name(turn.hit)} --raw"
     return [*lines, look.dim(left)] if left else lines
