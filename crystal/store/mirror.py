@@ -19,6 +19,7 @@ LOST, FORGOTTEN = 1, 2
 """Why an object is stale: the relay has lost it, or it holds what was deleted since."""
 
 MARK_BYTES = 8
+MOST_EPOCHS = 256
 
 Random = Callable[[int], bytes]
 
@@ -133,10 +134,24 @@ def note_published(store: Store, now: int) -> bool:
         return changed
 
 
-def begin_epoch(store: Store, random: Random) -> None:
-    """Forget what versions were: this machine was restored from a backup, and devices know newer ones."""
+def begin_epoch(store: Store, ended: bytes, random: Random) -> bool:
+    """Begin an epoch, because a device knows a state of this one, or an epoch, that this machine never published.
+
+    This machine was restored from a backup, or is home instead of another. False when that epoch has ended already:
+    the device has not heard of it yet.
+    """
     with store.transaction():
-        store.execute("UPDATE mirror_home SET epoch = ?, is_changed = 1, looked_at = 0", (random(16),))
+        row = store.row("SELECT epoch, ended FROM mirror_home")
+        assert row is not None
+        known = [*json.loads(row[1])]
+        if ended.hex() in known:
+            return False
+        known += [one for one in dict.fromkeys((ended.hex(), row[0].hex())) if one not in known]
+        store.execute(
+            "UPDATE mirror_home SET epoch = ?, ended = ?, version = 0, is_changed = 1, looked_at = 0",
+            (random(16), json.dumps(known[-MOST_EPOCHS:])),
+        )
+        return True
 
 
 def looked_at(store: Store) -> int:

@@ -191,7 +191,9 @@ def finish(store: Store, epoch: bytes, version: int, published_at: int, serving:
         if serving is not None and serving.id in known:
             vectors.serve(store, serving.id)
         store.execute(
-            "UPDATE mirror_applied SET epoch = ?, version = ?, published_at = ?, counts = ?",
+            "INSERT INTO mirror_applied (id, position, mark, epoch, version, published_at, counts)"
+            " VALUES (1, 0, x'', ?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE SET epoch = ?1, version = ?2, published_at = ?3,"
+            " counts = ?4",
             (epoch, version, published_at, json.dumps(count_rows(store))),
         )
     if serving is not None and serving.id in known:

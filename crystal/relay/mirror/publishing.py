@@ -218,15 +218,15 @@ def on_told(store: Store, told: Mapping[str, Any], *, now: int, random: Random) 
     What a device says costs home at most an upload: an object that was made within the last hour is left alone.
     """
     home = mirror.home(store)
-    if home is None:
+    if home is None or not told:
         return
     try:
-        is_ours, version = bytes.fromhex(str(told.get("epoch"))) == home.epoch, int(told.get("version") or 0)
+        epoch, version = bytes.fromhex(str(told["epoch"])), int(told.get("version") or 0)
         bad = [bytes.fromhex(one) for one in list(told.get("bad") or ())[:64]]
-    except (ValueError, TypeError):
+    except (KeyError, ValueError, TypeError):
         return
-    if is_ours and version > home.version:
-        mirror.begin_epoch(store, random)
+    if epoch != home.epoch or version > home.version:
+        mirror.begin_epoch(store, epoch, random)
     if bad:
         mirror.mark_lost(store, bad, now - HOUR_MS, now)
         mirror.look_soon(store)

@@ -5,6 +5,7 @@ CREATE TABLE mirror_home (                 -- one row, once this machine publish
     id           INTEGER PRIMARY KEY CHECK (id = 1),
     stream       BLOB NOT NULL,            -- 16 random bytes: the stream that objects are sealed in
     epoch        BLOB NOT NULL,            -- 16 random bytes, new when this machine was restored from a backup
+    ended        TEXT NOT NULL DEFAULT '[]',  -- JSON: epochs that devices know and that have ended, hexadecimal
     version      INTEGER NOT NULL DEFAULT 0,  -- of the newest manifest: rises within an epoch
     position     INTEGER NOT NULL DEFAULT 0,  -- of the newest object
     number       INTEGER NOT NULL DEFAULT 0,  -- of the newest sealed object, merged ones and indexes counted
@@ -88,53 +89,54 @@ CREATE TABLE documents (                   -- in a device's mirror: summaries an
 ) WITHOUT ROWID;
 
 -- What changes is noted, where a mirror is published; elsewhere these cost a look into an empty table.
+-- Not OR IGNORE: the statement that fires a trigger would overrule it.
 
 CREATE TRIGGER mirror_project_new AFTER INSERT ON projects WHEN EXISTS (SELECT 1 FROM mirror_home)
-BEGIN INSERT OR IGNORE INTO mirror_rows VALUES ('project', NEW.id, 0); END;
+BEGIN INSERT INTO mirror_rows VALUES ('project', NEW.id, 0) ON CONFLICT DO NOTHING; END;
 CREATE TRIGGER mirror_project_changed AFTER UPDATE ON projects WHEN EXISTS (SELECT 1 FROM mirror_home)
     AND (OLD.cwd, OLD.git_root, OLD.remote, OLD.name) IS NOT (NEW.cwd, NEW.git_root, NEW.remote, NEW.name)
-BEGIN INSERT OR IGNORE INTO mirror_rows VALUES ('project', NEW.id, 0); END;
+BEGIN INSERT INTO mirror_rows VALUES ('project', NEW.id, 0) ON CONFLICT DO NOTHING; END;
 CREATE TRIGGER mirror_project_gone AFTER DELETE ON projects WHEN EXISTS (SELECT 1 FROM mirror_home)
-BEGIN INSERT OR IGNORE INTO mirror_rows VALUES ('project', OLD.id, 0); END;
+BEGIN INSERT INTO mirror_rows VALUES ('project', OLD.id, 0) ON CONFLICT DO NOTHING; END;
 
 CREATE TRIGGER mirror_session_new AFTER INSERT ON sessions WHEN EXISTS (SELECT 1 FROM mirror_home)
-BEGIN INSERT OR IGNORE INTO mirror_rows VALUES ('session', NEW.id, 0); END;
+BEGIN INSERT INTO mirror_rows VALUES ('session', NEW.id, 0) ON CONFLICT DO NOTHING; END;
 CREATE TRIGGER mirror_session_changed AFTER UPDATE ON sessions WHEN EXISTS (SELECT 1 FROM mirror_home)
-BEGIN INSERT OR IGNORE INTO mirror_rows VALUES ('session', NEW.id, 0); END;
+BEGIN INSERT INTO mirror_rows VALUES ('session', NEW.id, 0) ON CONFLICT DO NOTHING; END;
 CREATE TRIGGER mirror_session_gone AFTER DELETE ON sessions WHEN EXISTS (SELECT 1 FROM mirror_home)
-BEGIN INSERT OR IGNORE INTO mirror_rows VALUES ('session', OLD.id, 0); END;
+BEGIN INSERT INTO mirror_rows VALUES ('session', OLD.id, 0) ON CONFLICT DO NOTHING; END;
 
 CREATE TRIGGER mirror_memory_new AFTER INSERT ON memories WHEN EXISTS (SELECT 1 FROM mirror_home)
-BEGIN INSERT OR IGNORE INTO mirror_rows VALUES ('memory', NEW.id, 0); END;
+BEGIN INSERT INTO mirror_rows VALUES ('memory', NEW.id, 0) ON CONFLICT DO NOTHING; END;
 CREATE TRIGGER mirror_memory_changed AFTER UPDATE ON memories WHEN EXISTS (SELECT 1 FROM mirror_home)
-BEGIN INSERT OR IGNORE INTO mirror_rows VALUES ('memory', NEW.id, 0); END;
+BEGIN INSERT INTO mirror_rows VALUES ('memory', NEW.id, 0) ON CONFLICT DO NOTHING; END;
 CREATE TRIGGER mirror_memory_gone AFTER DELETE ON memories WHEN EXISTS (SELECT 1 FROM mirror_home)
-BEGIN INSERT OR IGNORE INTO mirror_rows VALUES ('memory', OLD.id, 0); END;
+BEGIN INSERT INTO mirror_rows VALUES ('memory', OLD.id, 0) ON CONFLICT DO NOTHING; END;
 
 CREATE TRIGGER mirror_private_new AFTER INSERT ON private_lines WHEN EXISTS (SELECT 1 FROM mirror_home)
-BEGIN INSERT OR IGNORE INTO mirror_rows VALUES ('private', NEW.uuid, 0); END;
+BEGIN INSERT INTO mirror_rows VALUES ('private', NEW.uuid, 0) ON CONFLICT DO NOTHING; END;
 CREATE TRIGGER mirror_private_gone AFTER DELETE ON private_lines WHEN EXISTS (SELECT 1 FROM mirror_home)
-BEGIN INSERT OR IGNORE INTO mirror_rows VALUES ('private', OLD.uuid, 0); END;
+BEGIN INSERT INTO mirror_rows VALUES ('private', OLD.uuid, 0) ON CONFLICT DO NOTHING; END;
 
 CREATE TRIGGER mirror_copy_new AFTER INSERT ON turn_copies WHEN EXISTS (SELECT 1 FROM mirror_home)
-BEGIN INSERT OR IGNORE INTO mirror_rows VALUES ('copy', NEW.session || ':' || NEW.turn, 0); END;
+BEGIN INSERT INTO mirror_rows VALUES ('copy', NEW.session || ':' || NEW.turn, 0) ON CONFLICT DO NOTHING; END;
 CREATE TRIGGER mirror_copy_gone AFTER DELETE ON turn_copies WHEN EXISTS (SELECT 1 FROM mirror_home)
-BEGIN INSERT OR IGNORE INTO mirror_rows VALUES ('copy', OLD.session || ':' || OLD.turn, 0); END;
+BEGIN INSERT INTO mirror_rows VALUES ('copy', OLD.session || ':' || OLD.turn, 0) ON CONFLICT DO NOTHING; END;
 
 -- New turns and chunks need no note: their ids rise.
 CREATE TRIGGER mirror_turn_changed
 AFTER UPDATE OF uuid, part, session, offset, role, tool, parent_uuid, subagent, ts, project, branch, message_id, model,
     full_length ON turns WHEN EXISTS (SELECT 1 FROM mirror_home)
-BEGIN INSERT OR IGNORE INTO mirror_rows VALUES ('turn', NEW.id, 0); END;
+BEGIN INSERT INTO mirror_rows VALUES ('turn', NEW.id, 0) ON CONFLICT DO NOTHING; END;
 CREATE TRIGGER mirror_turn_gone AFTER DELETE ON turns WHEN EXISTS (SELECT 1 FROM mirror_home)
-BEGIN INSERT OR IGNORE INTO mirror_rows VALUES ('turn', OLD.id, 0); END;
+BEGIN INSERT INTO mirror_rows VALUES ('turn', OLD.id, 0) ON CONFLICT DO NOTHING; END;
 
 CREATE TRIGGER mirror_chunk_changed
 AFTER UPDATE OF source, role, session, project, agent, device, branch, subagent, ts ON chunks
 WHEN EXISTS (SELECT 1 FROM mirror_home)
-BEGIN INSERT OR IGNORE INTO mirror_rows VALUES ('chunk', NEW.id, 0); END;
+BEGIN INSERT INTO mirror_rows VALUES ('chunk', NEW.id, 0) ON CONFLICT DO NOTHING; END;
 CREATE TRIGGER mirror_text_changed AFTER UPDATE OF turn, start, text, text_sha256 ON chunks
 WHEN EXISTS (SELECT 1 FROM mirror_home)
-BEGIN INSERT OR IGNORE INTO mirror_rows VALUES ('text', NEW.id, 0); END;
+BEGIN INSERT INTO mirror_rows VALUES ('text', NEW.id, 0) ON CONFLICT DO NOTHING; END;
 CREATE TRIGGER mirror_chunk_gone AFTER DELETE ON chunks WHEN EXISTS (SELECT 1 FROM mirror_home)
-BEGIN INSERT OR IGNORE INTO mirror_rows VALUES ('chunk', OLD.id, 0); END;
+BEGIN INSERT INTO mirror_rows VALUES ('chunk', OLD.id, 0) ON CONFLICT DO NOTHING; END;
