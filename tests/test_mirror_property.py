@@ -35,6 +35,7 @@ def small_steps():
     """Objects of a few rows, merged three at a time, a list of four: everything happens within a short run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(upkeep, "FAN", 3)
+        patch.setattr(upkeep, "NEWEST", 2)
         patch.setattr(publishing, "INDEX_ABOVE", 4)
         patch.setattr(publishing, "INDEX_LEAVES", 2)
         patch.setattr(publishing, "decide", functools.partial(decide, raw_bytes=4000))

@@ -14,6 +14,9 @@ from crystal.store.mirror import FORGOTTEN, Listed
 from crystal.store.mirror_export import RAW_BYTES
 
 FAN = 32
+NEWEST = 32
+"""So many of the newest objects are left as they are: who is nearly up to date has to fetch what is new alone."""
+
 FULL_BYTES = 4 << 20
 """Sealed bytes of one object, about."""
 
@@ -46,7 +49,8 @@ def runs_to_mend(listed: Sequence[Listed]) -> list[Upkeep]:
 
 
 def runs_to_merge(listed: Sequence[Listed]) -> list[Upkeep]:
-    """The first run of each level that is long enough."""
+    """The first run of each level that is long enough, among all but the newest objects."""
+    listed = listed[: max(0, len(listed) - NEWEST)]
     runs: list[Upkeep] = []
     at = 0
     while at < len(listed):
