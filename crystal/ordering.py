@@ -27,6 +27,9 @@ DAY_MS = 86_400_000
 Ref = tuple[int, int]
 """A chunk: in which memory (their order in the search), and its id there."""
 
+Standing = tuple[int, float]
+"""The tier in which an engine puts a chunk, and how good it is there, 1 being as good as can be."""
+
 Unit = tuple[str, str]
 """What counts as one answer: a turn, by what it is called everywhere, or a chunk that belongs to none."""
 
@@ -142,9 +145,9 @@ def order_of(proposals: Sequence[Proposal]) -> Order:
     shown: dict[Unit, Ref] = {}
     lists: dict[str, list[tuple[Unit, float]]] = {}
     for engine in ("keywords", "vectors"):
-        scores = _words(proposals) if engine == "keywords" else _meanings(proposals)
-        best, repeated = _best_chunks(_newest_first(scores, details), details)
-        sure = sureness([scores[ref] for ref in best.values()], 1.0)
+        ranked = _words(proposals) if engine == "keywords" else _meanings(proposals)
+        best, repeated = _best_chunks(_newest_first(ranked, details), details)
+        sure = sureness([ranked[ref][1] for ref in best.values()], 1.0)
         least = min(sure, default=1.0)
         lists[engine] = [*zip(best, sure, strict=True), *((unit, least) for unit in repeated)]
         for unit, ref in {**best, **repeated}.items():
@@ -156,35 +159,35 @@ def order_of(proposals: Sequence[Proposal]) -> Order:
     return Order(proposals, fused, shown, details)
 
 
-def _words(proposals: Sequence[Proposal]) -> dict[Ref, float]:
-    """The keyword engine's scores as parts of the best of their index, best first."""
-    tiers: dict[Ref, int] = {}
-    parts: dict[Ref, float] = {}
+def _words(proposals: Sequence[Proposal]) -> dict[Ref, Standing]:
+    """The keyword engine's answers, best first, their scores as parts of the best of their index."""
+    found: dict[Ref, Standing] = {}
     for at, one in enumerate(proposals):
         ranked = one.by_words
         for ident, score in ranked.scores.items():
-            tiers[at, ident] = ranked.tiers.get(ident, 0)
-            parts[at, ident] = score / ranked.best if ranked.best > 0 else 1.0
+            found[at, ident] = (ranked.tiers.get(ident, 0), score / ranked.best if ranked.best > 0 else 1.0)
     if len(proposals) == 1:
-        return parts
-    return dict(sorted(parts.items(), key=lambda item: (tiers[item[0]], -item[1])))
+        return found
+    return dict(sorted(found.items(), key=lambda item: (item[1][0], -item[1][1])))
 
 
-def _meanings(proposals: Sequence[Proposal]) -> dict[Ref, float]:
-    """The vector engine's scores, best first; of two models' answers, the first of each, the second of each ..."""
-    scores = {(at, ident): score for at, one in enumerate(proposals) for ident, score in one.by_meaning.scores.items()}
+def _meanings(proposals: Sequence[Proposal]) -> dict[Ref, Standing]:
+    """The vector engine's answers, best first; of two models' answers, the first of each, the second of each ..."""
+    found = {(at, ident): score for at, one in enumerate(proposals) for ident, score in one.by_meaning.scores.items()}
     if len({one.space for one in proposals if one.by_meaning.scores}) < 2:
-        return scores if len(proposals) == 1 else dict(sorted(scores.items(), key=lambda item: -item[1]))
+        order = list(found) if len(proposals) == 1 else sorted(found, key=lambda ref: -found[ref])
+        return {ref: (0, found[ref]) for ref in order}
     places = {(at, ident): place for at, one in enumerate(proposals)
               for place, ident in enumerate(one.by_meaning.scores)}  # fmt: skip
-    return dict(sorted(scores.items(), key=lambda item: (places[item[0]], item[0][0])))
+    order = sorted(found, key=lambda ref: (places[ref], ref[0]))
+    return {ref: (places[ref], found[ref]) for ref in order}
 
 
-def _newest_first(scores: dict[Ref, float], details: dict[Ref, Candidate]) -> list[Ref]:
-    """The chunks in their order, neighbours of equal score by time."""
-    there = [ref for ref in scores if ref in details]
+def _newest_first(ranked: dict[Ref, Standing], details: dict[Ref, Candidate]) -> list[Ref]:
+    """The chunks in their order, neighbours that stand equal by time."""
+    there = [ref for ref in ranked if ref in details]
     order: list[Ref] = []
-    for _, equal in groupby(there, key=scores.__getitem__):
+    for _, equal in groupby(there, key=ranked.__getitem__):
         order += sorted(equal, key=lambda ref: _by_time(ref, details))
     return order
 

@@ -179,7 +179,7 @@ def _title(session: SessionSummary, now: int, look: Look) -> list[str]:
     span = " to ".join(dict.fromkeys(times))
     place = "from the mirror" if session.memory == "mirror" else None
     turns = f"{session.turns:,} turn{'s' * (session.turns != 1)}"
-    facts = [session.id, session.project, session.branch, span, turns, place]
+    facts = [session.id, place, session.project, session.branch, span, turns]
     title = one_line(session.title) or "(without words)"
     return [
         look.bold(clipped(title, look.width)),
