@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import math
 import threading
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -47,7 +48,7 @@ class Buckets:
             self._filled[key] = (left if short > 0 else left - 1.0, now)
             if len(self._filled) > self._keys:
                 self._filled.popitem(last=False)
-        return 0 if short <= 0 else max(1, int(-(-short // self._rate)))
+        return 0 if short <= 0 else max(1, math.ceil(short / self._rate - 1e-6))
 
 
 class Slots:

@@ -1,0 +1,86 @@
+"""A relay's store for tests, and envelopes that look like sealed ones from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import struct
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from relay_worker.model import Limits, Token
+from relay_worker.store.sqlite import SqliteStore
+from relay_worker.tokens import mint
+
+NOW = 1_767_225_600_000
+DAY = 86_400_000
+STREAM = bytes(range(16))
+
+
+def sealed(seq: int, size: int = 300, *, stream: bytes = STREAM, tag: bytes = b"") -> bytes:
+    """What a relay takes for a blob of so many bytes; nobody could open it."""
+    inside = size - 148
+    head = struct.pack(">4sBBBB16s16sQ32s32sI", b"CRB1", 1, 1, 1, 0, b"k" * 16, stream, seq, b"", b"s" * 32, inside)
+    return head + os.urandom(inside) + (tag or os.urandom(32))
+
+
+class OpenStore:
+    """A store with one account, driven from ordinary code."""
+
+    def __init__(self, folder: Path, limits: Limits | None = None, now: int = NOW) -> None:
+        self.folder = folder
+        self.batches: list[int] = []
+        self.store = SqliteStore(folder, limits or Limits(), now=now, observe=lambda jobs, _: self.batches.append(jobs))
+        self.text = self.token("home")
+
+    def __enter__(self) -> OpenStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.store.close_now()
+
+    def token(self, *scopes: str, account: str = "default") -> str:
+        made = mint(os.urandom(8), os.urandom(32))
+        self.run(self.store.add_token(Token(made.id, account, "test", scopes, made.secret_hash, NOW)))
+        return made.text
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run(work)
+
+    def put(self, body: bytes, seq: int = 1, *, stream: bytes = STREAM, resend: bool = False, now: int = NOW) -> str:
+        return self.run(self.putting(body, seq, stream=stream, resend=resend, now=now))
+
+    async def putting(
+        self, body: bytes, seq: int = 1, *, stream: bytes = STREAM, resend: bool = False, now: int = NOW
+    ) -> str:
+        tag, digest = body[-32:], hashlib.sha256(body).digest()
+        if len(body) <= 131_072:
+            return await self.store.put_if_absent(
+                "default", stream, seq, body, tag=tag, digest=digest, resend=resend, now=now
+            )
+        async with self.store.spool() as spool:
+            for at in range(0, len(body), 100_000):
+                await spool.write(body[at : at + 100_000])
+            assert await spool.finish() == digest
+            return await self.store.put_if_absent(
+                "default", stream, seq, spool, tag=spool.tail, digest=digest, resend=resend, now=now
+            )
+
+    def get(self, seq: int = 1, *, stream: bytes = STREAM) -> bytes:
+        async def reading() -> bytes:
+            stored = await self.store.get("default", stream, seq)
+            return b"".join([chunk async for chunk in stored.chunks()])
+
+        return self.run(reading())
+
+    def state(self, stream: bytes = STREAM) -> Any:
+        return self.run(self.store.stream("default", stream))
+
+    def seqs(self, after: int = 0, limit: int = 100) -> list[int]:
+        _, page = self.run(self.store.list_after("default", STREAM, after, limit))
+        return [one.seq for one in page]
+
+    def files(self) -> list[Path]:
+        return [path for name in ("bodies", "incoming") for path in (self.folder / name).rglob("*") if path.is_file()]
