@@ -97,6 +97,18 @@ def test_the_benchmark_of_sealing_prints_its_ratios(tmp_path):
                 assert numbers(printed, rf"^{verb} {size} of {text}: .* ratio ([\d.]+), at most ")[0] > 0
 
 
+def test_the_benchmark_of_the_relay_prints_its_ratios_and_its_memory(tmp_path):
+    options = ("--seconds", "0.3", "--rounds", "1", "--sizes", "4096", "200000", "--uploads", "4")
+    printed = ran("relay_put.py", *options, "--folder", str(tmp_path), home=tmp_path)
+    for size in (4096, 200_000):
+        found = numbers(
+            printed,
+            rf"^ *{size} bytes: relay (\d+)/s, log (\d+)/s, no store (\d+)/s; relay is ([\d.]+) of the log, ([\d.]+) of",
+        )
+        assert all(number > 0 for number in found)
+    assert numbers(printed, r"^memory: (\d+) MB at most while 4 uploads of 8 MiB came at once")[0] > 10
+
+
 @pytest.fixture(scope="module")
 def transcripts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("generated")
