@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from crystal.errors import CrystalError
 from crystal.relay.errors import RelayUnavailable
-from crystal.relay.mirror import on_told, publishing, roll_key, upkeep
-from crystal.store import Store, checks
+from crystal.relay.mirror import fetching, on_told, publishing, roll_key, upkeep
+from crystal.store import Store, checks, mirror_apply
 from crystal.store.mirror_export import decide
 from crystal.store.privacy import add_private_lines
 from crystal.store.vectors import ensure_generation, pending_chunks, promote, put_vectors, refuse_chunks
@@ -46,9 +46,7 @@ class Crash(BaseException):
     """The process is killed."""
 
 
-def crash_at(store: Store, statements: int) -> None:
-    left = [statements]
-
+def crash_at(store: Store, left: list[int]) -> None:
     def trace(_cursor, _sql, _bindings):
         left[0] -= 1
         if left[0] < 0:
@@ -177,7 +175,7 @@ class Mirrors(RuleBasedStateMachine):
 
     @rule(statements=st.integers(0, 150))
     def publish_and_be_killed(self, statements: int) -> None:
-        crash_at(self.world.store, statements)
+        crash_at(self.world.store, [statements])
         with contextlib.suppress(Crash):
             self.world.publish()
         self.world.store.db.exec_trace = None
@@ -240,6 +238,34 @@ class Mirrors(RuleBasedStateMachine):
             with contextlib.suppress(CrystalError):
                 self.devices[which].take(self.world.manifest, self.world.serial)
             self.devices[which].fetch(self.world.relay, should_stop=lambda: next(left, None) is None)
+
+    @rule(which=st.integers(0, 1), statements=st.integers(0, 120))
+    def sync_and_be_killed(self, which: int, statements: int) -> None:
+        opened: list[Store] = []
+        left = [statements]
+
+        def opening(path: Path) -> Store:
+            store = mirror_apply.open_mirror(path)
+            crash_at(store, left)
+            opened.append(store)
+            return store
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fetching, "open_mirror", opening)
+            with contextlib.suppress(CrystalError, Crash):
+                self.world.sync(self.devices[which])
+        for store in opened:
+            store.close()
+
+    @rule(which=st.integers(0, 1))
+    def sync_and_be_killed_while_the_copy_is_put_in_place(self, which: int) -> None:
+        def killed(*_: object) -> bool:
+            raise Crash
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(mirror_apply, "empty_log", killed)
+            with contextlib.suppress(CrystalError, Crash):
+                self.world.sync(self.devices[which])
 
     @rule(which=st.integers(0, 1), bit=st.integers(0, 8000))
     def sync_while_the_relay_lies(self, which: int, bit: int) -> None:

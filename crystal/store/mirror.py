@@ -122,16 +122,24 @@ def next_number(store: Store) -> int:
     return int(store.value("UPDATE mirror_home SET number = number + 1 RETURNING number"))
 
 
-def note_published(store: Store, now: int) -> bool:
-    """Note that nothing is left to publish. Gives whether the list is another than that of the newest manifest."""
+def note_published(store: Store, now: int, refresh_ms: int) -> bool:
+    """Note that nothing is left to publish. Gives whether the list is another than that of the newest manifest.
+
+    Where it is the same, the time is renewed when it is older than ``refresh_ms``, so that manifests are few.
+    """
+    at = home(store)
+    if at is None or (not at.is_changed and now - at.published_at < refresh_ms):
+        return False
     with store.transaction():
-        changed = bool(store.value("SELECT is_changed FROM mirror_home"))
         store.execute(
             "UPDATE mirror_home SET version = version + is_changed, is_changed = 0,"
             " published_at = max(published_at, ?)",
             (now,),
         )
-        return changed
+        if at.is_changed:
+            counted = {} if is_waiting(store, at) else count_rows(store)
+            store.execute("UPDATE mirror_home SET counts = ?", (json.dumps(counted),))
+        return bool(at.is_changed)
 
 
 def begin_epoch(store: Store, ended: bytes, random: Random) -> bool:
@@ -185,13 +193,10 @@ def space_of(store: Store, generation: int) -> VectorSpace | None:
 COUNTED = ("projects", "sessions", "turns", "chunks", "turn_copies", "memories", "private_lines")
 
 
-def counts(store: Store) -> dict[str, int] | None:
-    """How many rows a complete mirror has, by table; None while something waits to be published."""
-    with store.reading():
-        now = home(store)
-        if now is None or is_waiting(store, now):
-            return None
-        return count_rows(store)
+def counts(store: Store) -> dict[str, int]:
+    """How many rows a mirror of the present list has, by table; empty when that is not known."""
+    text = store.value("SELECT counts FROM mirror_home WHERE NOT is_changed")
+    return {} if text is None else dict(json.loads(text))
 
 
 def count_rows(store: Store) -> dict[str, int]:

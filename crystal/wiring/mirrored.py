@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from crystal.search import Side
     from crystal.wiring.machine import Machine
 
-STALE_MS = 7 * 3_600_000
-"""When a mirror is said to be old: home tells of itself every six hours also when nothing changes."""
+STALE_MS = 3 * 3_600_000
+"""When a mirror is said to be old: home tells that it is alive every hour, also when nothing changes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ class Mirror:
             manifest = parse_manifest(wanted.manifest)
             if (at := self._whole(manifest)) is not None and not wanted.starts_over and not self.building.exists():
                 self._renew(manifest, at)
-                return MirrorReport(is_whole=True)
+                return MirrorReport(is_whole=True, problem=wanted.problem, code=wanted.code)
             run = Run(self.files, manifest, wanted, client, should_stop, progress)
             try:
                 run.bring()

@@ -50,8 +50,8 @@ class MirrorReport:
         bytes: Their size, sealed.
         left: Objects of the list that are still to be fetched.
         is_whole: The mirror is that of the newest manifest.
-        problem: Why not, in words.
-        code: The same as a word: ``missing``, ``sha256``, or the code of the envelope.
+        problem: Why not, in words; or that an old manifest was refused, also when the mirror is whole.
+        code: The same as a word: ``missing``, ``sha256``, ``rollback``, or the code of the envelope.
     """
 
     objects: int = 0
@@ -96,8 +96,9 @@ class Run:
             if newest.serial == self.wanted.serial:
                 newest.bad = self.wanted.bad
             newest.starts_over = self.wanted.starts_over
-            if newest.code != ROLLBACK or self.report.problem is not None:
-                newest.problem, newest.code = self.report.problem, self.report.code
+            if newest.code == ROLLBACK and self.report.problem is None:
+                self.report.problem, self.report.code = newest.problem, newest.code
+            newest.problem, newest.code = self.report.problem, self.report.code
             write_wanted(memo, newest)
 
     def bring(self) -> None:

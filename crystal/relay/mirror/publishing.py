@@ -32,6 +32,9 @@ GRACE_MS = 24 * HOUR_MS
 LOOK_EVERY_MS = 6 * HOUR_MS
 """How often the relay is asked which objects it has."""
 
+REFRESH_MS = HOUR_MS
+"""How old the time in the manifest may become when nothing is new: then ``manifest`` gives a newer one."""
+
 INDEX_ABOVE = 64
 INDEX_LEAVES = 16
 """A list longer than the one goes into an index object, but for so many newest entries."""
@@ -162,7 +165,8 @@ def publish(
         should_stop: Asked before every object.
 
     Returns:
-        The body of the manifest for every device, None when devices know everything already.
+        The body of the manifest for every device, None when the list is the one that ``manifest`` gave before. Its time
+        may be newer then, which is worth telling a device once an hour.
 
     Raises:
         CrystalError: The relay, or the store; what was done is done, and the next call goes on.
@@ -177,7 +181,7 @@ def publish(
     publisher.mend_and_merge()
     publisher.write_index()
     publisher.sweep()
-    return manifest(store) if mirror.note_published(store, now) else None
+    return manifest(store) if mirror.note_published(store, now, REFRESH_MS) else None
 
 
 def manifest(store: Store) -> dict[str, Any] | None:
@@ -202,7 +206,7 @@ def manifest(store: Store) -> dict[str, Any] | None:
         index=own,
         entries=tuple(one for one in entries if own is None or one.last > upto),
         serving=mirror.space_of(store, home.generation),
-        counts=mirror.counts(store) or {},
+        counts=mirror.counts(store),
     ).as_json()
 
 

@@ -14,7 +14,8 @@ CREATE TABLE mirror_home (                 -- one row, once this machine publish
     vectors_upto INTEGER NOT NULL DEFAULT 0,  -- of chunks to this id the vectors are, or the chunk waits for its own
     generation   INTEGER NOT NULL DEFAULT 0,  -- the embedding generation whose vectors are sent
     is_changed   INTEGER NOT NULL DEFAULT 0,  -- 1: the list of objects is not that of the newest manifest
-    published_at INTEGER NOT NULL DEFAULT 0,  -- when nothing was left to publish
+    published_at INTEGER NOT NULL DEFAULT 0,  -- when nothing was left to publish, as the newest manifest says
+    counts       TEXT NOT NULL DEFAULT '{}',  -- JSON: rows by table then, empty when some waited
     looked_at    INTEGER NOT NULL DEFAULT 0,  -- when the relay was asked last which objects it has
     index_upto   INTEGER NOT NULL DEFAULT 0,  -- objects to this position are listed in the index object
     index_object BLOB,                     -- JSON: its entry, NULL while there is none
