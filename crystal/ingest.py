@@ -56,22 +56,65 @@ def ingest(
         WatermarkMoved: Another process captured these bytes first. Nothing was written.
         StoreFull, StoreBusy, Unavailable: Nothing was written; try again later.
     """
-    captured = [piece for piece in segment.pieces if piece.state == "captured"]
-    lines = [line for piece in captured for line in piece.lines]
+    prepared = prepare(segment)
+    projects = {cwd: find_project(cwd) for cwd in prepared.folders}
+    with store.transaction(), contextlib.ExitStack() as flushes:
+        return write(
+            store,
+            segment,
+            prepared,
+            ldm_home=ldm_home,
+            archive_folder=archive_folder,
+            projects=projects,
+            now=now,
+            claim=claim,
+            flushes=flushes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a segment says, read before the store is locked: turns with their chunks, a title, folders named."""
+
+    said: list[tuple[Turn, list[Chunk]]]
+    title: str | None
+    folders: list[str]
+
+
+def prepare(segment: Segment) -> Prepared:
+    """Read what a segment says. Pure."""
+    lines = [line for piece in segment.pieces if piece.state == "captured" for line in piece.lines]
     said = _chunked(lines, segment)
-    title = transcript.titles(lines)
-    projects = {cwd: find_project(cwd) for cwd in sorted({turn.cwd for turn, _ in said if turn.cwd})}
-    with store.transaction():
-        ident = claim(store, segment, now)
-        with _kept(store, segment, captured, ident, ldm_home, archive_folder, now) as rows:
-            for piece in segment.pieces:
-                if piece.state != "captured":
-                    generation = segment.after.generation
-                    ledger.add_row(store, ident, generation, piece.start, piece.end, piece.state, piece.rule, now)
-            privacy.add_private_lines(store, segment.private_uuids)
-            privacy.add_redactions(store, [(finding.kind, finding.count) for finding in segment.findings])
-            placed = [(turn, _row_of(turn, rows), chunks) for turn, chunks in said]
-            added = turns.add_turns(store, segment.origin, placed, projects, title)
+    return Prepared(said, transcript.titles(lines), sorted({turn.cwd for turn, _ in said if turn.cwd}))
+
+
+def write(  # noqa: PLR0913 - as ingest, with what it prepares
+    store: Store,
+    segment: Segment,
+    prepared: Prepared,
+    *,
+    ldm_home: Path,
+    archive_folder: Path,
+    projects: dict[str, Project],
+    now: int,
+    claim: Claim,
+    flushes: contextlib.ExitStack,
+) -> IngestReport:
+    """Write one segment inside the caller's transaction. Its archive is durable when ``flushes`` has ended.
+
+    So several segments wait for the disk together: end ``flushes`` before the transaction.
+    """
+    captured = [piece for piece in segment.pieces if piece.state == "captured"]
+    ident = claim(store, segment, now)
+    rows = flushes.enter_context(_kept(store, segment, captured, ident, ldm_home, archive_folder, now))
+    for piece in segment.pieces:
+        if piece.state != "captured":
+            generation = segment.after.generation
+            ledger.add_row(store, ident, generation, piece.start, piece.end, piece.state, piece.rule, now)
+    privacy.add_private_lines(store, segment.private_uuids)
+    privacy.add_redactions(store, [(finding.kind, finding.count) for finding in segment.findings])
+    placed = [(turn, _row_of(turn, rows), chunks) for turn, chunks in prepared.said]
+    added = turns.add_turns(store, segment.origin, placed, projects, prepared.title)
     return IngestReport(
         sum(piece.end - piece.start for piece in captured),
         sum(piece.end - piece.start for piece in segment.pieces if piece.state == "private"),

@@ -22,11 +22,11 @@ from crystal.relay.delivery import Delivery, DeliveryReport
 from crystal.relay.documents import put_document
 from crystal.relay.past import send_some_past
 from crystal.relay.poller import Poller, PollReport, Sender
-from crystal.relay.receipts import receipts_for
-from crystal.relay.sending import Link, seal_again
+from crystal.relay.receipts import mend_streams, receipts_for
+from crystal.relay.sending import Link
 from crystal.relay.sink import DeviceSink
 from crystal.relay.taking import Taker
-from crystal.store import Store, inbox, outbox, past, relay_peers
+from crystal.store import Store, inbox, past, relay_peers
 from crystal.store.relay_peers import NewLink, Peer
 from relay_worker.app import create_app
 from relay_worker.model import Token
@@ -99,6 +99,7 @@ class Home:
 
     machine: CaptureMachine
     relay: RelaySite
+    at_once: int = 1
 
     def __post_init__(self) -> None:
         self.weather = Weather(self.relay.transport)
@@ -121,7 +122,14 @@ class Home:
         arrivals = Arrivals(
             self.store, self.machine.home, lambda agent: self.machine.home / "agents" / agent / "memory"
         )
-        return Poller(self.store, self.client, Taker(arrivals, "cc-home"), self.senders, lambda: self.machine.now)
+        return Poller(
+            self.store,
+            self.client,
+            Taker(arrivals, "cc-home"),
+            self.senders,
+            lambda: self.machine.now,
+            at_once=self.at_once,
+        )
 
     def poll(self) -> PollReport:
         """Take what has come, and tell every device."""
@@ -136,7 +144,9 @@ class Home:
                 if peer.generation > peer.accepted_from:
                     secret = device_secret(ROOT, peer.device_id, peer.accepted_from + 1)
                     body["rotate"] = {"generation": peer.accepted_from + 1, "secret": secret.hex()}
-                if not relay_peers.was_sent(peer, Channel.RECEIPTS, body):
+                now = self.machine.now
+                is_late = not relay_peers.was_sent_since(peer, Channel.RECEIPTS, now - 6 * 3_600_000, now)
+                if is_late or not relay_peers.was_sent(peer, Channel.RECEIPTS, body):
                     put_document(self.store, self.client, self.link(peer), Channel.RECEIPTS, body, self.machine.now)
 
     def link(self, peer: Peer) -> Link:
@@ -147,11 +157,7 @@ class Home:
 
     def missing(self) -> dict[bytes, list[int]]:
         """What home reports as sealed by a device and not committed here, by stream."""
-        return {
-            one.stream: list(range(one.last_seq + 1, one.head + 1))
-            for one in inbox.all_streams(self.store)
-            if one.channel == Channel.CONVERSATIONS and one.head > one.last_seq
-        }
+        return {stream: list(seqs) for stream, seqs in inbox.missing(self.store).items()}
 
 
 @dataclass
@@ -236,9 +242,7 @@ class Device:
         with self.store.transaction():
             relay_peers.set_generation(self.store, link.peer.id, rotate["generation"], rotate["generation"])
         renewed = self.link()
-        for stream in outbox.streams(self.store, link.peer.id):
-            if stream.channel == Channel.CONVERSATIONS and stream.closed_at is None:
-                seal_again(self.store, renewed, stream, stream.verified + 1, self.machine.now, "rotated")
+        mend_streams(self.store, renewed, self.machine.now)
         return renewed
 
 

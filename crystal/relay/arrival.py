@@ -8,14 +8,15 @@ may come any number of times, in any order, over any stream.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crystal import archive
 from crystal.errors import Damaged
-from crystal.ingest import IngestReport, ingest
+from crystal.ingest import IngestReport, Prepared, prepare, write
 from crystal.model import Piece, Project, Segment, Watermark
-from crystal.relay.wire import Sent
+from crystal.relay.wire import Sent, line_starts
 from crystal.store import Store, checks, inbox, ledger
 
 NOTHING = IngestReport(0, 0, 0, 0, 0)
@@ -36,50 +37,50 @@ class Arrivals:
     agent_folder: Callable[[str], Path]
 
 
-def arrive(arrivals: Arrivals, sent: Sent, stream: bytes, *, advance: Callable[[], None], now: int) -> IngestReport:
-    """Ingest what is new of a segment; ``advance`` is called inside the (last) transaction.
+def arrive(
+    arrivals: Arrivals, sent: Sent, prepared: Prepared, stream: bytes, *, now: int, flushes: ExitStack
+) -> IngestReport:
+    """Write what is new of a segment. Inside a transaction.
 
     Args:
         arrivals: This machine.
         sent: The segment; its origin's device and agent are trusted.
+        prepared: What it says.
         stream: The stream that it came over.
-        advance: Moves the stream's cursor. It raises when another poller did so first.
         now: The time, ms.
+        flushes: Makes the archive durable; ended before the transaction.
 
     Raises:
-        WatermarkMoved: Another process was first; look again. Nothing was written.
-        StoreFull, StoreBusy, Unavailable: Nothing was written; try again later.
+        WatermarkMoved: Another process was first; look again. Nothing is to be kept of the transaction.
+        StoreFull, StoreBusy, Unavailable: The same; try again later.
     """
-    store = arrivals.store
-    new = _new_parts(arrivals, sent.segment, stream)
-    if not new:
-        with store.transaction():
-            advance()
-        return NOTHING
     total = NOTHING
-    for number, part in enumerate(new, 1):
-        total = _sum(total, _ingest(arrivals, part, sent, advance if number == len(new) else _nothing, now))
+    for part in _new_parts(arrivals, sent.segment, stream):
+        said = prepared if part.pieces == sent.segment.pieces else prepare(part)
+        report = write(
+            arrivals.store,
+            part,
+            said,
+            ldm_home=arrivals.ldm_home,
+            archive_folder=arrivals.agent_folder(part.origin.agent) / "transcripts",
+            projects={cwd: _project(arrivals.store, sent, cwd) for cwd in said.folders},
+            now=now,
+            claim=ledger.claim_sent,
+            flushes=flushes,
+        )
+        total = _sum(total, report)
     return total
 
 
-def _nothing() -> None:
-    """Leave the cursor: the rest of the segment comes in a transaction of its own."""
-
-
-def _ingest(arrivals: Arrivals, part: Segment, sent: Sent, advance: Callable[[], None], now: int) -> IngestReport:
-    def claim(store: Store, segment: Segment, at: int) -> int:
-        advance()
-        return ledger.claim_sent(store, segment, at)
-
-    return ingest(
-        arrivals.store,
-        part,
-        ldm_home=arrivals.ldm_home,
-        archive_folder=arrivals.agent_folder(part.origin.agent) / "transcripts",
-        find_project=lambda cwd: sent.projects.get(cwd) or _unknown_project(cwd),
-        now=now,
-        claim=claim,
-    )
+def _project(store: Store, sent: Sent, cwd: str) -> Project:
+    """What is kept of a folder: no device changes what others say of a folder of that name."""
+    told = sent.projects.get(cwd)
+    if told is None:
+        return _unknown_project(cwd)
+    here = inbox.project_here(store, cwd)
+    if here is not None and here != told and inbox.is_project_of_others(store, cwd, sent.segment.origin.device):
+        return Project(cwd, name=told.name)
+    return told
 
 
 def _unknown_project(cwd: str) -> Project:
@@ -93,17 +94,34 @@ def _new_parts(arrivals: Arrivals, segment: Segment, stream: bytes) -> list[Segm
     state = ledger.state_of(store, device, key)
     sent_as = segment.after.generation
     generation = inbox.file_generation(store, device, key, stream, sent_as)
-    segment = _as_generation(segment, generation)
     if state is None:
-        return [segment]
-    start, stop = segment.pieces[0].start, segment.pieces[-1].end
-    known = ledger.covered(store, state.id, generation, start, stop)
+        return [_as_generation(segment, generation)]
+    known = _overlap(store, state, segment, generation)
     if known and not _agrees(arrivals, state, known, segment):
-        with store.transaction():
-            generation = inbox.fork_file(store, device, key, stream, sent_as)
-        segment = _as_generation(segment, generation)
-        known = []
-    return _without(segment, [(low, high) for _, low, high in known])
+        generation = _version_of(arrivals, state, segment, stream, generation)
+        known = _overlap(store, state, segment, generation)
+    return _without(_as_generation(segment, generation), [(low, high) for _, low, high in known])
+
+
+def _overlap(
+    store: Store, state: ledger.TranscriptState, segment: Segment, generation: int
+) -> list[tuple[int, int, int]]:
+    return ledger.covered(store, state.id, generation, segment.pieces[0].start, segment.pieces[-1].end)
+
+
+def _version_of(
+    arrivals: Arrivals, state: ledger.TranscriptState, segment: Segment, stream: bytes, refused: int
+) -> int:
+    """The generation of the version of a file that a segment goes on from: one that holds its lines, or a new one."""
+    store, device, key = arrivals.store, segment.origin.device, segment.before.transcript
+    sent_as = segment.after.generation
+    for generation in (sent_as, *inbox.forked_generations(store, device, key, sent_as)):
+        if generation != refused:
+            known = _overlap(store, state, segment, generation)
+            if known and _agrees(arrivals, state, known, segment):
+                inbox.use_generation(store, device, key, stream, sent_as, generation)
+                return generation
+    return inbox.fork_file(store, device, key, stream, sent_as)
 
 
 def _as_generation(segment: Segment, generation: int) -> Segment:
@@ -141,9 +159,9 @@ def _lines_between(segment: Segment, low: int, high: int) -> list[bytes] | None:
     """The captured lines of a segment that begin in [low, high); None when the cuts fall into its lines."""
     lines = []
     for piece in segment.pieces:
-        begins = {offset for offset, _ in piece.lines}
-        for cut in (low, high):
-            if piece.start < cut < piece.end and piece.state == "captured" and cut not in begins:
+        if piece.state == "captured":
+            begins = set(line_starts(piece))
+            if any(piece.start < cut < piece.end and cut not in begins for cut in (low, high)):
                 return None
         lines += [line for offset, line in piece.lines if low <= offset < high]
     return lines
@@ -151,10 +169,7 @@ def _lines_between(segment: Segment, low: int, high: int) -> list[bytes] | None:
 
 def _holds(here: list[bytes], coming: list[bytes]) -> bool:
     """Whether lines stand in others in one run."""
-    for at in range(len(here) - len(coming) + 1):
-        if here[at] == coming[0] and here[at : at + len(coming)] == coming:
-            return True
-    return False
+    return b"\n".join((b"", *coming, b"")) in b"\n".join((b"", *here, b""))
 
 
 def _without(segment: Segment, known: list[tuple[int, int]]) -> list[Segment]:
@@ -186,10 +201,15 @@ def _cut(piece: Piece, low: int, high: int) -> Piece | None:
         return None
     if (start, end) == (piece.start, piece.end):
         return piece
-    lines = tuple((offset, line) for offset, line in piece.lines if start <= offset < end)
-    if piece.state != "captured" or not lines:
-        return Piece(start, end, piece.state if piece.state != "captured" else "skipped", piece.rule or "blank")
-    return Piece(start, end, "captured", piece.rule, b"".join(line + b"\n" for _, line in lines), None, lines)
+    if piece.state != "captured":
+        return Piece(start, end, piece.state, piece.rule)
+    whole = zip(line_starts(piece), piece.clean.split(b"\n")[:-1], strict=True)
+    lines = [(offset, line) for offset, line in whole if start <= offset < end]
+    if not lines:
+        return Piece(start, end, "skipped", "blank")
+    clean = b"".join(line + b"\n" for _, line in lines)
+    said = tuple((offset, line) for offset, line in lines if line.strip())
+    return Piece(start, end, "captured", piece.rule, clean, None, said)
 
 
 def _sum(one: IngestReport, other: IngestReport) -> IngestReport:

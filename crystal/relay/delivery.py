@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from crystal.envelope import Channel, LinkKeys, Refused, open_blob
+from crystal.envelope import Channel, LinkKeys, Refused, WrongKey, open_blob
 from crystal.errors import CrystalError, Unavailable
 from crystal.relay.answers import StreamInfo
 from crystal.relay.client import RelayClient
 from crystal.relay.documents import Document, newest_documents, put_document, read_document
-from crystal.relay.errors import RelayUnavailable, StreamConflict
-from crystal.relay.receipts import act_on_receipts, mend_closed, read_receipts
+from crystal.relay.errors import RelayBroken, RelayFull, RelayUnavailable, StreamConflict
+from crystal.relay.receipts import act_on_receipts, mend_streams, read_receipts
 from crystal.relay.sending import Link, seal_again
 from crystal.relay.wire import BadRecord
 from crystal.store import Store, inbox, outbox, problems, relay_peers
@@ -31,6 +31,8 @@ CHECK_AFTER_MS = 600_000
 """How long a blob waits for its receipt before the relay is asked whether it still has it."""
 TELL_AGAIN_MS = 6 * 3_600_000
 """How often a device tells of itself when nothing changes."""
+MOST_FORKS = 6
+"""How often a delivery begins a stream anew: a relay that has other blobs everywhere is not believed."""
 
 
 @dataclass(slots=True)
@@ -86,17 +88,23 @@ class Delivery:
         """
         report = DeliveryReport()
         resting = problems.find_problem(self.store, ROOM)
-        if resting is not None and not insist and (resting.retry_at or 0) > self.clock():
-            report.problem = resting.message
+        if resting is not None and not insist and 0 < (resting.retry_at or 0) - self.clock() <= 2 * LONGEST_WAIT_MS:
+            report.problem = resting.message  # a time further off was written by a clock that was wrong
             return report
+        full = None
         try:
-            mend_closed(self.store, self.link, self.clock())
-            self._send(report, should_stop)
+            mend_streams(self.store, self.link, self.clock())
+            try:
+                self._send(report, should_stop)
+            except RelayFull as error:
+                full = error  # what home tells is read all the same: it makes room
             self._read_home(report)
             self._check_relay()
             self._send(report, should_stop)
             self._tell()
             outbox.prune(self.store, self.clock() - self.keep_ms)
+            if full is not None and outbox.backlog(self.store).unsent:
+                raise full
         except CrystalError as error:
             self._rest(error, resting.tries if resting else 0)
             report.problem = error.message
@@ -108,7 +116,7 @@ class Delivery:
         now = self.clock()
         wait = min(LONGEST_WAIT_MS, FIRST_WAIT_MS << min(tries, 12))
         wait = int(wait * random.uniform(0.5, 1.5))
-        asked = 1000 * error.retry_after if isinstance(error, RelayUnavailable) else 0
+        asked = 1000 * error.retry_after if isinstance(error, (RelayUnavailable, RelayFull)) else 0
         retry_at = now + max(wait, asked) if isinstance(error, Unavailable) else now + LONGEST_WAIT_MS
         problems.record_problem(self.store, ROOM, error.message, now, retry_at)
 
@@ -116,15 +124,22 @@ class Delivery:
 
     def _send(self, report: DeliveryReport, should_stop: Callable[[], bool]) -> None:
         """Send what waits: live conversation first, then the past, each stream in order."""
-        streams = [one for one in outbox.streams(self.store, self.link.peer.id) if one.lane != "latest"]
-        for stream in sorted(streams, key=lambda one: (one.lane == "past", one.id)):
-            try:
-                while not should_stop() and self._send_some(stream, report, should_stop):
-                    pass
-            except StreamConflict:
-                self._begin_anew(stream, report)
-                self._send(report, should_stop)
+        for _ in range(MOST_FORKS):
+            streams = [one for one in outbox.streams(self.store, self.link.peer.id) if one.lane != "latest"]
+            streams.sort(key=lambda one: (one.lane == "past", one.id))
+            if not any(self._send_stream(stream, report, should_stop) for stream in streams):
                 return
+        raise RelayBroken("the relay has other blobs in every stream that this machine begins")
+
+    def _send_stream(self, stream: OutStream, report: DeliveryReport, should_stop: Callable[[], bool]) -> bool:
+        """Send what waits in one stream; True when another one had to be begun."""
+        try:
+            while not should_stop() and self._send_some(stream, report, should_stop):
+                pass
+        except StreamConflict:
+            self._begin_anew(stream, report)
+            return True
+        return False
 
     def _send_some(self, stream: OutStream, report: DeliveryReport, should_stop: Callable[[], bool]) -> bool:
         """Send a few blobs and note what the relay took; False when none is left."""
@@ -157,7 +172,7 @@ class Delivery:
             if stream.lane == "latest":
                 continue
             sent = [blob for blob in outbox.unreceipted(self.store, stream.id) if blob.sent_at is not None]
-            if not sent or (sent[0].sent_at or 0) > late:
+            if not sent or late < (sent[0].sent_at or 0) <= self.clock():
                 continue
             lost = _lost(self.client, stream.stream, [blob.seq for blob in sent])
             if lost:
@@ -177,17 +192,18 @@ class Delivery:
     def _read_stream(self, info: StreamInfo, report: DeliveryReport) -> None:
         """Take the newest document of home that opens. The newest stays at the relay: a copy of us may need it."""
         known = inbox.meet_stream(self.store, info.stream, self.clock())
-        for newest in newest_documents(self.client, info, known.last_seq):
+        for newest in newest_documents(self.client, info, 0, known.last_tag):
             try:
                 opened = open_blob(
                     newest.data, self.down_keys, channel=newest.channel, stream=info.stream, seq=newest.seq, prev=None
                 )
-                document = read_document(opened)
-                self._take(newest.channel, document, report)
+                self._take(newest.channel, read_document(opened), report)
             except (Refused, BadRecord) as error:
                 inbox.set_aside(
                     self.store, info.stream, newest.seq, newest.data, error.code, error.message, self.clock()
                 )
+                if isinstance(error, WrongKey):
+                    report.noticed.append("home seals with keys that this machine does not have")
                 continue
             with self.store.transaction():
                 inbox.bind(self.store, known.id, self.link.peer.id, newest.channel, "latest")
@@ -199,19 +215,20 @@ class Delivery:
     def _take(self, channel: int, document: Document, report: DeliveryReport) -> None:
         """Act on a document, once. It counts as taken after it was acted on: a crash before acts again."""
         peer = relay_peers.peer_by_id(self.store, self.link.peer.id)
-        if document.serial <= peer.serials_in.get(str(channel), 0):
-            return
-        if channel == Channel.RECEIPTS:
+        is_new = document.serial > peer.serials_in.get(str(channel), 0)
+        if is_new and channel == Channel.RECEIPTS:
             receipts = read_receipts(document.body)
             self.link = self.on_state(self.link, document.body)
             now = self.clock()
             report.noticed += act_on_receipts(self.store, self.link, receipts, now=now, send_all=self.send_all)
-        elif channel == Channel.MIRROR and self.on_mirror is not None:
+        elif is_new and channel == Channel.MIRROR and self.on_mirror is not None:
             self.on_mirror(document.body, document.serial)
         # Not the whole of it: it may hold keys.
         keep = {"home": document.body.get("home")} if channel == Channel.RECEIPTS else {}
-        relay_peers.take_document(self.store, peer.id, channel, document, self.clock(), keep=keep)
-        report.heard = True
+        with self.store.transaction():
+            if relay_peers.take_document(self.store, peer.id, channel, document, self.clock(), keep=keep):
+                relay_peers.exceed(self.store, peer.id, document.body.get("stale"))
+                report.heard = True
 
     def _tell(self) -> None:
         """Tell home how far this device has sealed, when that has changed or was told long ago."""
@@ -220,11 +237,12 @@ class Delivery:
             for one in outbox.streams(self.store, self.link.peer.id)
             if one.channel == Channel.CONVERSATIONS and one.closed_at is None and one.last_seq
         }
-        body = {"streams": streams, **self.about()}
-        peer = relay_peers.peer_by_id(self.store, self.link.peer.id)
-        is_late = self.clock() - peer.serial_out > TELL_AGAIN_MS
+        peer, now = relay_peers.peer_by_id(self.store, self.link.peer.id), self.clock()
+        stale = {"stale": dict(peer.stale)} if peer.stale else {}
+        body = {"streams": streams, **stale, **self.about()}
+        is_late = not relay_peers.was_sent_since(peer, Channel.HEARTBEAT, now - TELL_AGAIN_MS, now)
         if is_late or not relay_peers.was_sent(peer, Channel.HEARTBEAT, body):
-            put_document(self.store, self.client, self.link, Channel.HEARTBEAT, body, self.clock())
+            put_document(self.store, self.client, self.link, Channel.HEARTBEAT, body, now)
 
 
 def _lost(client: RelayClient, stream: bytes, seqs: list[int]) -> list[int]:

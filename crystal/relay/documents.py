@@ -59,7 +59,7 @@ def put_document(
                 open_another(store, link, channel, "latest", now, "fork")
             continue
         with store.transaction():
-            relay_peers.note_sent(store, link.peer.id, channel, body)
+            relay_peers.note_sent(store, link.peer.id, channel, body, now)
         return
 
 
@@ -72,12 +72,24 @@ class Fetched:
     data: bytes
 
 
-def newest_documents(client: RelayClient, info: StreamInfo, after: int) -> Iterator[Fetched]:
-    """The documents of a stream, the newest first, fetched one by one; what is no blob is left out."""
+def newest_documents(client: RelayClient, info: StreamInfo, after: int, taken: bytes = b"") -> Iterator[Fetched]:
+    """The documents of a stream, the newest first, fetched one by one; what is no blob is left out.
+
+    Args:
+        client: The relay.
+        info: The stream.
+        after: Only those above this number.
+        taken: The tag of the newest that was taken: it and those before it are left out. Numbers do not tell: a
+            sender that was restored from a backup, at a relay that has lost everything, begins with lower ones.
+    """
+    if not info.count:
+        return
     page = client.blobs(info.stream, after, PAGE)
     if len(page.blobs) == PAGE and info.head > page.blobs[-1].seq:
         page = client.blobs(info.stream, max(after, info.head - PAGE), PAGE)
     for blob in reversed(page.blobs):
+        if blob.tag == taken:
+            return
         data = client.get(info.stream, blob.seq)
         try:
             channel = read_header(data).channel
@@ -100,6 +112,6 @@ def read_document(opened: Opened) -> Document:
         raise BadRecord(f"the document cannot be understood ({type(error).__name__})") from error
     if type(serial) is not int or type(as_of) is not int or not isinstance(body, dict):
         raise BadRecord("the document has something else where a serial, a time or its body should be")
-    if not 0 < serial < 1 << 62 or not 0 <= as_of < 1 << 62:
+    if not 0 < serial < relay_peers.HIGHEST_SERIAL or not 0 <= as_of < 1 << 62:
         raise BadRecord("the document's serial or time is out of range")
     return Document(serial, as_of, body)

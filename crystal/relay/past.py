@@ -8,6 +8,7 @@ that it can be stopped anywhere and never fills the disk with a second copy.
 from __future__ import annotations
 
 import json
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -40,8 +41,8 @@ def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> Pas
     place = past.read_place(store)
     if place is None:
         return PastReport()
-    if place.row == 0:
-        _send_private(store, link, now)
+    if place.private is not None:
+        _send_private(store, link, place.private, now)
     sent = damaged = 0
     states = {state.id: state for state in ledger.all_states(store)}
     while outbox.count_unreceipted(store, "past") < MOST_WAITING:
@@ -63,14 +64,16 @@ def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> Pas
     return PastReport(sent, past.rows_between(store, place.row, place.until), damaged)
 
 
-def _send_private(store: Store, link: Link, now: int) -> None:
+def _send_private(store: Store, link: Link, after: str, now: int) -> None:
     """Send the ids of lines that were left out, so that their copies in other files stay out elsewhere too."""
-    after = ""
     while uuids := past.private_uuids(store, after, UUIDS_AT_ONCE):
         words = {"v": 1, "kind": "private", "uuids": uuids}
+        after = uuids[-1]
         with store.transaction():
             put_message(store, link, json.dumps(words).encode(), kind=Kind.CONTROL, lane="past", now=now)
-        after = uuids[-1]
+            past.move_private(store, after)
+    with store.transaction():
+        past.move_private(store, None)
 
 
 def _segment(store: Store, state: ledger.TranscriptState, row: LedgerRow, ldm_home: Path) -> Segment:
@@ -83,23 +86,52 @@ def _segment(store: Store, state: ledger.TranscriptState, row: LedgerRow, ldm_ho
         return Segment(state.origin, state.path, before, after, (piece,))
     clean = archive.read_frame(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
     raw_hash = row.raw_hash or None
-    piece = Piece(row.start, row.stop, "captured", None, clean, raw_hash, _lines(store, row, clean))
+    piece = Piece(row.start, row.stop, "captured", None, clean, raw_hash, _lines(store, state, row, clean))
     return Segment(state.origin, state.path, before, after, (piece,))
 
 
-def _lines(store: Store, row: LedgerRow, clean: bytes) -> tuple[tuple[int, bytes], ...]:
-    """Where each line began in its file: told by the turns of lines that something was taken out before."""
+def _lines(store: Store, state: ledger.TranscriptState, row: LedgerRow, clean: bytes) -> tuple[tuple[int, bytes], ...]:
+    """Where each line began in its file: told by the turns of lines that something was taken out before.
+
+    Lines that say nothing are placed between those that do: each has a byte at least, and its newline.
+    """
     lines = clean.split(b"\n")[:-1]
-    exact = len(clean) == row.stop - row.start
-    known = {} if exact else past.offsets_of_row(store, row.id)
+    known = {} if len(clean) == row.stop - row.start else _known_offsets(store, state, row, lines)
+    latest = [row.stop] * (len(lines) + 1)
+    for number in range(len(lines) - 1, -1, -1):
+        latest[number] = min(known.get(number, row.stop), latest[number + 1] - 1)
     placed: list[tuple[int, bytes]] = []
     at = row.start
     for number, line in enumerate(lines):
-        if known and (uuid := transcript.line_facts(line).uuid) in known:
-            at = known[str(uuid)]
-        # Never behind the line before, and room for those that follow: each has a byte at least.
-        at = min(max(at, placed[-1][0] + 1 if placed else row.start), row.stop - (len(lines) - number))
+        at = min(max(known.get(number, at), placed[-1][0] + 1 if placed else row.start), latest[number])
         if line.strip():
             placed.append((at, line))
         at += len(line) + 1
     return tuple(placed)
+
+
+def _known_offsets(store: Store, state: ledger.TranscriptState, row: LedgerRow, lines: list[bytes]) -> dict[int, int]:
+    """Where the lines that say something began, by their number among the row's lines."""
+    by_uuid = past.offsets_of_row(store, row.id)
+    derived = deque(sorted((offset, uuid) for uuid, offset in by_uuid.items() if uuid.startswith("line-")))
+    known: dict[int, int] = {}
+    least = row.start
+    for number, line in enumerate(lines):
+        uuid = transcript.line_facts(line).uuid
+        offset = None if uuid is None else by_uuid.get(uuid)
+        if offset is None and derived:
+            offset = _derived_offset(state, line, derived)
+        if offset is not None and offset >= least:
+            known[number] = offset
+            least = offset + 1
+    return known
+
+
+def _derived_offset(state: ledger.TranscriptState, line: bytes, derived: deque[tuple[int, str]]) -> int | None:
+    """Where a line without uuid of its own began: there its turn has the uuid that is stored."""
+    offset, uuid = derived[0]
+    said = transcript.parse_turns([(offset, line)], state.mark.transcript, subagent=state.origin.subagent is not None)
+    if all(turn.uuid != uuid for turn in said):
+        return None
+    derived.popleft()
+    return offset

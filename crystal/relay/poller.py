@@ -7,8 +7,9 @@ the transaction that used it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from crystal.envelope import (
     Channel,
@@ -22,11 +23,12 @@ from crystal.envelope import (
     read_header,
 )
 from crystal.errors import CrystalError, StoreDamaged, Unavailable, WatermarkMoved
-from crystal.relay.answers import BlobPage, StreamInfo
+from crystal.relay.ahead import fetched
+from crystal.relay.answers import BlobInfo, BlobPage, StreamInfo
 from crystal.relay.client import RelayClient
 from crystal.relay.documents import LATEST_WINS, newest_documents, read_document
 from crystal.relay.errors import NotAtRelay, RelayDenied, RelayUnavailable
-from crystal.relay.taking import Taker
+from crystal.relay.taking import Next, Part, Taker
 from crystal.relay.wire import BadRecord
 from crystal.store import Store, inbox, relay_peers
 from crystal.store.inbox import InStream
@@ -37,6 +39,9 @@ LIVE_TURN = 400
 """How many blobs of a live stream are taken before other streams have their turn."""
 PAST_TURN = 20
 """The same for a stream of the past: live conversation never waits longer than these."""
+AT_ONCE = 50
+"""So many blobs are committed together at most: they wait for the disk once."""
+BYTES_AT_ONCE = 2 << 20
 FIRST_WAIT_MS = 5_000
 LONGEST_WAIT_MS = 600_000
 MOST_SILENT = 3
@@ -71,6 +76,18 @@ class PollReport:
     heard: set[int] = field(default_factory=set)
 
 
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Why a blob is not taken: the state that its stream gets, and the blob itself."""
+
+    seq: int
+    data: bytes
+    state: str
+    code: str
+    detail: str
+    resend: bool = False
+
+
 class Poller:
     """Reads what devices sent.
 
@@ -81,6 +98,7 @@ class Poller:
         senders: Gives who may seal, anew for every poll: devices come and go.
         clock: Gives the time, ms.
         own_prefixes: Of streams that home writes for itself.
+        at_once: How many blobs are fetched at the same time.
     """
 
     def __init__(
@@ -91,9 +109,12 @@ class Poller:
         senders: Callable[[], Senders],
         clock: Callable[[], int],
         own_prefixes: frozenset[bytes] = frozenset(),
+        *,
+        at_once: int = 4,
     ) -> None:
         self._store, self._client, self._taker = store, client, taker
         self._senders_now, self._clock, self._own_prefixes = senders, clock, own_prefixes
+        self._at_once = at_once
         self._senders: Senders = {}
         self._silent = 0
 
@@ -143,9 +164,11 @@ class Poller:
             return
         now = self._clock()
         known = inbox.meet_stream(self._store, info.stream, now)
-        if known.listed < info.head:
+        if known.listed < info.head and known.state != "left":
             inbox.note_listed(self._store, known.id, info.head)
-        if known.state == "left" or (known.retry_at is not None and known.retry_at > now):
+        # A time that is further off was written by a clock that was wrong.
+        is_resting = known.retry_at is not None and 0 < known.retry_at - now <= 2 * LONGEST_WAIT_MS
+        if known.state == "left" or is_resting or not self._has_news(known, info):
             return
         try:
             if known.channel in LATEST_WINS or self._looks_like_documents(known, info):
@@ -158,18 +181,21 @@ class Poller:
             self._silent += 1
             if error.retry_after or self._silent >= MOST_SILENT:
                 raise
-            self._stand_still(known, "waiting", "relay", error.message, None)
+            self._stand_still(self._met(known), "waiting", "relay", error.message)
         except (Unavailable, StoreDamaged, RelayDenied):
             raise
         except WatermarkMoved:
             return  # another poller took it
-        except NotAtRelay:
-            needed = inbox.meet_stream(self._store, info.stream, now).last_seq + 1
-            why = f"the relay has lost number {needed}: it must be sent again"
-            self._stand_still(known, "waiting", "gap", why, needed, at_once=True)
         except Exception as error:  # noqa: BLE001 - a fault in one stream is named and must not hold up the others
             words = error.message if isinstance(error, CrystalError) else type(error).__name__
-            self._stand_still(known, "damaged", "error", f"taking it failed: {words}", None)
+            self._stand_still(self._met(known), "damaged", "error", f"taking it failed: {words}")
+
+    def _has_news(self, known: InStream, info: StreamInfo) -> bool:
+        """Whether the relay has anything in a stream that is not taken and acknowledged."""
+        return info.count > 0 or info.head > known.last_seq
+
+    def _met(self, known: InStream) -> InStream:
+        return inbox.meet_stream(self._store, known.stream, self._clock())
 
     def _is_ours(self, stream: bytes) -> bool:
         return stream[:8] in self._own_prefixes or any(
@@ -191,70 +217,130 @@ class Poller:
     def _conversation(
         self, known: InStream, info: StreamInfo, report: PollReport, should_stop: Callable[[], bool]
     ) -> None:
-        left = PAST_TURN if known.lane == "past" else LIVE_TURN
-        acked = 0
+        if info.count and info.acked < known.last_seq and known.peer is not None:
+            # Sent again although it is here: the device has not heard of it.
+            relay_peers.tell_again(self._store, known.peer)
+        turn, taken, goes_on = LIVE_TURN, 0, True
+        acked = info.acked
         try:
-            while left > 0:
-                page = self._client.blobs(info.stream, known.last_seq, min(PAGE, left))
+            while goes_on:
+                turn = PAST_TURN if known.lane == "past" else LIVE_TURN
+                if taken >= turn:
+                    break
+                page = self._client.blobs(info.stream, known.last_seq, min(PAGE, turn - taken))
                 acked = page.acked
                 known = self._compare(known, page)
-                if not page.blobs:
-                    return
-                for blob in page.blobs:
-                    if should_stop() or blob.seq != known.last_seq + 1:
-                        return
-                    if not self._take(known, blob.seq, self._client.get(info.stream, blob.seq), report):
-                        return
-                    left -= 1
-                    known = inbox.meet_stream(self._store, info.stream, self._clock())
+                before = report.blobs
+                known, goes_on = self._take_run(known, _run(page, known.last_seq), report, should_stop)
+                taken += report.blobs - before
         finally:
-            known = inbox.meet_stream(self._store, info.stream, self._clock())
-            if known.last_seq > acked:
+            known = self._met(known)
+            if known.last_seq > acked and info.head:
                 self._client.ack(known.stream, known.last_seq)
 
     def _compare(self, known: InStream, page: BlobPage) -> InStream:
         """Find out whether what should come next can still come, and write down where it cannot."""
         needed = known.last_seq + 1
-        gone = max(page.acked, page.expired_upto) >= needed
-        skipped = bool(page.blobs) and page.blobs[0].seq > needed
-        if gone or skipped:
+        is_there = bool(page.blobs) and page.blobs[0].seq == needed
+        if not is_there and (page.blobs or max(page.acked, page.expired_upto) >= needed):
             found = f"number {page.blobs[0].seq}" if page.blobs else "nothing"
             why = f"the relay has {found} after {known.last_seq}: number {needed} must be sent again"
             self._stand_still(known, "waiting", "gap", why, needed, at_once=True)
-        elif known.state == "waiting" and known.code == "gap":
+        elif is_there and known.state == "waiting" and known.code == "gap":
             inbox.go_on(self._store, known)
         else:
             return known
-        return inbox.meet_stream(self._store, known.stream, self._clock())
+        return self._met(known)
 
-    def _take(self, known: InStream, seq: int, data: bytes, report: PollReport) -> bool:
-        """Open and take one blob; False when the stream cannot go on."""
-        now = self._clock()
+    def _take_run(
+        self, known: InStream, run: Sequence[BlobInfo], report: PollReport, should_stop: Callable[[], bool]
+    ) -> tuple[InStream, bool]:
+        """Take blobs that follow on each other; gives the stream as it is then, and False when it cannot go on."""
+        waiting: list[Next] = []
+        size = 0
+        for blob, data in fetched(self._client, known.stream, run, self._at_once):
+            if should_stop():
+                return self._commit(known, waiting, report), False
+            if isinstance(data, Exception):
+                self._not_fetched(self._commit(known, waiting, report), blob.seq, data)
+                return self._met(known), False
+            if waiting and (len(waiting) >= AT_ONCE or size >= BYTES_AT_ONCE):
+                known, size = self._commit(known, waiting, report), 0
+                waiting = []
+            found = self._read(known, waiting, blob.seq, data)
+            if isinstance(found, _Refusal):
+                self._refuse(self._commit(known, waiting, report), found)
+                return self._met(known), False
+            sender, item = found
+            waiting.append(item)
+            size += len(data)
+            if isinstance(item.message, Part) or self._is_first(known, sender):
+                known, size = self._commit(self._bound(known, sender), waiting, report), 0
+                waiting = []
+        return self._commit(known, waiting, report), bool(run)
+
+    def _is_first(self, known: InStream, sender: Sender) -> bool:
+        return known.peer is None or not known.channel or sender.generation > sender.peer.accepted_from
+
+    def _bound(self, known: InStream, sender: Sender) -> InStream:
+        if known.peer is None or not known.channel:
+            inbox.bind(self._store, known.id, sender.peer.id, Channel.CONVERSATIONS, known.lane or "live")
+        self._note_generation(sender)
+        return self._met(known)
+
+    def _not_fetched(self, known: InStream, seq: int, error: Exception) -> None:
+        if not isinstance(error, NotAtRelay):
+            raise error
+        why = f"the relay has lost number {seq}: it must be sent again"
+        self._stand_still(known, "waiting", "gap", why, seq, at_once=True)
+
+    def _read(self, known: InStream, waiting: Sequence[Next], seq: int, data: bytes) -> tuple[Sender, Next] | _Refusal:
+        """Open one blob, the next after those that wait to be committed."""
+        tag = waiting[-1].tag if waiting else known.last_tag
         try:
-            sender, opened = self._open(known, seq, data)
+            sender, opened = self._open(known, seq, data, tag)
             if sender.refused:
-                return self._refuse(known, seq, data, "revoked", sender.refused, self._words(sender))
-            if known.peer is None or not known.channel:
-                inbox.bind(self._store, known.id, sender.peer.id, opened.header.channel, "live")
-                known = inbox.meet_stream(self._store, known.stream, now)
-            self._note_generation(sender)
-            took = self._taker.take(sender.peer, known, seq, opened, now)
+                return _Refusal(seq, data, "revoked", sender.refused, _words(sender))
+            return sender, self._taker.read(known, seq, opened)
         except Forked as error:
-            return self._refuse(known, seq, data, "fork", error.code, error.message)
+            return _Refusal(seq, data, "fork", error.code, error.message)
         except WrongKey as error:
-            return self._refuse(known, seq, data, "wrong-key", error.code, error.message)
+            return _Refusal(seq, data, "wrong-key", error.code, error.message)
         except UnknownVersion as error:
-            return self._refuse(known, seq, data, "waiting", error.code, error.message)
-        except (Refused, BadRecord) as error:
-            return self._refuse(known, seq, data, "damaged", error.code, error.message, resend=seq)
-        report.blobs += 1
-        report.turns += took.turns
-        report.chunks += took.chunks
-        report.repeated += took.repeated
-        report.heard.add(sender.peer.id)
-        return True
+            return _Refusal(seq, data, "waiting", error.code, error.message)
+        except BadRecord as error:
+            return _Refusal(seq, data, "damaged", error.code, error.message)
+        except Refused as error:
+            return _Refusal(seq, data, "damaged", error.code, error.message, resend=True)
 
-    def _open(self, known: InStream, seq: int, data: bytes, documents: int | None = None) -> tuple[Sender, Opened]:
+    def _commit(self, known: InStream, waiting: Sequence[Next], report: PollReport) -> InStream:
+        """Take what was read, together; if that fails, one by one, so that only what is at fault stays."""
+        if not waiting:
+            return known
+        peer = relay_peers.peer_by_id(self._store, known.peer or 0)
+        try:
+            runs = [waiting]
+            took = [self._taker.take(peer, known, waiting, self._clock())]
+        except (Unavailable, StoreDamaged, WatermarkMoved):
+            raise
+        except Exception:
+            if len(waiting) == 1:
+                raise
+            runs, took = [], []
+            for one in waiting:
+                self._commit(known, [one], report)
+                known = self._met(known)
+        for run, counts in zip(runs, took, strict=True):
+            report.blobs += len(run)
+            report.turns += counts.turns
+            report.chunks += counts.chunks
+            report.repeated += counts.repeated
+            report.heard.add(peer.id)
+        return self._met(known)
+
+    def _open(
+        self, known: InStream, seq: int, data: bytes, tag: bytes, documents: int | None = None
+    ) -> tuple[Sender, Opened]:
         """Open a blob with the keys of whoever may write this stream; ``documents`` names a channel without chain."""
 
         def keys_of(key_id: bytes) -> LinkKeys | None:
@@ -265,14 +351,9 @@ class Poller:
 
         channel = documents or Channel.CONVERSATIONS
         # Empty after a skip: then any predecessor is taken once, and the blob's own tag vouches for its place.
-        prev = (known.last_tag or None) if documents is None else None
+        prev = (tag or None) if documents is None else None
         opened = open_blob(data, keys_of, channel=channel, stream=known.stream, seq=seq, prev=prev)
         return self._senders[opened.header.key_id], opened
-
-    def _words(self, sender: Sender) -> str:
-        if sender.refused == "old-key":
-            return f"{sender.peer.name} sealed it with keys of generation {sender.generation}, which were rotated"
-        return f"{sender.peer.name} was revoked"
 
     def _note_generation(self, sender: Sender) -> None:
         """The first blob under new keys: from now on the old ones are refused."""
@@ -281,20 +362,29 @@ class Poller:
             relay_peers.set_generation(self._store, peer.id, peer.generation, sender.generation)
             self._senders = self._senders_now()
 
-    def _refuse(
-        self, known: InStream, seq: int, data: bytes, state: str, code: str, detail: str, resend: int | None = None
-    ) -> bool:
-        inbox.set_aside(self._store, known.stream, seq, data, code, detail, self._clock())
-        self._stand_still(known, state, code, f"number {seq}: {detail}", resend)
-        return False
+    def _refuse(self, known: InStream, why: _Refusal) -> None:
+        inbox.set_aside(self._store, known.stream, why.seq, why.data, why.code, why.detail, self._clock())
+        if why.state == "fork" and known.forked:
+            # One of the copies has gone on elsewhere already; whoever else writes here is told to do so too.
+            with self._store.transaction():
+                inbox.leave(self._store, known, "fork", f"number {why.seq}: {why.detail}", self._clock())
+            return
+        resend = why.seq if why.resend else None
+        self._stand_still(known, why.state, why.code, f"number {why.seq}: {why.detail}", resend)
 
     def _stand_still(
-        self, known: InStream, state: str, code: str, detail: str, resend: int | None, *, at_once: bool = False
+        self,
+        known: InStream,
+        state: str,
+        code: str,
+        detail: str,
+        resend: int | None = None,
+        *,
+        at_once: bool = False,
     ) -> None:
         now = self._clock()
         tries = known.tries if (known.state, known.code) == (state, code) else 0
         wait = 0 if at_once or tries == 0 else min(LONGEST_WAIT_MS, FIRST_WAIT_MS << min(tries - 1, 10))
-        known = inbox.meet_stream(self._store, known.stream, now)
         inbox.stand_still(
             self._store, known, state, code, detail, now=now, retry_at=now + wait if wait else None, resend=resend
         )
@@ -303,40 +393,63 @@ class Poller:
 
     def _documents(self, known: InStream, info: StreamInfo, report: PollReport) -> None:
         """Take the newest document of a stream that opens; all before it are done with."""
-        for newest in newest_documents(self._client, info, known.last_seq):
+        for newest in newest_documents(self._client, info, 0, known.last_tag):
             try:
-                sender, opened = self._open(known, newest.seq, newest.data, newest.channel)
+                sender, opened = self._open(known, newest.seq, newest.data, b"", newest.channel)
                 if sender.refused:
-                    self._refuse(known, newest.seq, newest.data, "revoked", sender.refused, self._words(sender))
+                    why = _Refusal(newest.seq, newest.data, "revoked", sender.refused, _words(sender))
+                    self._refuse(self._met(known), why)
                     return
                 document = read_document(opened)
             except (Refused, BadRecord) as error:
-                self._refuse(known, newest.seq, newest.data, "damaged", error.code, error.message)
+                why = _Refusal(newest.seq, newest.data, "damaged", error.code, error.message)
+                self._refuse(self._met(known), why)
                 continue
+            claims = _claims(sender.peer, document.body) if newest.channel == Channel.HEARTBEAT else {}
             now = self._clock()
             with self._store.transaction():
                 inbox.bind(self._store, known.id, sender.peer.id, newest.channel, "latest")
                 inbox.advance(self._store, known, newest.seq, opened.tag)
+                if relay_peers.take_document(
+                    self._store, sender.peer.id, newest.channel, document, now, keep=document.body
+                ):
+                    self._take_claims(known, sender.peer, claims, now)
+                    relay_peers.exceed(self._store, sender.peer.id, document.body.get("stale"))
+                    report.heard.add(sender.peer.id)
             self._note_generation(sender)
-            if relay_peers.take_document(
-                self._store, sender.peer.id, newest.channel, document, now, keep=document.body
-            ):
-                self._note_heads(sender.peer, document.body)
-                report.heard.add(sender.peer.id)
-            self._client.ack(info.stream, newest.seq)
-            return
+            break
+        self._client.ack(info.stream, self._met(known).last_seq)
 
-    def _note_heads(self, peer: Peer, body: Mapping[str, object]) -> None:
+    def _take_claims(self, known: InStream, peer: Peer, claims: Mapping[bytes, int], now: int) -> None:
         """Learn from a heartbeat how far the device has sealed: what a relay keeps back is known to be missing."""
-        told = body.get("streams")
-        for name, head in told.items() if isinstance(told, dict) else ():
-            try:
-                stream = bytes.fromhex(name)
-            except ValueError:
-                continue
-            if len(stream) == 16 and stream[:8] == peer.up_prefix and type(head) is int and 0 < head < 1 << 62:
-                known = inbox.meet_stream(self._store, stream, self._clock())
-                if known.peer is None:
-                    inbox.bind(self._store, known.id, peer.id, Channel.CONVERSATIONS, "live")
-                if known.state != "left":
-                    inbox.note_head(self._store, known.id, head)
+        for stream in claims:
+            met = inbox.meet_stream(self._store, stream, now)
+            if met.peer is None:
+                inbox.bind(self._store, met.id, peer.id, Channel.CONVERSATIONS, "live")
+        inbox.take_claims(self._store, known.id, claims)
+
+
+def _run(page: BlobPage, last: int) -> list[BlobInfo]:
+    """The blobs of a page that follow on each other, from the one after ``last``."""
+    numbered = zip(page.blobs, range(last + 1, last + 1 + len(page.blobs)), strict=True)
+    return [blob for blob, seq in takewhile(lambda pair: pair[0].seq == pair[1], numbered)]
+
+
+def _words(sender: Sender) -> str:
+    if sender.refused == "old-key":
+        return f"{sender.peer.name} sealed it with keys of generation {sender.generation}, which were rotated"
+    return f"{sender.peer.name} was revoked"
+
+
+def _claims(peer: Peer, body: Mapping[str, object]) -> dict[bytes, int]:
+    """How far a heartbeat says that streams are sealed, as far as they are its device's."""
+    told = body.get("streams")
+    claims: dict[bytes, int] = {}
+    for name, head in told.items() if isinstance(told, dict) else ():
+        try:
+            stream = bytes.fromhex(name)
+        except ValueError:
+            continue
+        if len(stream) == 16 and stream[:8] == peer.up_prefix and type(head) is int and 0 < head < 1 << 53:
+            claims[stream] = head
+    return claims

@@ -1,14 +1,15 @@
 """Receipts: home tells each device how far its streams are committed, and what it is to do.
 
 A receipt names, for every stream, the last committed number and its tag. A blob counts as received only when the tag
-agrees with the device's own: two copies of one device never take each other's receipts for their own.
+agrees with the device's own: two copies of one device never take each other's receipts for their own. A receipt for
+less than an earlier one says that home has lost what it had; the device then sends it again without being asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from crystal.envelope import Channel
 from crystal.relay.sending import Link, seal_again
@@ -16,6 +17,9 @@ from crystal.relay.wire import BadRecord
 from crystal.store import Store, inbox, outbox
 from crystal.store.outbox import OutStream
 from crystal.store.relay_peers import Peer
+
+FORK = "another copy of this machine wrote in its stream; a new stream was begun"
+LOST = "home asks for what is kept no more as it was sealed; everything archived here is sent again"
 
 
 def receipts_for(store: Store, peer: Peer) -> dict[str, Any]:
@@ -30,9 +34,10 @@ def receipts_for(store: Store, peer: Peer) -> dict[str, Any]:
         streams[name] = [one.last_seq, one.last_tag.hex()]
         if one.resend is not None:
             resend[name] = one.resend
-        if one.state == "fork" or (one.state == "left" and one.code == "fork"):
-            fork.append(name)
-    return {"streams": streams, "resend": resend, "fork": fork}
+        if one.state in ("fork", "left"):
+            fork.append(name)  # whoever still writes it is to go on elsewhere: nothing of it is read any more
+    stale = {"stale": dict(peer.stale)} if peer.stale else {}
+    return {"streams": streams, "resend": resend, "fork": fork, **stale}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,54 +76,94 @@ def act_on_receipts(
         now: The time, ms.
         send_all: Lets everything that is archived here be sent again: home has lost more than the outbox still keeps.
     """
-    noticed = []
+    noticed: list[str] = []
     for stream in outbox.streams(store, link.peer.id):
         if stream.channel != Channel.CONVERSATIONS:
             continue
         name = stream.stream.hex()
         upto, tag = receipts.streams.get(name, (0, b""))
-        if name in receipts.fork or not _take(store, stream, upto, tag, now):
-            if stream.closed_at is None:
-                noticed.append("another copy of this machine wrote in its stream; a new stream was begun")
-                seal_again(store, link, stream, outbox.stream_by_id(store, stream.id).verified + 1, now, "fork")
+        view = _compare(store, stream, upto, tag)
+        if view == "ahead":
+            with store.transaction():
+                outbox.mark_receipted(store, stream.id, upto, now)
+        if view == "other" or name in receipts.fork:
+            # What home has of another history says nothing of ours: all that is kept goes there anew.
+            start = outbox.first_kept(store, stream.id) if view == "other" else upto + 1
+            noticed += _go_elsewhere(store, link, stream, start, now, send_all)
+        elif view == "behind":
+            noticed += _send_again(store, link, stream, upto + 1, now, send_all)
         elif name in receipts.resend:
             noticed += _send_again(store, link, stream, receipts.resend[name], now, send_all)
     return noticed
 
 
-def mend_closed(store: Store, link: Link, now: int) -> None:
-    """Seal again what still waits in streams that are closed: a crash came between the closing and the sealing."""
-    for stream in outbox.streams(store, link.peer.id):
-        if stream.closed_at is not None and stream.channel == Channel.CONVERSATIONS:
-            waiting = outbox.unreceipted(store, stream.id, 1)
-            if waiting and stream.generation != link.peer.generation:
-                seal_again(store, link, stream, waiting[0].seq, now, "rotated")
-
-
-def _take(store: Store, stream: OutStream, upto: int, tag: bytes, now: int) -> bool:
-    """Note a receipt; False when it speaks of another history than ours.
+def _compare(
+    store: Store, stream: OutStream, upto: int, tag: bytes
+) -> Literal["ahead", "same", "behind", "other", "unknown"]:
+    """What a receipt says of a stream, next to what was receipted before.
 
     One without a tag says that home has skipped a number that it never got whole: the next receipt says more.
     """
-    if upto <= stream.verified or not tag:
-        return True
-    own = outbox.tag_at(store, stream.id, upto)
-    if own is None or own != tag:
-        return False
-    with store.transaction():
-        outbox.mark_receipted(store, stream.id, upto, now)
-    return True
+    own = stream.last_tag if upto == stream.last_seq else outbox.tag_at(store, stream.id, upto)
+    if upto and tag and (upto > stream.last_seq or (own is not None and own != tag)):
+        return "other"
+    if upto < stream.verified:
+        return "behind"
+    if upto == stream.verified:
+        return "same"
+    return "ahead" if tag and own == tag else "unknown"
+
+
+def _go_elsewhere(
+    store: Store, link: Link, stream: OutStream, start: int, now: int, send_all: Callable[[], None]
+) -> list[str]:
+    """Leave a stream: its kept blobs from ``start`` on are sealed again in another one, once."""
+    verified = outbox.stream_by_id(store, stream.id).verified
+    kept = outbox.kept_from(store, stream.id, start)
+    if stream.closed_at is not None and not kept:
+        return []
+    seal_again(store, link, stream, start, now, "fork")
+    noticed = [FORK] if stream.closed_at is None else []
+    if start <= verified:
+        with store.transaction():
+            outbox.lower_verified(store, stream.id, start - 1)
+        if not kept or kept[0].seq > start:
+            send_all()
+            noticed.append(LOST)
+    return noticed
+
+
+def mend_streams(store: Store, link: Link, now: int) -> None:
+    """Seal again what waits under keys that are not in use any more: a crash came in the middle of their change.
+
+    Raises:
+        NotConfigured: The old keys are gone.
+    """
+    for stream in outbox.streams(store, link.peer.id):
+        if stream.channel == Channel.CONVERSATIONS and stream.generation != link.peer.generation:
+            waiting = outbox.unreceipted(store, stream.id, 1)
+            if waiting:
+                seal_again(store, link, stream, waiting[0].seq, now, "rotated")
 
 
 def _send_again(
     store: Store, link: Link, stream: OutStream, start: int, now: int, send_all: Callable[[], None]
 ) -> list[str]:
+    """Let home have a stream from ``start`` on again; what is kept no more comes from the archive, in other streams."""
+    verified = outbox.stream_by_id(store, stream.id).verified
     kept = outbox.kept_from(store, stream.id, start)
-    if start <= stream.verified and (not kept or kept[0].seq > start):
+    if start <= verified and (not kept or kept[0].seq > start):
+        seal_again(store, link, stream, start, now, "resend")
+        with store.transaction():
+            outbox.lower_verified(store, stream.id, start - 1)
         send_all()
-        return ["home asks for what is kept no more as it was sealed; everything archived here is sent again"]
+        return [LOST]
+    if not kept:
+        return []
     if stream.generation != link.peer.generation:
         seal_again(store, link, stream, start, now, "rotated")
+        with store.transaction():
+            outbox.lower_verified(store, stream.id, start - 1)
     else:
         outbox.mark_again(store, stream.id, [blob.seq for blob in kept if blob.sent_at is not None])
     return []

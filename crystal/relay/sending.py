@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from crystal.envelope import Channel, Kind, LinkKeys, open_blob, read_header, seal, seal_parts, tag_of
-from crystal.errors import WatermarkMoved
+from crystal.errors import NotConfigured, WatermarkMoved
 from crystal.relay.wire import Lane
 from crystal.store import Store, outbox, relay_peers
 from crystal.store.outbox import OutStream
@@ -40,11 +40,22 @@ class Link:
         """The keys in use.
 
         Raises:
-            LookupError: They are gone.
+            NotConfigured: They are gone.
         """
-        keys = self.keys_of(self.peer.generation)
+        return self.kept_keys(self.peer.generation)
+
+    def kept_keys(self, generation: int) -> LinkKeys:
+        """The keys of a generation.
+
+        Raises:
+            NotConfigured: They are gone.
+        """
+        keys = self.keys_of(generation)
         if keys is None:
-            raise LookupError(f"no keys of generation {self.peer.generation}")
+            raise NotConfigured(
+                f"the key of generation {generation} that seals for {self.peer.name} is not here",
+                hint="put the key back where it was, or pair this machine again: crystal relay join",
+            )
         return keys
 
 
@@ -110,8 +121,12 @@ def seal_again(store: Store, link: Link, old: OutStream, start: int, now: int, b
     """Seal the kept blobs of a stream from ``start`` on again, in the lane's open stream or a new one; gives how many.
 
     The stream is not written again. A message of several parts goes as a whole, so that it may begin before ``start``.
+
+    Raises:
+        NotConfigured: A key is gone. Nothing was changed.
     """
     with store.transaction():
+        old = outbox.stream_by_id(store, old.id)
         if old.closed_at is None:
             target = open_another(store, link, Channel(old.channel), old.lane, now, because)
         else:
@@ -123,9 +138,7 @@ def seal_again(store: Store, link: Link, old: OutStream, start: int, now: int, b
         seq, prev = target.last_seq, target.last_tag
         for number in seqs:
             blob = outbox.sealed_blob(store, old.id, number) or b""
-            keys = link.keys_of(old.generation)
-            if keys is None:
-                raise LookupError(f"no keys of generation {old.generation}")
+            keys = link.kept_keys(old.generation)
             opened = open_blob(blob, keys, channel=old.channel, stream=old.stream, seq=number, prev=None)
             seq += 1
             sealed = seal(

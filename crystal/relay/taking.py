@@ -1,25 +1,63 @@
-"""What is done with a blob of a device that opened: conversations are ingested, documents remembered.
+"""What is done with blobs of a device that opened: conversations are ingested, words of control acted on.
 
-Each way ends with the stream's cursor moved in the transaction of what the blob told.
+The cursor of the stream moves in the transaction of what the blobs told. Reading comes before, so that nothing that a
+device may have written makes a transaction fail.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import Any
 
 from crystal.envelope import Kind, Opened
-from crystal.ingest import IngestReport
+from crystal.ingest import IngestReport, Prepared, prepare
 from crystal.paths import AGENT_ID
 from crystal.relay.arrival import NOTHING, Arrivals, arrive
-from crystal.relay.wire import BadRecord, Sent, decode_segment, is_unicode
+from crystal.relay.wire import MOST_KEY, BadRecord, Sent, decode_segment, is_unicode
 from crystal.store import Store, inbox, privacy, relay_peers, turns
 from crystal.store.inbox import InStream
 from crystal.store.relay_peers import Peer
 
 MOST_MESSAGE = 768 << 20
 """The longest message, in bytes, that parts are collected for: a line of a transcript, and what stands with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a message whose end has not come."""
+
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A segment, and what it says."""
+
+    sent: Sent
+    prepared: Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A message of control, checked."""
+
+    kind: str
+    fields: dict[str, Any]
+
+
+Message = Part | Captured | Words
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """A blob that opened, in its place, and what it holds."""
+
+    seq: int
+    tag: bytes
+    message: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,44 +77,59 @@ class Taker:
         """The memory's store."""
         return self.arrivals.store
 
-    def take(self, peer: Peer, known: InStream, seq: int, opened: Opened, now: int) -> IngestReport:
-        """Take the next blob of a conversations' stream.
+    def read(self, known: InStream, seq: int, opened: Opened) -> Next:
+        """Read what a blob holds, with the parts of its message that came before. Writes nothing.
 
         Raises:
-            WatermarkMoved: Another poller took it.
             BadRecord: It is authentic and makes no sense.
+        """
+        waiting = inbox.fragments_bytes(self.store, known.id)
+        if waiting + len(opened.payload) > MOST_MESSAGE:
+            raise BadRecord(f"the message is longer than {MOST_MESSAGE >> 20} MiB")
+        if opened.header.more:
+            return Next(seq, opened.tag, Part(opened.payload))
+        before = inbox.fragments(self.store, known.id) if waiting else []
+        payload = b"".join([*before, opened.payload]) if before else opened.payload
+        if opened.kind is Kind.CONTROL:
+            return Next(seq, opened.tag, read_words(payload))
+        sent = decode_segment(payload)
+        return Next(seq, opened.tag, Captured(sent, prepare(sent.segment)))
+
+    def take(self, peer: Peer, known: InStream, run: Sequence[Next], now: int) -> IngestReport:
+        """Take the next blobs of a conversations' stream: all of them, or none.
+
+        Raises:
+            WatermarkMoved: Another poller took them.
             StoreFull, StoreBusy, Unavailable: Nothing happened; try again later.
         """
-
-        def advance() -> None:
-            inbox.advance(self.store, known, seq, opened.tag)
+        total = [0, 0, 0, 0, 0]
+        with self.store.transaction(), ExitStack() as flushes:
+            inbox.advance(self.store, known, run[-1].seq, run[-1].tag)
             relay_peers.heard(self.store, peer.id, now)
+            for one in run:
+                report = self._take(peer, known, one, now, flushes)
+                total = [a + b for a, b in zip(total, _counts(report), strict=True)]
+        return IngestReport(*total)
 
-        if opened.header.more:
-            if inbox.fragments_bytes(self.store, known.id) + len(opened.payload) > MOST_MESSAGE:
-                raise BadRecord(f"the message is longer than {MOST_MESSAGE >> 20} MiB")
-            with self.store.transaction():
-                advance()
-                inbox.add_fragment(self.store, known.id, seq, opened.payload)
+    def _take(self, peer: Peer, known: InStream, one: Next, now: int, flushes: ExitStack) -> IngestReport:
+        message = one.message
+        if isinstance(message, Part):
+            inbox.add_fragment(self.store, known.id, one.seq, message.body)
             return NOTHING
-        payload = b"".join([*inbox.fragments(self.store, known.id), opened.payload])
-        if opened.kind is Kind.CONTROL:
-            return self._control(peer, known, payload, advance, now)
-        return self._segment(peer, known, decode_segment(payload), advance, now)
-
-    def _segment(self, peer: Peer, known: InStream, sent: Sent, advance: Callable[[], None], now: int) -> IngestReport:
-        def advance_whole() -> None:
-            advance()
+        inbox.drop_fragments(self.store, known.id)
+        if isinstance(message, Words):
+            self._control(peer, message, now)
+            return NOTHING
+        sent = message.sent
+        if known.lane != sent.lane:
             inbox.bind(self.store, known.id, peer.id, known.channel, sent.lane)
-            inbox.drop_fragments(self.store, known.id)
-
-        origin = replace(
-            sent.segment.origin,
-            device=self._device(peer, sent.segment.origin.device),
-            agent=self._agent(peer, sent.segment.origin.agent),
-        )
+        said = sent.segment.origin
+        origin = replace(said, device=self._device(peer, said.device), agent=self._agent(peer, said.agent))
         trusted = replace(sent, segment=replace(sent.segment, origin=origin))
-        return arrive(self.arrivals, trusted, known.stream, advance=advance_whole, now=now)
+        report = arrive(self.arrivals, trusted, message.prepared, known.stream, now=now, flushes=flushes)
+        if report.turns and sent.lane == "live":
+            turns.reopen_session(self.store, origin.session_id)
+        return report
 
     def _device(self, peer: Peer, said: str) -> str:
         """Who said it: the one whose key it is, unless that machine was home and hands over what others said."""
@@ -84,74 +137,101 @@ class Taker:
 
     def _agent(self, peer: Peer, said: str) -> str:
         """The agent id that it is kept under: the device's own, whatever it claims, where that is another's."""
-        if peer.vouches:
-            return said
-        if said != self.own_agent and relay_peers.own_agent(self.store, said, peer.id):
+        if peer.vouches or self._may_use(peer, said):
             return said
         own = AGENT_ID.fullmatch(f"{said}-{peer.name}")
-        if own is not None and relay_peers.own_agent(self.store, own[0], peer.id):
+        if own is not None and self._may_use(peer, own[0]):
             return own[0]
         return f"device-{peer.device_id.hex()}"
 
-    def _control(
-        self, peer: Peer, known: InStream, payload: bytes, advance: Callable[[], None], now: int
-    ) -> IngestReport:
-        words = _control_words(payload)
-        with self.store.transaction():
-            advance()
-            inbox.drop_fragments(self.store, known.id)
-            kind = words.get("kind")
-            if kind == "ended":
-                turns.end_session(self.store, _text(words, "session"), min(_whole(words, "at"), now))
-            elif kind == "continues":
-                self._continues(peer, words, now)
-            elif kind == "private":
-                privacy.add_private_lines(self.store, _uuids(words))
-            elif kind != "note":
-                raise BadRecord("the message is of a kind that this crystal does not know")
-        return NOTHING
+    def _may_use(self, peer: Peer, agent: str) -> bool:
+        owner = relay_peers.owner_of_agent(self.store, agent)
+        if owner is not None:
+            return owner == peer.id
+        if agent.lower() == self.own_agent.lower() or relay_peers.others_use(self.store, agent, peer.name):
+            return False
+        return relay_peers.own_agent(self.store, agent, peer.id)
 
-    def _continues(self, peer: Peer, words: dict[str, object], now: int) -> None:
+    def _control(self, peer: Peer, words: Words, now: int) -> None:
+        fields = words.fields
+        if words.kind == "ended":
+            if peer.vouches or inbox.is_session_of(self.store, fields["session"], peer.name):
+                turns.end_session(self.store, fields["session"], min(fields["at"], now))
+        elif words.kind == "continues":
+            self._continues(peer, fields["stream"], fields["because"], now)
+        elif words.kind == "private":
+            privacy.add_private_lines(self.store, fields["uuids"])
+
+    def _continues(self, peer: Peer, stream: bytes, because: str, now: int) -> None:
         """A stream goes on in another one: wait for nothing more of it, unless it is a copy's that still lives."""
-        try:
-            old = inbox.find_stream(self.store, bytes.fromhex(_text(words, "stream")))
-        except ValueError as error:
-            raise BadRecord("the message names no stream") from error
-        because = _text(words, "because")
-        if old is None or old.peer != peer.id:
+        if stream[:8] != peer.up_prefix:
             return
+        old = inbox.meet_stream(self.store, stream, now)
+        if old.peer not in (None, peer.id):
+            return
+        if old.peer is None:
+            inbox.bind(self.store, old.id, peer.id, old.channel or 1, "live")
         if because == "fork":
             relay_peers.note_fork(self.store, peer.id, now)
+            inbox.note_forked(self.store, old)
             if old.state != "fork":
                 return
-        inbox.leave(self.store, old.stream, because, "its device went on in another stream", now)
+        inbox.leave(self.store, old, because, "its device went on in another stream", now)
 
 
-def _control_words(payload: bytes) -> dict[str, object]:
+def _counts(report: IngestReport) -> tuple[int, int, int, int, int]:
+    return report.bytes_captured, report.bytes_private, report.turns, report.chunks, report.repeated
+
+
+def read_words(payload: bytes) -> Words:
+    """Read a message of control.
+
+    Raises:
+        BadRecord: It is none that this crystal knows.
+    """
     try:
         words = json.loads(payload)
     except (ValueError, RecursionError) as error:
         raise BadRecord("the message cannot be understood") from error
     if not isinstance(words, dict) or words.get("v") != 1:
         raise BadRecord("the message is of a version that this crystal does not know", hint="update crystal")
-    return words
+    kind = words.get("kind")
+    if kind == "ended":
+        return Words("ended", {"session": _text(words, "session", MOST_KEY), "at": _whole(words, "at")})
+    if kind == "continues":
+        return Words("continues", {"stream": _stream(words), "because": _text(words, "because", 40)})
+    if kind == "private":
+        return Words("private", {"uuids": _uuids(words)})
+    if kind == "note":
+        return Words("note", {})
+    raise BadRecord("the message is of a kind that this crystal does not know")
 
 
-def _uuids(words: dict[str, object]) -> list[str]:
+def _stream(words: dict[str, Any]) -> bytes:
+    try:
+        stream = bytes.fromhex(_text(words, "stream", 32))
+    except ValueError as error:
+        raise BadRecord("the message names no stream") from error
+    if len(stream) != 16:
+        raise BadRecord("the message names no stream")
+    return stream
+
+
+def _uuids(words: dict[str, Any]) -> list[str]:
     uuids = words.get("uuids")
     if not isinstance(uuids, list) or not all(isinstance(uuid, str) for uuid in uuids):
         raise BadRecord("the message names no lines")
-    return [uuid for uuid in uuids if is_unicode(uuid)]
+    return [uuid for uuid in uuids if uuid and is_unicode(uuid) and "\0" not in uuid]
 
 
-def _text(words: dict[str, object], name: str) -> str:
+def _text(words: dict[str, Any], name: str, most: int) -> str:
     value = words.get(name)
-    if not isinstance(value, str) or not 0 < len(value) <= 400:
+    if not isinstance(value, str) or not 0 < len(value) <= most or not is_unicode(value) or "\0" in value:
         raise BadRecord(f"the message has no {name}")
     return value
 
 
-def _whole(words: dict[str, object], name: str) -> int:
+def _whole(words: dict[str, Any], name: str) -> int:
     value = words.get(name)
     if type(value) is not int or not 0 <= value < 1 << 53:
         raise BadRecord(f"the message has no {name}")

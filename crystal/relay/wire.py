@@ -18,6 +18,9 @@ from crystal.paths import checked_agent_id
 Lane = Literal["live", "past"]
 VERSION = 1
 MOST_NAME = 400
+MOST_KEY = 4096
+"""Characters of a transcript's key or a session's id: they are made of file names, in whatever encoding."""
+MOST_STORED = (1 << 63) - 1
 MOST_PATH = 8192
 MOST_UUID = 1 << 26
 MOST_OFFSET = 1 << 53
@@ -43,7 +46,7 @@ def encode_segment(segment: Segment, projects: Mapping[str, Project], lane: Lane
         "kind": "segment",
         "lane": lane,
         "origin": [segment.origin.agent, segment.origin.device, segment.origin.session_id, segment.origin.subagent],
-        "path": segment.path,
+        "path": segment.path[:MOST_PATH],
         "before": _mark(segment.before),
         "after": _mark(segment.after),
         "pieces": [_piece(piece) for piece in segment.pieces],
@@ -120,7 +123,10 @@ def decode_segment(payload: bytes) -> Sent:
 def _segment(head: Mapping[str, Any], clean: bytes) -> Sent:
     agent, device, session, subagent = head["origin"]
     origin = Origin(
-        checked_agent_id(_text(agent)), _text(device), _text(session), None if subagent is None else _text(subagent)
+        checked_agent_id(_text(agent)),
+        _text(device),
+        _text(session, MOST_KEY),
+        None if subagent is None else _text(subagent, MOST_KEY),
     )
     before, after = _watermark(head["before"]), _watermark(head["after"])
     pieces: list[Piece] = []
@@ -146,7 +152,12 @@ def _watermark(row: Sequence[Any]) -> Watermark:
     if len(tail_hash) not in (0, 32):
         raise BadRecord("a watermark's hash has the wrong length")
     return Watermark(
-        _text(transcript), _whole(offset), _whole(dev, 1 << 64), _whole(inode, 1 << 64), _whole(generation), tail_hash
+        _text(transcript, MOST_KEY),
+        _whole(offset),
+        _whole(dev, 1 << 64) & MOST_STORED,
+        _whole(inode, 1 << 64) & MOST_STORED,
+        _whole(generation),
+        tail_hash,
     )
 
 
@@ -212,9 +223,29 @@ def _text(value: Any, most: int = MOST_NAME, *, empty: bool = False) -> str:
 
 def _path(value: Any) -> str:
     """A path may hold bytes that are no UTF-8, which Python writes as lone surrogates."""
-    if not isinstance(value, str) or not 0 < len(value) <= MOST_PATH or "\0" in value:
-        raise BadRecord("the segment's head has something else where a path should be")
-    return value
+    if isinstance(value, str) and 0 < len(value) <= MOST_PATH and "\0" not in value:
+        try:
+            value.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            pass
+        else:
+            return value
+    raise BadRecord("the segment's head has something else where a path should be")
+
+
+def line_starts(piece: Piece) -> list[int]:
+    """Where each line of a captured piece begins in its file, those without a character too.
+
+    Nothing is taken out of such a line, so that it has its length: it ends where the next one begins.
+    """
+    lines = piece.clean.split(b"\n")[:-1]
+    starts = [0] * len(lines)
+    told = iter(reversed(piece.lines))
+    at = piece.end
+    for number in range(len(lines) - 1, -1, -1):
+        at = next(told)[0] if lines[number].strip() else at - len(lines[number]) - 1
+        starts[number] = at
+    return starts
 
 
 def is_unicode(value: str) -> bool:

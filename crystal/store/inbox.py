@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from crystal.errors import WatermarkMoved
+from crystal.model import Project
 from crystal.store.connection import Row, Store
 from crystal.store.ledger import FORKED_FROM
 from crystal.store.outbox import NO_TAG
@@ -34,6 +36,7 @@ class InStream:
     tries: int
     retry_at: int | None
     resend: int | None
+    forked: bool
     opened_at: int
 
 
@@ -62,13 +65,13 @@ class Aside:
 
 _COLUMNS = (
     "id, stream, peer, channel, lane, last_seq, last_tag, head, listed, state, code, detail, since, tries, retry_at,"
-    " resend, opened_at"
+    " resend, forked, opened_at"
 )
 
 
 def _stream(row: Row) -> InStream:
     fields = list(row)
-    fields[1], fields[6] = bytes(row[1]), bytes(row[6])
+    fields[1], fields[6], fields[16] = bytes(row[1]), bytes(row[6]), bool(row[16])
     return InStream(*fields)
 
 
@@ -104,9 +107,43 @@ def note_listed(store: Store, ident: int, listed: int) -> None:
     )
 
 
-def note_head(store: Store, ident: int, head: int) -> None:
-    """Note the newest seq that the sender told of."""
-    store.execute("UPDATE relay_in SET head = ?1 WHERE id = ?2 AND head < ?1", (head, ident))
+def take_claims(store: Store, source: int, claims: Mapping[bytes, int]) -> None:
+    """Note how far a device says that it has sealed its streams. Inside a transaction.
+
+    Args:
+        store: The store.
+        source: The stream of heartbeats that says so; it takes back what it said before.
+        claims: The newest seq by stream. The streams are met already.
+    """
+    before = {bytes(row[0]) for row in store.rows("SELECT stream FROM relay_claims WHERE source = ?", (source,))}
+    store.execute("DELETE FROM relay_claims WHERE source = ?", (source,))
+    store.execute_many(
+        "INSERT INTO relay_claims (source, stream, head) VALUES (?, ?, ?)",
+        [(source, stream, head) for stream, head in claims.items()],
+    )
+    for stream in before | set(claims):
+        _settle_head(store, stream)
+
+
+def _settle_head(store: Store, stream: bytes) -> None:
+    store.execute(
+        "UPDATE relay_in SET head = max(last_seq, listed,"
+        " coalesce((SELECT max(c.head) FROM relay_claims c WHERE c.stream = relay_in.stream), 0))"
+        " WHERE stream = ? AND state <> 'left'",
+        (stream,),
+    )
+
+
+def missing(store: Store) -> dict[bytes, range]:
+    """What was sealed, as far as anybody told, and is not taken: the numbers by stream.
+
+    Source: what the relay listed, and what devices told of themselves. Streams that were left go on in others.
+    """
+    rows = store.rows(
+        "SELECT stream, last_seq, head FROM relay_in WHERE head > last_seq AND state <> 'left'"
+        " AND coalesce(lane, '') <> 'latest' ORDER BY id"
+    )
+    return {bytes(stream): range(last + 1, head + 1) for stream, last, head in rows}
 
 
 def bind(store: Store, ident: int, peer: int, channel: int, lane: str) -> None:
@@ -115,14 +152,15 @@ def bind(store: Store, ident: int, peer: int, channel: int, lane: str) -> None:
 
 
 def advance(store: Store, known: InStream, seq: int, tag: bytes) -> None:
-    """Move the cursor over one more blob. Inside the transaction that used it.
+    """Move the cursor over what was taken. Inside the transaction that used it.
 
     Raises:
         WatermarkMoved: Another poller was there first.
     """
     store.execute(
         "UPDATE relay_in SET last_seq = ?1, last_tag = ?2, head = max(head, ?1), state = 'ok', code = NULL,"
-        " detail = NULL, since = NULL, tries = 0, retry_at = NULL, resend = NULL WHERE id = ?3 AND last_seq = ?4",
+        " detail = NULL, since = NULL, tries = 0, retry_at = NULL, resend = NULL"
+        " WHERE id = ?3 AND last_seq = ?4 AND state <> 'left'",
         (seq, tag, known.id, known.last_seq),
     )
     if not store.value("SELECT changes()"):
@@ -140,11 +178,11 @@ def stand_still(
     retry_at: int | None,
     resend: int | None,
 ) -> None:
-    """Note why a stream cannot go on. The cursor stays."""
+    """Note why a stream cannot go on. The cursor stays; nothing happens when another poller has moved it."""
     store.execute(
         "UPDATE relay_in SET tries = iif(state = ?1 AND code IS ?2, tries + 1, 1),"
         " since = iif(state = ?1 AND code IS ?2, since, ?4), state = ?1, code = ?2, detail = ?3, retry_at = ?5,"
-        " resend = ?6 WHERE id = ?7 AND last_seq = ?8",
+        " resend = ?6 WHERE id = ?7 AND last_seq = ?8 AND state <> 'left'",
         (state, code, detail, now, retry_at, resend, known.id, known.last_seq),
     )
 
@@ -159,13 +197,20 @@ def go_on(store: Store, known: InStream) -> None:
         )
 
 
-def leave(store: Store, stream: bytes, code: str, detail: str, now: int) -> None:
+def leave(store: Store, known: InStream, code: str, detail: str, now: int) -> None:
     """Wait for nothing more of a stream: what it would hold goes on in another. Inside a transaction."""
     store.execute(
         "UPDATE relay_in SET state = 'left', code = ?, detail = ?, since = ?, retry_at = NULL, resend = NULL,"
-        " head = last_seq WHERE stream = ?",
-        (code, detail, now, stream),
+        " head = last_seq WHERE id = ?",
+        (code, detail, now, known.id),
     )
+    drop_fragments(store, known.id)
+
+
+def note_forked(store: Store, known: InStream) -> None:
+    """Note that a copy of the device went on elsewhere. What it put here is no promise any more. In a transaction."""
+    store.execute("UPDATE relay_in SET forked = 1, listed = last_seq WHERE id = ?", (known.id,))
+    _settle_head(store, known.stream)
 
 
 def set_aside(store: Store, stream: bytes, seq: int, blob: bytes, code: str, detail: str, now: int) -> None:
@@ -270,13 +315,55 @@ def file_generation(store: Store, device: str, transcript: str, stream: bytes, s
 
 
 def fork_file(store: Store, device: str, transcript: str, stream: bytes, sent_as: int) -> int:
-    """Give a file of a stream a generation of its own, apart from those that devices count. Gives it."""
+    """Give a file of a stream a generation of its own, apart from those that devices count. In a transaction."""
     known = store.value(
-        "SELECT max(generation) FROM relay_files WHERE device = ? AND transcript = ?", (device, transcript)
+        "SELECT max(generation) FROM (SELECT generation FROM relay_files WHERE device = ?1 AND transcript = ?2"
+        " UNION ALL SELECT s.generation FROM segments s JOIN capture_state c ON c.id = s.transcript"
+        " WHERE c.device = ?1 AND c.transcript = ?2 AND s.generation >= ?3)",
+        (device, transcript, FORKED_FROM),
     )
     generation = FORKED_FROM if known is None else int(known) + 1
     store.execute(
-        "INSERT INTO relay_files (device, transcript, stream, sent_as, generation) VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO relay_files (device, transcript, stream, sent_as, generation) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET generation = excluded.generation",
         (device, transcript, stream, sent_as, generation),
     )
     return generation
+
+
+def forked_generations(store: Store, device: str, transcript: str, sent_as: int) -> list[int]:
+    """The generations that copies' versions of a file have in the ledger, in the order of their appearance."""
+    return [
+        int(generation)
+        for (generation,) in store.rows(
+            "SELECT DISTINCT generation FROM relay_files WHERE device = ? AND transcript = ? AND sent_as = ?"
+            " ORDER BY generation",
+            (device, transcript, sent_as),
+        )
+    ]
+
+
+def use_generation(store: Store, device: str, transcript: str, stream: bytes, sent_as: int, generation: int) -> None:
+    """Let a file of a stream go on as a version that is here already. Inside a transaction."""
+    store.execute(
+        "INSERT INTO relay_files (device, transcript, stream, sent_as, generation) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET generation = excluded.generation",
+        (device, transcript, stream, sent_as, generation),
+    )
+
+
+def project_here(store: Store, cwd: str) -> Project | None:
+    """What is known of a folder of this name, on whichever machine."""
+    row = store.row("SELECT cwd, git_root, remote, name FROM projects WHERE cwd = ?", (cwd,))
+    return None if row is None else Project(*row)
+
+
+def is_project_of_others(store: Store, cwd: str, device: str) -> bool:
+    """Whether sessions of another machine than ``device`` belong to a folder of this name."""
+    sql = "SELECT 1 FROM sessions s JOIN projects p ON p.id = s.project WHERE p.cwd = ? AND s.device <> ? LIMIT 1"
+    return store.value(sql, (cwd, device)) is not None
+
+
+def is_session_of(store: Store, session_id: str, device: str) -> bool:
+    """Whether a session began on this machine."""
+    return store.value("SELECT 1 FROM sessions WHERE session_id = ? AND device = ?", (session_id, device)) is not None

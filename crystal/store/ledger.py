@@ -174,7 +174,9 @@ def claim_sent(store: Store, segment: Segment, now: int) -> int:
     start, stop, generation = segment.pieces[0].start, segment.pieces[-1].end, segment.after.generation
     known = state_of(store, segment.origin.device, segment.before.transcript)
     if known is None:
-        mark = _mark_at(segment, stop)
+        # A file of a copy is no file of the device: its watermark stands at the beginning of one that never came.
+        is_fork = generation >= FORKED_FROM
+        mark = Watermark(segment.after.transcript) if is_fork else _mark_at(segment, stop)
         ident = _insert_state(store, segment.origin, segment.path, mark, now)
         _cover_gap(store, ident, generation, 0, start, now)
         return ident
@@ -199,22 +201,31 @@ def _mark_at(segment: Segment, stop: int) -> Watermark:
     return after if after.offset == stop else Watermark(after.transcript, stop, 0, 0, after.generation)
 
 
+_OPEN = (
+    "state = 'skipped' AND rule = ?5 OR state = 'captured' AND archive_length IS NULL AND start >= ?3 AND stop <= ?4"
+)
+"""Rows of bytes that are still to come, or to come with their lines, for a segment of [?3, ?4)."""
+
+
 def covered(store: Store, transcript: int, generation: int, start: int, stop: int) -> list[tuple[int, int, int]]:
-    """The rows, in order, that hold bytes of [start, stop) in a final state: (row id, first byte, end)."""
+    """The rows, in order, that hold bytes of [start, stop) in a final state: (row id, first byte, end).
+
+    A row whose lines are not kept here is not final: what comes with its lines takes its place.
+    """
     rows = store.rows(
-        "SELECT id, start, stop FROM segments WHERE transcript = ? AND generation = ? AND start < ? AND stop > ?"
-        " AND NOT (state = 'skipped' AND rule = ?) ORDER BY start",
-        (transcript, generation, stop, start, BEFORE_CRYSTAL),
+        "SELECT id, start, stop FROM segments WHERE transcript = ?1 AND generation = ?2 AND start < ?4 AND stop > ?3"
+        f" AND NOT ({_OPEN}) ORDER BY start",
+        (transcript, generation, start, stop, BEFORE_CRYSTAL),
     )
     return [(int(ident), int(first), int(end)) for ident, first, end in rows]
 
 
 def _carve(store: Store, transcript: int, generation: int, start: int, stop: int) -> None:
-    """Take [start, stop) out of what counts as skipped."""
+    """Take [start, stop) out of what counts as skipped, or has its lines elsewhere."""
     rows = store.rows(
-        "SELECT id, start, stop, captured_at FROM segments WHERE transcript = ? AND generation = ? AND start < ?"
-        " AND stop > ? AND state = 'skipped' AND rule = ?",
-        (transcript, generation, stop, start, BEFORE_CRYSTAL),
+        "SELECT id, start, stop, captured_at FROM segments WHERE transcript = ?1 AND generation = ?2 AND start < ?4"
+        f" AND stop > ?3 AND ({_OPEN})",
+        (transcript, generation, start, stop, BEFORE_CRYSTAL),
     )
     for ident, first, end, at in rows:
         store.execute("DELETE FROM segments WHERE id = ?", (ident,))

@@ -130,6 +130,12 @@ def kept_from(store: Store, stream: int, start: int) -> list[Waiting]:
     return _waiting(store, f"stream = ? AND seq >= {int(start)}", stream, -1)
 
 
+def first_kept(store: Store, stream: int) -> int:
+    """The lowest number of a stream that is kept; the one after its last when none is."""
+    sql = "SELECT coalesce((SELECT min(seq) FROM outbox WHERE stream = ?1), last_seq + 1) FROM relay_out WHERE id = ?1"
+    return int(store.value(sql, (stream,)))
+
+
 def _waiting(store: Store, where: str, stream: int, limit: int) -> list[Waiting]:
     rows = store.rows(
         f"SELECT stream, seq, tag, created_at, sent_at, again FROM outbox WHERE {where} ORDER BY seq LIMIT ?",
@@ -147,8 +153,10 @@ def mark_sent(store: Store, stream: int, seqs: list[int], now: int) -> None:
 
 def mark_again(store: Store, stream: int, seqs: Sequence[int]) -> None:
     """Let blobs wait again, receipted or not: the relay or home has lost them."""
+    if not seqs:
+        return
     with store.transaction():
-        first = min(seqs, default=0)
+        first = min(seqs)
         store.execute("UPDATE relay_out SET verified = min(verified, ?) WHERE id = ?", (first - 1, stream))
         store.execute_many(
             "UPDATE outbox SET receipted_at = NULL, sent_at = NULL, again = 1 WHERE stream = ? AND seq = ?",
@@ -163,6 +171,11 @@ def mark_receipted(store: Store, stream: int, upto: int, now: int) -> None:
         "UPDATE outbox SET receipted_at = ? WHERE stream = ? AND seq <= ? AND receipted_at IS NULL",
         (now, stream, upto),
     )
+
+
+def lower_verified(store: Store, stream: int, upto: int) -> None:
+    """Note that home has lost what it had committed above ``upto``. Inside a transaction."""
+    store.execute("UPDATE relay_out SET verified = min(verified, ?) WHERE id = ?", (upto, stream))
 
 
 def count_unreceipted(store: Store, lane: str) -> int:
@@ -183,8 +196,20 @@ def drop_blobs(store: Store, stream: int, seqs: list[int]) -> None:
 
 
 def prune(store: Store, before: int) -> None:
-    """Let go of blobs whose receipt came before a time."""
-    store.execute("DELETE FROM outbox WHERE receipted_at < ?", (before,))
+    """Let go of blobs whose receipt came before a time; of a message in parts only when its last part has one."""
+    for stream, last in store.rows(
+        "SELECT stream, max(seq) FROM outbox WHERE receipted_at < ? GROUP BY stream", (before,)
+    ):
+        start = last + 1
+        while _more(store, stream, start - 1):
+            start -= 1
+        store.execute("DELETE FROM outbox WHERE stream = ? AND seq < ? AND receipted_at < ?", (stream, start, before))
+
+
+def _more(store: Store, stream: int, seq: int) -> bool:
+    """Whether the message of a kept blob goes on in the next: the lowest bit of the header's byte of flags."""
+    flags = store.value("SELECT substr(sealed, 8, 1) FROM outbox WHERE stream = ? AND seq = ?", (stream, seq))
+    return bool(flags) and bool(flags[0] & 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,14 @@ _KEY = "relay_past"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Rows of the ledger up to ``row`` are sent, those up to ``until`` are to be."""
+    """Rows of the ledger up to ``row`` are sent, those up to ``until`` are to be.
+
+    Before them the ids of private lines go; those up to ``private`` are sent, None when all are.
+    """
 
     row: int
     until: int
+    private: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,7 @@ class SentRow:
 def begin(store: Store) -> int:
     """Let everything that is in the ledger now be sent; gives how many rows that are. Inside a transaction."""
     until = int(store.value("SELECT coalesce(max(id), 0) FROM segments") or 0)
-    _write(store, Place(0, until))
+    _write(store, Place(0, until, ""))
     return rows_between(store, 0, until)
 
 
@@ -46,9 +50,16 @@ def move_place(store: Store, row: int) -> Place:
     """Note a row as sealed. Inside the transaction that put it into the outbox."""
     place = read_place(store)
     assert place is not None
-    moved = Place(row, place.until)
+    moved = Place(row, place.until, place.private)
     _write(store, moved)
     return moved
+
+
+def move_private(store: Store, last: str | None) -> None:
+    """Note the private lines to ``last`` as sealed, None for all. Inside the transaction that put them there."""
+    place = read_place(store)
+    assert place is not None
+    _write(store, Place(place.row, place.until, last))
 
 
 def forget_place(store: Store) -> None:
@@ -57,7 +68,7 @@ def forget_place(store: Store) -> None:
 
 
 def _write(store: Store, place: Place) -> None:
-    write_note(store, _KEY, json.dumps({"row": place.row, "until": place.until}))
+    write_note(store, _KEY, json.dumps({"row": place.row, "until": place.until, "private": place.private}))
 
 
 _SENT = "(archive_length IS NOT NULL OR state = 'private' OR (state = 'skipped' AND rule <> ?3))"

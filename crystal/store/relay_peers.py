@@ -12,6 +12,7 @@ from crystal.errors import UsageProblem
 from crystal.store.connection import Row, Store
 
 Side = Literal["home", "device"]
+HIGHEST_SERIAL = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Peer:
         serial_out: Of the newest document sent.
         told: What its newest document says.
         sent: Fingerprints of the newest documents to it, by channel number.
+        stale: Serials that it must exceed to be heard, by channel number: it sent older ones.
         vouches: Whether it may send what other devices said.
         forked_at: When two copies of the device were last seen, None if never.
     """
@@ -56,13 +58,14 @@ class Peer:
     serial_out: int
     told: Mapping[str, Any]
     sent: Mapping[str, str]
+    stale: Mapping[str, int]
     vouches: bool
     forked_at: int | None
 
 
 _COLUMNS = (
     "id, device_id, side, name, agent, generation, accepted_from, up_prefix, down_prefix, token_id, paired_at,"
-    " revoked_at, heard_at, told_at, serials_in, serial_out, told, sent, vouches, forked_at"
+    " revoked_at, heard_at, told_at, serials_in, serial_out, told, sent, stale, vouches, forked_at"
 )
 
 
@@ -71,7 +74,7 @@ def _peer(row: Row) -> Peer:
     fields[1], fields[7], fields[8] = bytes(row[1]), bytes(row[7]), bytes(row[8])
     fields[14] = json.loads(row[14])
     fields[16], fields[17] = json.loads(row[16] or "{}"), json.loads(row[17] or "{}")
-    fields[18] = bool(row[18])
+    fields[18], fields[19] = json.loads(row[18]), bool(row[19])
     return Peer(*fields)
 
 
@@ -165,6 +168,7 @@ def remove_peer(store: Store, ident: int) -> None:
     store.execute("DELETE FROM relay_out WHERE peer = ?", (ident,))
     ins = "SELECT id FROM relay_in WHERE peer = ?"
     store.execute(f"DELETE FROM relay_fragments WHERE stream IN ({ins})", (ident,))
+    store.execute(f"DELETE FROM relay_claims WHERE source IN ({ins})", (ident,))
     store.execute("DELETE FROM relay_in WHERE peer = ?", (ident,))
     store.execute("DELETE FROM relay_agents WHERE peer = ?", (ident,))
     store.execute("DELETE FROM relay_peers WHERE id = ?", (ident,))
@@ -181,9 +185,14 @@ def set_in_use(store: Store, ident: int) -> None:
 
 
 def set_generation(store: Store, ident: int, generation: int, accepted_from: int) -> None:
-    """Note which keys a device uses, and from which generation on its blobs are taken."""
+    """Note which keys a device uses, and from which generation on its blobs are taken.
+
+    What was told counts as not told when the keys in use change: the first word under new keys ends the old ones.
+    """
     store.execute(
-        "UPDATE relay_peers SET generation = ?, accepted_from = ? WHERE id = ?", (generation, accepted_from, ident)
+        "UPDATE relay_peers SET sent = iif(generation = ?1 AND accepted_from = ?2, sent, NULL), generation = ?1,"
+        " accepted_from = ?2 WHERE id = ?3",
+        (generation, accepted_from, ident),
     )
 
 
@@ -228,22 +237,46 @@ class Told(Protocol):
 def take_document(
     store: Store, ident: int, channel: int, told: Told, now: int, *, keep: Mapping[str, Any] | None = None
 ) -> bool:
-    """Take a peer's document; False, and nothing changed, when a newer one of the channel was taken already.
+    """Take a peer's document; False when a newer one of the channel was taken already. Inside a transaction.
 
-    ``keep`` is what is remembered of it: names that it does not have keep what earlier ones said.
+    ``keep`` is what is remembered of it: names that it does not have keep what earlier ones said. Of an older one it
+    is noted which serial the next must exceed: its sender may have lost its own.
     """
-    with store.transaction():
-        row = store.row("SELECT serials_in, coalesce(told, '{}') FROM relay_peers WHERE id = ?", (ident,))
-        serials, before = ({}, {}) if row is None else (json.loads(row[0]), json.loads(row[1]))
-        if row is None or told.serial <= serials.get(str(int(channel)), 0):
-            return False
-        serials[str(int(channel))] = told.serial
-        store.execute(
-            "UPDATE relay_peers SET serials_in = ?, told_at = max(coalesce(told_at, 0), ?), told = ?, heard_at = ?"
-            " WHERE id = ?",
-            (json.dumps(serials), told.as_of, json.dumps({**before, **(keep or {})}), now, ident),
-        )
+    row = store.row("SELECT serials_in, coalesce(told, '{}'), stale FROM relay_peers WHERE id = ?", (ident,))
+    if row is None:
+        return False
+    serials, before, stale = (json.loads(text) for text in row)
+    name, newest = str(int(channel)), 0
+    newest = serials.get(name, 0)
+    if told.serial <= newest:
+        if told.serial < newest and stale.get(name) != newest:
+            store.execute("UPDATE relay_peers SET stale = ? WHERE id = ?", (json.dumps({**stale, name: newest}), ident))
+        return False
+    serials[name] = told.serial
+    stale.pop(name, None)
+    store.execute(
+        "UPDATE relay_peers SET serials_in = ?, told_at = max(coalesce(told_at, 0), ?), told = ?, heard_at = ?,"
+        " stale = ? WHERE id = ?",
+        (json.dumps(serials), told.as_of, json.dumps({**before, **(keep or {})}), now, json.dumps(stale), ident),
+    )
     return True
+
+
+def exceed(store: Store, ident: int, stale: object) -> None:
+    """Act on what the other end says it refuses as too old: this machine was restored, or its clock was.
+
+    ``stale`` is what it says, of any kind. Inside a transaction.
+    """
+    told = stale.values() if isinstance(stale, dict) else ()
+    serial = max((one for one in told if type(one) is int and 0 < one < HIGHEST_SERIAL), default=0)
+    store.execute(
+        "UPDATE relay_peers SET serial_out = ?1, sent = NULL WHERE id = ?2 AND serial_out < ?1", (serial, ident)
+    )
+
+
+def tell_again(store: Store, ident: int) -> None:
+    """Let the next documents be sent whether or not they say something new: the other end seems not to have them."""
+    store.execute("UPDATE relay_peers SET sent = NULL WHERE id = ? AND sent IS NOT NULL", (ident,))
 
 
 def next_serial(store: Store, ident: int, now: int) -> int:
@@ -258,10 +291,10 @@ def digest_of(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def note_sent(store: Store, ident: int, channel: int, body: Mapping[str, Any]) -> None:
+def note_sent(store: Store, ident: int, channel: int, body: Mapping[str, Any], now: int) -> None:
     """Remember what was sent on a channel, so that it is not sent again while it stays the same."""
     before = json.loads(store.value("SELECT coalesce(sent, '{}') FROM relay_peers WHERE id = ?", (ident,)) or "{}")
-    sent = json.dumps({**before, str(int(channel)): digest_of(body)})
+    sent = json.dumps({**before, str(int(channel)): digest_of(body), f"{int(channel)} at": str(now)})
     store.execute("UPDATE relay_peers SET sent = ? WHERE id = ?", (sent, ident))
 
 
@@ -270,10 +303,32 @@ def was_sent(peer: Peer, channel: int, body: Mapping[str, Any]) -> bool:
     return peer.sent.get(str(int(channel))) == digest_of(body)
 
 
+def was_sent_since(peer: Peer, channel: int, earliest: int, now: int) -> bool:
+    """Whether a document was sent on a channel in this time, ms; no if the clock was set back since."""
+    return earliest <= int(peer.sent.get(f"{int(channel)} at", -1)) <= now
+
+
+def owner_of_agent(store: Store, agent: str) -> int | None:
+    """The device that an agent id belongs to, None when it belongs to none.
+
+    An agent is a folder, and on some systems the case of a folder's name means nothing; so it means nothing here.
+    """
+    owner = store.value("SELECT peer FROM relay_agents WHERE agent = ? COLLATE NOCASE", (agent,))
+    return None if owner is None else int(owner)
+
+
 def own_agent(store: Store, agent: str, peer: int) -> bool:
     """Let an agent id belong to a device; False when it belongs to another one."""
-    store.execute("INSERT INTO relay_agents (agent, peer) VALUES (?, ?) ON CONFLICT DO NOTHING", (agent, peer))
-    return bool(store.value("SELECT peer = ? FROM relay_agents WHERE agent = ?", (peer, agent)))
+    owner = owner_of_agent(store, agent)
+    if owner is None:
+        store.execute("INSERT INTO relay_agents (agent, peer) VALUES (?, ?)", (agent, peer))
+    return owner in (None, peer)
+
+
+def others_use(store: Store, agent: str, device: str) -> bool:
+    """Whether transcripts of another machine than ``device`` are kept under an agent id."""
+    sql = "SELECT 1 FROM capture_state WHERE agent = ? COLLATE NOCASE AND device <> ? LIMIT 1"
+    return store.value(sql, (agent, device)) is not None
 
 
 def rename_peer(store: Store, peer: Peer, name: str) -> None:

@@ -21,7 +21,8 @@ CREATE TABLE relay_peers (
     serials_in    TEXT NOT NULL DEFAULT '{}',  -- JSON: of the newest document taken, by channel: an older one is a replay
     serial_out    INTEGER NOT NULL DEFAULT 0,  -- of the newest document sent
     told          TEXT,                    -- JSON: what is remembered of its newest documents, NULL before the first
-    sent          TEXT,                    -- JSON: fingerprints of the newest documents to it, by channel
+    sent          TEXT,                    -- JSON: fingerprints of the newest documents to it, by channel; when
+    stale         TEXT NOT NULL DEFAULT '{}',  -- JSON: serials that a newer document of it must exceed, by channel
     forked_at     INTEGER,                 -- when two copies of the device were last seen
     vouches       INTEGER NOT NULL DEFAULT 0   -- 1: was home before, and may send what other devices said
 );
@@ -78,8 +79,17 @@ CREATE TABLE relay_in (                    -- streams that others write and this
     tries     INTEGER NOT NULL DEFAULT 0,  -- how often it was tried since
     retry_at  INTEGER,                     -- not before
     resend    INTEGER,                     -- the sender is asked to send again from here
+    forked    INTEGER NOT NULL DEFAULT 0,  -- 1: a copy of its device has left it; another may go on in it
     opened_at INTEGER NOT NULL
 );
+
+CREATE TABLE relay_claims (                -- how far a device says that it has sealed; the newest word of each stream
+    source INTEGER NOT NULL REFERENCES relay_in(id),  -- of heartbeats: copies of one device have one each
+    stream BLOB NOT NULL,
+    head   INTEGER NOT NULL,
+    PRIMARY KEY (stream, source)
+) WITHOUT ROWID;
+CREATE INDEX relay_claims_source ON relay_claims(source);
 
 CREATE TABLE relay_fragments (             -- parts of a message whose last part has not come
     stream INTEGER NOT NULL REFERENCES relay_in(id),
