@@ -17,6 +17,7 @@ nobody reads its answer. What a server would do to the connection becomes the ht
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import queue
 import threading
@@ -101,7 +102,7 @@ class AsgiBridge:
 
     def _close(self) -> None:
         self.alive = False
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, concurrent.futures.TimeoutError):
             self.call(self._cancel(), START_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(START_SECONDS)

@@ -3,7 +3,7 @@
 Two readers of one URL that understand it differently are how a token goes to a stranger. So only one plain form is
 taken: ``https://host[:port][/path]``, ASCII, without a user, a query or a fragment; ``http`` to this machine alone.
 
-Source: docs/spec/relay-http.md, "Addresses".
+Source: docs/adr/0013-relay-client.md.
 """
 
 from __future__ import annotations
