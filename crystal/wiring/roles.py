@@ -7,6 +7,7 @@ goes, and a machine that was home sends its whole memory to the new one.
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -233,6 +234,7 @@ def _leave_home(machine: Machine, *, force: bool, client: RelayClient | None) ->
 def take_own_outbox(machine: Machine, peer: Peer) -> int:
     """Take what was sealed here into this machine's own memory, where it is not yet; gives how many messages."""
     from crystal.envelope import Channel, Kind, open_blob
+    from crystal.ingest import prepare
     from crystal.relay.arrival import Arrivals, arrive
     from crystal.relay.wire import decode_segment
     from crystal.store import ledger, outbox
@@ -255,7 +257,10 @@ def take_own_outbox(machine: Machine, peer: Peer) -> int:
             if opened.header.more:
                 continue
             if opened.kind is Kind.RECORDS:
-                arrive(arrivals, decode_segment(b"".join(parts)), stream.stream, advance=lambda: None, now=now_ms())
+                sent = decode_segment(b"".join(parts))
+                prepared = prepare(sent.segment)
+                with store.transaction(), ExitStack() as flushes:
+                    arrive(arrivals, sent, prepared, stream.stream, now=now_ms(), flushes=flushes)
                 taken += 1
             parts = []
     return taken

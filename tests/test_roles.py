@@ -1,0 +1,176 @@
+"""Roles: a home that moves, is lost, or is left, with real machines and a real relay; nothing is lost on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crystal.keys.paper import to_words
+from crystal.wiring.links import relay_keys
+from tests.capture_machine import line
+from tests.two_machines import Computer, RelayProcess, account_of, make_home, pair_by_hand
+
+FIRST = "11111111-1111-4111-8111-111111111111"
+SECOND = "21111111-1111-4111-8111-111111111111"
+THIRD = "31111111-1111-4111-8111-111111111111"
+
+
+@pytest.fixture(scope="module")
+def relay(tmp_path_factory):
+    process = RelayProcess(tmp_path_factory.mktemp("site") / "relay").start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, relay: RelayProcess) -> Computer:
+    """A home machine with something in its memory. Each test has an account of its own: its root is its own."""
+    computer = Computer(tmp_path / "desk")
+    make_home(computer, relay, "desk")
+    computer.say(FIRST, line("said at the desk"))
+    computer.ok("sync")
+    return computer
+
+
+def everything(*computers: Computer) -> list[list[str]]:
+    return [computer.texts() for computer in computers]
+
+
+def test_a_machine_that_joins_brings_its_past(desk, tmp_path):
+    lap = Computer(tmp_path / "lap")
+    lap.say(SECOND, line("said before joining"))
+    lap.ok("init", "--yes", "--agent-id", "cc-lap")
+    lap.ok("backfill")
+    pair_by_hand(desk, lap, "lap")
+    lap.say(THIRD, line("said after joining"))
+    lap.ok("sync")
+    desk.poll()
+    assert desk.texts() == ["said after joining", "said at the desk", "said before joining"]
+    assert desk.crystal("verify").code == 0
+
+
+def test_home_moves_to_a_device_with_all_that_it_remembers(desk, tmp_path):
+    lap, phone = Computer(tmp_path / "lap"), Computer(tmp_path / "phone")
+    pair_by_hand(desk, lap, "lap")
+    pair_by_hand(desk, phone, "phone")
+    phone.say(SECOND, line("said on the phone"))
+    phone.ok("sync")
+    desk.poll()
+    phone.say(SECOND, line("said on the phone while home moved"))
+    phone.ok("sync")
+    desk.ok("demote", "--to", "lap", "--yes")
+    phone.say(SECOND, line("said on the phone while nobody was home"))
+    phone.ok("sync")
+    lap.ok("promote", "--yes")
+    desk.say(FIRST, line("said at the desk as a device"))
+    desk.ok("sync")
+    outcome = lap.poll()
+    assert (outcome.report.stuck, outcome.report.waiting) == (0, 0)
+    assert lap.texts() == [
+        "said at the desk",
+        "said at the desk as a device",
+        "said on the phone",
+        "said on the phone while home moved",
+        "said on the phone while nobody was home",
+    ]
+    phone.deliver()
+    desk.deliver()
+    for computer in (phone, desk):
+        relay = computer.json("status")["relay"]
+        assert relay["outbox"]["blobs"] == 0, "the new home's receipts cover what the old one never gave"
+        assert relay["home"]["name"] == "lap"
+    for computer in (lap, desk, phone):
+        assert computer.crystal("verify").code == 0
+
+
+def test_demote_asks_for_an_heir_and_promote_for_a_handing_over(desk, tmp_path):
+    lap = Computer(tmp_path / "lap")
+    pair_by_hand(desk, lap, "lap")
+    done = desk.crystal("demote", "--yes")
+    assert done.code == 2
+    assert "crystal demote --to NAME (lap)" in done.err
+    done = lap.crystal("promote", "--yes")
+    assert done.code == 2
+    assert "has not handed over" in done.err
+    assert desk.crystal("promote", "--yes").code == 2
+
+
+def test_a_lost_home_is_replaced_from_the_paper_key(desk, tmp_path, relay):
+    lap, phone = Computer(tmp_path / "lap"), Computer(tmp_path / "phone")
+    pair_by_hand(desk, lap, "lap")
+    pair_by_hand(desk, phone, "phone")
+    for name, computer in (("lap", lap), ("phone", phone)):
+        computer.say(SECOND if name == "lap" else THIRD, line(f"said on the {name}"))
+        computer.ok("sync")
+    desk.poll()
+    with desk.machine() as machine:
+        words = " ".join(to_words(relay_keys(machine).root))
+    token = relay.token("the new home", "home", account=account_of(desk))
+    out = lap.ok("promote", "--paper-key", "--yes", stdin=f"{words}\n{token}\n")
+    assert "devices: phone" in out
+    phone.say(THIRD, line("said on the phone after the loss"))
+    for _ in range(4):
+        phone.deliver()
+        lap.poll()
+    assert lap.texts() == ["said on the lap", "said on the phone", "said on the phone after the loss"]
+    assert phone.json("status")["relay"]["outbox"]["blobs"] == 0
+    assert lap.crystal("verify").code == 0
+
+
+def test_a_device_without_a_memory_of_its_own_keeps_all_when_it_leaves(desk, tmp_path):
+    lap = Computer(tmp_path / "lap")
+    pair_by_hand(desk, lap, "lap", "--no-local-memory")
+    lap.say(SECOND, line("said on the lap"))
+    lap.ok("sync")
+    assert lap.texts() == []
+    done = lap.crystal("demote", "--yes")
+    assert done.code == 2
+    assert "has not confirmed 1 sealed blobs" in done.err
+    lap.ok("demote", "--force", "--yes")
+    assert lap.texts() == ["said on the lap"]
+    assert lap.json("status")["relay"] is None
+    assert lap.crystal("verify").code == 0
+
+
+def test_a_device_without_a_memory_of_its_own_can_become_home(desk, tmp_path):
+    lap = Computer(tmp_path / "lap")
+    pair_by_hand(desk, lap, "lap", "--no-local-memory")
+    lap.say(SECOND, line("committed at home"))
+    lap.ok("sync")
+    desk.poll()
+    lap.deliver()
+    lap.say(SECOND, line("not yet at home"))
+    lap.ok("sync")
+    desk.ok("demote", "--to", "lap", "--yes")
+    lap.ok("promote", "--yes")
+    desk.ok("sync")
+    lap.poll()
+    assert lap.texts() == ["committed at home", "not yet at home", "said at the desk"]
+    assert lap.crystal("verify").code == 0
+
+
+def test_a_home_without_devices_becomes_standalone(desk):
+    assert "standalone" in desk.ok("demote", "--yes")
+    assert desk.json("status")["relay"] is None
+
+
+def test_init_refuses_what_does_not_go_together(desk, tmp_path):
+    other = Computer(tmp_path / "other")
+    assert other.crystal("init", "--yes", "--relay", "https://relay.example").code == 2
+    assert other.crystal("init", "--yes", "--no-local-memory").code == 2
+    done = other.crystal("init", "--yes", "--role", "home")
+    assert done.code == 3
+    assert "no relay is set" in done.err
+    done = desk.crystal("init", "--yes", "--role", "device")
+    assert done.code == 2
+    assert "crystal demote" in done.err
+    assert not (other.home / ".ldm" / "memory" / "relay.key").exists()
+
+
+def test_init_as_home_refuses_a_token_that_the_relay_does_not_know(tmp_path, relay):
+    other = Computer(tmp_path / "other")
+    bad = relay.token("gone", "home")[:-9] + "00000000"
+    done = other.crystal("init", "--yes", "--role", "home", "--relay", relay.url, "--token-stdin", stdin=bad + "\n")
+    assert done.code == 5
+    assert not (other.home / ".ldm" / "memory" / "relay.key").exists()
