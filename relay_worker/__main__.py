@@ -9,11 +9,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from relay_worker import commands, log
 from relay_worker.errors import CannotServe, Refusal
-from relay_worker.services import wall_clock
-from relay_worker.serving import serve
-from relay_worker.settings import READERS, Settings, load
+
+try:
+    from relay_worker import commands, log
+    from relay_worker.services import wall_clock
+    from relay_worker.serving import serve
+    from relay_worker.settings import READERS, Settings, load
+except ModuleNotFoundError as error:  # installed without the extra
+    sys.stderr.write(f"crystal-relay: error: {error.name} is not installed\n")
+    sys.stderr.write("crystal-relay: hint: pip install 'crystal-memory[relay]'\n")
+    raise SystemExit(3) from None
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from relay_worker.errors import Refusal
 from relay_worker.limits import Buckets, ChangeSignals, Network, Slots, networks
 from relay_worker.metrics import Metrics
 from relay_worker.settings import Settings
@@ -65,7 +66,10 @@ class Services:
         if self._swept_at is not None and 0 <= now - self._swept_at < SWEEP_MS:
             return
         self._swept_at = now
-        await self.sweep()
+        try:
+            await self.sweep()
+        except Refusal as refusal:  # a full disk expires nothing, and is no reason not to read from it
+            self.log.warning("sweep failed", extra={"fields": {"code": refusal.code}})
 
     async def sweep(self) -> None:
         """Expire what is old, and write down when tokens were last used."""

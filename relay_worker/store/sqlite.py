@@ -66,7 +66,7 @@ class SqliteStore:
         self._local = threading.local()
         self._connections: list[apsw.Connection] = []
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="relay-reader")
-        self._writer = Writer(partial(connect, self._path), observe)
+        self._writer = Writer(connect(self._path), observe)
 
     # -- life
 

@@ -50,12 +50,12 @@ class Writer:
     """Runs jobs in transactions, in the order in which they came.
 
     Args:
-        connect: Opens the connection, in the thread.
+        db: The connection, the thread's own from here on.
         observe: Told of every commit: number of jobs, and seconds from BEGIN to the end of COMMIT.
     """
 
-    def __init__(self, connect: Callable[[], apsw.Connection], observe: Callable[[int, float], None]) -> None:
-        self._connect = connect
+    def __init__(self, db: apsw.Connection, observe: Callable[[int, float], None]) -> None:
+        self._db = db
         self._observe = observe
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._closing = threading.Lock()
@@ -83,7 +83,7 @@ class Writer:
         self._thread.join()
 
     def _work(self) -> None:
-        db = self._connect()
+        db = self._db
         try:
             stopping = False
             while not stopping:
