@@ -27,6 +27,7 @@ Verdict = Literal["ok", "note", "warning", "failure"]
 LITTLE_SPACE = 500 << 20
 USUAL_CLEANUP_DAYS = 30
 SLOW_HOOK_MS = 500.0
+LONG_UNHEARD_MS = 7 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +169,32 @@ def _memory(machine: Machine) -> Iterator[Check]:
     yield _store(machine.store)
     yield from _capture(found)
     yield _embedding(machine)
+    yield from _relay(machine, found["relay"])
     for problem in found["problems"]:
         yield Check(problem["room"], "warning", problem["message"], "crystal sync tries again")
+
+
+def _relay(machine: Machine, standing: dict[str, Any] | None) -> Iterator[Check]:
+    """Whether this machine can reach its relay, and whether home has been heard of late."""
+    if standing is None:
+        return
+    if standing["role"] == "device" and standing["home"] is None:
+        yield Check("relay", "warning", "this device has not joined a home yet", "crystal relay join")
+        return
+    from crystal.wiring.links import relay_client, relay_keys
+
+    try:
+        relay_keys(machine)
+        with relay_client(machine) as client:
+            client.streams()
+    except CrystalError as error:
+        yield Check("relay", "warning", error.message, error.hint)
+    else:
+        yield Check("relay", "ok", f"{standing['url']} answers")
+    since = standing["outbox"]["since"]
+    if since is not None and machine.now() - since > LONG_UNHEARD_MS:
+        words = f"{standing['outbox']['blobs']:,} sealed blobs wait for home, the oldest for more than a week"
+        yield Check("relay", "warning", words, "on the home machine run: crystal relay poll")
 
 
 def _store(store: Store) -> Check:

@@ -30,6 +30,9 @@ OWN_DATA = (
     "capture.lock",
     "backfill.lock",
     "enrich.lock",
+    "relay.*",
+    "poll.lock",
+    "mirror.*",
 )
 """What crystal makes in the data folder, which may be a folder that holds other things too."""
 
