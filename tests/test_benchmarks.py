@@ -109,6 +109,15 @@ def test_the_benchmark_of_the_relay_prints_its_ratios_and_its_memory(tmp_path):
     assert numbers(printed, r"^memory: (\d+) MB at most while 4 uploads of 8 MiB came at once")[0] > 10
 
 
+def test_the_benchmark_of_the_mirror_prints_its_costs(tmp_path):
+    printed = ran("mirror.py", "--size", "3MB", "--dimension", "16", home=tmp_path)
+    assert numbers(printed, r"^first publish: .* ([\d.,]+) MB of database/s")[0] > 0
+    assert numbers(printed, r"^first sync, interrupted half-way: .* (\d+) bytes fetched again$")[0] == 0
+    assert re.search(
+        r"^20 new chunks: up [\d,]+ bytes \(most [\d,]+, .*\), down [\d,]+ \(most [\d,]+\)", printed, re.MULTILINE
+    )
+
+
 @pytest.fixture(scope="module")
 def transcripts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("generated")
