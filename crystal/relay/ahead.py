@@ -36,9 +36,7 @@ def fetched(
         left = deque(blobs)
         try:
             while left or coming:
-                while (
-                    left and len(coming) < 2 * at_once and _bytes(coming) + left[0].size <= MOST_BYTES
-                ) or not coming:
+                while left and (not coming or (len(coming) < 2 * at_once and _size(coming, left[0]) <= MOST_BYTES)):
                     blob = left.popleft()
                     coming.append((blob, threads.submit(_get, client, stream, blob.seq)))
                 blob, future = coming.popleft()
