@@ -124,7 +124,9 @@ def _take_role(
         set_value(config.places.config_file, "relay.local_memory", local_memory)
     if role is Role.DEVICE:
         set_value(config.places.config_file, "role", "device")
-    with open_machine() as machine:
+    if role in (None, Role.STANDALONE):
+        return
+    with open_machine({"data_dir": str(config.places.data_dir)}) as machine:
         if role is Role.HOME:
             token = None
             if token_stdin or (asks and not has_token(machine)):
