@@ -110,6 +110,7 @@ def test_a_lost_home_is_replaced_from_the_paper_key(desk, tmp_path, relay):
     out = lap.ok("promote", "--paper-key", "--yes", stdin=f"{words}\n{token}\n")
     assert "devices: phone" in out
     phone.say(THIRD, line("said on the phone after the loss"))
+    phone.ok("sync")
     for _ in range(4):
         phone.deliver()
         lap.poll()
