@@ -40,7 +40,7 @@ def hostile(script: Script, *, tls: ssl.SSLContext | None = None, name: str = "1
     with socket.create_server(("127.0.0.1", 0)) as listening:
         scheme = "https" if tls is not None else "http"
         relay = Hostile(f"{scheme}://{name}:{listening.getsockname()[1]}")
-        listening.settimeout(0.02)
+        listening.settimeout(0.5)
         threads: list[threading.Thread] = []
         accepting = threading.Thread(target=_accept, args=(listening, script, relay, tls, threads), daemon=True)
         accepting.start()
@@ -48,6 +48,9 @@ def hostile(script: Script, *, tls: ssl.SSLContext | None = None, name: str = "1
             yield relay
         finally:
             relay.over.set()
+            # A last guest, so that the one who accepts looks up.
+            with contextlib.suppress(OSError):
+                socket.create_connection(listening.getsockname(), 1).close()
             accepting.join(10)
             for thread in threads:
                 thread.join(10)
@@ -65,6 +68,9 @@ def _accept(
             connection, _ = listening.accept()
         except TimeoutError:
             continue
+        if relay.over.is_set():
+            connection.close()
+            return
         thread = threading.Thread(target=_serve, args=(connection, script, relay, tls), daemon=True)
         threads.append(thread)
         thread.start()
