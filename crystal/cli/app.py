@@ -29,6 +29,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("verify", "Prove that every byte is kept, private or left out by a named rule."),
     "restore": ("verify", "Write an archived session back to where claude --resume finds it."),
     "config": ("config", "Show or change the settings."),
+    "relay": ("relay", "Several machines, one memory: pair, send, fetch, look."),
+    "devices": ("devices", "List the machines of this home; rename, revoke, rotate."),
     "promote": ("roles", "Make this machine the home of the others."),
     "demote": ("roles", "Give up being home, or leave it."),
     "uninstall": ("setup", "Take out what init put in."),

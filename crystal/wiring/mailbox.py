@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from crystal.errors import Unavailable
-
 if TYPE_CHECKING:
     from crystal.relay.client import RelayClient, Side
 
@@ -50,15 +48,15 @@ class Mailbox:
         except MailboxTaken as error:
             raise _failed("order", "another message of this side is in the mailbox already") from error
 
-    def receive(self, phase: str, *, seconds: float = MAILBOX_SECONDS) -> bytes:
-        """Wait for a message of the other side.
+    def receive(self, phase: str, *, seconds: float | None = None) -> bytes:
+        """Wait for a message of the other side, as long as the mailbox lives if not told otherwise.
 
         Raises:
             PairingFailed: The mailbox is gone: the other side gave up, or its time is over.
             RelayUnavailable, RelayDenied: As their names say.
         """
         theirs: Side = "b" if self.side == "a" else "a"
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + (MAILBOX_SECONDS if seconds is None else seconds)
         while (left := deadline - time.monotonic()) > 0:
             wait = min(ASK_SECONDS, left)
             began = time.monotonic()
@@ -91,8 +89,3 @@ def _failed(code: str, message: str) -> Exception:
     from crystal.keys.exchange import PairingFailed
 
     return PairingFailed(code, message)
-
-
-def is_outage(error: BaseException) -> bool:
-    """Whether a failure says nothing about the other side."""
-    return isinstance(error, Unavailable)

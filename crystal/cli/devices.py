@@ -1,0 +1,129 @@
+"""``crystal devices``: the machines of this home; rename, revoke, rotate."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crystal.cli.capture import count_words
+from crystal.cli.render import cells, note, one_line, padded, say
+
+if TYPE_CHECKING:
+    from crystal.wiring.devices import DeviceStatus
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Name = Annotated[str, typer.Argument(help="A device, by name.", metavar="NAME", show_default=False)]
+
+commands = typer.Typer(help="The machines that send to this home.", invoke_without_command=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add ``crystal devices`` to the command line."""
+    app.add_typer(commands, name="devices")
+
+
+@commands.callback()
+def devices(context: typer.Context, *, as_json: AsJson = False) -> None:
+    """List the devices of this home, and how each stands."""
+    if context.invoked_subcommand is not None:
+        return
+    from crystal.when import ago
+    from crystal.wiring import open_reader
+    from crystal.wiring.devices import list_devices
+
+    with open_reader() as machine:
+        found = list_devices(machine)
+        now, role = machine.now(), machine.config.role
+    if as_json:
+        print(json.dumps({"schema": 1, "role": role, "devices": [_json(one) for one in found]}))
+        return
+    if not found:
+        say(
+            "no devices yet; let one join with: crystal relay pair" if role == "home" else "this machine has no devices"
+        )
+    width = max((cells(one_line(one.peer.name)) for one in found), default=0)
+    for one in found:
+        heard = "never heard" if one.peer.heard_at is None else f"heard {ago(one.peer.heard_at, now)}"
+        say(f"{padded(one_line(one.peer.name), width)}  {', '.join(part for part in (heard, *_remarks(one)) if part)}")
+
+
+def _remarks(one: DeviceStatus) -> list[str]:
+    peer = one.peer
+    words = ["home of this machine"] if peer.side == "home" else [f"agent {peer.agent}" if peer.agent else ""]
+    if peer.revoked_at is not None:
+        words.append("REVOKED" + (", but the relay still lets it in: crystal relay poll" if peer.token_id else ""))
+    elif one.state != "ok":
+        words.append(f"{one.state}: see crystal relay status")
+    if peer.revoked_at is None and peer.generation > peer.accepted_from:
+        words.append("new keys are on their way")
+    if peer.forked_at is not None:
+        words.append("two copies of it write")
+    words += [f"{one.missing:,} missing"] if one.missing and peer.revoked_at is None else []
+    words += [f"{count_words(one.aside, 'blob')} set aside"] if one.aside else []
+    return words
+
+
+def _json(one: DeviceStatus) -> dict[str, Any]:
+    from crystal.when import iso
+
+    peer = one.peer
+    return {
+        "name": peer.name,
+        "id": peer.device_id.hex(),
+        "side": peer.side,
+        "agent": peer.agent,
+        "generation": peer.generation,
+        "rotating": peer.generation > peer.accepted_from,
+        "paired": iso(peer.paired_at),
+        "last_heard": iso(peer.heard_at),
+        "state": one.state,
+        "missing": one.missing,
+        "waiting": one.waiting,
+        "set_aside": one.aside,
+        "revoked": iso(peer.revoked_at),
+        "token_waits": peer.revoked_at is not None and peer.token_id is not None,
+        "forked": iso(peer.forked_at),
+    }
+
+
+@commands.command("rename")
+def rename(
+    old: Annotated[str, typer.Argument(help="A device, by name.", metavar="OLD", show_default=False)],
+    new: Annotated[str, typer.Argument(help="Its new name.", metavar="NEW", show_default=False)],
+) -> None:
+    """Give a device another name, also in everything that it said."""
+    from crystal.wiring import devices as wired
+    from crystal.wiring import open_kept_machine
+
+    with open_kept_machine() as machine:
+        peer = wired.rename(machine, old, new)
+    say(f"{one_line(old)} is {one_line(peer.name)} now")
+
+
+@commands.command("revoke")
+def revoke(name: Name) -> None:
+    """Take nothing more of a device: it was lost, stolen or given away. No other device changes."""
+    from crystal.relay.mirror import roll_key
+    from crystal.wiring import devices as wired
+    from crystal.wiring import open_kept_machine
+
+    with open_kept_machine() as machine:
+        peer, problem = wired.revoke(machine, name, roll_key=roll_key)
+    say(f"{one_line(peer.name)} is revoked: what it seals from now on is refused")
+    if problem is not None:
+        say(f"crystal: warning: the relay still lets it in: {one_line(problem)}", stream=sys.stderr)
+        note("every poll tries again to take its token away: crystal relay poll")
+
+
+@commands.command("rotate")
+def rotate(name: Name) -> None:
+    """Give a device new keys; they reach it with its next sync, and the old ones end then."""
+    from crystal.wiring import devices as wired
+    from crystal.wiring import open_kept_machine
+
+    with open_kept_machine() as machine:
+        peer = wired.rotate(machine, name)
+    say(f"{one_line(peer.name)} gets keys of generation {peer.generation} with the next poll and its next sync")

@@ -1,0 +1,333 @@
+"""``crystal relay``: pair and join, ask and deliver, look, skip, the key."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crystal.cli import relay_pairing, relay_status
+from crystal.cli.capture import count_words, size_words
+from crystal.cli.render import note, one_line, say
+
+if TYPE_CHECKING:
+    from crystal.keys.forms import RelayKey
+    from crystal.relay.client import RelayClient
+    from crystal.relay.delivery import DeliveryReport
+    from crystal.wiring import Machine
+    from crystal.wiring.polling import PollOutcome
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+WATCH_SECONDS = 25.0
+"""How long the relay may keep a question until something comes."""
+DELIVER_SECONDS = 5.0
+
+commands = typer.Typer(help="Several machines, one memory: pair, send, fetch, look.", invoke_without_command=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add ``crystal relay`` to the command line."""
+    app.add_typer(commands, name="relay")
+
+
+@commands.callback()
+def relay(context: typer.Context) -> None:
+    """Several machines, one memory: pair, send, fetch, look."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+commands.command("pair", short_help="Let another machine join this home.")(relay_pairing.pair)
+commands.command("join", short_help="Join a home (on a device).")(relay_pairing.join)
+commands.command("status", short_help="Show what came, what waits, what was refused.")(relay_status.status)
+
+
+# ------------------------------------------------------------------------------------------------- fetch and deliver
+
+
+@commands.command("poll", short_help="Fetch what the devices sent (on home).")
+def poll(
+    watch: Annotated[bool, typer.Option("--watch", help="Go on, and fetch whatever comes at once.")] = False,
+    install_timer: Annotated[bool, typer.Option("--install-timer", help="Fetch every 2 minutes from now on.")] = False,
+    remove_timer: Annotated[bool, typer.Option("--remove-timer", help="Take the timer out again.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With a timer option: only say what would be done.")
+    ] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fetch what the devices sent, and tell them what has come (on the home machine)."""
+    if install_timer or remove_timer:
+        from crystal.cli.timer import change_timer
+        from crystal.timer import POLL
+
+        change_timer(install=install_timer, dry_run=dry_run, schedules=(POLL,))
+        return
+    from crystal.wiring import open_kept_machine
+    from crystal.wiring.polling import poll_relay
+
+    with open_kept_machine() as machine:
+        _require(machine, "home", "crystal relay sync")
+        if watch:
+            _watch(machine, lambda client, change: _poll_once(machine, client, change, quiet=quiet, as_json=as_json))
+            return
+        outcome = poll_relay(machine)
+        _say_poll(outcome, quiet=quiet, as_json=as_json)
+        code = _say_stuck(machine)
+    if code:
+        raise typer.Exit(code)
+
+
+def _poll_once(machine: Machine, client: RelayClient, change: int | None, *, quiet: bool, as_json: bool) -> int | None:
+    from crystal.wiring.polling import poll_relay
+
+    outcome = poll_relay(machine, client, wait=0 if change is None else WATCH_SECONDS, after=change)
+    if outcome.report.blobs or outcome.problems:
+        _say_poll(outcome, quiet=quiet, as_json=as_json)
+    return outcome.report.change
+
+
+def _say_poll(outcome: PollOutcome, *, quiet: bool, as_json: bool) -> None:
+    report = outcome.report
+    if as_json:
+        counts = {name: getattr(report, name) for name in ("blobs", "turns", "chunks", "repeated", "waiting", "stuck")}
+        warnings = [one_line(problem) for problem in outcome.problems]
+        print(json.dumps({"schema": 1, **counts, "told": outcome.told, "warnings": warnings}), flush=True)
+    elif not quiet:
+        taken = f"{count_words(report.blobs, 'blob')} taken: {count_words(report.turns, 'turn')}"
+        say(taken if report.blobs else "nothing new")
+        sys.stdout.flush()
+    for problem in outcome.problems:
+        say(f"crystal: warning: {one_line(problem)}", stream=sys.stderr)
+
+
+def _say_stuck(machine: Machine) -> int:
+    """Name the streams that only a person can bring on; gives the exit code."""
+    from crystal.wiring.devices import needs_somebody
+
+    stuck = needs_somebody(machine)
+    for one in stuck:
+        who = one_line(one.device or "an unknown sender")
+        why = one_line(one.known.detail or one.known.state)
+        say(f"crystal: warning: {who}, stream {one.known.stream.hex()[:8]}: {why}", stream=sys.stderr)
+    if stuck:
+        say("crystal: hint: see crystal relay status", stream=sys.stderr)
+    return relay_status.code_of_streams(stuck)
+
+
+@commands.command("sync", short_help="Send what waits to home (on a device).")
+def sync(
+    watch: Annotated[bool, typer.Option("--watch", help="Go on, and send and fetch whatever comes.")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Send what waits to home and fetch what home tells (on a device)."""
+    from crystal.wiring import open_kept_machine
+    from crystal.wiring.relaying import deliver_relay
+
+    with open_kept_machine() as machine:
+        _require(machine, "device", "crystal relay poll")
+        if watch:
+            _watch(machine, lambda client, _: _deliver_once(machine, client, quiet=quiet, as_json=as_json))
+            return
+        report = deliver_relay(machine, insist=True)
+        _say_delivery(machine, report, quiet=quiet, as_json=as_json)
+    if report.problem:
+        raise typer.Exit(4)
+
+
+def _deliver_once(machine: Machine, client: RelayClient, *, quiet: bool, as_json: bool) -> int | None:
+    from crystal.errors import Unavailable
+    from crystal.wiring.relaying import deliver_relay
+
+    report = deliver_relay(machine, client, insist=True)
+    if report.sent or report.heard or report.noticed:
+        _say_delivery(machine, report, quiet=quiet, as_json=as_json)
+    if report.problem:
+        raise Unavailable(report.problem)
+    return None
+
+
+def _say_delivery(machine: Machine, report: DeliveryReport, *, quiet: bool, as_json: bool) -> None:
+    from crystal.store.outbox import backlog
+
+    waiting = backlog(machine.store).blobs
+    noticed = [one_line(words) for words in report.noticed]
+    if as_json:
+        found = {"sent": report.sent, "sent_bytes": report.sent_bytes, "heard": report.heard, "waiting": waiting}
+        problem = None if report.problem is None else one_line(report.problem)
+        print(json.dumps({"schema": 1, **found, "problem": problem, "notes": noticed}), flush=True)
+    elif not quiet:
+        sent = f"{count_words(report.sent, 'blob')} sent, {size_words(report.sent_bytes)}" if report.sent else ""
+        left = f"{count_words(waiting, 'blob')} not confirmed by home yet" if waiting else "home has everything"
+        say("; ".join(part for part in (sent, left) if part))
+        sys.stdout.flush()
+    note(*noticed)
+    if report.problem:
+        say(f"crystal: error: {one_line(report.problem)}", stream=sys.stderr)
+
+
+def _watch(machine: Machine, step: Callable[[RelayClient, int | None], int | None]) -> None:
+    """Take a step again and again until Ctrl-C; an outage is told once."""
+    from crystal.wiring.links import relay_client
+    from crystal.wiring.polling import watch
+
+    told = ""
+    pause = DELIVER_SECONDS if machine.config.role == "device" else 0.2
+    with relay_client(machine) as client:
+        for problem in watch(lambda change: step(client, change), pause=pause, should_stop=lambda: False):
+            words = "" if problem is None else problem.message
+            if words and words != told:
+                say(f"crystal: warning: {one_line(words)}; trying again", stream=sys.stderr)
+            elif told and not words:
+                note("the relay answers again")
+            told = words
+
+
+def _require(machine: Machine, role: str, other: str) -> None:
+    from crystal.errors import NotConfigured
+
+    own = machine.config.role
+    if own == role:
+        return
+    if own == "standalone":
+        hint = "crystal init --role home --relay URL" if role == "home" else "crystal relay join"
+        raise NotConfigured("this machine keeps to itself", hint=hint)
+    raise NotConfigured(f"this machine is {'a device' if own == 'device' else 'the home'}", hint=f"run: {other}")
+
+
+# ---------------------------------------------------------------------------------------------------------- skipping
+
+
+@commands.command("skip", short_help="Move past a blob that cannot be taken.")
+def skip(
+    device: Annotated[str, typer.Argument(help="The device, by name.", show_default=False)],
+    seq: Annotated[int, typer.Argument(help="The number that stands in the way.", show_default=False)],
+    stream: Annotated[
+        str | None, typer.Option("--stream", help="Which of its streams, if several wait.", metavar="HEX")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Move past a blob that cannot be taken. What it said is missing for good, and stays on record."""
+    from crystal.errors import UsageProblem
+    from crystal.wiring import open_kept_machine
+    from crystal.wiring.devices import plan_skip
+    from crystal.wiring.devices import skip as skip_over
+
+    with open_kept_machine() as machine:
+        _require(machine, "home", "crystal relay sync")
+        peer, known = plan_skip(machine, device, seq, stream)
+        name = one_line(peer.name)
+        if not yes:
+            if not sys.stdin.isatty():
+                raise UsageProblem(f"what number {seq} of {name} said would be missing for good", hint="add --yes")
+            say(f"number {seq} of {name}: {one_line(known.detail or 'it has not come')}", stream=sys.stderr)
+            typer.confirm("leave it out for good?", abort=True, err=True)
+        done = skip_over(machine, peer, known)
+    after = f"; {count_words(done.left, 'number')} after it" if done.left else ""
+    say(f"skipped number {done.seq} of {name}, on record{after}")
+    say("go on with: crystal relay poll")
+
+
+# ------------------------------------------------------------------------------------------------------------ the key
+
+
+@commands.command("key", short_help="Say where the key is kept; the paper key.")
+def key(
+    paper: Annotated[bool, typer.Option("--paper", help="Show the root as 24 words, for the drawer.")] = False,
+    restore: Annotated[bool, typer.Option("--restore", help="Read the 24 words from standard input.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="With --restore: put it in the place of another key, which is kept.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --paper: do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say where the relay's key is kept and which it is, never the key itself."""
+    from crystal.errors import UsageProblem
+    from crystal.wiring import open_machine, open_reader
+
+    if paper and restore:
+        raise UsageProblem("--paper and --restore do not go together", hint="give one of them")
+    if restore:
+        with open_machine() as machine:
+            _restore(machine, over=replace)
+        return
+    with open_reader() as machine:
+        if paper:
+            _paper(machine, yes=yes)
+        else:
+            _describe(machine, as_json=as_json)
+
+
+def _describe(machine: Machine, *, as_json: bool) -> None:
+    from crystal.keys.places import place_of_key, read_key
+    from crystal.wiring.links import key_places
+
+    places = key_places(machine)
+    found = read_key(places)
+    facts: dict[str, Any] = {
+        "place": place_of_key(places),
+        "source": found.source,
+        "kind": found.key.kind,
+        "id": _key_id(found.key),
+        "device_id": None if found.key.device_id is None else found.key.device_id.hex(),
+        "generation": found.key.generation,
+    }
+    if as_json:
+        print(json.dumps({"schema": 1, **facts, "note": found.note}))
+        return
+    what = (
+        "root: it opens everything" if facts["kind"] == "root" else f"of this device, generation {facts['generation']}"
+    )
+    for name, words in (("kept in", facts["source"]), ("kind", what), ("key id", facts["id"])):
+        say(f"{name:<8} {one_line(words)}")
+    if found.note:
+        note(found.note)
+
+
+def _key_id(key: RelayKey) -> str:
+    """What tells two keys apart and nothing else: of a device's, what stands in its blobs; of a root, as much."""
+    from crystal.envelope import link_keys
+    from crystal.keys.derive import shared_prefix
+
+    if key.kind == "root":
+        return shared_prefix(key.secret, bytes(16), "down").hex()
+    return link_keys(key.secret, "up").key_id.hex()
+
+
+def _paper(machine: Machine, *, yes: bool) -> None:
+    from crystal.errors import NotConfigured
+    from crystal.keys.paper import to_words
+    from crystal.wiring.links import relay_keys
+
+    root = relay_keys(machine).root
+    if machine.config.role == "device":
+        raise NotConfigured("this machine is a device", hint="run this on the home machine")
+    if sys.stdin.isatty() and not yes:
+        say("whoever reads these words can read everything that is sent over the relay", stream=sys.stderr)
+        typer.confirm("show the root key?", abort=True, err=True)
+    words = to_words(root)
+    for at in range(0, len(words), 4):
+        say("  ".join(f"{at + number:>2} {word:<8}" for number, word in enumerate(words[at : at + 4], 1)).rstrip())
+    say("put back with: crystal relay key --restore", stream=sys.stderr)
+
+
+def _restore(machine: Machine, *, over: bool) -> None:
+    from crystal.errors import NotConfigured
+    from crystal.keys.forms import RelayKey
+    from crystal.keys.paper import from_words
+    from crystal.keys.places import write_key
+    from crystal.wiring.links import key_places
+
+    if machine.config.role == "device":
+        hint = "to become home with the paper key: crystal promote --paper-key"
+        raise NotConfigured("this machine is a device, and the root belongs to home", hint=hint)
+    restored = RelayKey("root", from_words(relay_pairing.read_all("the 24 words, then an empty line: ")))
+    written = write_key(key_places(machine), restored, replace=over)
+    say(f"the root key is in {one_line(written.source)}, key id {_key_id(restored)}")
+    if written.backup:
+        note(f"the key that was there is in {written.backup}")

@@ -1,0 +1,265 @@
+"""``crystal relay pair`` and ``crystal relay join``. No secret is ever an argument: it comes by standard input."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crystal.cli.render import note, one_line, say
+
+if TYPE_CHECKING:
+    from crystal.wiring import Machine
+    from crystal.wiring.joining import Invited, Joined
+    from crystal.wiring.pairing import Invitation, Paired
+
+MOST_TYPED = 65_536
+
+
+def pair(
+    name: Annotated[
+        str | None, typer.Option("--name", help="What the device is to be called; else it says so.", metavar="NAME")
+    ] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Print one string that is everything; nobody waits.")
+    ] = False,
+    shared: Annotated[
+        str | None,
+        typer.Option("--shared", help="Admit a device that has the root key itself; print its token.", metavar="NAME"),
+    ] = None,
+) -> None:
+    """Let another machine join this home: show a code that is good for ten minutes and one attempt."""
+    from crystal.errors import UsageProblem
+    from crystal.wiring import open_kept_machine
+    from crystal.wiring.links import relay_client
+    from crystal.wiring.pairing import pair as pair_online
+    from crystal.wiring.pairing import pair_offline, pair_shared, prepare
+
+    if shared is not None and (offline or name is not None):
+        raise UsageProblem("--shared goes alone", hint="crystal relay pair --shared NAME")
+    with open_kept_machine() as machine:
+        prepare(machine)
+        _note_loopback(machine)
+        with relay_client(machine) as client:
+            if shared is not None:
+                _say_shared(pair_shared(machine, client, shared), machine)
+            elif offline:
+                _say_offline(pair_offline(machine, client, name=name))
+            else:
+                _say_paired(pair_online(machine, client, name=name, show=_show, tell=note))
+
+
+def _note_loopback(machine: Machine) -> None:
+    from crystal.relay.address import is_loopback, parse_address
+
+    url = machine.config.relay_url
+    if url is not None and is_loopback(parse_address(url, allow_insecure=True).host):
+        note(f"{url} is this machine alone; a device elsewhere needs an address of its own for the relay")
+
+
+def _show(invitation: Invitation) -> None:
+    say(f"code: {invitation.code}", "")
+    _draw(invitation.joined)
+    say("on the device run: crystal relay join", stream=sys.stderr)
+    say("waiting for it, at most ten minutes; Ctrl-C ends this", stream=sys.stderr)
+    sys.stdout.flush()
+
+
+def _draw(text: str) -> None:
+    """A QR code, where there are eyes and a camera to see it."""
+    if not sys.stdout.isatty() or not (sys.stdout.encoding or "").lower().startswith("utf"):
+        return
+    from crystal.cli.qr import qr_ansi, qr_text
+
+    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    say(qr_text(text) if plain else qr_ansi(text), "")
+
+
+def _say_paired(paired: Paired) -> None:
+    name = one_line(paired.peer.name)
+    say(f"paired: {name}, agent {paired.peer.agent}")
+    say(f"words:  {' '.join(paired.words)}")
+    say(f"the device shows the same four words; if not: crystal devices revoke {shlex.quote(name)}", stream=sys.stderr)
+    note(*paired.notes)
+
+
+def _say_offline(paired: Paired) -> None:
+    assert paired.secret is not None
+    name = one_line(paired.peer.name)
+    say(paired.secret)
+    sys.stdout.flush()
+    _draw(paired.secret.upper())
+    say(f"whoever reads this string is {name}; give it to: crystal relay join", stream=sys.stderr)
+    say(f"words:  {' '.join(paired.words)}", stream=sys.stderr)
+    note(*paired.notes)
+
+
+def _say_shared(paired: Paired, machine: Machine) -> None:
+    assert paired.secret is not None
+    name = one_line(paired.peer.name)
+    say(paired.secret)
+    sys.stdout.flush()
+    relay = str(machine.config.relay_url)
+    command = shlex.join(["crystal", "relay", "join", "--shared", "--name", name, "--relay", relay])
+    where = "the root in CRYSTAL_RELAY_KEY and this token in CRYSTAL_RELAY_TOKEN, or both on standard input"
+    say(f"on {name}, with {where}:", f"  {command}", stream=sys.stderr)
+    say(f"words:  {' '.join(paired.words)}", stream=sys.stderr)
+    note(*paired.notes)
+
+
+# ---------------------------------------------------------------------------------------------------------- the device
+
+
+def join(
+    relay: Annotated[
+        str | None, typer.Option("--relay", help="The relay's address, where only the code is typed.", metavar="URL")
+    ] = None,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--ca-file", help="PEM of the private authority that the relay's certificate is of.", metavar="FILE"
+        ),
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Put the new key in the place of another one, which is kept.")
+    ] = False,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="This machine has the root key itself, see relay pair --shared.")
+    ] = False,
+    name: Annotated[
+        str | None, typer.Option("--name", help="With --shared: what home calls this machine.", metavar="NAME")
+    ] = None,
+) -> None:
+    """Join a home: reads the code, or the string that home shows, from standard input."""
+    from crystal.errors import UsageProblem
+    from crystal.wiring import open_machine
+    from crystal.wiring.joining import check_free
+
+    if name is not None and not shared:
+        raise UsageProblem("--name goes with --shared", hint="home gives the name otherwise: crystal relay pair --name")
+    with open_machine() as machine:
+        if shared:
+            joined = _join_shared(machine, relay, name, over=replace)
+        else:
+            check_free(machine, over=replace)
+            joined = _join(machine, relay, ca_file, over=replace)
+        _say_joined(machine, joined)
+
+
+def _join(machine: Machine, relay: str | None, ca_file: Path | None, *, over: bool) -> Joined:
+    from crystal.errors import UsageProblem
+    from crystal.relay.errors import NotAtRelay
+    from crystal.wiring import joining
+
+    invited, rest = _read_invited(machine)
+    if invited.bundle is not None:
+        return joining.join_offline(machine, invited.bundle, over=over)
+    assert invited.code is not None
+    url = relay or invited.url or rest or machine.config.relay_url or _ask_address()
+    if not url:
+        raise UsageProblem("the code alone does not say where the relay is", hint="crystal relay join --relay URL")
+    with joining.joining_client(machine, url, ca_file) as client:
+        try:
+            return joining.join(machine, client, invited.code, url=url, tell=note, over=over)
+        except NotAtRelay as error:
+            number = invited.code.nameplate
+            hint = "check the number, or make a new code on the home machine: crystal relay pair"
+            raise UsageProblem(f"no pairing with number {number} waits at {client.shown}", hint=hint) from error
+
+
+def _read_invited(machine: Machine) -> tuple[Invited, str]:
+    """What was typed or piped, and an address in a line of its own after the code."""
+    from crystal.errors import UsageProblem
+    from crystal.keys.offline import OFFLINE_PREFIX
+    from crystal.wiring.joining import read_invitation
+
+    del machine
+    if not sys.stdin.isatty():
+        text = sys.stdin.read(MOST_TYPED).strip()
+        first, _, rest = text.partition("\n")
+        if "://" in rest and ":" not in first:
+            return read_invitation(first), rest.strip()
+        return read_invitation(text), ""
+    text = _typed("code, or the string that home shows: ")
+    while True:
+        try:
+            return read_invitation(text), ""
+        except UsageProblem:
+            # What was copied from a terminal may have a line break wherever the window had its edge.
+            more = _typed("") if text.lower().startswith(OFFLINE_PREFIX) and len(text) < MOST_TYPED else ""
+            if not more:
+                raise
+            text += more
+
+
+def _ask_address() -> str:
+    return _typed("address of the relay: ") if sys.stdin.isatty() else ""
+
+
+def _typed(prompt: str) -> str:
+    say_prompt(prompt)
+    return sys.stdin.readline(MOST_TYPED).strip()
+
+
+def say_prompt(prompt: str) -> None:
+    """Ask for something where it does not mix with results."""
+    sys.stderr.write(prompt)
+    sys.stderr.flush()
+
+
+def read_all(prompt: str) -> str:
+    """Standard input: all of it, or on a terminal the lines up to an empty one."""
+    if not sys.stdin.isatty():
+        return sys.stdin.read(MOST_TYPED)
+    say_prompt(prompt)
+    lines: list[str] = []
+    while line := sys.stdin.readline(MOST_TYPED).strip():
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _join_shared(machine: Machine, relay: str | None, name: str | None, *, over: bool) -> Joined:
+    from crystal.errors import UsageProblem
+    from crystal.keys.forms import RelayKey, parse_key
+    from crystal.keys.places import KeyMissing, RelayToken, read_key, read_token
+    from crystal.wiring.joining import join_shared
+    from crystal.wiring.links import key_places
+
+    url = relay or machine.config.relay_url
+    if not url:
+        raise UsageProblem("the relay's address is missing", hint="crystal relay join --shared --relay URL")
+    places = key_places(machine)
+    key: RelayKey | None = None
+    token: RelayToken | None = None
+    has_both = True
+    for read in (read_key, read_token):
+        try:
+            read(places)
+        except KeyMissing:
+            has_both = False
+    if not has_both or over:
+        words = read_all("root key and token, a line each, then an empty line: ").split()
+        tokens = [word for word in words if word.startswith("crt_")]
+        keys = [word for word in words if not word.startswith("crt_")]
+        if len(tokens) > 1 or len(keys) > 1:
+            raise UsageProblem("standard input holds more than one key and one token", hint="one a line, nothing else")
+        token = RelayToken(tokens[0]) if tokens else None
+        key = parse_key(keys[0], name="the key on standard input") if keys else None
+    return join_shared(machine, url, name or machine.config.device, key=key, token=token, over=over)
+
+
+def _say_joined(machine: Machine, joined: Joined) -> None:
+    say(f"joined: {one_line(joined.home)}, over {one_line(joined.url)}")
+    say(f"words:  {' '.join(joined.words)}")
+    say("home shows the same four words; if not, do not go on: crystal demote", stream=sys.stderr)
+    if joined.past:
+        say("past:   everything that is remembered here goes to home too, with the next syncs: crystal relay sync")
+    if joined.confirmed is False:
+        note("home was not heard in time; see there whether it says that it is paired")
+    note(*joined.notes)
+    if machine.config.origin("agent_id") == "default":
+        note("crystal is not set up on this machine yet; run: crystal init")
