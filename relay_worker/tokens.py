@@ -10,6 +10,7 @@ import base64
 import hashlib
 import hmac
 import re
+import unicodedata
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ MAX_LABEL = 200
 _TOKEN = re.compile(r"(crt_([0-9a-z]{16})_([A-Za-z0-9_-]{43}))_([0-9a-f]{8})")
 _CLAIM = re.compile(r"[A-Za-z0-9_-]{43}")
 _SCOPE = re.compile(r"home|pair|objects:(?:read|write)|(?:write|read|ack):[0-9a-f]{16}")
+_CONTROLS = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _DUMMY = hashlib.sha256(b"no token has this secret").digest()
 
 
@@ -105,13 +107,13 @@ def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_label(label: str) -> str:
-    """The label, printable.
+    """The label, without line breaks, controls and lone surrogates.
 
     Raises:
         Refusal: ``bad-request``.
     """
-    if not 1 <= len(label) <= MAX_LABEL or not label.isprintable():
-        raise Refusal("bad-request", f"a label has 1 to {MAX_LABEL} printable characters")
+    if not 1 <= len(label) <= MAX_LABEL or not _CONTROLS.isdisjoint(map(unicodedata.category, label)):
+        raise Refusal("bad-request", f"a label has 1 to {MAX_LABEL} characters and no controls")
     return label
 
 
