@@ -122,7 +122,10 @@ def rows_of(store: Store) -> dict[str, object]:
     if row is not None:
         vectors = store.rows(f"SELECT rowid, embedding FROM chunks_vec_{row[0]}")
         found["vectors"] = {ident: as_it_travels(vector, row[3]) for ident, vector in vectors}
-        found["refused"] = store.rows("SELECT id FROM chunks WHERE vector_generation = ? ORDER BY id", (-row[0],))
+        is_filling = store.value("SELECT 1 FROM embedding_generations WHERE id > ?", (row[0],))
+        if not is_filling:  # another model is asked again for what this one refused
+            refused = "SELECT id FROM chunks WHERE vector_generation = ? ORDER BY id"
+            found["refused"] = store.rows(refused, (-row[0],))
     return found
 
 

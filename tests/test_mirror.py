@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +30,7 @@ from tests.mirror_world import World, assert_equal
 from tests.store_factory import NOW, Meaning, add_turn, embed_all
 
 HOUR = 3_600_000
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
@@ -517,3 +522,99 @@ def test_the_spec_names_the_files(world):
         assert {path.stat().st_mode & 0o077 for path in device.path.parent.iterdir()} == {0}
     device.discard()
     assert {path.name for path in device.path.parent.iterdir()} <= {"mirror.db.lock"}
+
+
+def test_a_clock_that_was_wrong_stops_nothing(world):
+    device = world.device()
+    add_turn(world.store, "one")
+    world.now += 10 * 365 * 24 * HOUR
+    world.both(device)
+    world.now -= 10 * 365 * 24 * HOUR
+    world.relay.kept.clear()
+    late = world.device("late")
+    assert world.sync(late).code == "missing"
+    tell(world, late)
+    assert world.both(late).is_whole
+    assert world.manifest["published_at"] <= world.now
+    assert_equal(world, late)
+
+
+def test_many_deletions_hold_the_write_lock_shortly(world):
+    for at in range(60):
+        add_turn(world.store, f"turn {at}")
+        world.publish()
+    with world.store.transaction():
+        world.store.execute("WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000)"
+                            " INSERT INTO chunks (start, text, text_sha256, source, role, agent, device)"
+                            " SELECT 0, 'x', x'00', 'file', 'source', 'a', 'd' FROM n")  # fmt: skip
+    world.publish()
+    world.store.execute("DELETE FROM chunks WHERE source = 'file'")
+    start = time.perf_counter()
+    world.publish()
+    assert time.perf_counter() - start < 5
+    device = world.device()
+    world.sync(device)
+    assert device.status().counts["chunks"] == 60
+
+
+CHILD = """
+import json, os, sys
+from pathlib import Path
+from crystal.relay.errors import NotAtRelay
+from crystal.relay.mirror import Mirror, publish
+from crystal.store import Store
+
+class Relay:
+    def put_object(self, ident, data):
+        temporary = Path(sys.argv[2], f"{ident.hex()}.{os.getpid()}")
+        temporary.write_bytes(data)
+        temporary.replace(Path(sys.argv[2], ident.hex()))
+    def get_object(self, ident):
+        return Path(sys.argv[2], ident.hex()).read_bytes()
+    def delete_object(self, ident):
+        Path(sys.argv[2], ident.hex()).unlink(missing_ok=True)
+    def objects(self):
+        return ()
+
+print("ready", flush=True)
+if sys.argv[1] == "publish":
+    with Store.open(Path(sys.argv[3])) as store:
+        publish(store, Relay(), now=int(sys.argv[4]), random=os.urandom)
+else:
+    mirror = Mirror(Path(sys.argv[3]))
+    mirror.take(json.loads(Path(sys.argv[4]).read_text()), 1)
+    mirror.fetch(Relay())
+print("done", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_killed_again_and_again_home_and_device_come_to_an_end(world, tmp_path):
+    """SIGKILL, in real processes; each run that is killed lives a little longer than the one before."""
+    for at in range(3000):
+        add_turn(world.store, f"turn {at} " + os.urandom(900).hex(), session=f"s{at % 9}")
+    embed(world.store, Dice("d", 256))
+    (tmp_path / "relay").mkdir()
+    device = world.device()
+
+    def run_until_done(*words: object) -> int:
+        for kills in range(60):
+            child = subprocess.Popen(
+                [sys.executable, "-c", CHILD, *map(str, words)],
+                stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )  # fmt: skip
+            assert child.stdout.readline() == "ready\n"
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(0.02 + kills * 0.03)
+            child.kill()
+            said, _ = child.communicate()
+            if said == "done\n":
+                return kills
+        raise AssertionError("it never came to an end")
+
+    assert run_until_done("publish", tmp_path / "relay", world.store.path, NOW) > 2
+    from crystal.relay.mirror import manifest
+
+    (tmp_path / "manifest").write_text(json.dumps(manifest(world.store)))
+    assert run_until_done("fetch", tmp_path / "relay", device.path, tmp_path / "manifest") > 2
+    assert_equal(world, device)

@@ -128,12 +128,11 @@ def note_published(store: Store, now: int, refresh_ms: int) -> bool:
     Where it is the same, the time is renewed when it is older than ``refresh_ms``, so that manifests are few.
     """
     at = home(store)
-    if at is None or (not at.is_changed and now - at.published_at < refresh_ms):
+    if at is None or (not at.is_changed and 0 <= now - at.published_at < refresh_ms):
         return False
     with store.transaction():
         store.execute(
-            "UPDATE mirror_home SET version = version + is_changed, is_changed = 0,"
-            " published_at = max(published_at, ?)",
+            "UPDATE mirror_home SET version = version + is_changed, is_changed = 0, published_at = ?",
             (now,),
         )
         if at.is_changed:
@@ -162,9 +161,10 @@ def begin_epoch(store: Store, ended: bytes, random: Random) -> bool:
         return True
 
 
-def looked_at(store: Store) -> int:
-    """When the relay was asked last which objects it has."""
-    return int(store.value("SELECT looked_at FROM mirror_home") or 0)
+def is_due(store: Store, every_ms: int, now: int) -> bool:
+    """Whether the relay is to be asked which objects it has."""
+    looked_at = int(store.value("SELECT looked_at FROM mirror_home") or 0)
+    return not 0 <= now - looked_at < every_ms
 
 
 def look_soon(store: Store) -> None:
@@ -177,7 +177,7 @@ def note_look(store: Store, there: set[bytes], now: int) -> None:
     known = known_objects(store)
     index = index_id(store)
     listed_ids = {one.sha256[:16] for one in listed(store) if one.sha256} | ({index} if index else set())
-    mark_lost(store, listed_ids - there, now + 1, now)
+    mark_lost(store, listed_ids - there, now + 1, now)  # whenever they were made
     with store.transaction():
         for ident in there - known:
             store.execute("INSERT OR IGNORE INTO mirror_trash (object, since) VALUES (?, ?)", (ident, now))
@@ -321,15 +321,18 @@ def _untrash(store: Store, sealed: Sealed) -> None:
 
 
 def mark_lost(store: Store, objects: Iterable[bytes], made_before: int, now: int) -> int:
-    """Note that the relay has lost objects, by id, or keeps damaged ones. Gives how many of them are listed."""
+    """Note that the relay has lost objects, by id, or keeps damaged ones. Gives how many of them are listed.
+
+    What was made between ``made_before`` and ``now`` is left alone.
+    """
     with store.transaction():
         lost = 0
         for ident in objects:
             lost += bool(
                 store.value(
-                    "UPDATE mirror_objects SET stale = max(stale, ?) WHERE substr(sha256, 1, 16) = ? AND made_at < ?"
-                    " RETURNING 1",
-                    (LOST, ident, made_before),
+                    "UPDATE mirror_objects SET stale = max(stale, ?) WHERE substr(sha256, 1, 16) = ?"
+                    " AND NOT made_at BETWEEN ? AND ? RETURNING 1",
+                    (LOST, ident, made_before, now),
                 )
             )
             if index_id(store) == ident:
@@ -377,9 +380,10 @@ def set_index(store: Store, upto: int, digest: bytes | None, entry: dict[str, An
 # ----------------------------------------------------------------------------------------------------------- trash
 
 
-def trash(store: Store, before: int) -> list[bytes]:
-    """Objects whose time has come to be deleted."""
-    return [bytes(one) for (one,) in store.rows("SELECT object FROM mirror_trash WHERE since < ?", (before,))]
+def trash(store: Store, grace_ms: int, now: int) -> list[bytes]:
+    """Objects whose time has come to be deleted; a time to come is one of a clock that was wrong."""
+    rows = store.rows("SELECT object FROM mirror_trash WHERE NOT since BETWEEN ? AND ?", (now - grace_ms, now))
+    return [bytes(one) for (one,) in rows]
 
 
 def forget_trash(store: Store, ident: bytes) -> None:

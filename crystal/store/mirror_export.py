@@ -120,12 +120,14 @@ def _is_unpublished(at: Home, kind: str, key: Any) -> bool:
 def _mark_forgotten(store: Store, kind: str, key: Any) -> None:
     """Objects that hold words of a row that is gone are to be made again without them."""
     kinds = {"session": ["session"], "memory": ["memory"], "document": ["document"], "chunk": ["chunk", "text"]}
+    places = "SELECT position FROM mirror_rows WHERE kind = ? AND key = ? AND position > 0"
     for one in kinds.get(kind, ()):
-        store.execute(
-            "UPDATE mirror_objects SET stale = ? WHERE sha256 IS NOT NULL AND EXISTS (SELECT 1 FROM mirror_rows"
-            " WHERE kind = ? AND key = ? AND position BETWEEN first AND last)",
-            (FORGOTTEN, one, key),
-        )
+        for (position,) in store.rows(places, (one, key)):
+            store.execute(
+                "UPDATE mirror_objects SET stale = ? WHERE sha256 IS NOT NULL AND last ="
+                " (SELECT last FROM mirror_objects WHERE last >= ? ORDER BY last LIMIT 1)",
+                (FORGOTTEN, position),
+            )
     if kind == "chunk":
         store.execute(
             "UPDATE mirror_objects SET stale = ? WHERE sha256 IS NOT NULL AND chunks_after < ? AND chunks_upto >= ?",

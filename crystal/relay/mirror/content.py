@@ -117,7 +117,7 @@ def _rows(table: str, columns: Sequence[Sequence[Any]]) -> list[Row]:
         raise ValueError(table)
     for column in columns:
         for value in column:
-            if not (value is None or type(value) in (int, str)):
+            if not (value is None or type(value) in (int, str, float)):
                 raise ValueError(table)
     return list(zip(*columns, strict=True))
 

@@ -20,7 +20,7 @@ from crystal.relay.mirror.fetching import SURE, Fetcher, Files, MirrorDamaged, M
 from crystal.relay.mirror.listing import Manifest, parse_manifest
 from crystal.relay.mirror.place import MOST_EPOCHS, ROLLBACK, Wanted, read_wanted, remove_file, try_alone, write_wanted
 from crystal.store import Store
-from crystal.store.mirror_apply import Applied, applied, open_mirror, refresh
+from crystal.store.mirror_apply import Applied, applied, empty_log, open_mirror, refresh
 
 __all__ = ["Fetcher", "Mirror", "MirrorDamaged", "MirrorReport", "MirrorRollback", "MirrorStatus"]
 
@@ -200,7 +200,11 @@ class Mirror:
         return at if is_whole and at.version is not None else None
 
     def _renew(self, manifest: Manifest, at: Applied) -> None:
-        """Note that an applied mirror is also that of a newer manifest."""
+        """Note that an applied mirror is also that of a newer manifest; cut the log if a reader prevented it before."""
+        log = self.path.with_name(self.path.name + "-wal")
+        if log.exists() and log.stat().st_size:
+            with open_mirror(self.path) as store:
+                empty_log(store)
         if (at.epoch, at.version, at.published_at) == (manifest.epoch, manifest.version, manifest.published_at):
             return
         with open_mirror(self.path) as store:

@@ -136,7 +136,7 @@ class Publisher:
 
     def sweep(self) -> None:
         """Delete at the relay what is no longer listed."""
-        for ident in mirror.trash(self.store, self.now - GRACE_MS):
+        for ident in mirror.trash(self.store, GRACE_MS, self.now):
             self.client.delete_object(ident)
             mirror.forget_trash(self.store, ident)
 
@@ -176,7 +176,7 @@ def publish(
     note_changes(store, publisher.documents)
     if not publisher.upload_new():
         return None
-    if mirror.looked_at(store) + LOOK_EVERY_MS <= now:
+    if mirror.is_due(store, LOOK_EVERY_MS, now):
         publisher.look()
     publisher.mend_and_merge()
     publisher.write_index()
