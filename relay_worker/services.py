@@ -86,5 +86,8 @@ class Services:
         at = self.monotonic()
         if self._probed_at is None or at - self._probed_at >= 1:
             self._probed_at = None
-            await self.store.probe(self.now())
+            try:
+                await self.store.probe(self.now())
+            except Refusal as refusal:
+                raise Refusal("unavailable", "the store cannot be written", retry_after=5) from refusal
             self._probed_at = at

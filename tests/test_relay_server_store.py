@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import stat
 from pathlib import Path
 
 import apsw
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from relay_worker.app import create_app
 from relay_worker.errors import CannotServe, Refusal
 from relay_worker.model import Limits
-from relay_worker.store import connection, files, operator
+from relay_worker.settings import Settings
+from relay_worker.store import blobs, connection, files, operator
+from tests.asgi_bridge import AsgiBridge
 from tests.relay_server import DAY, NOW, STREAM, OpenStore, sealed
 
 LARGE = 200_000
@@ -347,3 +352,58 @@ def test_a_relay_without_its_disk_begins_anew(opened):
     with OpenStore(opened.folder, now=NOW + 1) as again:
         assert again.seqs() == []
         assert again.put(sealed(1)) == "created"
+
+
+# -- durable before it is said to be stored
+
+
+def test_every_commit_waits_for_the_disk(opened):
+    async def asked() -> tuple[int, str]:
+        return await opened.store._writer.run(
+            lambda batch: (batch.db.execute("PRAGMA synchronous").get, batch.db.execute("PRAGMA journal_mode").get)
+        )
+
+    assert opened.run(asked()) == (2, "wal")
+
+
+def test_a_large_body_is_on_the_disk_under_its_name_before_its_row(opened, monkeypatch):
+    steps: list[str] = []
+    fsync, put = os.fsync, blobs.put
+
+    def syncing(number: int) -> None:
+        steps.append("folder" if stat.S_ISDIR(os.fstat(number).st_mode) else "file")
+        fsync(number)
+
+    def putting(batch, blob, limits):
+        assert opened._files.path(blob.file).stat().st_size == LARGE
+        steps.append("row")
+        return put(batch, blob, limits)
+
+    opened._files = opened.store._files
+    monkeypatch.setattr(files.os, "fsync", syncing)
+    monkeypatch.setattr(blobs, "put", putting)
+    opened.put(sealed(1, LARGE))
+    assert steps == ["file", "folder", "row"]
+
+
+def test_a_store_that_cannot_be_written_is_not_ready_and_is_still_read(tmp_path):
+    with OpenStore(tmp_path / "r") as opened:
+        body = sealed(1)
+        opened.put(body)
+
+        async def full(*_: object) -> None:
+            raise Refusal("disk-full", "the relay's disk is full", retry_after=300)
+
+        clock = [NOW]
+        app = create_app(Settings(), opened.store, now=lambda: clock[0])
+        with AsgiBridge(app, lifespan=False) as bridge:
+            http = httpx.Client(transport=bridge.transport(), base_url="http://relay")
+            http.headers["Authorization"] = f"Bearer {opened.text}"
+            assert http.get("/readyz").status_code == 200
+            app.relay._probed_at = None
+            opened.store.probe = opened.store.sweep = full
+            clock[0] += DAY
+            ready = http.get("/readyz")
+            assert (ready.status_code, ready.json()["code"], ready.headers["Retry-After"]) == (503, "unavailable", "5")
+            assert http.get("/healthz").status_code == 200
+            assert http.get(f"/v1/streams/{STREAM.hex()}/blobs/1").content == body
