@@ -175,3 +175,20 @@ def test_init_as_home_refuses_a_token_that_the_relay_does_not_know(tmp_path, rel
     done = other.crystal("init", "--yes", "--role", "home", "--relay", relay.url, "--token-stdin", stdin=bad + "\n")
     assert done.code == 5
     assert not (other.home / ".ldm" / "memory" / "relay.key").exists()
+
+
+def test_what_was_private_on_one_machine_stays_out_on_the_others(desk, tmp_path):
+    lap = Computer(tmp_path / "lap")
+    pair_by_hand(desk, lap, "lap")
+    secret = line("said while capture was off", ident="99999999-9999-4999-8999-999999999999")
+    desk.ok("--off")
+    desk.say(SECOND, secret)
+    desk.ok("sync")
+    desk.ok("--on")
+    desk.poll()
+    lap.deliver()
+    lap.say(THIRD, secret, line("said on the lap"))  # a fork of that session, copied to the laptop
+    lap.ok("sync")
+    assert lap.texts() == ["said on the lap"]
+    desk.poll()
+    assert desk.texts() == ["said at the desk", "said on the lap"]

@@ -216,10 +216,28 @@ def _fetch_mirror(machine: Machine, mirror: Mirror, client: RelayClient, should_
     except CrystalError as error:
         record_problem(machine.store, MIRROR_ROOM, error.message, now_ms())
     else:
+        if fetched.objects:
+            _take_private(machine)
         if fetched.problem:
             record_problem(machine.store, MIRROR_ROOM, fetched.problem, now_ms())
         elif fetched.is_whole:
             clear_problem(machine.store, MIRROR_ROOM)
+
+
+def _take_private(machine: Machine) -> None:
+    """Learn from the mirror which lines were left out on other machines: their copies here stay out too."""
+    from crystal.store.past import private_uuids
+    from crystal.store.privacy import add_private_lines
+    from crystal.wiring.mirrored import open_mirror
+
+    with open_mirror(machine.places) as mirrored:
+        if mirrored is None or mirrored.store is None:
+            return
+        after = ""
+        while uuids := private_uuids(mirrored.store, after, 10_000):
+            with machine.store.transaction():
+                add_private_lines(machine.store, uuids)
+            after = uuids[-1]
 
 
 def _send_all(machine: Machine) -> None:
