@@ -54,6 +54,10 @@ MORE: dict[str, str] = {
     "verify": "See [proving that nothing is missing](../how-to/prove-nothing-is-missing.md) and [its JSON](json.md#crystal-verify).",  # noqa: E501
     "restore": "See [restoring a session](../how-to/restore-a-session.md) and [its JSON](json.md#crystal-restore).",
     "config": "See [every setting](configuration.md) and [its JSON](json.md#crystal-config).",
+    "relay": "See [its JSON](json.md#crystal-relay-status) and [where keys are kept](keys.md).",
+    "devices": "See [its JSON](json.md#crystal-devices).",
+    "promote": "See [where keys are kept](keys.md).",
+    "demote": "See [where keys are kept](keys.md).",
     "uninstall": "See [uninstalling](../how-to/uninstall.md).",
 }
 """Where the reader goes on from each command: a command without a place in the documentation stops the generator."""
@@ -73,11 +77,15 @@ EXITS: dict[str, str] = {
     "verify": "1 when bytes are not captured yet, 4 when the store is busy, 6 when something is damaged",
     "restore": f"2 also when the session is unknown or its file is still there, {WRITES}",
     "config": "3 when a place that should hold a key fails",
+    "relay": "1 when something waits (`status`), 3 when this machine has no relay, no key, or another part than the command is for, 4 when the relay does not answer, 5 when a pairing failed, the relay refuses, or a stream needs you (`status`, `poll`), 6 when a device's blob is damaged (`status`, `poll`)",  # noqa: E501
+    "devices": f"2 also when no device has that name, {WRITES}",
+    "promote": f"3 when a key or a token is missing, {WRITES}, 5 when the relay refuses",
+    "demote": f"3 when a key or a token is missing, {WRITES}, 5 when the relay refuses",
     "uninstall": "1 when you answer no, 2 also when a settings file cannot be understood",
 }
 """What each command's exit codes mean besides 0 (done), 2 (usage) and 130 (interrupted)."""
 
-VALUES = {"limit": "N", "since": "TIME", "project": "FOLDER"}
+VALUES = {"limit": "N", "since": "TIME", "project": "FOLDER", "role": "ROLE"}
 """What stands for the value of an option that names nothing itself (Typer's own words differ between its versions)."""
 
 
