@@ -5,14 +5,17 @@ Between each machine and the relay stands ``Weather``, which a test makes bad: i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
 
+from crystal.capture.engine import Capture
 from crystal.envelope import Channel, LinkKeys, link_keys
 from crystal.keys.derive import device_secret
 from crystal.model import Project
@@ -84,6 +87,20 @@ class RelaySite:
         self.start()
         for token in self.tokens.values():
             add_token(self.folder, token, self.settings.limits)
+
+    def expire(self) -> None:
+        """Delete what has waited too long."""
+        self.bridge.call(self.store.sweep(self.now))
+
+    def rot(self) -> None:
+        """Let the disk forget a bit of every body."""
+        self.stop()
+        for file in sorted(self.folder.rglob("*.db")):
+            with contextlib.closing(sqlite3.connect(file)) as db, db:
+                for rowid, body in db.execute("SELECT rowid, body FROM blobs WHERE body IS NOT NULL").fetchall():
+                    rotten = bytes(body[:200]) + bytes([body[200] ^ 1]) + bytes(body[201:])
+                    db.execute("UPDATE blobs SET body = ? WHERE rowid = ?", (rotten, rowid))
+        self.start()
 
     def token(self, label: str, *scopes: str) -> str:
         minted = mint(os.urandom(8), os.urandom(32))
@@ -197,15 +214,22 @@ class Device:
             self.link,
             lane,  # type: ignore[arg-type]
             self.machine.home,
-            self.machine.home / "agents/cc-test/memory/transcripts",
+            self.machine.home / f"agents/{self.agent}/memory/transcripts",
             lambda cwd: Project(cwd, None, None, Path(cwd).name),
             lambda: self.machine.now,
             self.local_memory,
         )
 
+    @property
+    def agent(self) -> str:
+        return f"cc-{self.machine.device}"
+
+    def capture(self, lane: str = "live") -> Capture:
+        return replace(self.machine.capture(), sink=self.sink(lane), agent=self.agent)
+
     def sweep(self, lane: str = "live") -> None:
         """Capture what is in the transcripts."""
-        capture = replace(self.machine.capture(), sink=self.sink(lane))
+        capture = self.capture(lane)
         tally = capture.sweep()
         assert not tally.problems, tally.problems
 

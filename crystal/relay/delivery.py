@@ -98,8 +98,8 @@ class Delivery:
                 self._send(report, should_stop)
             except RelayFull as error:
                 full = error  # what home tells is read all the same: it makes room
-            self._read_home(report)
-            self._check_relay()
+            heads = self._read_home(report)
+            self._check_relay(heads)
             self._send(report, should_stop)
             self._tell()
             outbox.prune(self.store, self.clock() - self.keep_ms)
@@ -165,29 +165,36 @@ class Delivery:
         seal_again(self.store, self.link, stream, start, self.clock(), "fork")
         report.noticed.append("another copy of this machine wrote in its stream; a new stream was begun")
 
-    def _check_relay(self) -> None:
+    def _check_relay(self, heads: Mapping[bytes, int]) -> None:
         """Send again what the relay has lost: it does not list it, and nobody has acknowledged it."""
-        late = self.clock() - CHECK_AFTER_MS
+        now = self.clock()
+        if outbox.is_lost(self.store, self.link.peer.id, heads):
+            relay_peers.tell_again(self.store, self.link.peer.id)
         for stream in outbox.streams(self.store, self.link.peer.id):
             if stream.lane == "latest":
                 continue
             sent = [blob for blob in outbox.unreceipted(self.store, stream.id) if blob.sent_at is not None]
-            if not sent or late < (sent[0].sent_at or 0) <= self.clock():
+            if not sent:
+                continue
+            rests = now - CHECK_AFTER_MS < (sent[0].sent_at or 0) <= now
+            if rests and heads.get(stream.stream, 0) >= sent[-1].seq:
                 continue
             lost = _lost(self.client, stream.stream, [blob.seq for blob in sent])
             if lost:
                 outbox.mark_again(self.store, stream.id, lost)
             with self.store.transaction():
                 kept = [blob.seq for blob in sent if blob.seq not in set(lost)]
-                outbox.mark_sent(self.store, stream.id, kept[:1], self.clock())
+                outbox.mark_sent(self.store, stream.id, kept[:1], now)
 
     # -- what home tells ---------------------------------------------------------------------------------------------
 
-    def _read_home(self, report: DeliveryReport) -> None:
-        peer = self.link.peer
-        for info in self.client.streams().streams:
-            if info.stream[:8] == peer.down_prefix:
+    def _read_home(self, report: DeliveryReport) -> Mapping[bytes, int]:
+        """Read what home tells; gives how far the relay lists each stream."""
+        listed = self.client.streams().streams
+        for info in listed:
+            if info.stream[:8] == self.link.peer.down_prefix:
                 self._read_stream(info, report)
+        return {info.stream: info.head for info in listed}
 
     def _read_stream(self, info: StreamInfo, report: DeliveryReport) -> None:
         """Take the newest document of home that opens. The newest stays at the relay: a copy of us may need it."""
@@ -197,7 +204,8 @@ class Delivery:
                 opened = open_blob(
                     newest.data, self.down_keys, channel=newest.channel, stream=info.stream, seq=newest.seq, prev=None
                 )
-                self._take(newest.channel, read_document(opened), report)
+                document = read_document(opened)
+                self._take(newest.channel, document, report)
             except (Refused, BadRecord) as error:
                 inbox.set_aside(
                     self.store, info.stream, newest.seq, newest.data, error.code, error.message, self.clock()
@@ -205,11 +213,13 @@ class Delivery:
                 if isinstance(error, WrongKey):
                     report.noticed.append("home seals with keys that this machine does not have")
                 continue
+            # Keys are not left lying about: who has the old ones could read the new.
+            upto = newest.seq if "rotate" in document.body else newest.seq - 1
+            if upto > info.acked:
+                self.client.ack(info.stream, upto)
             with self.store.transaction():
                 inbox.bind(self.store, known.id, self.link.peer.id, newest.channel, "latest")
                 inbox.advance(self.store, known, newest.seq, opened.tag)
-            if newest.seq - 1 > info.acked:
-                self.client.ack(info.stream, newest.seq - 1)
             return
 
     def _take(self, channel: int, document: Document, report: DeliveryReport) -> None:

@@ -24,13 +24,13 @@ from crystal.envelope import (
 )
 from crystal.errors import CrystalError, StoreDamaged, Unavailable, WatermarkMoved
 from crystal.relay.ahead import fetched
-from crystal.relay.answers import BlobInfo, BlobPage, StreamInfo
+from crystal.relay.answers import BlobInfo, BlobPage, StreamInfo, StreamList
 from crystal.relay.client import RelayClient
 from crystal.relay.documents import LATEST_WINS, newest_documents, read_document
-from crystal.relay.errors import NotAtRelay, RelayDenied, RelayUnavailable
+from crystal.relay.errors import NotAtRelay, RelayBroken, RelayDenied, RelayUnavailable
 from crystal.relay.taking import Next, Part, Taker
 from crystal.relay.wire import BadRecord
-from crystal.store import Store, inbox, relay_peers
+from crystal.store import Store, inbox, outbox, relay_peers
 from crystal.store.inbox import InStream
 from crystal.store.relay_peers import Peer
 
@@ -135,6 +135,8 @@ class Poller:
         report = PollReport()
         self._senders = self._senders_now()
         listed = self._client.streams(changed_after=after, wait=wait)
+        if after is None:
+            self._find_lost(listed)
         while True:
             report.change = listed.change
             before = report.blobs
@@ -145,6 +147,14 @@ class Poller:
             if report.blobs == before:
                 return self._counted(report)
             listed = self._client.streams()
+            self._find_lost(listed)
+
+    def _find_lost(self, listed: StreamList) -> None:
+        """Let what the relay has lost of what was told to devices be told again."""
+        heads = {info.stream: info.head for info in listed.streams}
+        for peer in relay_peers.all_peers(self._store, "device"):
+            if peer.sent and outbox.is_lost(self._store, peer.id, heads):
+                relay_peers.tell_again(self._store, peer.id)
 
     def _counted(self, report: PollReport) -> PollReport:
         for one in inbox.all_streams(self._store):
@@ -206,13 +216,17 @@ class Poller:
         """Whether a stream that nothing was taken of says that it holds documents. It proves nothing."""
         if known.channel or info.head <= known.last_seq:
             return False
-        page = self._client.blobs(info.stream, known.last_seq, 1)
+        page = self._client.blobs(info.stream, max(known.last_seq, info.head - 1), 1)
         if not page.blobs:
             return False
         try:
             return read_header(self._client.get(info.stream, page.blobs[0].seq)).channel in LATEST_WINS
-        except Refused:
+        except (Refused, NotAtRelay):
             return False
+        except RelayUnavailable as error:
+            if _is_about_one_blob(error):
+                return False
+            raise
 
     def _conversation(
         self, known: InStream, info: StreamInfo, report: PollReport, should_stop: Callable[[], bool]
@@ -227,7 +241,9 @@ class Poller:
                 turn = PAST_TURN if known.lane == "past" else LIVE_TURN
                 if taken >= turn:
                     break
-                page = self._client.blobs(info.stream, known.last_seq, min(PAGE, turn - taken))
+                # Of a stream that is new, one: then it is known whether it is of the past, which waits.
+                limit = 1 if known.lane is None else min(PAGE, turn - taken)
+                page = self._client.blobs(info.stream, known.last_seq, limit)
                 acked = page.acked
                 known = self._compare(known, page)
                 before = report.blobs
@@ -289,6 +305,10 @@ class Poller:
         return self._met(known)
 
     def _not_fetched(self, known: InStream, seq: int, error: Exception) -> None:
+        if isinstance(error, RelayUnavailable) and _is_about_one_blob(error):
+            # An answer, and none that can be believed: if it is the blob that has rotten there, this mends it.
+            self._stand_still(known, "waiting", "relay", error.message, seq)
+            return
         if not isinstance(error, NotAtRelay):
             raise error
         why = f"the relay has lost number {seq}: it must be sent again"
@@ -427,6 +447,11 @@ class Poller:
             if met.peer is None:
                 inbox.bind(self._store, met.id, peer.id, Channel.CONVERSATIONS, "live")
         inbox.take_claims(self._store, known.id, claims)
+
+
+def _is_about_one_blob(error: RelayUnavailable) -> bool:
+    """Whether the relay did answer, with what cannot be believed."""
+    return isinstance(error, RelayBroken) or error.code == "digest"
 
 
 def _run(page: BlobPage, last: int) -> list[BlobInfo]:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from crystal.envelope import Channel
 from crystal.relay.sending import Link, seal_again
 from crystal.relay.wire import BadRecord
-from crystal.store import Store, inbox, outbox
+from crystal.store import Store, inbox, outbox, relay_peers
 from crystal.store.outbox import OutStream
 from crystal.store.relay_peers import Peer
 
@@ -28,7 +28,8 @@ def receipts_for(store: Store, peer: Peer) -> dict[str, Any]:
     resend: dict[str, int] = {}
     fork: list[str] = []
     for one in inbox.all_streams(store):
-        if one.peer != peer.id or one.channel != Channel.CONVERSATIONS:
+        is_new = one.peer is None and one.channel == 0 and one.stream[:8] == peer.up_prefix
+        if not is_new and (one.peer != peer.id or one.channel != Channel.CONVERSATIONS):
             continue
         name = one.stream.hex()
         streams[name] = [one.last_seq, one.last_tag.hex()]
@@ -78,9 +79,11 @@ def act_on_receipts(
     """
     noticed: list[str] = []
     for stream in outbox.streams(store, link.peer.id):
-        if stream.channel != Channel.CONVERSATIONS:
-            continue
         name = stream.stream.hex()
+        if stream.channel != Channel.CONVERSATIONS:
+            if name in receipts.resend and stream.closed_at is None:
+                relay_peers.tell_again(store, link.peer.id)
+            continue
         upto, tag = receipts.streams.get(name, (0, b""))
         view = _compare(store, stream, upto, tag)
         if view == "ahead":

@@ -134,7 +134,9 @@ def check_digest(answer: Answer, relay: str) -> None:
     """
     said = _DIGEST.search(answer.headers.get("content-digest", ""))
     if said is not None and said[1].encode() != base64.b64encode(hashlib.sha256(answer.body).digest()):
-        raise RelayUnavailable(f"an answer of {relay} was damaged on the way", hint="crystal tries again")
+        raise RelayUnavailable(
+            f"an answer of {relay} was damaged on the way", hint="crystal tries again", code="digest"
+        )
 
 
 def refusal_code(answer: Answer) -> str:

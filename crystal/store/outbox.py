@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from crystal.store.connection import Row, Store
@@ -88,6 +88,14 @@ def streams(store: Store, peer: int | None = None) -> list[OutStream]:
     """Every stream ever written (to one peer), in the order of their opening."""
     where, values = ("", ()) if peer is None else (" WHERE peer = ?", (peer,))
     return [_stream(row) for row in store.rows(f"SELECT {_COLUMNS} FROM relay_out{where} ORDER BY id", values)]
+
+
+def is_lost(store: Store, peer: int, heads: Mapping[bytes, int]) -> bool:
+    """Whether a relay that lists streams up to ``heads`` has lost the newest of what replaces all before it."""
+    rows = store.rows(
+        "SELECT stream, last_seq FROM relay_out WHERE peer = ? AND lane = 'latest' AND closed_at IS NULL", (peer,)
+    )
+    return any(heads.get(bytes(stream), 0) < last for stream, last in rows)
 
 
 def advance(store: Store, stream: int, seq: int, tag: bytes) -> None:
