@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from crystal.relay.errors import NotAtRelay
-from crystal.relay.mirror import Mirror, publish
+from crystal.relay.mirror import Mirror, manifest, publish
 from crystal.relay.mirror.documents import FileFacts
 from crystal.store import Store
 from crystal.store.mirror_content import COLUMNS
@@ -89,8 +89,9 @@ class World:
     def publish(self) -> Mapping[str, object] | None:
         self.now += 1000
         body = publish(self.store, self.relay, now=self.now, random=self.dice.randbytes, documents=self.papers)
-        if body is not None:
-            self.manifest = body
+        newest = manifest(self.store)  # not ``body``: who was killed just before has lost his
+        if newest is not None and newest != self.manifest:
+            self.manifest = newest
             self.serial += 1
         return body
 

@@ -165,8 +165,9 @@ def publish(
         should_stop: Asked before every object.
 
     Returns:
-        The body of the manifest for every device, None when the list is the one that ``manifest`` gave before. Its time
-        may be newer then, which is worth telling a device once an hour.
+        The body of the manifest for every device, None when the list is the one that ``manifest`` gave before. Who may
+        be killed between this and telling compares ``manifest`` with what he told last; its time, too, is renewed
+        every hour.
 
     Raises:
         CrystalError: The relay, or the store; what was done is done, and the next call goes on.
