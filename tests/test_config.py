@@ -23,6 +23,13 @@ FILE = Path("config.toml")
 GOOD: dict[str, tuple[str, str, Any]] = {
     "agent_id": ("cc-laptop", '"cc-laptop"', "cc-laptop"),
     "device": ("my laptop", '"my laptop"', "my laptop"),
+    "role": ("device", '"device"', "device"),
+    "relay.url": ("https://relay.test/", '"https://relay.test/"', "https://relay.test"),
+    "relay.ca_file": ("/etc/ca.pem", '"/etc/ca.pem"', "/etc/ca.pem"),
+    "relay.insecure_http": ("1", "true", True),
+    "relay.key_place": ("keyring", '"keyring"', "keyring"),
+    "relay.local_memory": ("no", "false", False),
+    "relay.keep_days": ("30", "30", 30),
     "embedding.provider": ("voyage", '"voyage"', "voyage"),
     "embedding.model": ("voyage-3.5-lite", '"voyage-3.5-lite"', "voyage-3.5-lite"),
     "embedding.dimension": ("512", "512", 512),
