@@ -35,7 +35,7 @@ def pair(
     """Let another machine join this home: show a code that is good for ten minutes and one attempt."""
     from crystal.errors import UsageProblem
     from crystal.wiring import open_kept_machine
-    from crystal.wiring.links import relay_client
+    from crystal.wiring.links import relay_address, relay_client
     from crystal.wiring.pairing import pair as pair_online
     from crystal.wiring.pairing import pair_offline, pair_shared, prepare
 
@@ -50,7 +50,8 @@ def pair(
             elif offline:
                 _say_offline(pair_offline(machine, client, name=name))
             else:
-                _say_paired(pair_online(machine, client, name=name, show=_show, tell=note))
+                url = relay_address(machine)
+                _say_paired(pair_online(machine, client, name=name, show=lambda shown: _show(shown, url), tell=note))
 
 
 def _note_loopback(machine: Machine) -> None:
@@ -58,13 +59,13 @@ def _note_loopback(machine: Machine) -> None:
 
     url = machine.config.relay_url
     if url is not None and is_loopback(parse_address(url, allow_insecure=True).host):
-        note(f"{url} is this machine alone; a device elsewhere needs an address of its own for the relay")
+        note(f"{url} is this machine alone; a device elsewhere needs a tunnel to it, or a relay with a public name")
 
 
-def _show(invitation: Invitation) -> None:
+def _show(invitation: Invitation, url: str) -> None:
     say(f"code: {invitation.code}", "")
     _draw(invitation.joined)
-    say("on the device run: crystal relay join", stream=sys.stderr)
+    say(f"on the device run: crystal relay join --relay {url}", stream=sys.stderr)
     say("waiting for it, at most ten minutes; Ctrl-C ends this", stream=sys.stderr)
     sys.stdout.flush()
 
