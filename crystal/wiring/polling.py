@@ -59,6 +59,7 @@ def poll_relay(
     """
     from crystal.relay.poller import Poller
     from crystal.store.notes import read_note
+    from crystal.wiring.devices import retry_revocations
     from crystal.wiring.registry import ignored_prefixes, save_registry
 
     if read_note(machine.store, DEMOTING) is not None:
@@ -74,6 +75,7 @@ def poll_relay(
             now_ms,
             ignored_prefixes(machine.store, root),
         )
+        retry_revocations(machine, relay)
         report = poller.poll(should_stop=should_stop, wait=wait, after=after)
         told = _tell_devices(machine, relay, keys)
         problems = tuple(enrich(machine, budget_seconds=ENRICH_SECONDS)) if report.turns else ()
