@@ -16,7 +16,16 @@ from crystal.envelope import keys_of_link, open_blob
 from crystal.envelope.refusals import WrongKey
 from crystal.errors import Damaged
 from crystal.relay.errors import RelayUnavailable
-from crystal.relay.mirror import AgentDocuments, ManifestUnreadable, MirrorDamaged, MirrorRollback, on_told, roll_key
+from crystal.relay.mirror import (
+    AgentDocuments,
+    ManifestUnreadable,
+    MirrorDamaged,
+    MirrorRollback,
+    on_told,
+    publishing,
+    roll_key,
+    upkeep,
+)
 from crystal.relay.mirror.content import ContentUnreadable, pack, unpack
 from crystal.relay.mirror.documents import MOST_BYTES
 from crystal.relay.mirror.listing import parse_index, parse_manifest
@@ -145,30 +154,40 @@ def test_a_renamed_device_sends_no_texts_again(world):
 
 def test_twenty_new_chunks_cost_less_than_100_kilobytes(world):
     device, model = world.device(), Dice("wide", 1536)
-    for at in range(300):
+    for at in range(60):
         add_turn(
             world.store, f"{at} " + " ".join(f"{at * 7 % 97}word{n * at % 53}" for n in range(150)), session=f"s{at}"
         )
         world.papers[f"cc/sessions/{at}.md"] = os.urandom(1000)
     embed(world.store, model)
     world.both(device)
-    for run in range(66):
+    for run in range(12):
         sent, fetched = world.relay.sent, world.relay.fetched
         for at in range(20):
             add_turn(world.store, f"{run} {at} " + " ".join(f"{at}{n * 31 % 89}" for n in range(300)), session="now")
         embed(world.store, model)
         world.both(device)
         assert world.relay.fetched - fetched < 100_000
-        assert world.relay.sent - sent < 100_000 or run >= 62  # some time, 32 objects become one
-    assert world.relay.sent < 68 * 2 * 100_000
+        assert world.relay.sent - sent < 100_000
     assert_equal(world, device)
 
 
-def test_a_long_list_is_told_in_few_words(world):
-    for at in range(400):
+def test_small_objects_become_large_ones_and_a_long_list_is_told_in_few_words(world, monkeypatch):
+    monkeypatch.setattr(upkeep, "FAN", 8)
+    monkeypatch.setattr(upkeep, "NEWEST", 8)
+    monkeypatch.setattr(publishing, "INDEX_ABOVE", 16)
+    monkeypatch.setattr(publishing, "INDEX_LEAVES", 4)
+    near = world.device("near")
+    for at in range(150):
         add_turn(world.store, f"turn {at}")
         body = world.publish()
-    assert len(body["objects"]) <= 100
+        fetched = world.relay.fetched
+        world.sync(near)
+        assert world.relay.fetched - fetched < 3_000  # what is new, and nothing that was merged
+    assert len(mirror.listed(world.store)) < 32
+    assert len(body["objects"]) <= 16
+    assert body["index"] is not None
+    assert_equal(world, near)
     device = world.device()
     assert world.sync(device).is_whole
     assert_equal(world, device)

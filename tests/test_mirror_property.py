@@ -91,9 +91,9 @@ class Mirrors(RuleBasedStateMachine):
 
     @rule(session=st.sampled_from(SESSIONS))
     def fork(self, session: str) -> None:
-        known = self.world.store.value("SELECT uuid FROM turns ORDER BY random() LIMIT 1")
+        known = [uuid for (uuid,) in self.world.store.rows("SELECT uuid FROM turns ORDER BY id")]
         if known:
-            add_turn(self.world.store, "the same", session=session, uuid=known)
+            add_turn(self.world.store, "the same", session=session, uuid=self.dice.choice(known))
 
     @rule(count=st.integers(0, 10))
     def embed_some(self, count: int) -> None:
@@ -112,7 +112,8 @@ class Mirrors(RuleBasedStateMachine):
     @rule()
     def forget_a_turn(self) -> None:
         store = self.world.store
-        turns = [ident for (ident,) in store.rows("SELECT id FROM turns ORDER BY random() LIMIT 2")]
+        known = [ident for (ident,) in store.rows("SELECT id FROM turns ORDER BY id")]
+        turns = self.dice.sample(known, min(2, len(known)))
         with store.transaction():
             checks.drop_turns(store, turns)
             checks.rebuild_keywords(store)
