@@ -17,7 +17,7 @@ class Limits:
 
     max_blobs: int = 10_000
     max_streams: int = 4096
-    quota_bytes: int = 1 << 30
+    quota_bytes: int = 4 << 30
     max_tokens: int = 1000
     max_mailboxes: int = 8
     max_mail: int = 16

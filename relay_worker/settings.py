@@ -60,7 +60,7 @@ class Settings:
     data_dir: Path = Path("relay-data")
     max_body: int = MAX_BLOB
     ttl_days: float = 30.0
-    quota_bytes: int = 1 << 30
+    quota_bytes: int = 4 << 30
     max_blobs: int = 10_000
     max_streams: int = 4096
     rate: float = 1000.0
