@@ -88,6 +88,23 @@ class RelaySite:
         for token in self.tokens.values():
             add_token(self.folder, token, self.settings.limits)
 
+    def keep(self, copy: Path) -> None:
+        """Copy the disk."""
+        self.stop()
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.folder, copy)
+        self.start()
+
+    def go_back(self, copy: Path) -> None:
+        """Put the disk back from a copy."""
+        self.stop()
+        shutil.rmtree(self.folder)
+        shutil.copytree(copy, self.folder)
+        self.start()
+        for token in self.tokens.values():
+            with contextlib.suppress(Exception):
+                add_token(self.folder, token, self.settings.limits)
+
     def expire(self) -> None:
         """Delete what has waited too long."""
         self.bridge.call(self.store.sweep(self.now))
@@ -129,7 +146,7 @@ class Home:
     def senders(self) -> dict[bytes, Sender]:
         found = {}
         for peer in relay_peers.all_peers(self.store, "device"):
-            for generation in range(max(1, peer.accepted_from - 3), peer.generation + 1):
+            for generation in range(max(1, peer.accepted_from - 3), peer.generation + 4):
                 keys = link_keys(device_secret(ROOT, peer.device_id, generation), "up")
                 refused = "revoked" if peer.revoked_at else "old-key" if generation < peer.accepted_from else None
                 found[keys.key_id] = Sender(peer, generation, keys, refused)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from crystal.envelope import Channel, LinkKeys, Refused, WrongKey, open_blob
@@ -228,6 +228,7 @@ class Delivery:
         is_new = document.serial > peer.serials_in.get(str(channel), 0)
         if is_new and channel == Channel.RECEIPTS:
             receipts = read_receipts(document.body)
+            self._keep_up(document.body.get("generation"))
             self.link = self.on_state(self.link, document.body)
             now = self.clock()
             report.noticed += act_on_receipts(self.store, self.link, receipts, now=now, send_all=self.send_all)
@@ -239,6 +240,16 @@ class Delivery:
             if relay_peers.take_document(self.store, peer.id, channel, document, self.clock(), keep=keep):
                 relay_peers.exceed(self.store, peer.id, document.body.get("stale"))
                 report.heard = True
+
+    def _keep_up(self, generation: object) -> None:
+        """Use the keys that home takes, where they are here: this machine was restored from before a rotation."""
+        peer = self.link.peer
+        if type(generation) is not int or generation <= peer.generation or self.link.keys_of(generation) is None:
+            return
+        with self.store.transaction():
+            relay_peers.set_generation(self.store, peer.id, generation, generation)
+        self.link = replace(self.link, peer=replace(peer, generation=generation, accepted_from=generation))
+        mend_streams(self.store, self.link, self.clock())
 
     def _tell(self) -> None:
         """Tell home how far this device has sealed, when that has changed or was told long ago."""

@@ -379,7 +379,8 @@ class Poller:
         """The first blob under new keys: from now on the old ones are refused."""
         peer = sender.peer
         if sender.generation > peer.accepted_from:
-            relay_peers.set_generation(self._store, peer.id, peer.generation, sender.generation)
+            newest = max(peer.generation, sender.generation)  # higher: home was restored from before the rotation
+            relay_peers.set_generation(self._store, peer.id, newest, sender.generation)
             self._senders = self._senders_now()
 
     def _refuse(self, known: InStream, why: _Refusal) -> None:

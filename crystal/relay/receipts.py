@@ -38,7 +38,7 @@ def receipts_for(store: Store, peer: Peer) -> dict[str, Any]:
         if one.state in ("fork", "left"):
             fork.append(name)  # whoever still writes it is to go on elsewhere: nothing of it is read any more
     stale = {"stale": dict(peer.stale)} if peer.stale else {}
-    return {"streams": streams, "resend": resend, "fork": fork, **stale}
+    return {"streams": streams, "resend": resend, "fork": fork, "generation": peer.accepted_from, **stale}
 
 
 @dataclass(frozen=True, slots=True)
