@@ -170,8 +170,8 @@ def _hand_over(machine: Machine, heir: Peer, client: RelayClient) -> RoleChange:
     if not _has_told(machine):
         poll_relay(machine, client)
     own, up, down = os.urandom(16), os.urandom(8), os.urandom(8)
-    mine = client.make_token(config.device, device_scopes(up, down))
-    theirs = client.make_token(heir.name, ["home"])
+    mine = client.make_token(f"device {up.hex()[:8]}", device_scopes(up, down))  # no names: the operator sees it
+    theirs = client.make_token("home", ["home"])
     link = NewLink(own, "device", config.device, config.agent_id, 1, up, down, mine.id)
     devices = (*known_devices(store, but=heir.device_id), KnownDevice(link, 1, None, True, ()))
     with store.transaction():
