@@ -198,7 +198,7 @@ class Crystal:
     def _mirrored(self) -> Mirrored | None:
         """The mirror of home's memory, opened when it is first there."""
         if self._mirror is None or self._mirror.store is None:
-            self._mirror = self._exit.enter_context(open_mirror(self._machine.places))
+            self._mirror = self._exit.enter_context(open_mirror(self._machine.places, self._machine.config.role))
         return self._mirror
 
     def _mirror_store(self) -> Store | None:

@@ -350,6 +350,13 @@ def test_an_old_mirror_says_so(machine):
         assert json.loads(run(*command, "--json").out)["notes"][-1] == "mirror of home: as of 9 hours ago"
 
 
+def test_a_home_machine_does_not_look_into_the_mirror_of_its_past(machine, monkeypatch):
+    monkeypatch.setenv("CRYSTAL_ROLE", "home")
+    assert {hit["from"] for hit in json.loads(run("search", "needle", "--json").out)["hits"]} == {"local"}
+    with Crystal() as memory:
+        assert {one.memory for one in memory.sessions()} == {"local"}
+
+
 def test_a_mirror_that_cannot_be_read_costs_a_note(machine):
     (machine / "mirror.db").write_bytes(b"not a database")
     done = run("search", "needle")

@@ -262,5 +262,5 @@ def open_reader(overrides: Mapping[str, object] | None = None) -> Iterator[Machi
         NotConfigured: There is none yet.
     """
     config = this_config(overrides)
-    with Store.open_existing(config.places.db) as store, open_mirror(config.places) as mirror:
+    with Store.open_existing(config.places.db) as store, open_mirror(config.places, config.role) as mirror:
         yield Machine(config, store, mirror)

@@ -31,10 +31,13 @@ class Mirrored:
 
 
 @contextlib.contextmanager
-def open_mirror(places: Places) -> Iterator[Mirrored | None]:
-    """Open the mirror if there is one; costs a look at the folder where there is none."""
+def open_mirror(places: Places, role: str = "device") -> Iterator[Mirrored | None]:
+    """Open the mirror if there is one; costs a look at the folder where there is none.
+
+    A home machine has none: what is left from when it was a device is older than its own memory.
+    """
     path = places.data_dir / "mirror.db"
-    if not path.exists():
+    if role == "home" or not path.exists():
         yield None
         return
     try:
