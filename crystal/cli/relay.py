@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +26,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but er
 WATCH_SECONDS = 25.0
 """How long the relay may keep a question until something comes."""
 DELIVER_SECONDS = 5.0
+"""How often a device that watches asks for news of home."""
 
 commands = typer.Typer(help="Several machines, one memory: pair, send, fetch, look.", invoke_without_command=True)
 
@@ -64,30 +66,41 @@ def poll(
     if install_timer or remove_timer:
         from crystal.cli.timer import change_timer
         from crystal.timer import POLL
+        from crystal.wiring import this_config
 
+        if install_timer:
+            _require(this_config().role, "home", "crystal sync --install-timer")
         change_timer(install=install_timer, dry_run=dry_run, schedules=(POLL,))
         return
     from crystal.wiring import open_kept_machine
     from crystal.wiring.polling import poll_relay
 
     with open_kept_machine() as machine:
-        _require(machine, "home", "crystal relay sync")
+        _require(machine.config.role, "home", "crystal relay sync")
         if watch:
-            _watch(machine, lambda client, change: _poll_once(machine, client, change, quiet=quiet, as_json=as_json))
+            named: set[str] = set()
+
+            def step(client: RelayClient, change: int | None) -> int | None:
+                return _poll_once(machine, client, change, named, quiet=quiet, as_json=as_json)
+
+            _watch(machine, step, pause=0.2)
             return
         outcome = poll_relay(machine)
         _say_poll(outcome, quiet=quiet, as_json=as_json)
-        code = _say_stuck(machine)
+        code = _say_stuck(machine, set())
     if code:
         raise typer.Exit(code)
 
 
-def _poll_once(machine: Machine, client: RelayClient, change: int | None, *, quiet: bool, as_json: bool) -> int | None:
+def _poll_once(
+    machine: Machine, client: RelayClient, change: int | None, named: set[str], *, quiet: bool, as_json: bool
+) -> int | None:
     from crystal.wiring.polling import poll_relay
 
     outcome = poll_relay(machine, client, wait=0 if change is None else WATCH_SECONDS, after=change)
     if outcome.report.blobs or outcome.problems:
         _say_poll(outcome, quiet=quiet, as_json=as_json)
+    _say_stuck(machine, named)
     return outcome.report.change
 
 
@@ -105,17 +118,18 @@ def _say_poll(outcome: PollOutcome, *, quiet: bool, as_json: bool) -> None:
         say(f"crystal: warning: {one_line(problem)}", stream=sys.stderr)
 
 
-def _say_stuck(machine: Machine) -> int:
-    """Name the streams that only a person can bring on; gives the exit code."""
+def _say_stuck(machine: Machine, named: set[str]) -> int:
+    """Name the streams that only a person can bring on, each once in ``named``; gives the exit code."""
     from crystal.wiring.devices import needs_somebody
 
     stuck = needs_somebody(machine)
     for one in stuck:
         who = one_line(one.device or "an unknown sender")
         why = one_line(one.known.detail or one.known.state)
-        say(f"crystal: warning: {who}, stream {one.known.stream.hex()[:8]}: {why}", stream=sys.stderr)
-    if stuck:
-        say("crystal: hint: see crystal relay status", stream=sys.stderr)
+        words = f"{who}, stream {one.known.stream.hex()[:8]}: {why}"
+        if words not in named:
+            say(f"crystal: warning: {words}", "crystal: hint: see crystal relay status", stream=sys.stderr)
+            named.add(words)
     return relay_status.code_of_streams(stuck)
 
 
@@ -130,26 +144,37 @@ def sync(
     from crystal.wiring.relaying import deliver_relay
 
     with open_kept_machine() as machine:
-        _require(machine, "device", "crystal relay poll")
+        _require(machine.config.role, "device", "crystal relay poll")
         if watch:
-            _watch(machine, lambda client, _: _deliver_once(machine, client, quiet=quiet, as_json=as_json))
+            _watch(machine, _delivering(machine, quiet=quiet, as_json=as_json), pause=0.3)
             return
         report = deliver_relay(machine, insist=True)
         _say_delivery(machine, report, quiet=quiet, as_json=as_json)
     if report.problem:
+        say(f"crystal: error: {one_line(report.problem)}", stream=sys.stderr)
         raise typer.Exit(4)
 
 
-def _deliver_once(machine: Machine, client: RelayClient, *, quiet: bool, as_json: bool) -> int | None:
+def _delivering(machine: Machine, *, quiet: bool, as_json: bool) -> Callable[[RelayClient, int | None], None]:
+    """A step of watching: deliver as soon as something waits, and ask for news of home now and then."""
     from crystal.errors import Unavailable
+    from crystal.store.outbox import backlog
     from crystal.wiring.relaying import deliver_relay
 
-    report = deliver_relay(machine, client, insist=True)
-    if report.sent or report.heard or report.noticed:
-        _say_delivery(machine, report, quiet=quiet, as_json=as_json)
-    if report.problem:
-        raise Unavailable(report.problem)
-    return None
+    asked = -DELIVER_SECONDS
+
+    def step(client: RelayClient, _: int | None) -> None:
+        nonlocal asked
+        if time.monotonic() - asked < DELIVER_SECONDS and not backlog(machine.store).unsent:
+            return
+        report = deliver_relay(machine, client, insist=True)
+        asked = time.monotonic()
+        if report.sent or report.heard or report.noticed:
+            _say_delivery(machine, report, quiet=quiet, as_json=as_json)
+        if report.problem:
+            raise Unavailable(report.problem)
+
+    return step
 
 
 def _say_delivery(machine: Machine, report: DeliveryReport, *, quiet: bool, as_json: bool) -> None:
@@ -163,21 +188,19 @@ def _say_delivery(machine: Machine, report: DeliveryReport, *, quiet: bool, as_j
         print(json.dumps({"schema": 1, **found, "problem": problem, "notes": noticed}), flush=True)
     elif not quiet:
         sent = f"{count_words(report.sent, 'blob')} sent, {size_words(report.sent_bytes)}" if report.sent else ""
-        left = f"{count_words(waiting, 'blob')} not confirmed by home yet" if waiting else "home has everything"
+        done = "nothing waits" if report.problem else "home has everything"
+        left = f"{count_words(waiting, 'blob')} not confirmed by home yet" if waiting else done
         say("; ".join(part for part in (sent, left) if part))
         sys.stdout.flush()
     note(*noticed)
-    if report.problem:
-        say(f"crystal: error: {one_line(report.problem)}", stream=sys.stderr)
 
 
-def _watch(machine: Machine, step: Callable[[RelayClient, int | None], int | None]) -> None:
+def _watch(machine: Machine, step: Callable[[RelayClient, int | None], int | None], *, pause: float) -> None:
     """Take a step again and again until Ctrl-C; an outage is told once."""
     from crystal.wiring.links import relay_client
     from crystal.wiring.polling import watch
 
     told = ""
-    pause = DELIVER_SECONDS if machine.config.role == "device" else 0.2
     with relay_client(machine) as client:
         for problem in watch(lambda change: step(client, change), pause=pause, should_stop=lambda: False):
             words = "" if problem is None else problem.message
@@ -188,10 +211,9 @@ def _watch(machine: Machine, step: Callable[[RelayClient, int | None], int | Non
             told = words
 
 
-def _require(machine: Machine, role: str, other: str) -> None:
+def _require(own: str, role: str, other: str) -> None:
     from crystal.errors import NotConfigured
 
-    own = machine.config.role
     if own == role:
         return
     if own == "standalone":
@@ -219,7 +241,7 @@ def skip(
     from crystal.wiring.devices import skip as skip_over
 
     with open_kept_machine() as machine:
-        _require(machine, "home", "crystal relay sync")
+        _require(machine.config.role, "home", "crystal relay sync")
         peer, known = plan_skip(machine, device, seq, stream)
         name = one_line(peer.name)
         if not yes:

@@ -152,7 +152,8 @@ def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[st
         lines.append(("problem", state.problem.message))
         lines += [("", f"hint: {state.problem.hint}")] if state.problem.hint else []
     if state.home is not None:
-        lines.append(("home", f"{_home_name(state.home)}, last heard {ago(state.home.heard_at)}"))
+        heard = "never heard yet" if state.home.heard_at is None else f"last heard {ago(state.home.heard_at)}"
+        lines.append(("home", f"{_home_name(state.home)}, {heard}"))
     lines += _outbox_lines(state, ago)
     lines += [line for one in state.streams for line in _stream_lines(one, ago)]
     names = {one.known.stream: one.device for one in state.streams}

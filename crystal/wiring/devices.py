@@ -154,7 +154,7 @@ def _at_relay(client: RelayClient, known: InStream) -> int:
 
 def relay_state(machine: Machine, client: RelayClient | None = None) -> RelayState:
     """How the relay stands: what is written down here, and whether the relay answers now."""
-    from crystal.errors import Unavailable
+    from crystal.errors import Denied, Unavailable
     from crystal.relay.delivery import ROOM
     from crystal.store import inbox, outbox
     from crystal.store.problems import find_problem
@@ -171,7 +171,7 @@ def relay_state(machine: Machine, client: RelayClient | None = None) -> RelaySta
                 reachable = True
                 streams = stream_states(store, asked) if role == "home" else None
         except CrystalError as error:
-            reachable = False if isinstance(error, Unavailable) else reachable
+            reachable = False if isinstance(error, Unavailable) else True if isinstance(error, Denied) else None
             problem = error
     home = home_peer(store)
     return RelayState(
