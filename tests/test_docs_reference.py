@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import json
+import pkgutil
 import re
 import runpy
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import crystal
 from crystal import Crystal
 from crystal.cli.app import COMMANDS, load_command
 from crystal.errors import CrystalError
@@ -181,10 +184,16 @@ def error_classes(root: type[CrystalError] = CrystalError) -> Iterator[type[Crys
 
 
 def test_every_error_is_on_the_page_with_its_exit_code() -> None:
+    for found in pkgutil.walk_packages(crystal.__path__, "crystal."):
+        if not found.name.endswith("__main__"):
+            importlib.import_module(found.name)
     page = (REFERENCE / "errors.md").read_text("utf-8")
-    for each in error_classes():
-        if each.__module__ == "crystal.errors":
-            assert re.search(rf"\b{each.__name__} +{each.exit_code}\b", page), f"{each.__name__} {each.exit_code}"
+    ours = {each for each in error_classes() if each.__module__.split(".")[0] == "crystal"}
+    ours = {each for each in ours if not each.__name__.startswith("_")}
+    for each in ours:
+        assert re.search(rf"\b{each.__name__} +{each.exit_code}\b", page), f"{each.__name__} {each.exit_code}"
+    tree = page.split("```text\n")[1].split("```")[0]
+    assert set(re.findall(r"^[│├└─ ]*(\w+) +\d", tree, re.MULTILINE)) == {each.__name__ for each in ours}
 
 
 def test_every_file_that_crystal_makes_is_on_the_layout_page(memory: Path) -> None:
