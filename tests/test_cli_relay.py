@@ -375,6 +375,43 @@ def test_watching_goes_on_through_an_outage_and_ends_with_ctrl_c(
     assert "answers again" in done.err
 
 
+def test_a_device_that_watches_sends_what_is_captured_meanwhile(
+    pairs: Pairs, on: On, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from crystal.wiring import polling
+
+    joined(pairs)
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            say(pairs, "note")
+        elif len(slept) == 30:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(polling.time, "sleep", sleep)
+    monkeypatch.setattr(polling.time, "monotonic", (at / 10 for at in range(10**9)).__next__)
+    done = on(pairs.device, "relay", "sync", "--watch")
+    assert done.code == 130
+    assert "1 blob sent" in done.out
+
+
+def test_a_revoked_device_learns_that_it_is_refused(pairs: Pairs, on: On) -> None:
+    joined(pairs)
+    assert on(pairs.home, "devices", "revoke", "laptop").code == 0
+    state = on(pairs.device, "relay", "status", "--json")
+    assert state.code == 5
+    told = check_json("crystal relay status", state)["relay"]
+    assert (told["reachable"], "401" in told["problem"]) == (True, True)
+
+
+def test_the_timer_of_the_poll_is_for_a_home(pairs: Pairs, on: On) -> None:
+    joined(pairs)
+    done = on(pairs.device, "relay", "poll", "--install-timer")
+    assert (done.code, "crystal sync --install-timer" in done.err) == (3, True)
+
+
 # ---------------------------------------------------------------------------------------------------- status and skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ import httpx
 import pytest
 
 from crystal.errors import NotConfigured, Unavailable, UsageProblem
+from crystal.keys.bundle import Bundle
 from crystal.keys.codes import parse_code
 from crystal.keys.exchange import PairingFailed
 from crystal.keys.forms import RelayKey, parse_key
 from crystal.keys.places import KeyMissing, RelayToken, read_key, read_token, write_key
 from crystal.relay.client import RelayClient
 from crystal.relay.errors import MailboxTaken, NotAtRelay, RelayDenied, RelayUnavailable
-from crystal.store import past
+from crystal.store import outbox, past
 from crystal.store.relay_peers import NewLink, add_peer, all_peers, heard, home_peer
 from crystal.wiring import devices, import_sessions, joining, keeping, links, mailbox, pairing, plan_import
 from crystal.wiring.polling import poll_relay
@@ -569,6 +571,83 @@ def test_a_shared_root_from_the_environment_is_not_written_down(pairs: Pairs, mo
         joining.join_shared(machine, URL, "laptop", key=None, token=None)
         assert not list(machine.places.data_dir.glob("relay.*key*"))
         assert home_peer(machine.store) is not None
+
+
+# ------------------------------------------------------------------------------------------------- a private authority
+
+PEM = "-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
+
+
+def invited(pairs: Pairs) -> Bundle:
+    with pairs.home.open() as machine, pairs.client() as client:
+        bundle = joining.read_invitation(str(pairing.pair_offline(machine, client, name=None).secret)).bundle
+    assert bundle is not None
+    return bundle
+
+
+def test_a_private_authority_goes_to_the_device_without_what_stands_around_it(pairs: Pairs) -> None:
+    file = pairs.home.home / "ca.pem"
+    file.write_text(f"Ünser eigenes\n{PEM}\n-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "utf-8")
+    pairs.home.set("relay.ca_file", str(file))
+    bundle = invited(pairs)
+    assert bundle.ca == PEM
+    with pairs.device.open() as machine:
+        assert joining.join_offline(machine, bundle).notes
+        kept = machine.places.data_dir / "relay-ca.pem"
+    assert (kept.read_text(), kept.stat().st_mode & 0o777) == (PEM, 0o600)
+    with pairs.device.open() as machine:
+        assert machine.config.relay_ca_file == str(kept)
+    (pairs.home.home / "config.toml").write_text(
+        "".join(
+            line for line in (pairs.home.home / "config.toml").read_text().splitlines(True) if "ca_file" not in line
+        )
+    )
+    with pairs.device.open() as machine:
+        joining.join_offline(machine, invited(pairs), over=True)
+    with pairs.device.open() as machine:
+        assert machine.config.relay_ca_file is None  # the next relay has a certificate that everybody trusts
+
+
+@pytest.mark.parametrize("text", ["", "no certificate", PEM * 400])
+def test_an_authority_that_cannot_be_handed_over_is_told_before_anything_is_made(pairs: Pairs, text: str) -> None:
+    file = pairs.home.home / "ca.pem"
+    file.write_text(text)
+    pairs.home.set("relay.ca_file", str(file))
+    with pytest.raises(UsageProblem, match=r"ca\.pem"):
+        invited(pairs)
+    nothing_left(pairs)
+
+
+def test_plain_http_to_another_machine_is_refused_before_anything_is_kept(pairs: Pairs) -> None:
+    bundle = replace(invited(pairs), url="http://192.0.2.7:8600")
+    with pairs.device.open() as machine, pytest.raises(UsageProblem, match="not encrypted"):
+        joining.join_offline(machine, bundle)
+    assert device_state(pairs.device)["key"] is None
+
+
+# ------------------------------------------------------------------------------------------------- a home that changes
+
+
+def test_what_waits_for_a_former_home_goes_to_the_new_one(pairs: Pairs) -> None:
+    with pairs.device.open() as machine:
+        joining.join_offline(machine, invited(pairs))
+    pairs.device.set("relay.local_memory", False)
+    write_sample(pairs.device.home, datetime.now(timezone.utc))
+    with pairs.device.open() as machine:
+        import_sessions(machine, plan_import(machine, [], None), lambda _: None)
+        assert outbox.backlog(machine.store).blobs
+        assert machine.store.value("SELECT count(*) FROM turns") == 0
+        joining.join_offline(machine, invited(pairs), over=True)
+        assert len(all_peers(machine.store, "home")) == 1
+        here = machine.store.rows("SELECT uuid FROM turns ORDER BY uuid")
+    token = device_state(pairs.device)["token"].reveal()
+    with pairs.device.open() as machine, RelayClient(URL, token, transport=pairs.device_way) as client:
+        assert deliver_relay(machine, client, insist=True).problem is None
+    with pairs.home.open() as machine, pairs.client() as client:
+        poll_relay(machine, client)
+        arrived = machine.store.rows("SELECT uuid FROM turns ORDER BY uuid")
+    assert len(arrived) > 5
+    assert arrived == here
 
 
 # ------------------------------------------------------------------------------------------------------ strings

@@ -239,8 +239,7 @@ def revoke(
     peer = _device(machine, name)
     with machine.store.transaction():
         relay_peers.set_revoked(machine.store, peer.id, now_ms())
-    if peer.revoked_at is None:
-        roll_key(machine.store, os.urandom, now_ms())
+    roll_key(machine.store, os.urandom, now_ms())  # also the second time: a crash may have come before it
     problem = None
     if peer.token_id is not None:
         try:
