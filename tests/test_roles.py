@@ -104,6 +104,7 @@ def test_a_lost_home_is_replaced_from_the_paper_key(desk, tmp_path, relay):
         computer.say(SECOND if name == "lap" else THIRD, line(f"said on the {name}"))
         computer.ok("sync")
     desk.poll()
+    lap.deliver()  # the mirror is all that is left of what was said at the desk
     with desk.machine() as machine:
         words = " ".join(to_words(relay_keys(machine).root))
     token = relay.token("the new home", "home", account=account_of(desk))
@@ -114,7 +115,15 @@ def test_a_lost_home_is_replaced_from_the_paper_key(desk, tmp_path, relay):
     for _ in range(4):
         phone.deliver()
         lap.poll()
-    assert lap.texts() == ["said on the lap", "said on the phone", "said on the phone after the loss"]
+    assert lap.texts() == [
+        "said at the desk",
+        "said on the lap",
+        "said on the phone",
+        "said on the phone after the loss",
+    ]
+    assert not (lap.home / ".ldm" / "memory" / "mirror.db").exists()
+    phone.deliver()
+    assert "said at the desk" in phone.ok("search", "desk"), "the new home's mirror has it too"
     assert phone.json("status")["relay"]["outbox"]["blobs"] == 0
     assert lap.crystal("verify").code == 0
 

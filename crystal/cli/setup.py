@@ -136,7 +136,7 @@ def _take_role(
             for note in change.notes:
                 typer.echo(f"      {note}")
             typer.echo("      add a device with: crystal relay pair")
-        elif role is Role.DEVICE and not is_joined(machine):
+        elif not is_joined(machine):
             typer.echo("role: device; on the home machine run: crystal relay pair; then here: crystal relay join")
 
 

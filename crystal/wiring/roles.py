@@ -308,8 +308,26 @@ def promote(machine: Machine, *, client: RelayClient | None = None) -> RoleChang
         relay_peers.remove_peer(store, peer.id)
         relay_peers.rename_rows(store, machine.config.device, handover.name)
         take_devices(store, handover.devices, now_ms())
+    take_mirror(machine)
     _settle(machine, role="home", device=handover.name)
     return RoleChange("home", peer.name, (f"what {peer.name} remembers comes in with the next polls",))
+
+
+def take_mirror(machine: Machine) -> int:
+    """Take what the old home's mirror knows into this machine's own memory, then let the mirror go; gives the turns.
+
+    A home that is lost lives on in its mirrors alone. One that moves sends its archive later; its rows are here then.
+    """
+    from crystal.store.adopt import adopt_turns
+    from crystal.wiring.mirrored import open_mirror
+    from crystal.wiring.relaying import device_mirror
+
+    with open_mirror(machine.places, "device") as mirrored:
+        if mirrored is None or mirrored.store is None:
+            return 0
+        taken = adopt_turns(machine.store, mirrored.store)
+    device_mirror(machine).discard()
+    return taken
 
 
 def read_handover(client: RelayClient, peer: Peer, keys: Keyring) -> Handover | None:
@@ -368,6 +386,7 @@ def promote_from_paper(machine: Machine, root: bytes, *, url: str | None, token:
             relay_peers.remove_peer(store, peer.id)
             relay_peers.rename_rows(store, machine.config.device, names.get(own, machine.config.device))
         take_devices(store, tuple(one for one in devices if one.link.device_id != own), now_ms())
+    take_mirror(machine)
     _settle(machine, role="home", url=address, device=names.get(own))
     if not devices:
         return RoleChange(
