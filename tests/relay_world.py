@@ -303,7 +303,7 @@ class World:
     def device(self, name: str, *, local_memory: bool = True) -> Device:
         """Pair another device, offline."""
         device_id, up, down = os.urandom(16), os.urandom(8), os.urandom(8)
-        token = self.relay.token(name, f"write:{up.hex()}", f"read:{down.hex()}", f"ack:{down.hex()}", "objects:read")
+        token = self.relay.token(up.hex(), f"write:{up.hex()}", f"read:{down.hex()}", f"ack:{down.hex()}", "objects:read")
         with self.home.store.transaction():
             relay_peers.add_peer(
                 self.home.store, NewLink(device_id, "device", name, None, 1, up, down, None), self.home.machine.now

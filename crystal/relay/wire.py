@@ -121,7 +121,7 @@ def decode_segment(payload: bytes) -> Sent:
 
 
 def _segment(head: Mapping[str, Any], clean: bytes) -> Sent:
-    agent, device, session, subagent = head["origin"]
+    agent, device, session, subagent = _list(head["origin"])
     origin = Origin(
         checked_agent_id(_text(agent)),
         _text(device),
@@ -147,7 +147,7 @@ def _segment(head: Mapping[str, Any], clean: bytes) -> Sent:
 
 
 def _watermark(row: Sequence[Any]) -> Watermark:
-    transcript, offset, dev, inode, generation, tail = row
+    transcript, offset, dev, inode, generation, tail = _list(row)
     tail_hash = bytes.fromhex(_text(tail, empty=True))
     if len(tail_hash) not in (0, 32):
         raise BadRecord("a watermark's hash has the wrong length")
@@ -162,7 +162,7 @@ def _watermark(row: Sequence[Any]) -> Watermark:
 
 
 def _read_piece(row: Sequence[Any], clean: bytes, at: int) -> Piece:
-    start, end, state, rule, raw_hash, length, shifts = row
+    start, end, state, rule, raw_hash, length, shifts = _list(row)
     start, end, length = _whole(start), _whole(end), _whole(length)
     if end <= start or state not in _STATES or (length > 0) != (state == "captured"):
         raise BadRecord("a piece of the segment contradicts itself")
@@ -194,7 +194,7 @@ def _lines(clean: bytes, start: int, end: int, shifts: Any) -> tuple[tuple[int, 
 
 
 def _project(row: Sequence[Any]) -> Project:
-    cwd, root, remote, name = row
+    cwd, root, remote, name = _list(row)
     return Project(
         _text(cwd, MOST_PATH),
         None if root is None else _text(root, MOST_PATH),
