@@ -20,6 +20,8 @@ import crystal
 from crystal import Crystal
 from crystal.cli.app import COMMANDS, load_command
 from crystal.errors import CrystalError
+from crystal.store import Store
+from crystal.store.relay_peers import NewLink, add_peer
 from tests.command import crystal as run
 from tests.docs_blocks import ROOT
 from tests.docs_sample import FOLDER, PRICES, TESTS, write_sample
@@ -82,6 +84,8 @@ def pattern_of(key: str) -> str:
 
 SELDOM = {"problems[].path", "problems[].message", "api_keys[].last4", "embedding.serving"}
 """What needs a broken disk, a real key or an empty memory."""
+SELDOM |= {f"relay.mirror.{key}" for key in ("as_of", "chunks", "size", "complete", "problem")} | {"relay.home"}
+"""What needs a home machine that has published: tests/test_roles.py looks at these."""
 
 
 @pytest.fixture
@@ -118,6 +122,12 @@ def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(
     note("crystal sync and crystal backfill", "sync", "--json")
     (transcripts / "0b0b0b0b-0000-4000-8000-000000000000.jsonl").write_text('{"type":"user"}\n')
     note("crystal status", "status", "--json")
+    with Store.open(memory / ".ldm" / "memory" / "crystal.db") as store, store.transaction():
+        add_peer(store, NewLink(b"d" * 16, "device", "laptop", None, 1, b"u" * 8, b"v" * 8), 1)
+        add_peer(store, NewLink(b"h" * 16, "home", "desktop", None, 1, b"x" * 8, b"y" * 8), 1)
+    monkeypatch.setenv("CRYSTAL_ROLE", "device")
+    note("crystal status", "status", "--json")
+    monkeypatch.setenv("CRYSTAL_ROLE", "standalone")
     note("crystal verify", "verify", "--repair", "--json")
     note("crystal doctor", "doctor", "--json")
     monkeypatch.setenv("CRYSTAL_KEY_COMMAND", "false")

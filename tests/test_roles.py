@@ -76,6 +76,10 @@ def test_home_moves_to_a_device_with_all_that_it_remembers(desk, tmp_path):
     ]
     phone.deliver()
     desk.deliver()
+    mirror = phone.json("status")["relay"]["mirror"]
+    page = (Path(__file__).parents[1] / "docs" / "reference" / "json.md").read_text("utf-8")
+    assert all(f"`relay.mirror.{key}`" in page for key in mirror)
+    assert mirror["complete"]
     for computer in (phone, desk):
         relay = computer.json("status")["relay"]
         assert relay["outbox"]["blobs"] == 0, "the new home's receipts cover what the old one never gave"
