@@ -139,11 +139,11 @@ def test_names_and_agents_that_are_taken_get_a_number(pairs: Pairs) -> None:
     pairs.device.set("device", "mini")
     pairs.device.set("agent_id", "cc-mini")
     first, joined = pairs.run()
-    assert (first.peer.name, first.peer.agent) == ("mini-2", "cc-mini-2")
+    assert (first.peer.name, first.peer.agent) == ("mini-2", "cc-mini-mini-2")
     assert [words.partition(" is ")[0] for words in first.notes] == ["another machine", "agent id cc-mini"]
     assert joined.home == "mini-2"  # on that device, which is called mini itself
     second, _ = pairs.run()
-    assert (second.peer.name, second.peer.agent) == ("mini-3", "cc-mini-3")
+    assert (second.peer.name, second.peer.agent) == ("mini-3", "cc-mini-mini-3")
 
 
 def test_a_name_of_full_length_still_gets_its_number(pairs: Pairs) -> None:

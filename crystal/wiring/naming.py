@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from crystal.errors import UsageProblem
+from crystal.paths import AGENT_ID
 
 if TYPE_CHECKING:
     from crystal.store import Store
+    from crystal.store.relay_peers import Peer
 
 UNFINISHED = "unfinished-"
 """How the name of a device begins whose pairing has not ended."""
@@ -36,20 +38,28 @@ def free_name(store: Store, wanted: str, own: str) -> str:
     """The name, or with the first number behind it that makes it one which no other machine has."""
     from crystal.store.relay_peers import all_peers
 
-    return _free(wanted, {own, *(peer.name for peer in all_peers(store))}, MAX_NAME_BYTES)
+    return _free(wanted, {own, *(peer.name for peer in all_peers(store))})
 
 
-def free_agent(store: Store, wanted: str, own: str) -> str:
-    """The same for an agent id."""
-    from crystal.store.relay_peers import all_peers
+def agent_for(store: Store, peer: Peer, wanted: str, name: str, own: str) -> str:
+    """The agent id that what a device says is kept under, as ``crystal.relay.taking`` will choose it."""
+    from crystal.store.relay_peers import others_use, owner_of_agent
 
-    return _free(wanted, {own, *(peer.agent for peer in all_peers(store) if peer.agent)}, MAX_NAME_BYTES)
+    def is_free(agent: str) -> bool:
+        owner = owner_of_agent(store, agent)
+        taken = owner is not None and owner != peer.id
+        return not taken and agent.lower() != own.lower() and not others_use(store, agent, name)
+
+    longer = f"{wanted}-{name}"
+    if is_free(wanted):
+        return wanted
+    return longer if AGENT_ID.fullmatch(longer) and is_free(longer) else f"device-{peer.device_id.hex()}"
 
 
-def _free(wanted: str, taken: set[str], room: int) -> str:
+def _free(wanted: str, taken: set[str]) -> str:
     name, number = wanted, 2
     while name in taken:
         end = f"-{number}"
-        name = wanted.encode()[: room - len(end)].decode("utf-8", "ignore").rstrip() + end
+        name = wanted.encode()[: MAX_NAME_BYTES - len(end)].decode("utf-8", "ignore").rstrip() + end
         number += 1
     return name

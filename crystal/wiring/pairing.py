@@ -18,7 +18,7 @@ from crystal.errors import CrystalError, NotConfigured, UsageProblem
 from crystal.wiring.links import key_places, relay_address, relay_keys
 from crystal.wiring.machine import Machine, now_ms
 from crystal.wiring.mailbox import Mailbox
-from crystal.wiring.naming import UNFINISHED, checked_name, clean_name, free_agent, free_name
+from crystal.wiring.naming import UNFINISHED, agent_for, checked_name, clean_name, free_name
 from crystal.wiring.roles import device_scopes
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _settle(machine: Machine, peer: Peer, answer: Answer, wanted: str | None) ->
     asked = wanted or answer.device_name
     with store.transaction():
         name = free_name(store, asked, machine.config.device)
-        agent = free_agent(store, answer.agent_id, machine.config.agent_id)
+        agent = agent_for(store, peer, answer.agent_id, name, machine.config.agent_id)
         relay_peers.settle_peer(store, peer.id, name, agent)
     notes = []
     if name != asked:
