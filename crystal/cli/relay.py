@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
-WATCH_SECONDS = 25.0
-"""How long the relay may keep a question until something comes."""
+WATCH_SECONDS = 5.0
+"""How long the relay may keep a question until something comes; what is said at home waits as long to be published."""
 DELIVER_SECONDS = 5.0
 """How often a device that watches asks for news of home."""
 
@@ -159,7 +159,7 @@ def _delivering(machine: Machine, *, quiet: bool, as_json: bool) -> Callable[[Re
     """A step of watching: deliver as soon as something waits, and ask for news of home now and then."""
     from crystal.errors import Unavailable
     from crystal.store.outbox import backlog
-    from crystal.wiring.relaying import deliver_relay
+    from crystal.wiring.relaying import BUSY, deliver_relay
 
     asked = -DELIVER_SECONDS
 
@@ -171,8 +171,8 @@ def _delivering(machine: Machine, *, quiet: bool, as_json: bool) -> Callable[[Re
         asked = time.monotonic()
         if report.sent or report.heard or report.noticed:
             _say_delivery(machine, report, quiet=quiet, as_json=as_json)
-        if report.problem:
-            raise Unavailable(report.problem)
+        if report.problem not in (None, BUSY):
+            raise Unavailable(report.problem or "")
 
     return step
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from crystal.store.relay_peers import Peer
 
 RELAY_LOCK = "relay.lock"
+BUSY = "another crystal process is at the relay just now"
+"""Why nothing was delivered by this process: the other one does it."""
 MIRROR_ROOM = "mirror"
 """The room under which it is noted that the mirror cannot be brought up to date."""
 SEND_SECONDS = 3600.0
@@ -116,7 +118,7 @@ def deliver_relay(
         with try_lock(machine.places.data_dir / RELAY_LOCK) as held:
             if not held:
                 # Whoever holds it looks once more after letting go, see below.
-                return DeliveryReport(problem="another crystal process is at the relay just now")
+                return DeliveryReport(problem=BUSY)
             with opened_relay(machine, client) as relay:
                 report = _deliver(machine, relay, peer, insist=insist, should_stop=should_stop)
         if report.problem or should_stop() or not backlog(machine.store).unsent:
