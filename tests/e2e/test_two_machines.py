@@ -1,0 +1,135 @@
+"""The real client on a laptop, and a desktop that is home: what is said on either is found on both."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.client import Client
+from tests.e2e.fake_anthropic import FakeAnthropic, Use
+from tests.test_processes import end
+from tests.test_relay_processes import CRYSTAL, POLL, Relay
+from tests.whole_memory import ROOT, Memory, said, wait_until
+
+QUARTZ = "Quartz is silicon and oxygen."
+MICA = "Mica splits into sheets."
+
+
+class Place(Memory):
+    """A machine with a name, the client, and crystal."""
+
+    def __init__(self, name: str, client: Client) -> None:
+        client.extra["CRYSTAL_DEVICE"] = name
+        super().__init__(client.home, client.env())
+        self.name = name
+        self.client = client
+
+    def type(self, *words: str, stdin: str) -> str:
+        """Run a command that reads something."""
+        done = subprocess.run(
+            [*CRYSTAL, *words], env=self.env, cwd=ROOT, input=stdin, capture_output=True, text=True, check=False,
+            timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def watch(self, *command: str) -> subprocess.Popen[bytes]:
+        """A command that goes on."""
+        return subprocess.Popen(
+            command, env=self.env, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def finds(self, words: str) -> str:
+        """What a person sees who looks for these words here."""
+        return self.run("search", f'"{words}"').stdout
+
+
+@pytest.fixture
+def places(program: Path, model: FakeAnthropic, tmp_path: Path) -> Iterator[tuple[Place, Place]]:
+    """Desktop and laptop, paired, with home watching."""
+    (tmp_path / "site").mkdir()
+    relay = Relay(tmp_path / "site" / "relay").start()
+    made = []
+    for name in ("desktop", "laptop"):
+        home = tmp_path / name
+        home.mkdir()
+        client = Client(program, home, model.base_url)
+        client.prepare()
+        made.append(Place(name, client))
+    desktop, laptop = made
+    token = relay.operate("token", "make", "--label", "home", "--scope", "home")
+    desktop.type("init", "--yes", "--role", "home", "--relay", relay.url, "--token-stdin", stdin=token)
+    laptop.crystal("init", "--yes")
+    laptop.type("relay", "join", stdin=desktop.crystal("relay", "pair", "--offline", "--name", "laptop"))
+    watching = desktop.watch(*POLL)
+    try:
+        yield desktop, laptop
+        for place in made:
+            place.settle()
+    finally:
+        end(watching)
+        relay.kill()
+
+
+def test_a_conversation_on_the_laptop_is_found_on_the_desktop(
+    places: tuple[Place, Place], model: FakeAnthropic
+) -> None:
+    desktop, laptop = places
+    model.when("what is quartz", [Use("Bash", {"command": "echo from-the-laptop"})], [QUARTZ])
+    answer = laptop.client.ask("what is quartz")
+    assert answer.text == QUARTZ
+    wait_until(lambda: QUARTZ in desktop.finds("silicon and oxygen"), "the desktop to find it")
+    assert desktop.said(answer.session) == said(
+        ("user", "what is quartz"),
+        ("tool_call", "Bash: echo from-the-laptop"),
+        ("tool_result", "from-the-laptop"),
+        ("assistant", QUARTZ),
+    )
+    laptop.settle()
+    laptop.verify()
+    desktop.verify()
+    assert desktop.value("SELECT DISTINCT device FROM sessions") == "laptop"
+    laptop.crystal("relay", "sync")
+    wait_until(lambda: laptop.run("relay", "status").returncode == 0, "the receipt of everything")
+
+
+def test_what_was_said_on_the_desktop_is_found_on_the_laptop(places: tuple[Place, Place], model: FakeAnthropic) -> None:
+    desktop, laptop = places
+    model.when("what is mica", [MICA])
+    model.when("what is quartz", [QUARTZ])
+    desktop.client.ask("what is mica")
+    desktop.settle()
+
+    def is_found() -> bool:
+        laptop.crystal("relay", "sync")
+        return MICA in laptop.finds("splits into sheets")
+
+    wait_until(is_found, "the laptop to find it")
+    assert "from desktop" in laptop.finds("splits into sheets")
+    assert not laptop.said(), "only the mirror has it"
+    laptop.client.ask("what is quartz")
+    laptop.settle()
+    both = laptop.run("search", "quartz mica", "-n", "5").stdout
+    assert QUARTZ in both
+    assert MICA in both
+
+
+def test_a_session_goes_on_while_the_relay_is_away(places: tuple[Place, Place], model: FakeAnthropic) -> None:
+    desktop, laptop = places
+    model.when("first question", ["First answer."])
+    model.when("second question", ["Second answer."])
+    first = laptop.client.ask("first question")
+    laptop.settle()
+    url = laptop.crystal("config", "get", "relay.url").split()[0]
+    laptop.crystal("config", "set", "relay.url", "http://127.0.0.1:9")
+    laptop.client.ask("second question", "--resume", first.session)
+    laptop.settle()
+    assert laptop.run("relay", "status").returncode == 4
+    laptop.crystal("config", "set", "relay.url", url)
+    laptop.crystal("relay", "sync")
+    wait_until(lambda: "Second answer." in desktop.finds("second answer"), "the desktop to find it")
+    assert desktop.said(first.session) == laptop.said(first.session)
+    desktop.verify()
