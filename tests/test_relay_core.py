@@ -927,3 +927,127 @@ def test_the_turn_of_a_long_past_does_not_hold_up_live_words(world: World, monke
     assert seen.index("live") <= 9
     world.settle(2)
     assert_settled(world)
+
+
+def test_nothing_is_acknowledged_before_it_is_durable(world: World) -> None:
+    device = world.device("laptop")
+    for number in range(5):
+        device.say("a", line(f"n {number}"))
+    device.deliver()
+    seen: list[int] = []
+
+    def at_ack(request: httpx.Request) -> None:
+        if request.url.path.endswith("/ack"):
+            other = Store.open(world.home.store.path)
+            seen.append(len(texts(other)))
+            other.close()
+
+    world.home.weather.before = at_ack
+    world.home.poll()
+    assert seen[-1] == 5
+    assert world.home.store.value("PRAGMA synchronous") == 2
+    assert device.store.value("PRAGMA synchronous") == 2
+
+
+def test_a_stream_that_failed_is_tried_again_though_nothing_changes(world: World) -> None:
+    device = world.device("laptop")
+    device.say("a", line("one"))
+    device.deliver()
+    name = outbox.streams(device.store)[0].stream.hex()
+
+    def fails(request: httpx.Request) -> None:
+        if f"{name}/blobs" in request.url.path:
+            raise httpx.ReadTimeout("slow")
+
+    world.home.weather.before = fails
+    report = world.home.poller().poll()
+    assert report.waiting == 1
+    world.home.weather.before = lambda request: None
+    world.home.poller().poll(after=report.change)
+    assert texts(world.home.store) == ["one"]
+
+
+def test_a_removed_device_leaves_what_it_said(world: World) -> None:
+    device = world.device("laptop")
+    device.say("a", line("one"))
+    world.settle(2)
+    peer = relay_peers.find_peer(world.home.store, "laptop")
+    with world.home.store.transaction():
+        relay_peers.remove_peer(world.home.store, peer.id)
+    assert texts(world.home.store) == ["one"]
+    assert relay_peers.all_peers(world.home.store) == []
+
+
+def test_a_device_from_before_a_rotation_uses_the_keys_that_it_has(world: World, tmp_path: Path) -> None:
+    device = world.device("laptop")
+    device.say("a", line("one"))
+    world.settle(1)
+    copy = backup(device, tmp_path / "device.db")
+    rotate(world, "laptop")
+    world.settle(2)
+    restore(device, copy)
+    device.say("a", line("two"))
+    world.settle(4)
+    assert_settled(world)
+    assert device.peer().generation == 2
+
+
+def test_a_home_from_before_a_rotation_knows_its_own_keys(world: World, tmp_path: Path) -> None:
+    device = world.device("laptop")
+    device.say("a", line("one"))
+    world.settle(1)
+    copy = backup(world.home, tmp_path / "home.db")
+    rotate(world, "laptop")
+    device.say("a", line("two"))
+    world.settle(3)
+    restore(world.home, copy)
+    device.say("a", line("three"))
+    world.settle(4)
+    assert_settled(world)
+    assert relay_peers.find_peer(world.home.store, "laptop").accepted_from == 2
+
+
+def test_a_device_whose_lines_only_home_keeps_gives_them_to_the_next_home(world: World) -> None:
+    """What a device sent without keeping it comes back with its lines when it is home itself."""
+    device = world.device("laptop", local_memory=False)
+    device.say("a", line("one"), line("two"))
+    world.settle(2)
+    from crystal.model import Piece, Segment, Watermark
+    from crystal.relay.arrival import Arrivals, arrive
+    from crystal.relay.wire import Sent
+
+    home, store = world.home, device.store
+    state = ledger.all_states(home.store, "laptop")[0]
+    clean = archived(home.machine, "laptop")["a", 0]
+    size = len(clean)
+    first = clean.index(b"\n")
+    lines = ((0, clean[:first]), (first + 1, clean[first + 1 : -1]))
+    piece = Piece(0, size, "captured", None, clean, bytes(32), lines)
+    mark = Watermark("a", size)
+    sent = Sent(Segment(state.origin, state.path, Watermark("a"), mark, (piece,)), {}, "past")
+    from contextlib import ExitStack
+
+    from crystal.ingest import prepare
+
+    arrivals = Arrivals(store, device.machine.home, lambda agent: device.machine.home / "agents" / agent / "memory")
+    before = ledger.all_states(store)[0].mark
+    for _ in range(2):
+        with store.transaction(), ExitStack() as flushes:
+            arrive(arrivals, sent, prepare(sent.segment), b"s" * 16, now=1, flushes=flushes)
+    assert texts(store) == ["one", "two"]
+    assert ledger.all_states(store)[0].mark == before
+    device.machine.assert_sound()
+
+
+def test_a_clock_that_goes_back_delays_no_check_of_the_relay(world: World) -> None:
+    device = world.device("laptop")
+    device.machine.now += 3650 * DAY
+    device.say("a", line("one"))
+    device.deliver()
+    device.machine.now -= 3650 * DAY
+    stream = outbox.streams(device.store)[0].stream
+    world.relay.wipe()
+    device.deliver()
+    assert device.client.stream(stream).count == 1
+    world.settle(2)
+    assert_settled(world)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from crystal.envelope import Channel, LinkKeys, Refused, WrongKey, open_blob
-from crystal.errors import CrystalError, Unavailable
+from crystal.errors import CrystalError, Damaged, Denied, Unavailable
 from crystal.relay.answers import StreamInfo
 from crystal.relay.client import RelayClient
 from crystal.relay.documents import Document, newest_documents, put_document, read_document
@@ -233,7 +233,10 @@ class Delivery:
             now = self.clock()
             report.noticed += act_on_receipts(self.store, self.link, receipts, now=now, send_all=self.send_all)
         elif is_new and channel == Channel.MIRROR and self.on_mirror is not None:
-            self.on_mirror(document.body, document.serial)
+            try:
+                self.on_mirror(document.body, document.serial)
+            except (Denied, Damaged) as error:
+                report.noticed.append(error.message)  # the mirror stays as it is; all else goes on
         # Not the whole of it: it may hold keys.
         keep = {"home": document.body.get("home")} if channel == Channel.RECEIPTS else {}
         with self.store.transaction():

@@ -134,6 +134,8 @@ class Poller:
         """
         report = PollReport()
         self._senders = self._senders_now()
+        if after is not None and inbox.is_due(self._store, self._clock()):
+            after, wait = None, 0  # something failed before, and nothing at the relay changes because of that
         listed = self._client.streams(changed_after=after, wait=wait)
         if after is None:
             self._find_lost(listed)
@@ -405,9 +407,9 @@ class Poller:
     ) -> None:
         now = self._clock()
         tries = known.tries if (known.state, known.code) == (state, code) else 0
-        wait = 0 if at_once or tries == 0 else min(LONGEST_WAIT_MS, FIRST_WAIT_MS << min(tries - 1, 10))
+        wait = 0 if tries == 0 else min(LONGEST_WAIT_MS, FIRST_WAIT_MS << min(tries - 1, 10))
         inbox.stand_still(
-            self._store, known, state, code, detail, now=now, retry_at=now + wait if wait else None, resend=resend
+            self._store, known, state, code, detail, now=now, retry_at=None if at_once else now + wait, resend=resend
         )
 
     # -- documents ---------------------------------------------------------------------------------------------------
@@ -439,7 +441,9 @@ class Poller:
                     report.heard.add(sender.peer.id)
             self._note_generation(sender)
             break
-        self._client.ack(info.stream, self._met(known).last_seq)
+        last = self._met(known).last_seq
+        if last > info.acked or info.count:
+            self._client.ack(info.stream, last)
 
     def _take_claims(self, known: InStream, peer: Peer, claims: Mapping[bytes, int], now: int) -> None:
         """Learn from a heartbeat how far the device has sealed: what a relay keeps back is known to be missing."""

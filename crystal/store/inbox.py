@@ -187,6 +187,11 @@ def stand_still(
     )
 
 
+def is_due(store: Store, now: int) -> bool:
+    """Whether a stream that stands still is to be tried again now."""
+    return store.value("SELECT 1 FROM relay_in WHERE retry_at <= ? AND state <> 'left' LIMIT 1", (now,)) is not None
+
+
 def go_on(store: Store, known: InStream) -> None:
     """Forget why a stream stood still."""
     if known.state != "ok":

@@ -169,6 +169,7 @@ def remove_peer(store: Store, ident: int) -> None:
     ins = "SELECT id FROM relay_in WHERE peer = ?"
     store.execute(f"DELETE FROM relay_fragments WHERE stream IN ({ins})", (ident,))
     store.execute(f"DELETE FROM relay_claims WHERE source IN ({ins})", (ident,))
+    store.execute(f"DELETE FROM relay_claims WHERE source IN ({ins})", (ident,))
     store.execute("DELETE FROM relay_in WHERE peer = ?", (ident,))
     store.execute("DELETE FROM relay_agents WHERE peer = ?", (ident,))
     store.execute("DELETE FROM relay_peers WHERE id = ?", (ident,))

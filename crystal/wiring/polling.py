@@ -96,16 +96,17 @@ def _tell_devices(machine: Machine, client: RelayClient, keys: Keyring) -> int:
     """Send every device its state document when it says something new; gives how many were told."""
     from crystal.envelope import Channel
     from crystal.relay.documents import put_document
-    from crystal.store.relay_peers import all_peers, was_sent
+    from crystal.store.relay_peers import all_peers, was_sent, was_sent_since
 
     told = 0
     for peer in all_peers(machine.store, "device"):
         if peer.revoked_at is not None:
             continue
         body = state_for(machine, peer, keys)
-        is_late = now_ms() - peer.serial_out > TELL_AGAIN_MS
+        now = now_ms()
+        is_late = not was_sent_since(peer, Channel.RECEIPTS, now - TELL_AGAIN_MS, now)
         if is_late or not was_sent(peer, Channel.RECEIPTS, body):
-            put_document(machine.store, client, link_to_device(peer, keys), Channel.RECEIPTS, body, now_ms())
+            put_document(machine.store, client, link_to_device(peer, keys), Channel.RECEIPTS, body, now)
             told += 1
     return told
 

@@ -60,6 +60,7 @@ CREATE TABLE outbox (                      -- sealed blobs: each stays until the
     PRIMARY KEY (stream, seq)
 );
 CREATE INDEX outbox_waiting ON outbox(created_at) WHERE receipted_at IS NULL;
+CREATE INDEX outbox_unsent ON outbox(stream, seq) WHERE sent_at IS NULL AND receipted_at IS NULL;
 CREATE INDEX outbox_receipted ON outbox(receipted_at) WHERE receipted_at IS NOT NULL;
 
 CREATE TABLE relay_in (                    -- streams that others write and this machine reads
