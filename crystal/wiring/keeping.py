@@ -62,6 +62,7 @@ def keep(
     """
     from crystal.config import set_value
     from crystal.keys.places import RelayToken, write_key, write_token
+    from crystal.wiring.relaying import device_mirror
 
     places, file = key_places(machine), machine.places.config_file
     notes = _keep_authority(machine, bundle)
@@ -76,6 +77,8 @@ def keep(
             notes.append(f"what was there before is in {written.backup}")
     set_value(file, "relay.url", bundle.url)
     set_value(file, "role", "device")
+    # What another home told last of its mirror says nothing of this one's: its documents begin anew.
+    device_mirror(machine).memo.unlink(missing_ok=True)
     home, past = _write_home(machine, bundle, is_shared=is_shared)
     return Kept(home, past, tuple(notes))
 
