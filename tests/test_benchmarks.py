@@ -109,6 +109,14 @@ def test_the_benchmark_of_the_relay_prints_its_ratios_and_its_memory(tmp_path):
     assert numbers(printed, r"^memory: (\d+) MB at most while 4 uploads of 8 MiB came at once")[0] > 10
 
 
+def test_the_benchmark_of_the_way_between_machines_prints_its_ratios(tmp_path):
+    printed = ran("relay_latency.py", "--runs", "1", home=tmp_path)
+    assert numbers(printed, r"^latency: said and found on one machine: median (\d+) ms, 95 % (\d+) ms$")[0] > 0
+    for way in ("on the device, found at home", "at home, found on the device"):
+        assert numbers(printed, rf"^latency: said {way}: median (\d+) ms, .*, ([\d.]+) x one machine$")[0] > 0
+    assert numbers(printed, r"^hook: on one machine (\d+) ms, on a device (\d+) ms, ratio ([\d.]+)$")[0] > 0
+
+
 def test_the_benchmark_of_the_mirror_prints_its_costs(tmp_path):
     printed = ran("mirror.py", "--size", "3MB", "--dimension", "16", home=tmp_path)
     assert numbers(printed, r"^first publish: .* ([\d.,]+) MB of database/s")[0] > 0
