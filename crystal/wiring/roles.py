@@ -65,11 +65,10 @@ def become_home(machine: Machine, *, url: str | None, token: str | None) -> Role
         raise UsageProblem("this machine is a device of another home", hint="run: crystal promote")
     places = key_places(machine)
     address = url or relay_address(machine)
-    try:
-        text = token or read_token(places).token.reveal()
-    except KeyMissing as error:
+    if token is None and not has_token(machine):
         hint = "make one at the relay: crystal-relay token make --label home --scope home; give it with --token-stdin"
-        raise KeyMissing("home needs a token of the relay", hint=hint) from error
+        raise KeyMissing("home needs a token of the relay", hint=hint)
+    text = token or read_token(places).token.reveal()
     notes = _probe(machine, address, text)
     try:
         key = read_key(places).key
