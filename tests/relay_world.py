@@ -23,8 +23,9 @@ from crystal.relay.arrival import Arrivals
 from crystal.relay.client import RelayClient
 from crystal.relay.delivery import Delivery, DeliveryReport
 from crystal.relay.documents import put_document
+from crystal.relay.opening import PollReport, Sender
 from crystal.relay.past import send_some_past
-from crystal.relay.poller import Poller, PollReport, Sender
+from crystal.relay.poller import Poller
 from crystal.relay.receipts import mend_streams, receipts_for
 from crystal.relay.sending import Link
 from crystal.relay.sink import DeviceSink
@@ -303,7 +304,9 @@ class World:
     def device(self, name: str, *, local_memory: bool = True) -> Device:
         """Pair another device, offline."""
         device_id, up, down = os.urandom(16), os.urandom(8), os.urandom(8)
-        token = self.relay.token(up.hex(), f"write:{up.hex()}", f"read:{down.hex()}", f"ack:{down.hex()}", "objects:read")
+        token = self.relay.token(
+            up.hex(), f"write:{up.hex()}", f"read:{down.hex()}", f"ack:{down.hex()}", "objects:read"
+        )
         with self.home.store.transaction():
             relay_peers.add_peer(
                 self.home.store, NewLink(device_id, "device", name, None, 1, up, down, None), self.home.machine.now

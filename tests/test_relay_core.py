@@ -1051,3 +1051,34 @@ def test_a_clock_that_goes_back_delays_no_check_of_the_relay(world: World) -> No
     assert device.client.stream(stream).count == 1
     world.settle(2)
     assert_settled(world)
+
+
+def test_what_a_copy_says_where_another_was_private_is_kept(world: World) -> None:
+    device = world.device("laptop")
+    device.say("a", line("shared"))
+    world.settle(1)
+    other = clone(world, device, "laptop-copy")
+    device.machine.private_projects = ("/hush",)
+    device.say("a", line("of the first, private", cwd="/hush"))
+    device.deliver()
+    world.home.poll()
+    other.say("a", line("of the second, open", cwd="/open"))
+    device.say("a", line("later", cwd="/work"))
+    world.settle(4)
+    assert_settled(world)
+    assert texts(world.home.store) == ["later", "of the second, open", "shared"]
+
+
+def test_what_is_private_here_stays_so_when_a_restored_device_sends_it_openly(world: World, tmp_path: Path) -> None:
+    device = world.device("laptop")
+    device.say("a", line("shared"))
+    copy = backup(device, tmp_path / "device.db")
+    device.machine.private_projects = ("/hush",)
+    device.say("a", line("private words", cwd="/hush"), line("open words"))
+    world.settle(2)
+    device.machine.private_projects = ()
+    restore(device, copy)
+    device.sweep()
+    world.settle(4)
+    assert texts(world.home.store) == ["open words", "shared"]
+    assert waiting(device) == 0

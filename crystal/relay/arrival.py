@@ -12,12 +12,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from crystal import archive
+from crystal import archive, transcript
 from crystal.errors import Damaged
 from crystal.ingest import IngestReport, Prepared, prepare, write
 from crystal.model import Piece, Project, Segment, Watermark
 from crystal.relay.wire import Sent, line_starts
-from crystal.store import Store, checks, inbox, ledger
+from crystal.store import Store, checks, inbox, ledger, privacy
+
+BLANK = "blank"
+"""The rule under which lines without a character are skipped that stand alone between what is here."""
 
 NOTHING = IngestReport(0, 0, 0, 0, 0)
 
@@ -55,6 +58,7 @@ def arrive(
         StoreFull, StoreBusy, Unavailable: The same; try again later.
     """
     total = NOTHING
+    privacy.add_private_lines(arrivals.store, sent.segment.private_uuids)
     for part in _new_parts(arrivals, sent.segment, stream):
         said = prepared if part.pieces == sent.segment.pieces else prepare(part)
         report = write(
@@ -140,7 +144,11 @@ def _agrees(
         coming = _lines_between(segment, low, high)
         if coming is None:
             return False
-        if row.state != "captured" or not coming:
+        if not coming:
+            continue
+        if row.state != "captured":
+            if _are_others(arrivals.store, row, coming):
+                return False
             continue  # private stays private, whatever a copy of the device says
         if row.clean_hash is not None and row.length == 0:
             continue
@@ -153,6 +161,17 @@ def _agrees(
         if not _holds(here, coming):
             return False
     return True
+
+
+def _are_others(store: Store, row: checks.LedgerRow, coming: list[bytes]) -> bool:
+    """Whether lines are certainly not those that were left out here, in bytes of a row without lines.
+
+    Of what is private only the lines' ids are known; where a line has none, it counts as the private one.
+    """
+    if row.state == "skipped":
+        return row.rule == BLANK
+    uuids = [uuid for line in coming if (uuid := transcript.line_facts(line).uuid) is not None]
+    return any(not privacy.is_private_line(store, uuid) for uuid in uuids)
 
 
 def _lines_between(segment: Segment, low: int, high: int) -> list[bytes] | None:
@@ -206,7 +225,7 @@ def _cut(piece: Piece, low: int, high: int) -> Piece | None:
     whole = zip(line_starts(piece), piece.clean.split(b"\n")[:-1], strict=True)
     lines = [(offset, line) for offset, line in whole if start <= offset < end]
     if not lines:
-        return Piece(start, end, "skipped", "blank")
+        return Piece(start, end, "skipped", BLANK)
     clean = b"".join(line + b"\n" for _, line in lines)
     said = tuple((offset, line) for offset, line in lines if line.strip())
     return Piece(start, end, "captured", piece.rule, clean, None, said)

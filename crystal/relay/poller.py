@@ -8,17 +8,12 @@ the transaction that used it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import takewhile
 
 from crystal.envelope import (
     Channel,
-    Forked,
     LinkKeys,
     Opened,
     Refused,
-    UnknownVersion,
-    WrongKey,
     open_blob,
     read_header,
 )
@@ -27,7 +22,18 @@ from crystal.relay.ahead import fetched
 from crystal.relay.answers import BlobInfo, BlobPage, StreamInfo, StreamList
 from crystal.relay.client import RelayClient
 from crystal.relay.documents import LATEST_WINS, newest_documents, read_document
-from crystal.relay.errors import NotAtRelay, RelayBroken, RelayDenied, RelayUnavailable
+from crystal.relay.errors import NotAtRelay, RelayDenied, RelayUnavailable
+from crystal.relay.opening import (
+    PollReport,
+    Refusal,
+    Sender,
+    Senders,
+    claims_of,
+    in_words,
+    is_about_one_blob,
+    refusal_of,
+    run_after,
+)
 from crystal.relay.taking import Next, Part, Taker
 from crystal.relay.wire import BadRecord
 from crystal.store import Store, inbox, outbox, relay_peers
@@ -46,46 +52,6 @@ FIRST_WAIT_MS = 5_000
 LONGEST_WAIT_MS = 600_000
 MOST_SILENT = 3
 """So many streams in a row that could not be fetched mean that the relay is gone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sender:
-    """Whose key sealed a blob, with which generation, and whether it may."""
-
-    peer: Peer
-    generation: int
-    keys: LinkKeys
-    refused: str | None = None
-
-
-Senders = Mapping[bytes, Sender]
-"""Who may have sealed a blob, by key id."""
-
-
-@dataclass(slots=True)
-class PollReport:
-    """What a poll brought. ``stuck`` counts streams that stand still, ``waiting`` those that need only time."""
-
-    blobs: int = 0
-    turns: int = 0
-    chunks: int = 0
-    repeated: int = 0
-    stuck: int = 0
-    waiting: int = 0
-    change: int = 0
-    heard: set[int] = field(default_factory=set)
-
-
-@dataclass(frozen=True, slots=True)
-class _Refusal:
-    """Why a blob is not taken: the state that its stream gets, and the blob itself."""
-
-    seq: int
-    data: bytes
-    state: str
-    code: str
-    detail: str
-    resend: bool = False
 
 
 class Poller:
@@ -180,7 +146,7 @@ class Poller:
             inbox.note_listed(self._store, known.id, info.head)
         # A time that is further off was written by a clock that was wrong.
         is_resting = known.retry_at is not None and 0 < known.retry_at - now <= 2 * LONGEST_WAIT_MS
-        if known.state == "left" or is_resting or not self._has_news(known, info):
+        if known.state == "left" or is_resting or not (info.count or info.head > known.last_seq):
             return
         try:
             if known.channel in LATEST_WINS or self._looks_like_documents(known, info):
@@ -202,10 +168,6 @@ class Poller:
             words = error.message if isinstance(error, CrystalError) else type(error).__name__
             self._stand_still(self._met(known), "damaged", "error", f"taking it failed: {words}")
 
-    def _has_news(self, known: InStream, info: StreamInfo) -> bool:
-        """Whether the relay has anything in a stream that is not taken and acknowledged."""
-        return info.count > 0 or info.head > known.last_seq
-
     def _met(self, known: InStream) -> InStream:
         return inbox.meet_stream(self._store, known.stream, self._clock())
 
@@ -226,7 +188,7 @@ class Poller:
         except (Refused, NotAtRelay):
             return False
         except RelayUnavailable as error:
-            if _is_about_one_blob(error):
+            if is_about_one_blob(error):
                 return False
             raise
 
@@ -249,7 +211,7 @@ class Poller:
                 acked = page.acked
                 known = self._compare(known, page)
                 before = report.blobs
-                known, goes_on = self._take_run(known, _run(page, known.last_seq), report, should_stop)
+                known, goes_on = self._take_run(known, run_after(page, known.last_seq), report, should_stop)
                 taken += report.blobs - before
         finally:
             known = self._met(known)
@@ -286,7 +248,7 @@ class Poller:
                 known, size = self._commit(known, waiting, report), 0
                 waiting = []
             found = self._read(known, waiting, blob.seq, data)
-            if isinstance(found, _Refusal):
+            if isinstance(found, Refusal):
                 self._refuse(self._commit(known, waiting, report), found)
                 return self._met(known), False
             sender, item = found
@@ -307,7 +269,7 @@ class Poller:
         return self._met(known)
 
     def _not_fetched(self, known: InStream, seq: int, error: Exception) -> None:
-        if isinstance(error, RelayUnavailable) and _is_about_one_blob(error):
+        if isinstance(error, RelayUnavailable) and is_about_one_blob(error):
             # An answer, and none that can be believed: if it is the blob that has rotten there, this mends it.
             self._stand_still(known, "waiting", "relay", error.message, seq)
             return
@@ -316,24 +278,16 @@ class Poller:
         why = f"the relay has lost number {seq}: it must be sent again"
         self._stand_still(known, "waiting", "gap", why, seq, at_once=True)
 
-    def _read(self, known: InStream, waiting: Sequence[Next], seq: int, data: bytes) -> tuple[Sender, Next] | _Refusal:
+    def _read(self, known: InStream, waiting: Sequence[Next], seq: int, data: bytes) -> tuple[Sender, Next] | Refusal:
         """Open one blob, the next after those that wait to be committed."""
         tag = waiting[-1].tag if waiting else known.last_tag
         try:
             sender, opened = self._open(known, seq, data, tag)
             if sender.refused:
-                return _Refusal(seq, data, "revoked", sender.refused, _words(sender))
+                return Refusal(seq, data, "revoked", sender.refused, in_words(sender))
             return sender, self._taker.read(known, seq, opened)
-        except Forked as error:
-            return _Refusal(seq, data, "fork", error.code, error.message)
-        except WrongKey as error:
-            return _Refusal(seq, data, "wrong-key", error.code, error.message)
-        except UnknownVersion as error:
-            return _Refusal(seq, data, "waiting", error.code, error.message)
-        except BadRecord as error:
-            return _Refusal(seq, data, "damaged", error.code, error.message)
-        except Refused as error:
-            return _Refusal(seq, data, "damaged", error.code, error.message, resend=True)
+        except (Refused, BadRecord) as error:
+            return refusal_of(seq, data, error)
 
     def _commit(self, known: InStream, waiting: Sequence[Next], report: PollReport) -> InStream:
         """Take what was read, together; if that fails, one by one, so that only what is at fault stays."""
@@ -385,7 +339,7 @@ class Poller:
             relay_peers.set_generation(self._store, peer.id, newest, sender.generation)
             self._senders = self._senders_now()
 
-    def _refuse(self, known: InStream, why: _Refusal) -> None:
+    def _refuse(self, known: InStream, why: Refusal) -> None:
         inbox.set_aside(self._store, known.stream, why.seq, why.data, why.code, why.detail, self._clock())
         if why.state == "fork" and known.forked:
             # One of the copies has gone on elsewhere already; whoever else writes here is told to do so too.
@@ -420,15 +374,15 @@ class Poller:
             try:
                 sender, opened = self._open(known, newest.seq, newest.data, b"", newest.channel)
                 if sender.refused:
-                    why = _Refusal(newest.seq, newest.data, "revoked", sender.refused, _words(sender))
+                    why = Refusal(newest.seq, newest.data, "revoked", sender.refused, in_words(sender))
                     self._refuse(self._met(known), why)
                     return
                 document = read_document(opened)
             except (Refused, BadRecord) as error:
-                why = _Refusal(newest.seq, newest.data, "damaged", error.code, error.message)
+                why = Refusal(newest.seq, newest.data, "damaged", error.code, error.message)
                 self._refuse(self._met(known), why)
                 continue
-            claims = _claims(sender.peer, document.body) if newest.channel == Channel.HEARTBEAT else {}
+            claims = claims_of(sender.peer, document.body) if newest.channel == Channel.HEARTBEAT else {}
             now = self._clock()
             with self._store.transaction():
                 inbox.bind(self._store, known.id, sender.peer.id, newest.channel, "latest")
@@ -452,34 +406,3 @@ class Poller:
             if met.peer is None:
                 inbox.bind(self._store, met.id, peer.id, Channel.CONVERSATIONS, "live")
         inbox.take_claims(self._store, known.id, claims)
-
-
-def _is_about_one_blob(error: RelayUnavailable) -> bool:
-    """Whether the relay did answer, with what cannot be believed."""
-    return isinstance(error, RelayBroken) or error.code == "digest"
-
-
-def _run(page: BlobPage, last: int) -> list[BlobInfo]:
-    """The blobs of a page that follow on each other, from the one after ``last``."""
-    numbered = zip(page.blobs, range(last + 1, last + 1 + len(page.blobs)), strict=True)
-    return [blob for blob, seq in takewhile(lambda pair: pair[0].seq == pair[1], numbered)]
-
-
-def _words(sender: Sender) -> str:
-    if sender.refused == "old-key":
-        return f"{sender.peer.name} sealed it with keys of generation {sender.generation}, which were rotated"
-    return f"{sender.peer.name} was revoked"
-
-
-def _claims(peer: Peer, body: Mapping[str, object]) -> dict[bytes, int]:
-    """How far a heartbeat says that streams are sealed, as far as they are its device's."""
-    told = body.get("streams")
-    claims: dict[bytes, int] = {}
-    for name, head in told.items() if isinstance(told, dict) else ():
-        try:
-            stream = bytes.fromhex(name)
-        except ValueError:
-            continue
-        if len(stream) == 16 and stream[:8] == peer.up_prefix and type(head) is int and 0 < head < 1 << 53:
-            claims[stream] = head
-    return claims

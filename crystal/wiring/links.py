@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from crystal.keys.forms import RelayKey
     from crystal.keys.places import Choice, KeyPlaces
     from crystal.relay.client import RelayClient
-    from crystal.relay.poller import Sender
+    from crystal.relay.opening import Sender
     from crystal.relay.sending import Link
     from crystal.store.relay_peers import Peer
 
@@ -179,7 +179,7 @@ def link_to_device(peer: Peer, keys: Keyring) -> Link:
 def senders(machine: Machine, keys: Keyring) -> dict[bytes, Sender]:
     """Who may have sealed what comes up, by key id; also who may no more, so that it can be named."""
     from crystal.envelope import link_keys
-    from crystal.relay.poller import Sender
+    from crystal.relay.opening import Sender
     from crystal.store.relay_peers import all_peers
 
     found: dict[bytes, Sender] = {}

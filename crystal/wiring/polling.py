@@ -15,7 +15,7 @@ from crystal.wiring.machine import Machine, now_ms
 
 if TYPE_CHECKING:
     from crystal.relay.client import RelayClient
-    from crystal.relay.poller import PollReport
+    from crystal.relay.opening import PollReport
     from crystal.store.relay_peers import Peer
 
 ENRICH_SECONDS = 300.0
