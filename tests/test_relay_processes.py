@@ -56,6 +56,11 @@ class Relay(RelayProcess):
         )  # fmt: skip
         return done.stdout
 
+    def is_healthy(self) -> bool:
+        """Whether it serves."""
+        command = [sys.executable, "-m", "relay_worker", "health"]
+        return subprocess.run(command, env=self._env(), cwd=ROOT, capture_output=True, check=False).returncode == 0
+
     def kill(self) -> None:
         """No goodbye."""
         assert self.process is not None
@@ -211,6 +216,30 @@ def test_what_is_said_at_home_is_found_on_a_device(town: Town) -> None:
     wait_until(lambda: lap.finds("kettle is older"), "the lap to find it", 60)
     assert lap.finds("kettle is older") == ["desk"]
     assert not lap.said(), "it is in the mirror, not in the device's own memory"
+
+
+def test_a_relay_that_lost_its_tokens_too_costs_one_string_for_each_device(town: Town) -> None:
+    for machine in town.devices:
+        machine.session().say(words="taken before the loss")
+        machine.crystal("sync")
+    town.desk.crystal("relay", "poll")
+    for machine in town.devices:
+        machine.sessions[0].say(words="sent, and lost with the relay")
+        machine.crystal("sync")
+    town.relay.kill()
+    shutil.rmtree(town.relay.folder)
+    town.relay.start()
+    token = town.relay.operate("token", "make", "--label", "home", "--scope", "home")
+    wait_until(town.relay.is_healthy, "the relay to serve")
+    town.desk.type("init", "--yes", "--role", "home", "--relay", town.relay.url, "--token-stdin", stdin=token)
+    for machine in town.devices:
+        assert machine.run("relay", "sync").returncode != 0
+        machine.type("relay", "join", "--replace", stdin=town.desk.crystal("relay", "pair", "--again", machine.name))
+        machine.sessions[0].say(words="said after it")
+    town.settle()
+    town.assert_home_is_the_union()
+    listed = json.loads(town.desk.crystal("devices", "--json"))["devices"]
+    assert [one["name"] for one in listed] == ["lap", "tab"]
 
 
 @dataclass

@@ -27,6 +27,10 @@ def pair(
     offline: Annotated[
         bool, typer.Option("--offline", help="Print one string that is everything; nobody waits.")
     ] = False,
+    again: Annotated[
+        str | None,
+        typer.Option("--again", help="Give a device that is known a new token, in one string.", metavar="NAME"),
+    ] = None,
     shared: Annotated[
         str | None,
         typer.Option("--shared", help="Admit a device that has the root key itself; print its token.", metavar="NAME"),
@@ -37,16 +41,20 @@ def pair(
     from crystal.wiring import open_kept_machine
     from crystal.wiring.links import relay_address, relay_client
     from crystal.wiring.pairing import pair as pair_online
-    from crystal.wiring.pairing import pair_offline, pair_shared, prepare
+    from crystal.wiring.pairing import pair_again, pair_offline, pair_shared, prepare
 
     if shared is not None and (offline or name is not None):
         raise UsageProblem("--shared goes alone", hint="crystal relay pair --shared NAME")
+    if again is not None and (offline or name is not None or shared is not None):
+        raise UsageProblem("--again goes alone", hint="crystal relay pair --again NAME")
     with open_kept_machine() as machine:
         prepare(machine)
         _note_loopback(machine)
         with relay_client(machine) as client:
             if shared is not None:
                 _say_shared(pair_shared(machine, client, shared), machine)
+            elif again is not None:
+                _say_offline(pair_again(machine, client, again))
             elif offline:
                 _say_offline(pair_offline(machine, client, name=name))
             else:

@@ -183,6 +183,44 @@ def pair_offline(machine: Machine, client: RelayClient, *, name: str | None, ran
     return Paired(peer, words_of_bundle(bundle), notes, format_offline(bundle))
 
 
+def pair_again(machine: Machine, client: RelayClient, name: str) -> Paired:
+    """Give a device a new token, where the relay has lost the old one: the same keys and streams, in one string.
+
+    Raises:
+        RelayUnavailable, RelayDenied: The relay cannot be asked: it makes the device's token.
+        UsageProblem, NotConfigured: This machine is no home, or has no such device, or it was revoked.
+    """
+    from crystal.keys.bundle import Bundle
+    from crystal.keys.derive import device_secret
+    from crystal.keys.offline import format_offline
+    from crystal.store import relay_peers
+
+    offer = prepare(machine)
+    peer = relay_peers.find_peer(machine.store, name)
+    if peer.revoked_at is not None:
+        raise UsageProblem(f"{peer.name} was revoked", hint="let it join as a new device: crystal relay pair")
+    made = client.make_token(_label(peer.up_prefix), device_scopes(peer.up_prefix, peer.down_prefix))
+    if peer.token_id is not None:
+        with contextlib.suppress(CrystalError):
+            client.revoke_token(peer.token_id)
+    with machine.store.transaction():
+        relay_peers.set_token(machine.store, peer.id, made.id)
+    bundle = Bundle(
+        url=offer.url,
+        token=made.token,
+        device_id=peer.device_id,
+        generation=peer.accepted_from,
+        device_secret=device_secret(offer.root, peer.device_id, peer.accepted_from),
+        up_prefix=peer.up_prefix,
+        down_prefix=peer.down_prefix,
+        home_name=offer.home_name,
+        device_name=peer.name,
+        ca=offer.ca,
+    )
+    notes = ("its former token is worthless now; there: crystal relay join --replace",)
+    return Paired(peer, words_of_bundle(bundle), notes, format_offline(bundle))
+
+
 def pair_shared(machine: Machine, client: RelayClient, name: str) -> Paired:
     """Admit a device that holds the root itself; gives the token that it needs besides. Again makes another token.
 
