@@ -125,6 +125,7 @@ class Poller:
                 relay_peers.tell_again(self._store, peer.id)
 
     def _counted(self, report: PollReport) -> PollReport:
+        inbox.end_waiting(self._store)
         for one in inbox.all_streams(self._store):
             report.stuck += one.state in ("fork", "wrong-key", "revoked", "damaged")
             report.waiting += one.state == "waiting"
@@ -343,11 +344,14 @@ class Poller:
         inbox.set_aside(self._store, known.stream, why.seq, why.data, why.code, why.detail, self._clock())
         if why.state == "fork" and known.forked:
             # One of the copies has gone on elsewhere already; whoever else writes here is told to do so too.
-            with self._store.transaction():
-                inbox.leave(self._store, known, "fork", f"number {why.seq}: {why.detail}", self._clock())
+            self._leave(known, why)
             return
         resend = why.seq if why.resend else None
         self._stand_still(known, why.state, why.code, f"number {why.seq}: {why.detail}", resend)
+
+    def _leave(self, known: InStream, why: Refusal) -> None:
+        with self._store.transaction():
+            inbox.leave(self._store, known, why.code, f"number {why.seq}: {why.detail}", self._clock())
 
     def _stand_still(
         self,
@@ -376,6 +380,8 @@ class Poller:
                 if sender.refused:
                     why = Refusal(newest.seq, newest.data, "revoked", sender.refused, in_words(sender))
                     self._refuse(self._met(known), why)
+                    if sender.refused == "old-key":
+                        self._leave(self._met(known), why)  # the device tells of itself under its new keys
                     return
                 document = read_document(opened)
             except (Refused, BadRecord) as error:

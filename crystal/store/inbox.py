@@ -192,6 +192,14 @@ def is_due(store: Store, now: int) -> bool:
     return store.value("SELECT 1 FROM relay_in WHERE retry_at <= ? AND state <> 'left' LIMIT 1", (now,)) is not None
 
 
+def end_waiting(store: Store) -> None:
+    """Forget what could not be fetched where nothing is missing any more: it came in another way, or was none."""
+    store.execute(
+        "UPDATE relay_in SET state = 'ok', code = NULL, detail = NULL, since = NULL, tries = 0, retry_at = NULL,"
+        " resend = NULL WHERE state = 'waiting' AND code IN ('relay', 'gap') AND head <= last_seq"
+    )
+
+
 def go_on(store: Store, known: InStream) -> None:
     """Forget why a stream stood still."""
     if known.state != "ok":
