@@ -23,10 +23,10 @@ from crystal.keys.places import RelayToken, write_key, write_token
 from crystal.relay.delivery import DeliveryReport
 from crystal.store.relay_peers import NewLink, add_peer
 from crystal.wiring import Machine, open_machine
+from crystal.wiring.handing import device_scopes
 from crystal.wiring.links import key_places, relay_client, relay_keys
 from crystal.wiring.polling import PollOutcome, poll_relay
 from crystal.wiring.relaying import deliver_relay, send_past
-from crystal.wiring.roles import device_scopes
 from tests.command import Done
 
 

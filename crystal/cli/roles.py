@@ -30,6 +30,7 @@ def promote(
     """Make this machine the home of the others: after demote --to on the old home, or from the paper key."""
     from crystal.errors import UsageProblem
     from crystal.wiring import open_machine
+    from crystal.wiring.handing import is_promoting
     from crystal.wiring.relaying import is_joined
     from crystal.wiring.roles import become_home, has_token, promote_from_paper
     from crystal.wiring.roles import promote as take_over
@@ -42,7 +43,7 @@ def promote(
             words = read_secret_text("the 24 words of the paper key", lines=_WORDS)
             token = read_secret_text("the relay's token for home")
             _say(promote_from_paper(machine, from_words(words), url=relay, token=token))
-        elif is_joined(machine):
+        elif is_joined(machine) or is_promoting(machine.store):
             _confirm("make this machine the home of the others?", yes=yes)
             _say(take_over(machine))
         elif machine.config.role == "home":

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crystal.errors import CrystalError, NotConfigured, UsageProblem
+from crystal.errors import CrystalError, UsageProblem
+from crystal.wiring.handing import check_writable
 from crystal.wiring.keeping import is_leftover, keep, take_back
 from crystal.wiring.links import key_places
 from crystal.wiring.machine import Machine
@@ -201,18 +202,11 @@ def check_free(machine: Machine, *, over: bool, same: RelayKey | None = None) ->
         UsageProblem: This machine is the home of others, or has a key that is in use and ``over`` is not given.
         NotConfigured: The key is read from a place that crystal does not write.
     """
-    from crystal.keys.places import KeyMissing, place_of_key, place_of_token, read_key
+    from crystal.keys.places import KeyMissing, read_key
 
     _refuse_home(machine)
     places = key_places(machine)
-    for what, place, variables in (
-        ("key", place_of_key(places), ("CRYSTAL_RELAY_KEY", "CRYSTAL_KEY_FILE")),
-        ("token", place_of_token(places), ("CRYSTAL_RELAY_TOKEN", "CRYSTAL_RELAY_TOKEN_FILE")),
-    ):
-        if place not in ("file", "keyring"):
-            words = dict(zip(("variable", "given file"), variables, strict=True)).get(place, "a command")
-            hint = "unset it and join again, or share one root on all machines: crystal relay join --shared"
-            raise NotConfigured(f"the relay {what} is read from {words}, where crystal does not write", hint=hint)
+    check_writable(places, "unset it and join again, or share one root on all machines: crystal relay join --shared")
     try:
         key = read_key(places).key
     except KeyMissing:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crystal.errors import CrystalError, NotConfigured, UsageProblem
+from crystal.wiring.handing import device_scopes
 from crystal.wiring.links import key_places, relay_address, relay_keys
 from crystal.wiring.machine import Machine, now_ms
 from crystal.wiring.mailbox import Mailbox
 from crystal.wiring.naming import UNFINISHED, agent_for, checked_name, clean_name, free_name
-from crystal.wiring.roles import device_scopes
 
 if TYPE_CHECKING:
     from crystal.keys.bundle import Answer, Bundle

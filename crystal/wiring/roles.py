@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from crystal.errors import NotConfigured, UsageProblem
+from crystal.wiring.handing import check_writable, finish_promotion, hand_over, is_promoting, note_promotion, settle
 from crystal.wiring.links import (
     Keyring,
     client_at,
     key_places,
     keys_from_home,
-    link_to_device,
     link_to_home,
     relay_address,
     relay_client,
@@ -80,7 +80,7 @@ def become_home(machine: Machine, *, url: str | None, token: str | None) -> Role
         raise NotConfigured("the key here is a device's, not a root", hint="move relay.key away, then run this again")
     if token is not None:
         write_token(places, RelayToken(token), replace=True)
-    _settle(machine, role="home", url=address)
+    settle(machine, role="home", url=address)
     return RoleChange("home", None, notes)
 
 
@@ -107,17 +107,6 @@ def _probe(machine: Machine, url: str, token: str) -> tuple[str, ...]:
     return ()
 
 
-def _settle(machine: Machine, *, role: str, url: str | None = None, device: str | None = None) -> None:
-    from crystal.config.edit import set_value
-
-    file = machine.places.config_file
-    if url is not None:
-        set_value(file, "relay.url", url)
-    if device is not None and device != machine.config.device:
-        set_value(file, "device", device)
-    set_value(file, "role", role)
-
-
 # ---------------------------------------------------------------------------------------------------- from the old home
 
 
@@ -136,13 +125,19 @@ def demote(machine: Machine, to: str | None, *, force: bool = False, client: Rel
     """
     from crystal.store.relay_peers import all_peers, find_peer, home_peer
 
-    if home_peer(machine.store) is not None:
+    own_home = home_peer(machine.store)
+    if own_home is not None and machine.config.role == "home":  # a handing over was cut off before its last line
+        settle(machine, role="device")
+        return RoleChange("device", own_home.name)
+    if own_home is not None and to is not None:
+        raise UsageProblem("this machine is a device already", hint=f"its home is {own_home.name}")
+    if own_home is not None:
         return _leave_home(machine, force=force, client=client)
     devices = [peer for peer in all_peers(machine.store, "device") if peer.revoked_at is None]
     if machine.config.role != "home":
         raise UsageProblem("this machine is standalone already", hint="crystal status shows its role")
     if not devices:
-        _settle(machine, role="standalone")
+        settle(machine, role="standalone")
         return RoleChange("standalone")
     if to is None:
         names = ", ".join(peer.name for peer in devices)
@@ -151,65 +146,9 @@ def demote(machine: Machine, to: str | None, *, force: bool = False, client: Rel
     if heir.revoked_at is not None:
         raise UsageProblem(f"{heir.name} was revoked", hint="choose a device that is in use")
     if client is not None:
-        return _hand_over(machine, heir, client)
+        return RoleChange("device", heir.name, hand_over(machine, heir, client))
     with relay_client(machine) as opened:
-        return _hand_over(machine, heir, opened)
-
-
-def _hand_over(machine: Machine, heir: Peer, client: RelayClient) -> RoleChange:
-    """Tell the heir everything, then become its device. Can be run again until it has succeeded."""
-    from crystal.envelope import Channel
-    from crystal.keys.derive import device_secret
-    from crystal.keys.forms import RelayKey
-    from crystal.keys.places import RelayToken, write_key, write_token
-    from crystal.relay.documents import put_document
-    from crystal.relay.handover import Handover, KnownDevice, known_devices, to_words
-    from crystal.store import notes, past, relay_peers
-    from crystal.store.relay_peers import NewLink
-    from crystal.wiring.polling import DEMOTING, poll_relay, state_for
-
-    store, keys = machine.store, relay_keys(machine)
-    root, config = keys.root, machine.config
-    if not _has_told(machine):
-        poll_relay(machine, client)
-    own, up, down = os.urandom(16), os.urandom(8), os.urandom(8)
-    mine = client.make_token(f"device {up.hex()[:8]}", device_scopes(up, down))  # no names: the operator sees it
-    theirs = client.make_token("home", ["home"])
-    link = NewLink(own, "device", config.device, config.agent_id, 1, up, down, mine.id)
-    devices = (*known_devices(store, but=heir.device_id), KnownDevice(link, 1, None, True, ()))
-    with store.transaction():
-        notes.write_note(store, DEMOTING, heir.name)
-    body = state_for(machine, relay_peers.peer_by_id(store, heir.id), keys)
-    body["handover"] = to_words(Handover(root, theirs.token, heir.name, devices))
-    put_document(store, client, link_to_device(heir, keys), Channel.RECEIPTS, body, now_ms())
-
-    places = key_places(machine)
-    write_key(places, RelayKey("device", device_secret(root, own, 1), own, 1), replace=True)
-    write_token(places, RelayToken(mine.token), replace=True)
-    with store.transaction():
-        for peer in relay_peers.all_peers(store, "device"):
-            relay_peers.remove_peer(store, peer.id)
-        relay_peers.add_peer(store, replace(link, side="home", name=heir.name, token_id=None), now_ms())
-        rows = past.begin(store)
-        notes.drop_note(store, DEMOTING)
-    _settle(machine, role="device")
-    words = (
-        f"now run on {heir.name}: crystal promote",
-        f"what is remembered here goes to {heir.name} with the next syncs ({rows} archived parts)",
-    )
-    return RoleChange("device", heir.name, words)
-
-
-def device_scopes(up: bytes, down: bytes) -> list[str]:
-    """What a device's token may do at the relay."""
-    return [f"write:{up.hex()}", f"read:{down.hex()}", f"ack:{down.hex()}", "objects:read"]
-
-
-def _has_told(machine: Machine) -> bool:
-    from crystal.store import notes
-    from crystal.wiring.polling import DEMOTING
-
-    return notes.read_note(machine.store, DEMOTING) is not None
+        return RoleChange("device", heir.name, hand_over(machine, heir, opened))
 
 
 def _leave_home(machine: Machine, *, force: bool, client: RelayClient | None) -> RoleChange:
@@ -230,7 +169,7 @@ def _leave_home(machine: Machine, *, force: bool, client: RelayClient | None) ->
     take_own_outbox(machine, peer)
     with machine.store.transaction():
         relay_peers.remove_peer(machine.store, peer.id)
-    _settle(machine, role="standalone")
+    settle(machine, role="standalone")
     return RoleChange("standalone", peer.name, ("home's mirror stays here as it is, and is searched as before",))
 
 
@@ -287,8 +226,11 @@ def promote(machine: Machine, *, client: RelayClient | None = None) -> RoleChang
 
     store, keys = machine.store, relay_keys(machine)
     peer = relay_peers.home_peer(store)
+    if peer is None and is_promoting(store):
+        finish_promotion(machine)
+        return RoleChange("home")
     if peer is None and keys.keys[0].kind == "root":
-        _settle(machine, role="home")
+        settle(machine, role="home")
         return RoleChange("home")
     if peer is None:
         raise UsageProblem("this machine is no device", hint="crystal init --role home --relay URL makes it a home")
@@ -302,35 +244,20 @@ def promote(machine: Machine, *, client: RelayClient | None = None) -> RoleChang
             f"{peer.name} has not handed over to this machine",
             hint=f"on {peer.name} run: crystal demote --to NAME; if it is lost: crystal promote --paper-key",
         )
+    places, root = key_places(machine), RelayKey("root", handover.root)
+    check_writable(places, but_key=keys.keys[0] == root)
     take_own_outbox(machine, peer)
-    places = key_places(machine)
-    write_key(places, RelayKey("root", handover.root), replace=True)
+    if keys.keys[0] != root:
+        write_key(places, root, replace=True)
     write_token(places, RelayToken(handover.token), replace=True)
     with store.transaction():
         ignore_streams(store, peer)
         relay_peers.remove_peer(store, peer.id)
         relay_peers.rename_rows(store, machine.config.device, handover.name)
         take_devices(store, handover.devices, now_ms())
-    take_mirror(machine)
-    _settle(machine, role="home", device=handover.name)
+        note_promotion(store, handover.name, None)
+    finish_promotion(machine)
     return RoleChange("home", peer.name, (f"what {peer.name} remembers comes in with the next polls",))
-
-
-def take_mirror(machine: Machine) -> int:
-    """Take what the old home's mirror knows into this machine's own memory, then let the mirror go; gives the turns.
-
-    A home that is lost lives on in its mirrors alone. One that moves sends its archive later; its rows are here then.
-    """
-    from crystal.store.adopt import adopt_turns
-    from crystal.wiring.mirrored import open_mirror
-    from crystal.wiring.relaying import device_mirror
-
-    with open_mirror(machine.places, "device") as mirrored:
-        if mirrored is None or mirrored.store is None:
-            return 0
-        taken = adopt_turns(machine.store, mirrored.store)
-    device_mirror(machine).discard()
-    return taken
 
 
 def read_handover(client: RelayClient, peer: Peer, keys: Keyring) -> Handover | None:
@@ -371,12 +298,16 @@ def promote_from_paper(machine: Machine, root: bytes, *, url: str | None, token:
     from crystal.store import relay_peers
     from crystal.wiring.registry import ignore_streams, read_registry
 
+    if is_promoting(machine.store):
+        finish_promotion(machine)
+        return RoleChange("home")
     address = url or relay_address(machine)
     with client_at(machine, address, token) as client:
         devices = read_registry(client, root)
     store = machine.store
     peer = relay_peers.home_peer(store)
     own = peer.device_id if peer is not None else b""
+    check_writable(key_places(machine))
     if peer is not None:
         take_own_outbox(machine, peer)
     places = key_places(machine)
@@ -389,8 +320,8 @@ def promote_from_paper(machine: Machine, root: bytes, *, url: str | None, token:
             relay_peers.remove_peer(store, peer.id)
             relay_peers.rename_rows(store, machine.config.device, names.get(own, machine.config.device))
         take_devices(store, tuple(one for one in devices if one.link.device_id != own), now_ms())
-    take_mirror(machine)
-    _settle(machine, role="home", url=address, device=names.get(own))
+        note_promotion(store, names.get(own), address)
+    finish_promotion(machine)
     if not devices:
         return RoleChange(
             "home", None, ("the relay keeps no list of devices: pair them again with crystal relay pair",)
