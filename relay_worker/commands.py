@@ -13,7 +13,7 @@ from pathlib import Path
 
 from relay_worker.errors import CannotServe
 from relay_worker.model import Token
-from relay_worker.serving import refuse_plain_http
+from relay_worker.serving import refuse_bad_certificate, refuse_plain_http
 from relay_worker.settings import NAMES, Settings, host_and_port
 from relay_worker.store import operator
 from relay_worker.tokens import ID_BYTES, SECRET_BYTES, check_label, check_scopes, mint
@@ -76,9 +76,7 @@ def check(settings: Settings, *, as_json: bool) -> None:
     for name in settings.unknown:
         sys.stderr.write(f"crystal-relay: warning: {name} is not a setting\n")
     refuse_plain_http(settings)
-    for file in (settings.tls_cert, settings.tls_key):
-        if file is not None and not os.access(file, os.R_OK):
-            raise CannotServe(f"{file} cannot be read", hint="check its path and permissions", exit_code=2)
+    refuse_bad_certificate(settings)
 
 
 def health(settings: Settings, *, ready: bool) -> None:

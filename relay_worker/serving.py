@@ -7,8 +7,10 @@ import contextlib
 import logging
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -21,7 +23,7 @@ from relay_worker.metrics import Metrics
 from relay_worker.services import SWEEP_MS, Services, wall_clock
 from relay_worker.settings import Settings, host_and_port, is_loopback
 from relay_worker.store.sqlite import SqliteStore
-from relay_worker.wire import BoundedProtocol
+from relay_worker.wire import HEAD_SECONDS, BoundedProtocol
 
 SHUTDOWN_SECONDS = 5
 KEEP_ALIVE_SECONDS = 75
@@ -48,6 +50,38 @@ def refuse_plain_http(settings: Settings) -> None:
             hint="set CRYSTAL_RELAY_TLS_CERT and _TLS_KEY, or, if something in front of it speaks TLS, --behind-proxy",
             exit_code=2,
         )
+
+
+def refuse_bad_certificate(settings: Settings) -> None:
+    """Refuse what TLS cannot be spoken with, before anybody waits for it; never ask for a pass phrase.
+
+    Raises:
+        CannotServe: The certificate or its key is absent, unreadable, locked, or they do not belong together.
+    """
+    if settings.tls_cert is None or settings.tls_key is None:
+        return
+    try:
+        for file in (settings.tls_cert, settings.tls_key):
+            with file.open("rb"):
+                pass
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key, _no_pass_phrase)
+    except ssl.SSLError as error:
+        problem = f"{settings.tls_cert} and {settings.tls_key} are no certificate with its key ({error.reason})"
+        raise CannotServe(problem, hint="give both as PEM, the certificate's own first", exit_code=2) from error
+    except OSError as error:
+        problem = f"{error.filename} cannot be read: {error.strerror}"
+        raise CannotServe(problem, hint="check its path and permissions", exit_code=2) from error
+    except _Locked as error:
+        problem = f"{settings.tls_key} needs a pass phrase"
+        raise CannotServe(problem, hint="give it without one, readable only for the relay", exit_code=2) from error
+
+
+class _Locked(Exception):
+    """A key that only somebody at a keyboard could open."""
+
+
+def _no_pass_phrase() -> str:
+    raise _Locked
 
 
 class RelayServer(uvicorn.Server):
@@ -83,6 +117,10 @@ class RelayServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin, and expire what is old even if nobody asks."""
+        if self.config.ssl is not None:
+            # The only way: uvicorn has no setting for how long a handshake may take, and asyncio's default is a minute.
+            loop: Any = asyncio.get_running_loop()
+            loop.create_server = partial(loop.create_server, ssl_handshake_timeout=HEAD_SECONDS)
         await super().startup(sockets)
         self._sweeper = asyncio.ensure_future(self._sweep())
 
@@ -107,6 +145,7 @@ def serve(settings: Settings) -> None:
         CannotServe: An address is taken, another relay has the data, or plain HTTP was refused.
     """
     refuse_plain_http(settings)
+    refuse_bad_certificate(settings)
     for name in settings.unknown:
         LOG.warning("unknown setting", extra={"fields": {"name": name}})
     metrics = Metrics()
@@ -147,7 +186,10 @@ def _file_limit() -> int:
     """Ask for as many open files as are granted; how many that is."""
     if _FILES is None:
         return 2048
-    soft, hard = _FILES.getrlimit(_FILES.RLIMIT_NOFILE)
+    try:
+        soft, hard = _FILES.getrlimit(_FILES.RLIMIT_NOFILE)
+    except OSError:  # a sandbox may forbid to ask
+        return 1024
     wanted = min(4096, int(hard)) if hard != _FILES.RLIM_INFINITY else 4096
     if soft != _FILES.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(ValueError, OSError):
@@ -200,7 +242,7 @@ def _metrics_listener(settings: Settings, metrics: Metrics) -> Iterator[str]:
         ) from error
     server, thread = found
     try:
-        yield f"http://{host}:{server.server_port}/metrics"
+        yield f"http://{_name(server.socket)}/metrics"
     finally:
         server.shutdown()
         server.server_close()

@@ -1,7 +1,8 @@
 """HTTP/1.1 on a socket, bounded where uvicorn is not.
 
-uvicorn waits for ever for the end of a head, takes a head of any size, and reads on for ever after it has refused a
-body. Each of these is a way to hold a server's connections or memory without knowing any secret.
+uvicorn waits for ever for the end of a head, takes a head of any size, keeps any amount of trailers and takes them
+for headers, reads on for ever after it has refused a body, and waits for ever for whoever does not read. Each of these
+is a way to hold a server's connections or memory without knowing any secret.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from relay_worker.http.reply import ALWAYS, problem_reply
 MAX_HEAD = 32 << 10
 HEAD_SECONDS = 15.0
 DRAIN_SECONDS = 10.0
+STALL_SECONDS = 60.0
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -34,8 +36,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._too_large = False
         self._message_open = False
+        self._progress = False
         self._head_timer: asyncio.TimerHandle | None = None
         self._drain_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._answers = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a head."""
@@ -49,20 +54,35 @@ class BoundedProtocol(HttpToolsProtocol):
         """Forget the timers."""
         self._head_timer = _cancel(self._head_timer)
         self._drain_timer = _cancel(self._drain_timer)
+        self._stall_timer = _cancel(self._stall_timer)
         super().connection_lost(exc)
 
+    def pause_writing(self) -> None:
+        """Begin to wait for who does not read."""
+        super().pause_writing()
+        self._await_reader()
+
+    def resume_writing(self) -> None:
+        """They read."""
+        self._stall_timer = _cancel(self._stall_timer)
+        super().resume_writing()
+
     def data_received(self, data: bytes) -> None:
-        """Take bytes; a head that does not end is refused at its limit."""
+        """Take bytes; a head that does not end is refused at its limit, and so is what follows a body's last byte."""
         if self.transport.is_closing() or self.parser is None:
             return
         unfinished = self._head_timer is not None
+        self._progress = False
         super().data_received(data)
         if self.transport.is_closing():
             return
         cycle: Any = self.cycle
         if self._head_timer is None and not self._message_open and (cycle is None or cycle.response_complete):
             self._await_head()  # blank lines between requests are no reason to stay
-        if unfinished and self._head_timer is not None:
+        in_head = unfinished and self._head_timer is not None
+        # A trailer, or an extension of a chunk, is held until it ends, and the parser tells of it only then.
+        in_framing = self._message_open and self._head_timer is None and not self._progress
+        if in_head or in_framing:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD:
                 self._too_large = True
@@ -82,14 +102,23 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
+        """Take a header. A trailer is none: it must not say who asks, or from where (RFC 9110, section 6.5.1)."""
         self._count(len(name) + len(value) + 4)
-        super().on_header(name, value)
+        if self._head_timer is not None:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The head is whole: from here on the application watches the time."""
         self._head_timer = _cancel(self._head_timer)
+        self._head_bytes = 0
+        self._progress = True
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self._head_bytes = 0
+        self._progress = True
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The body is whole."""
@@ -100,11 +129,17 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Answered; what is still on its way of a refused body is thrown away for a while."""
         super().on_response_complete()
+        self._answers += 1
+        self._await_reader()
         if self._message_open and not self.transport.is_closing() and self._drain_timer is None:
             self._drain_timer = self.loop.call_later(DRAIN_SECONDS, self.transport.close)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - problems have their own words
-        """Answer what is not HTTP, or too much of it, and close."""
+        """Answer what is not HTTP, or too much of it, and close. Within an answer, or after one, only close."""
+        cycle: Any = self.cycle
+        if self._message_open and cycle is not None and cycle.scope is self.scope and cycle.response_started:
+            self.transport.close()
+            return
         refusal = (
             Refusal("headers-too-large", f"request line and headers have at most {MAX_HEAD} bytes")
             if self._too_large
@@ -131,6 +166,19 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._head_bytes > MAX_HEAD:
             self._too_large = True
             raise ValueError("head too large")  # the parser stops, and send_400_response is called
+
+    def _await_reader(self) -> None:
+        """See that what is written gets away, also when it is the last and the connection closes after it."""
+        unsent = self.transport.get_write_buffer_size()
+        if unsent and self._stall_timer is None:
+            self._stall_timer = self.loop.call_later(STALL_SECONDS, self._stalled, unsent, self._answers)
+
+    def _stalled(self, unsent: int, answers: int) -> None:
+        self._stall_timer = None
+        if self._answers == answers and self.transport.get_write_buffer_size() >= unsent:
+            self.transport.abort()
+        else:
+            self._await_reader()
 
     def _await_head(self) -> None:
         self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)

@@ -36,6 +36,8 @@ def _length(call: Call, limit: int) -> int | None:
     """What the client announces, checked before a byte is read; None for a body in chunks."""
     if call.header(b"content-encoding").lower() not in {"", "identity"}:
         raise Refusal("unsupported-media-type", "a body is sent as it is, without Content-Encoding")
+    if call.header(b"transfer-encoding").lower() not in {"", "chunked"}:
+        raise Refusal("unsupported-media-type", "a body comes whole or chunked, without another Transfer-Encoding")
     text = call.header(b"content-length")
     if not text:
         return None

@@ -286,8 +286,8 @@ def in_process(folder: Path, *, ticking: bool = True, **changed: Any) -> Iterato
 
 
 @contextmanager
-def as_process(folder: Path, **changed: Any) -> Iterator[Target]:
-    """``python -m relay_worker serve``, as it is started for real."""
+def as_process(folder: Path, *, code: str = "", tls: bool = False, **changed: Any) -> Iterator[Target]:
+    """``python -m relay_worker serve``, as it is started for real; ``code`` is run in its place."""
     tokens = add_account(folder, "one"), add_account(folder, "two")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -297,10 +297,14 @@ def as_process(folder: Path, **changed: Any) -> Iterator[Target]:
     root = Path(__file__).resolve().parents[2]
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "relay_worker", "serve"], env=env, cwd=root, stdout=log, stderr=log
+            [sys.executable, *(["-c", code] if code else ["-m", "relay_worker", "serve"])],
+            env=env,
+            cwd=root,
+            stdout=log,
+            stderr=log,
         )
         try:
-            url = f"http://127.0.0.1:{port}"
+            url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
             _wait_for(url, process, folder / "server.log")
             with httpx.HTTPTransport(trust_env=False) as transport:
                 yield Target("socket", url, *tokens, transport)
@@ -313,7 +317,8 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     pause = threading.Event()
     for _ in range(600):
         with contextlib.suppress(httpx.TransportError):
-            if httpx.get(url + "/healthz", trust_env=False).status_code == 200:
+            # Who it is does not matter here, only that it answers.
+            if httpx.get(url + "/healthz", trust_env=False, verify=False).status_code == 200:
                 return
         assert process.poll() is None, log.read_text("utf-8", "replace")
         pause.wait(0.05)
