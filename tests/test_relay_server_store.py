@@ -374,10 +374,10 @@ def test_a_large_body_is_on_the_disk_under_its_name_before_its_row(opened, monke
         steps.append("folder" if stat.S_ISDIR(os.fstat(number).st_mode) else "file")
         fsync(number)
 
-    def putting(batch, blob, limits):
+    def putting(batch, blob, limits, check_room):
         assert opened._files.path(blob.file).stat().st_size == LARGE
         steps.append("row")
-        return put(batch, blob, limits)
+        return put(batch, blob, limits, check_room)
 
     opened._files = opened.store._files
     monkeypatch.setattr(files.os, "fsync", syncing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import apsw
 
 from relay_worker.errors import Refusal
 from relay_worker.model import BlobEntry, Limits, Result, StreamState
+from relay_worker.store.connection import PAGE_BYTES
 from relay_worker.store.writer import Batch
 
 STATE = "SELECT stream, head, acked, count, bytes, expired_upto FROM streams"
@@ -39,7 +40,12 @@ def one(db: apsw.Connection, sql: str, *values: Any) -> tuple[Any, ...] | None:
     return None
 
 
-def put(batch: Batch, blob: NewBlob, limits: Limits) -> tuple[Result, str | None]:
+def reusable(db: apsw.Connection) -> int:
+    """Bytes of deleted rows, which new rows take before the file grows."""
+    return int(db.execute("PRAGMA freelist_count").get) * PAGE_BYTES
+
+
+def put(batch: Batch, blob: NewBlob, limits: Limits, check_room: Callable[[int], None]) -> tuple[Result, str | None]:
     """Store a blob, see docs/spec/relay-http.md, section 3; also the file that it replaces, to be deleted."""
     db = batch.db
     account = one(db, "SELECT id, bytes, change FROM accounts WHERE name = ?", blob.account)
@@ -62,6 +68,7 @@ def put(batch: Batch, blob: NewBlob, limits: Limits) -> tuple[Result, str | None
         raise Refusal("account-full", f"the account may hold {limits.quota_bytes} bytes", retry_after=300)
     if known and not stored and known[1] >= limits.max_blobs:
         raise Refusal("stream-full", f"a stream may hold {limits.max_blobs} blobs", retry_after=300)
+    check_room(0 if blob.body is None else reusable(db))
     stream_id = known[0] if known else _new_stream(db, account_id, blob.stream, limits)
     if stored:
         db.execute("DELETE FROM blobs WHERE id = ?", (stored[0],))

@@ -12,6 +12,7 @@ import errno
 import hashlib
 import os
 import secrets
+import shutil
 from collections.abc import AsyncIterator, Callable, Container
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,6 +22,8 @@ from relay_worker.errors import Refusal
 
 WRITE_BYTES = 512 << 10
 READ_BYTES = 256 << 10
+RESERVE_BYTES = 128 << 20
+"""Bodies leave this much of the disk free, or half of a small one: making room takes some, too."""
 
 
 def sync_folder(folder: Path) -> None:
@@ -58,6 +61,20 @@ class BodyFiles:
             one.mkdir(mode=0o700, exist_ok=True)
         sync_folder(self.bodies)
         sync_folder(self.bodies.parent)
+
+    def check_room(self, reusable: int = 0) -> None:
+        """Refuse a body while acknowledging, which frees its place, could fail for want of it.
+
+        Args:
+            reusable: Bytes of the database that are free for this body without taking any of the disk.
+
+        Raises:
+            Refusal: ``disk-full``.
+        """
+        disk = shutil.disk_usage(self.bodies)
+        reserve = min(RESERVE_BYTES, disk.total // 2)
+        if disk.free < reserve // 4 or disk.free + reusable < reserve:
+            raise Refusal("disk-full", "the relay's disk is full but for what acknowledging needs", retry_after=300)
 
     def path(self, name: str) -> Path:
         """Where the body of this name is."""
@@ -173,6 +190,7 @@ class FileSpool:
 
     def _write(self, waiting: bytearray) -> None:
         if self._file is None:
+            self._files.check_room()
             self._file = os.fdopen(os.open(self._part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb", buffering=0)
         view = memoryview(waiting)
         self._hash.update(view)

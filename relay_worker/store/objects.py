@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import apsw
 
 from relay_worker.errors import Refusal
 from relay_worker.model import Limits, ObjectEntry, Result
-from relay_worker.store.blobs import one
+from relay_worker.store.blobs import one, reusable
 from relay_worker.store.writer import Batch
 
 
@@ -27,7 +28,7 @@ class NewObject:
     now: int
 
 
-def put(batch: Batch, new: NewObject, limits: Limits) -> tuple[Result, str | None]:
+def put(batch: Batch, new: NewObject, limits: Limits, check_room: Callable[[int], None]) -> tuple[Result, str | None]:
     """Store an object, write-once; also the file that it replaces, to be deleted."""
     db = batch.db
     account = one(db, "SELECT id, bytes FROM accounts WHERE name = ?", new.account)
@@ -45,6 +46,7 @@ def put(batch: Batch, new: NewObject, limits: Limits) -> tuple[Result, str | Non
     replaced = stored[1] if stored else 0
     if held - replaced + new.size > limits.quota_bytes:
         raise Refusal("account-full", f"the account may hold {limits.quota_bytes} bytes", retry_after=300)
+    check_room(0 if new.body is None else reusable(db))
     if stored:
         db.execute("DELETE FROM objects WHERE id = ?", (stored[0],))
     db.execute(

@@ -74,7 +74,18 @@ def back_up(folder: Path, target: Path) -> tuple[int, int]:
         raise CannotServe(f"{target} exists already", hint="give the folder of a new backup")
     part = target.with_name(f".{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(mode=0o700, parents=True)
+    try:
+        part.mkdir(mode=0o700, parents=True)
+        counts = _copy(source, BodyFiles(folder), part)
+        part.rename(target)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    sync_folder(target.parent)
+    return counts
+
+
+def _copy(source: Path, bodies: BodyFiles, part: Path) -> tuple[int, int]:
     kept = BodyFiles(part)
     kept.prepare()
     copied = lost = 0
@@ -84,14 +95,13 @@ def back_up(folder: Path, target: Path) -> tuple[int, int]:
                 run.step(-1)
         for name in [str(row[0]) for row in copy.execute(_FILES)]:
             try:
-                shutil.copyfile(BodyFiles(folder).path(name), kept.path(name))
+                shutil.copyfile(bodies.path(name), kept.path(name))
+                kept.path(name).chmod(0o600)
                 copied += 1
             except FileNotFoundError:
                 lost += 1
     (part / "relay.db").chmod(0o600)
     _sync_tree(part)
-    part.rename(target)
-    sync_folder(target.parent)
     return copied, lost
 
 
@@ -125,5 +135,7 @@ def _opened(path: Path) -> Iterator[apsw.Connection]:
             yield db
         finally:
             db.close()
+    except apsw.FullError as error:  # its text says that there is no error
+        raise CannotServe(f"{path}: the disk is full, or that of the copy", hint="make room on it") from error
     except apsw.Error as error:
         raise CannotServe(f"{path}: {error}", hint="check its disk and the folder's permissions") from error

@@ -128,7 +128,7 @@ class SqliteStore:
         """Store a blob."""
         inline, file, size = _parts(body)
         new = blobs.NewBlob(account, stream, seq, size, tag, digest, inline, file, resend, now)
-        return await self._keep(file, lambda batch: blobs.put(batch, new, self.limits))
+        return await self._keep(file, lambda batch: blobs.put(batch, new, self.limits, self._files.check_room))
 
     async def get(self, account: str, stream: bytes, seq: int) -> Stored:
         """A blob's bytes."""
@@ -166,7 +166,7 @@ class SqliteStore:
         """Store an object."""
         inline, file, size = _parts(body)
         new = objects.NewObject(account, object_id, size, digest, inline, file, resend, now)
-        return await self._keep(file, lambda batch: objects.put(batch, new, self.limits))
+        return await self._keep(file, lambda batch: objects.put(batch, new, self.limits, self._files.check_room))
 
     async def get_object(self, account: str, object_id: bytes) -> Stored:
         """An object's bytes."""
