@@ -25,6 +25,11 @@ else:
 
 PREFIX = "CRYSTAL_RELAY_"
 DAY_MS = 86_400_000
+MAX_DAYS = 36_500
+_OF_CLIENTS = (
+    *("CONFIG", "URL", "KEY", "KEY_PLACE", "TOKEN", "TOKEN_FILE", "CA_FILE"),
+    *("INSECURE_HTTP", "KEEP_DAYS", "LOCAL_MEMORY"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _number(kind: type[int | float], low: float) -> Callable[[str, Any], Any]:
+def _number(kind: type[int | float], low: float, high: float = float("inf")) -> Callable[[str, Any], Any]:
     def read(name: str, value: Any) -> Any:
         try:
             found = kind(value)
@@ -121,6 +126,8 @@ def _number(kind: type[int | float], low: float) -> Callable[[str, Any], Any]:
             raise CannotServe(f"{name} is {value!r}, not a number", exit_code=2) from error
         if isinstance(value, bool) or not low <= found < float("inf"):
             raise CannotServe(f"{name} is {value!r}, it must be at least {low:g}", exit_code=2)
+        if found > high or (isinstance(value, float) and found != value):
+            raise CannotServe(f"{name} is {value!r}, it must be {kind.__name__} up to {high:g}", exit_code=2)
         return found
 
     return read
@@ -181,7 +188,7 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "listen": _listen,
     "data_dir": _path,
     "max_body": _number(int, 148),
-    "ttl_days": _number(float, 0),
+    "ttl_days": _number(float, 0, MAX_DAYS),
     "quota_bytes": _number(int, 0),
     "max_blobs": _number(int, 1),
     "max_streams": _number(int, 1),
@@ -250,7 +257,7 @@ def _unknown(environ: Mapping[str, str]) -> tuple[str, ...]:
     known = {PREFIX + name.upper() for name in NAMES}
     known |= {f"{name}_FILE" for name in known}
     # The client's own, which may run beside a relay.
-    known |= {f"{PREFIX}{name}" for name in ("CONFIG", "URL", "KEY", "TOKEN", "CA_FILE", "INSECURE_HTTP")}
+    known |= {f"{PREFIX}{name}" for name in _OF_CLIENTS}
     return tuple(sorted(name for name in environ if name.startswith(PREFIX) and name not in known))
 
 

@@ -231,6 +231,7 @@ def test_every_setting_can_be_set_and_has_a_file_variant(tmp_path):
         ("MAX_BODY", "8MB"),
         ("TTL_DAYS", "nan"),
         ("TTL_DAYS", "inf"),
+        ("TTL_DAYS", "1e12"),
         ("RATE", ""),
         ("LOG_FORMAT", "xml"),
         ("BEHIND_PROXY", "perhaps"),
@@ -246,12 +247,22 @@ def test_a_wrong_value_is_refused_by_name(name, value):
     assert caught.value.exit_code == 2
 
 
+def test_a_number_of_the_file_is_not_rounded(tmp_path):
+    file = tmp_path / "relay.toml"
+    file.write_text("max_blobs = 7.5\n")
+    with pytest.raises(CannotServe, match=r"max_blobs in .* is 7.5"):
+        load({}, file)
+    file.write_text(f"quota_bytes = {2**60 + 1}\n")
+    assert load({}, file).quota_bytes == 2**60 + 1
+
+
 def test_an_unknown_key_of_the_file_is_refused_and_an_unknown_variable_told(tmp_path):
     file = tmp_path / "relay.toml"
     file.write_text("max_blob = 7\n")
     with pytest.raises(CannotServe, match="max_blob is not a setting"):
         load({}, file)
-    found = load({"CRYSTAL_RELAY_MAX_BLOB": "7", "CRYSTAL_RELAY_TOKEN": "x", "CRYSTAL_RELAY_KEY": "x"})
+    of_a_client = dict.fromkeys(("TOKEN", "TOKEN_FILE", "KEY", "KEY_PLACE", "URL", "LOCAL_MEMORY", "KEEP_DAYS"), "x")
+    found = load({f"CRYSTAL_RELAY_{name}": "7" for name in ("MAX_BLOB", *of_a_client)})
     assert found.unknown == ("CRYSTAL_RELAY_MAX_BLOB",)
 
 
