@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from crystal.errors import CrystalError
 from crystal.relay.answers import BlobInfo
 from crystal.relay.client import RelayClient
 
@@ -15,7 +16,7 @@ MOST_BYTES = 24 << 20
 
 def fetched(
     client: RelayClient, stream: bytes, blobs: Sequence[BlobInfo], at_once: int
-) -> Iterator[tuple[BlobInfo, bytes | Exception]]:
+) -> Iterator[tuple[BlobInfo, bytes | CrystalError]]:
     """Fetch blobs of a stream; gives them in order, or what went wrong with one, after which nothing comes.
 
     Args:
@@ -28,11 +29,11 @@ def fetched(
         for blob in blobs:
             data = _get(client, stream, blob.seq)
             yield blob, data
-            if isinstance(data, Exception):
+            if isinstance(data, CrystalError):
                 return
         return
     with ThreadPoolExecutor(at_once, thread_name_prefix="relay") as threads:
-        coming: deque[tuple[BlobInfo, Future[bytes | Exception]]] = deque()
+        coming: deque[tuple[BlobInfo, Future[bytes | CrystalError]]] = deque()
         left = deque(blobs)
         try:
             while left or coming:
@@ -42,19 +43,19 @@ def fetched(
                 blob, future = coming.popleft()
                 data = future.result()
                 yield blob, data
-                if isinstance(data, Exception):
+                if isinstance(data, CrystalError):
                     return
         finally:
             for _, future in coming:
                 future.cancel()
 
 
-def _size(coming: deque[tuple[BlobInfo, Future[bytes | Exception]]], another: BlobInfo) -> int:
+def _size(coming: deque[tuple[BlobInfo, Future[bytes | CrystalError]]], another: BlobInfo) -> int:
     return another.size + sum(blob.size for blob, _ in coming)
 
 
-def _get(client: RelayClient, stream: bytes, seq: int) -> bytes | Exception:
+def _get(client: RelayClient, stream: bytes, seq: int) -> bytes | CrystalError:
     try:
         return client.get(stream, seq)
-    except Exception as error:  # noqa: BLE001 - whoever asked decides, after what came before is safe
+    except CrystalError as error:
         return error

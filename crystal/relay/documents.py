@@ -14,7 +14,8 @@ from typing import Any
 from crystal.envelope import Channel, Opened, Refused, read_header
 from crystal.relay.answers import StreamInfo
 from crystal.relay.client import RelayClient
-from crystal.relay.errors import StreamConflict
+from crystal.relay.errors import NotAtRelay, RelayUnavailable, StreamConflict
+from crystal.relay.opening import is_about_one_blob
 from crystal.relay.sending import Link, open_another, seal_document
 from crystal.relay.wire import BadRecord
 from crystal.store import Store, relay_peers
@@ -97,6 +98,21 @@ def newest_documents(client: RelayClient, info: StreamInfo, after: int, taken: b
             continue
         if channel in LATEST_WINS:
             yield Fetched(blob.seq, channel, data)
+
+
+def looks_like_documents(client: RelayClient, info: StreamInfo) -> bool:
+    """Whether the newest blob of a stream says that it is a document. It proves nothing."""
+    page = client.blobs(info.stream, info.head - 1, 1)
+    if not page.blobs:
+        return False
+    try:
+        return read_header(client.get(info.stream, page.blobs[0].seq)).channel in LATEST_WINS
+    except (Refused, NotAtRelay):
+        return False
+    except RelayUnavailable as error:
+        if is_about_one_blob(error):
+            return False
+        raise
 
 
 def read_document(opened: Opened) -> Document:

@@ -15,13 +15,12 @@ from crystal.envelope import (
     Opened,
     Refused,
     open_blob,
-    read_header,
 )
 from crystal.errors import CrystalError, StoreDamaged, Unavailable, WatermarkMoved
 from crystal.relay.ahead import fetched
 from crystal.relay.answers import BlobInfo, BlobPage, StreamInfo, StreamList
 from crystal.relay.client import RelayClient
-from crystal.relay.documents import LATEST_WINS, newest_documents, read_document
+from crystal.relay.documents import LATEST_WINS, looks_like_documents, newest_documents, read_document
 from crystal.relay.errors import NotAtRelay, RelayDenied, RelayUnavailable
 from crystal.relay.opening import (
     PollReport,
@@ -150,7 +149,8 @@ class Poller:
         if known.state == "left" or is_resting or not (info.count or info.head > known.last_seq):
             return
         try:
-            if known.channel in LATEST_WINS or self._looks_like_documents(known, info):
+            is_new = not known.channel and info.head > known.last_seq
+            if known.channel in LATEST_WINS or (is_new and looks_like_documents(self._client, info)):
                 self._documents(known, info, report)
             else:
                 self._conversation(known, info, report, should_stop)
@@ -176,22 +176,6 @@ class Poller:
         return stream[:8] in self._own_prefixes or any(
             stream[:8] == sender.peer.down_prefix for sender in self._senders.values()
         )
-
-    def _looks_like_documents(self, known: InStream, info: StreamInfo) -> bool:
-        """Whether a stream that nothing was taken of says that it holds documents. It proves nothing."""
-        if known.channel or info.head <= known.last_seq:
-            return False
-        page = self._client.blobs(info.stream, max(known.last_seq, info.head - 1), 1)
-        if not page.blobs:
-            return False
-        try:
-            return read_header(self._client.get(info.stream, page.blobs[0].seq)).channel in LATEST_WINS
-        except (Refused, NotAtRelay):
-            return False
-        except RelayUnavailable as error:
-            if is_about_one_blob(error):
-                return False
-            raise
 
     def _conversation(
         self, known: InStream, info: StreamInfo, report: PollReport, should_stop: Callable[[], bool]
@@ -242,7 +226,7 @@ class Poller:
         for blob, data in fetched(self._client, known.stream, run, self._at_once):
             if should_stop():
                 return self._commit(known, waiting, report), False
-            if isinstance(data, Exception):
+            if isinstance(data, CrystalError):
                 self._not_fetched(self._commit(known, waiting, report), blob.seq, data)
                 return self._met(known), False
             if waiting and (len(waiting) >= AT_ONCE or size >= BYTES_AT_ONCE):
@@ -265,11 +249,11 @@ class Poller:
 
     def _bound(self, known: InStream, sender: Sender) -> InStream:
         if known.peer is None or not known.channel:
-            inbox.bind(self._store, known.id, sender.peer.id, Channel.CONVERSATIONS, known.lane or "live")
+            inbox.bind(self._store, known.id, sender.peer.id, Channel.CONVERSATIONS, known.lane)
         self._note_generation(sender)
         return self._met(known)
 
-    def _not_fetched(self, known: InStream, seq: int, error: Exception) -> None:
+    def _not_fetched(self, known: InStream, seq: int, error: CrystalError) -> None:
         if isinstance(error, RelayUnavailable) and is_about_one_blob(error):
             # An answer, and none that can be believed: if it is the blob that has rotten there, this mends it.
             self._stand_still(known, "waiting", "relay", error.message, seq)
@@ -410,5 +394,5 @@ class Poller:
         for stream in claims:
             met = inbox.meet_stream(self._store, stream, now)
             if met.peer is None:
-                inbox.bind(self._store, met.id, peer.id, Channel.CONVERSATIONS, "live")
+                inbox.bind(self._store, met.id, peer.id, Channel.CONVERSATIONS, None)
         inbox.take_claims(self._store, known.id, claims)

@@ -170,7 +170,7 @@ class Taker:
         if old.peer not in (None, peer.id):
             return
         if old.peer is None:
-            inbox.bind(self.store, old.id, peer.id, old.channel or 1, "live")
+            inbox.bind(self.store, old.id, peer.id, old.channel or 1, None)
         if because == "fork":
             relay_peers.note_fork(self.store, peer.id, now)
             inbox.note_forked(self.store, old)

@@ -146,7 +146,7 @@ def missing(store: Store) -> dict[bytes, range]:
     return {bytes(stream): range(last + 1, head + 1) for stream, last, head in rows}
 
 
-def bind(store: Store, ident: int, peer: int, channel: int, lane: str) -> None:
+def bind(store: Store, ident: int, peer: int, channel: int, lane: str | None) -> None:
     """Note who seals a stream and what it carries, after a blob of it opened."""
     store.execute("UPDATE relay_in SET peer = ?, channel = ?, lane = ? WHERE id = ?", (peer, channel, lane, ident))
 
