@@ -16,6 +16,8 @@ from relay_worker.store.protocol import BlobStore
 
 SWEEP_MS = 60_000
 MAX_WAITING = 1000
+MAX_WAITING_EACH = 50
+"""Requests of one token, or one address without any, that wait at once: nobody takes all the places."""
 
 
 def wall_clock() -> int:
@@ -49,6 +51,7 @@ class Services:
     uploads: Slots = field(init=False)
     trusted: Sequence[Network] = field(init=False)
     used: dict[str, int] = field(init=False, default_factory=dict)
+    waiting: dict[str, int] = field(init=False, default_factory=dict)
     _swept_at: int | None = field(init=False, default=None)
     _probed_at: float | None = field(init=False, default=None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 
 import pytest
@@ -11,11 +12,13 @@ from hypothesis import strategies as st
 
 from relay_worker.crb1 import check_envelope
 from relay_worker.errors import CannotServe, Refusal
+from relay_worker.http import call
 from relay_worker.limits import Buckets, ChangeSignals, Slots, address_of, networks
 from relay_worker.model import Token
 from relay_worker.serving import refuse_plain_http
 from relay_worker.settings import NAMES, READERS, Settings, host_and_port, load
 from relay_worker.tokens import allows_stream, check_label, check_scopes, is_valid, mint, parse_token, prefixes_of
+from tests.relay_conformance.targets import OPEN, in_process, new_stream
 from tests.relay_server import STREAM, sealed
 
 # -- tokens
@@ -180,6 +183,25 @@ def test_news_between_asking_and_waiting_are_not_missed():
             assert news.done()
 
     asyncio.run(waiting())
+
+
+def test_one_token_does_not_take_all_the_places_to_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr(call, "MAX_WAITING_EACH", 2)
+    with in_process(tmp_path / "relay", **OPEN) as relay, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        other = relay.make_token("home")
+        change = relay.ask("GET", "/v1/streams").json()["change"]
+
+        def wait(token):
+            return relay.ask("GET", "/v1/streams", token=token, changed_after=change, wait=20).json()["streams"]
+
+        waiting = [pool.submit(wait, relay.home) for _ in range(3)]
+        done, waiting = concurrent.futures.wait(waiting, 5, concurrent.futures.FIRST_COMPLETED)
+        assert [one.result() for one in done] == [[]], "the third is not held"
+        waiting.add(pool.submit(wait, other))
+        stream = new_stream()
+        assert not concurrent.futures.wait(waiting, 0.1).done, "another token's is"
+        assert relay.put(stream, 1).status_code == 201
+        assert {one.result()[0]["stream"] for one in waiting} == {stream.hex()}
 
 
 @pytest.mark.parametrize(

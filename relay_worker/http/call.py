@@ -17,7 +17,7 @@ from relay_worker import tokens
 from relay_worker.errors import ClientGone, Refusal
 from relay_worker.limits import address_of
 from relay_worker.model import MAX_NUMBER, Token
-from relay_worker.services import MAX_WAITING, Services
+from relay_worker.services import MAX_WAITING, MAX_WAITING_EACH, Services
 
 MAX_WAIT = 30.0
 MAX_QUERY = 4096
@@ -112,13 +112,24 @@ class Call:
 
     def unauthenticated(self) -> Refusal:
         """What somebody unknown hears: 401, or 429 if they have asked often."""
-        wait = self.relay.refused.take(self.address)
-        if wait:
-            return Refusal("rate-limited", "too many refused requests of this address", retry_after=wait)
+        try:
+            self.count_refused()
+        except Refusal as refusal:
+            return refusal
         challenge = 'Bearer realm="crystal-relay"'
         return Refusal(
             "unauthenticated", "no token that is known here and not revoked", headers=(("WWW-Authenticate", challenge),)
         )
+
+    def count_refused(self) -> None:
+        """Count a request of somebody unknown.
+
+        Raises:
+            Refusal: ``rate-limited``, if they have asked often.
+        """
+        wait = self.relay.refused.take(self.address)
+        if wait:
+            raise Refusal("rate-limited", "too many refused requests of this address", retry_after=wait)
 
     def need(self, *verbs: str) -> None:
         """Refuse who has none of these scopes."""
@@ -236,6 +247,18 @@ class Call:
         """
         if seconds <= 0 or self.relay.signals.stopping or self.relay.signals.count > MAX_WAITING:
             return False
+        who = self.token.id if self.token else self.address
+        if self.relay.waiting.get(who, 0) >= MAX_WAITING_EACH:
+            return False
+        self.relay.waiting[who] = self.relay.waiting.get(who, 0) + 1
+        try:
+            return await self._wait_for(news, seconds)
+        finally:
+            self.relay.waiting[who] -= 1
+            if not self.relay.waiting[who]:
+                del self.relay.waiting[who]
+
+    async def _wait_for(self, news: asyncio.Future[None], seconds: float) -> bool:
         gone = asyncio.ensure_future(self._disconnected())
         try:
             await asyncio.wait({news, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -96,6 +96,8 @@ async def _mine(call: Call, nameplate: int) -> Mailbox | None:
         call.need("pair")
     box = await call.relay.store.mailbox(nameplate, call.relay.now())
     if box is None:
+        if call.token is None:
+            call.count_refused()  # a stranger could find open mailboxes by trying numbers
         return None
     if call.token is not None:
         return box if box.account == call.token.account else None

@@ -91,6 +91,15 @@ def test_guessing_tokens_is_slowed_down_and_who_has_one_is_not(limited):
     assert limited.ask("GET", "/v1/streams").status_code == 200
 
 
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_looking_for_open_mailboxes_by_number_is_slowed_down(limited, method):
+    path = {"GET": "/v1/pair/{}/a/hello", "DELETE": "/v1/pair/{}"}[method]
+    statuses = [limited.ask(method, path.format(n), token=None, headers=claim()).status_code for n in range(1000, 1010)]
+    assert set(statuses) == {404 if method == "GET" else 204, 429}
+    assert statuses[-1] == 429
+    assert limited.ask(method, path.format(1000)).status_code == statuses[0]
+
+
 def test_claims_are_counted_by_the_address(limited):
     statuses = [limited.ask("PUT", "/v1/pair/999999/claim", token=None, headers=claim()).status_code for _ in range(8)]
     assert statuses == [404] * 5 + [429] * 3
