@@ -765,7 +765,9 @@ def test_two_pollers_at_once_are_harmless(world: World) -> None:
     for thread in threads:
         thread.join()
     assert problems_met == []
-    assert [one.state for one in inbox.all_streams(world.home.store) if one.state != "ok"] == []
+    known = inbox.all_streams(world.home.store)
+    assert [(one.state, one.detail) for one in known if one.state != "ok"] == []
+    assert sorted(one.last_seq for one in known if one.channel == 1) == [30, 30]
     world.settle(2)
     assert_settled(world)
 

@@ -8,6 +8,7 @@ the transaction that used it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from crystal.envelope import (
     Channel,
@@ -163,8 +164,8 @@ class Poller:
             self._stand_still(self._met(known), "waiting", "relay", error.message)
         except (Unavailable, StoreDamaged, RelayDenied):
             raise
-        except WatermarkMoved:
-            return  # another poller took it
+        except (WatermarkMoved, NotAtRelay):
+            return  # another poller took it, or a document that is no more: the next one says all
         except Exception as error:  # noqa: BLE001 - a fault in one stream is named and must not hold up the others
             words = error.message if isinstance(error, CrystalError) else type(error).__name__
             self._stand_still(self._met(known), "damaged", "error", f"taking it failed: {words}")
@@ -183,8 +184,7 @@ class Poller:
         if info.count and info.acked < known.last_seq and known.peer is not None:
             # Sent again although it is here: the device has not heard of it.
             relay_peers.tell_again(self._store, known.peer)
-        turn, taken, goes_on = LIVE_TURN, 0, True
-        acked = info.acked
+        taken, goes_on, acked = 0, True, info.acked
         try:
             while goes_on:
                 turn = PAST_TURN if known.lane == "past" else LIVE_TURN
@@ -251,7 +251,8 @@ class Poller:
         if known.peer is None or not known.channel:
             inbox.bind(self._store, known.id, sender.peer.id, Channel.CONVERSATIONS, known.lane)
         self._note_generation(sender)
-        return self._met(known)
+        # Not as it is in the store by now: another poller may have moved the cursor, and then this one must not.
+        return replace(known, peer=sender.peer.id, channel=int(Channel.CONVERSATIONS))
 
     def _not_fetched(self, known: InStream, seq: int, error: CrystalError) -> None:
         if isinstance(error, RelayUnavailable) and is_about_one_blob(error):
@@ -290,7 +291,7 @@ class Poller:
             runs, took = [], []
             for one in waiting:
                 self._commit(known, [one], report)
-                known = self._met(known)
+                known = replace(known, last_seq=one.seq, last_tag=one.tag)
         for run, counts in zip(runs, took, strict=True):
             report.blobs += len(run)
             report.turns += counts.turns

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from crystal.envelope import Kind, Opened
+from crystal.errors import WatermarkMoved
 from crystal.ingest import IngestReport, Prepared, prepare
 from crystal.paths import AGENT_ID
 from crystal.relay.arrival import NOTHING, Arrivals, arrive
@@ -102,6 +103,8 @@ class Taker:
             WatermarkMoved: Another poller took them.
             StoreFull, StoreBusy, Unavailable: Nothing happened; try again later.
         """
+        if run[0].seq != known.last_seq + 1:
+            raise WatermarkMoved(f"stream {known.stream.hex()[:8]}: the cursor is not before number {run[0].seq}")
         total = [0, 0, 0, 0, 0]
         with self.store.transaction(), ExitStack() as flushes:
             inbox.advance(self.store, known, run[-1].seq, run[-1].tag)
