@@ -463,7 +463,7 @@ STEPS = ["key", "token", "relay.url", "role", "peer", "committed"]
 
 
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("before", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_after_a_crash_at_any_step_joining_again_works(
     pairs: Pairs, monkeypatch: pytest.MonkeyPatch, step: str, before: bool
 ) -> None:
@@ -502,7 +502,7 @@ def test_after_a_crash_at_any_step_joining_again_works(
                 raise KeyboardInterrupt
             return response
 
-        patch.setattr(mailbox, "ASK_SECONDS", 0.5)
+        patch.setattr(mailbox, "ASK_SECONDS", 0.1)
         pairs.home_way.after = stop_home
         _, crashed = pairs.run()
         assert isinstance(crashed, Crash)

@@ -77,7 +77,7 @@ def fill(opened: OpenStore, size: int) -> int:
     return seq
 
 
-@pytest.mark.parametrize("size", [120_000, LARGE])
+@pytest.mark.parametrize("size", [120_000, pytest.param(LARGE, marks=pytest.mark.slow)])
 def test_a_full_disk_becomes_free_by_reading_it(tiny_disk, size):
     with OpenStore(tiny_disk / "relay") as opened:
         for _ in range(2):
@@ -89,6 +89,7 @@ def test_a_full_disk_becomes_free_by_reading_it(tiny_disk, size):
             opened.run(opened.store.ack("default", STREAM, last, NOW))
 
 
+@pytest.mark.slow
 def test_a_backup_for_which_there_is_no_room_says_so_and_leaves_nothing(tiny_disk, tmp_path):
     with OpenStore(tmp_path / "relay") as opened:
         for seq in range(1, 550):

@@ -55,8 +55,8 @@ SMALL: dict[str, Any] = {
     "rate": 20.0,
     "refused_rate": 5.0,
     "pair_rate": 5.0,
-    "body_idle": 0.3,
-    "body_total": 1.0,
+    "body_idle": 0.2,
+    "body_total": 0.5,
 }
 HOME = object()
 
@@ -345,7 +345,7 @@ def relay(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield target
 
 
-@pytest.fixture(params=["app", "socket"])
+@pytest.fixture(params=["app", pytest.param("socket", marks=pytest.mark.slow)])
 def limited(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
     """A relay of one's own whose limits are reached at once."""
     with {"app": in_process, "socket": as_process}[request.param](tmp_path / "relay", **SMALL) as target:

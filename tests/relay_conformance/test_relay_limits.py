@@ -67,9 +67,9 @@ def test_a_body_that_stops_is_given_up(limited):
 
 def test_a_body_that_drips_is_given_up(limited):
     home = {"Authorization": f"Bearer {limited.home}", "Content-Length": "1000"}
-    status, problem = limited.half("PUT", f"/v1/objects/{S}", home, b"x" * 1000, every=0.1)
+    status, problem = limited.half("PUT", f"/v1/objects/{S}", home, b"x" * 1000, every=0.05)
     assert (status, problem["code"]) == (408, "body-timeout")
-    status, problem = limited.half("POST", f"/v1/streams/{S}/ack", home, b" " * 1000, every=0.1)
+    status, problem = limited.half("POST", f"/v1/streams/{S}/ack", home, b" " * 1000, every=0.05)
     assert (status, problem["code"]) == (408, "body-timeout")
 
 
