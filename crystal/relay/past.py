@@ -48,8 +48,16 @@ def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> Pas
     while outbox.count_unreceipted(store, "past") < MOST_WAITING:
         found = past.next_row(store, place.row, place.until)
         if found is None:
-            past.forget_place(store)
-            return PastReport(sent, 0, damaged)
+            with store.transaction():  # another process may have had more to send meanwhile
+                place = past.read_place(store) or place
+                is_all = past.rows_between(store, place.row, place.until) == 0
+                if is_all and place.private is None:
+                    past.forget_place(store)
+            if is_all:
+                return PastReport(sent, 0, damaged)
+            continue
+        if found.transcript not in states:
+            states = {state.id: state for state in ledger.all_states(store)}
         try:
             segment = _segment(store, states[found.transcript], found.row, ldm_home)
         except Damaged:

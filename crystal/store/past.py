@@ -40,6 +40,22 @@ def begin(store: Store) -> int:
     return rows_between(store, 0, until)
 
 
+def include(store: Store, rows: int, *, private: bool) -> None:
+    """Let the next rows of the ledger be sent too. Inside the transaction that adds them, before it does.
+
+    For what a process keeps that began before this machine joined a home, and knows of none.
+
+    Args:
+        store: The store.
+        rows: How many rows come at most.
+        private: Whether ids of private lines come with them.
+    """
+    last = int(store.value("SELECT coalesce(max(id), 0) FROM segments") or 0)
+    place = read_place(store) or Place(last, last)
+    sent = "" if private else place.private
+    _write(store, Place(min(place.row, last), max(place.until, last + rows), sent))
+
+
 def read_place(store: Store) -> Place | None:
     """Where the sending stands, None when nothing is to be sent."""
     value = read_note(store, _KEY)

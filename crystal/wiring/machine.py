@@ -203,6 +203,8 @@ class Machine:
         from crystal.ingest import Claim, IngestReport, ingest
         from crystal.model import Segment
         from crystal.project import find_project
+        from crystal.store import past
+        from crystal.store.relay_peers import home_peer
 
         places, store = self.places, self.store
         archive_folder = self.agent_folder() / "transcripts"
@@ -215,6 +217,12 @@ class Machine:
                 return sinks
 
         def sink(segment: Segment, claim: Claim) -> IngestReport:
+            def claim_here(store: Store, claimed: Segment, now: int) -> int:
+                ident = claim(store, claimed, now)
+                if home_peer(store) is not None:  # this machine has joined a home since this process began
+                    past.include(store, len(claimed.pieces), private=bool(claimed.private_uuids))
+                return ident
+
             return ingest(
                 store,
                 segment,
@@ -222,7 +230,7 @@ class Machine:
                 archive_folder=archive_folder,
                 find_project=remembered,
                 now=now_ms(),
-                claim=claim,
+                claim=claim_here,
             )
 
         return sink, lambda _, __: None
