@@ -262,9 +262,9 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_home_is_the_union_of_its_devices_whatever_happens() -> None:
-    run(12, 25)
+    run(8, 25)
 
 
 @pytest.mark.slow
 def test_home_is_the_union_of_its_devices_whatever_happens_for_long() -> None:
-    run(60, 45)
+    run(30, 45)
