@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from crystal.config.edit import set_value
 from crystal.keys.paper import to_words
-from crystal.wiring.links import relay_keys
+from crystal.store.relay_peers import all_peers
+from crystal.wiring.links import relay_client, relay_keys
 from tests.capture_machine import line
 from tests.two_machines import Computer, RelayProcess, account_of, make_home, pair_by_hand
 
@@ -205,3 +207,15 @@ def test_what_was_private_on_one_machine_stays_out_on_the_others(desk, tmp_path)
     assert lap.texts() == ["said on the lap"]
     desk.poll()
     assert desk.texts() == ["said at the desk", "said on the lap"]
+
+
+def test_a_relay_that_refuses_is_told_from_one_that_is_silent(desk, tmp_path):
+    lap = Computer(tmp_path / "lap")
+    pair_by_hand(desk, lap, "lap")
+    with desk.machine() as machine, relay_client(machine) as client:
+        client.revoke_token(all_peers(machine.store, "device")[0].token_id or "")
+    done = lap.crystal("relay", "sync")
+    assert (done.code, "error" in done.err) == (5, True)
+    with lap.machine() as machine:
+        set_value(machine.places.config_file, "relay.url", "http://127.0.0.1:9")
+    assert lap.crystal("relay", "sync").code == 4

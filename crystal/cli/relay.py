@@ -152,7 +152,7 @@ def sync(
         _say_delivery(machine, report, quiet=quiet, as_json=as_json)
     if report.problem:
         say(f"crystal: error: {one_line(report.problem)}", stream=sys.stderr)
-        raise typer.Exit(4)
+        raise typer.Exit(report.exit_code or 4)
 
 
 def _delivering(machine: Machine, *, quiet: bool, as_json: bool) -> Callable[[RelayClient, int | None], None]:

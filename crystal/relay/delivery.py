@@ -37,13 +37,14 @@ MOST_FORKS = 6
 
 @dataclass(slots=True)
 class DeliveryReport:
-    """What a delivery did."""
+    """What a delivery did. ``problem`` is why it ended early, in words, ``exit_code`` the error's own."""
 
     sent: int = 0
     sent_bytes: int = 0
     heard: bool = False
     noticed: list[str] = field(default_factory=list)
     problem: str | None = None
+    exit_code: int = 0
 
 
 def _same_link(link: Link, _: Mapping[str, Any]) -> Link:
@@ -107,7 +108,7 @@ class Delivery:
                 raise full
         except CrystalError as error:
             self._rest(error, resting.tries if resting else 0)
-            report.problem = error.message
+            report.problem, report.exit_code = error.message, error.exit_code
             return report
         problems.clear_problem(self.store, ROOM)
         return report

@@ -138,7 +138,7 @@ def deliver_soon(machine: Machine, *, seconds: float, insist: bool = False) -> D
         return deliver_relay(machine, insist=insist, should_stop=lambda: time.monotonic() > deadline)
     except CrystalError as error:
         record_problem(machine.store, ROOM, error.message, now_ms())
-        return DeliveryReport(problem=error.message)
+        return DeliveryReport(problem=error.message, exit_code=error.exit_code)
 
 
 def _deliver(
