@@ -169,8 +169,12 @@ def _memory(machine: Machine) -> Iterator[Check]:
     yield _store(machine.store)
     yield from _capture(found)
     yield _embedding(machine)
-    yield from _relay(machine, found["relay"])
+    relay = list(_relay(machine, found["relay"]))
+    yield from relay
+    known = {check.name for check in relay if check.verdict != "ok"}
     for problem in found["problems"]:
+        if problem["room"] in known:
+            continue  # the same, seen just now
         yield Check(problem["room"], "warning", problem["message"], "crystal sync tries again")
 
 

@@ -233,14 +233,14 @@ def _print(machine: Machine, result: SearchResult, look: Look, *, explain: bool)
         indent = " " * width
         spans = match_spans(machine.store, result.query, hit.text)
         lead = look.dim(f"{number}.".ljust(width))
-        render.say(lead + _headline(hit, look, machine.now(), look.width - width))
+        render.say(lead + _headline(hit, look, machine.now(), look.width - width, here=machine.config.device))
         render.say(*render.snippet(hit.text, spans, look, indent=indent))
         if explain:
             render.say(indent + look.dim(_explained(hit)))
         render.say(indent + look.dim(f"crystal show {render.hit_name(hit.id)}"), "")
 
 
-def _headline(hit: Hit, look: Look, now: int, width: int) -> str:
+def _headline(hit: Hit, look: Look, now: int, width: int, *, here: str) -> str:
     from crystal.cli.render import cells, clipped, one_line, shown_branch, speaker
     from crystal.when import ago, clock
 
@@ -251,7 +251,7 @@ def _headline(hit: Hit, look: Look, now: int, width: int) -> str:
         parts.append("subagent")
     if hit.copies > 1:
         parts.append(f"said {hit.copies} times")
-    if hit.memory == "mirror":
+    if hit.device != here:
         parts.append(f"from {hit.device}")
     rest = " · ".join(one_line(part) for part in parts if part)
     return look.name(who) + look.dim(clipped(" · " + rest, max(0, width - cells(who))))
