@@ -31,6 +31,7 @@ OWN_DATA = (
     "backfill.lock",
     "enrich.lock",
     "relay.*",
+    "relay-ca.pem",
     "poll.lock",
     "mirror.*",
 )

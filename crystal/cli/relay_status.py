@@ -174,7 +174,8 @@ def _outbox_lines(state: RelayState, ago: Callable[[int | None], str]) -> list[t
         words += f"; {backlog.unsent:,} of them not at the relay yet" if backlog.unsent else "; all are at the relay"
     lines = [("outbox", words)]
     if resting is not None:
-        lines.append(("", f"{resting.message} (since {ago(resting.since)}, {count_words(resting.tries, 'try')})"))
+        tries = "1 try" if resting.tries == 1 else f"{resting.tries:,} tries"
+        lines.append(("", f"{resting.message} (since {ago(resting.since)}, {tries})"))
     return lines
 
 

@@ -140,6 +140,19 @@ def _take_role(
             typer.echo("role: device; on the home machine run: crystal relay pair; then here: crystal relay join")
 
 
+def _warn_of_others() -> None:
+    """Say what other machines would miss."""
+    from contextlib import suppress
+
+    from crystal.errors import CrystalError
+    from crystal.wiring import open_reader
+    from crystal.wiring.roles import only_here
+
+    with suppress(CrystalError), open_reader() as machine:
+        for words in only_here(machine):
+            typer.echo(f"crystal: warning: {words}", err=True)
+
+
 def uninstall(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     purge: Annotated[bool, typer.Option("--purge", help="Delete the memory too, for good.")] = False,
@@ -161,6 +174,8 @@ def uninstall(
         for path in plan.data if purge else ():
             typer.echo(f"would delete {path}")
         return
+    if purge:
+        _warn_of_others()
     if purge and plan.data and not yes:
         if not sys.stdin.isatty():
             raise UsageProblem("--purge deletes the memory for good", hint="add --yes to do it without being asked")

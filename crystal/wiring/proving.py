@@ -65,14 +65,46 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
     return done
 
 
+def _refuse_mirrored(machine: Machine, session: str, cause: Exception) -> None:
+    """Say where a session's archive is that only the mirror knows."""
+    from crystal.errors import CrystalError, NotConfigured
+    from crystal.reading import find_session
+    from crystal.store.relay_peers import home_peer
+    from crystal.wiring.mirrored import open_mirror
+
+    with open_mirror(machine.places, machine.config.role) as mirrored:
+        if mirrored is None or mirrored.store is None:
+            return
+        try:
+            found = find_session(mirrored.store, session)
+        except CrystalError:
+            return
+    home = home_peer(machine.store)
+    name = "the home machine" if home is None else str(home.told.get("home") or home.name)
+    raise NotConfigured(
+        f"the archive of session {found[:8]} is on {name}", hint=f"run there: crystal restore {found}"
+    ) from cause
+
+
 def restore_session(machine: Machine, session: str, project: Path | None, *, dry_run: bool) -> list[Restored]:
-    """Write a session back for ``claude --resume``, see crystal/restore.py."""
+    """Write a session back for ``claude --resume``, see crystal/restore.py.
+
+    Raises:
+        UsageProblem: There is no such session.
+        NotConfigured: Its archive is at home, the mirror has its words only.
+    """
+    from crystal.errors import UsageProblem
     from crystal.reading import find_session
     from crystal.restore import restore
 
+    try:
+        found = find_session(machine.store, session)
+    except UsageProblem as error:
+        _refuse_mirrored(machine, session, error)
+        raise
     return restore(
         machine.store,
-        find_session(machine.store, session),
+        found,
         ldm_home=machine.places.ldm_home,
         root=machine.places.transcript_roots[0],
         project=project,

@@ -84,6 +84,22 @@ def become_home(machine: Machine, *, url: str | None, token: str | None) -> Role
     return RoleChange("home", None, notes)
 
 
+def only_here(machine: Machine) -> list[str]:
+    """What other machines would miss if this one's memory went for good, in words."""
+    from crystal.store import outbox
+    from crystal.store.relay_peers import all_peers, home_peer
+
+    home, waiting = home_peer(machine.store), outbox.backlog(machine.store).blobs
+    devices = [peer.name for peer in all_peers(machine.store, "device") if peer.revoked_at is None]
+    words = []
+    if home is not None and waiting:
+        blobs = f"{waiting:,} sealed blob{'' if waiting == 1 else 's'}"
+        words.append(f"{home.name} has not confirmed {blobs} of this machine: crystal relay sync")
+    if devices:
+        words.append(f"this machine is the home of {', '.join(devices)}: crystal demote --to NAME")
+    return words
+
+
 def has_token(machine: Machine) -> bool:
     """Whether the relay's token is kept here."""
     from crystal.keys.places import KeyMissing, read_token
