@@ -109,6 +109,19 @@ def test_the_benchmark_of_the_relay_prints_its_ratios_and_its_memory(tmp_path):
     assert numbers(printed, r"^memory: (\d+) MB at most while 4 uploads of 8 MiB came at once")[0] > 10
 
 
+def test_the_benchmark_of_a_backlog_prints_its_ratios(tmp_path):
+    options = ("--blobs", "60", "--plain", "30", "--sessions", "3")
+    printed = ran("relay_backlog.py", *options, "--folder", str(tmp_path), home=tmp_path)
+    assert numbers(printed, r"^backlog: 60 blobs polled and committed at ([\d.]+) blobs/s")[0] > 0
+    assert min(numbers(printed, r"^ratio: ([\d.]+) times the plain way, ([\d.]+) times local ingest")) > 0
+
+
+def test_the_benchmark_of_faults_loses_and_doubles_nothing(tmp_path):
+    options = ("--seeds", "1", "--messages", "4", "--rate", "0.2")
+    printed = ran("relay_faults.py", *options, "--folder", str(tmp_path), home=tmp_path)
+    assert numbers(printed, r"^all together +(\d+) +(\d+) ") == [0, 0]
+
+
 def test_the_benchmark_of_the_way_between_machines_prints_its_ratios(tmp_path):
     printed = ran("relay_latency.py", "--runs", "1", home=tmp_path)
     assert numbers(printed, r"^latency: said and found on one machine: median (\d+) ms, 95 % (\d+) ms$")[0] > 0
