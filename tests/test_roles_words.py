@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.capture_machine import line
-from tests.test_roles_interrupted import SECOND, desk, relay
+from tests.test_roles_interrupted import SECOND, desk, lap, relay
 from tests.two_machines import Computer, pair_by_hand
 
-__all__ = ["desk", "relay"]
+__all__ = ["desk", "lap", "relay"]
 
 
 def test_restoring_what_only_home_has_says_where_it_is(desk, tmp_path: Path):
@@ -48,3 +48,11 @@ def test_tries_are_counted_in_words(desk, tmp_path: Path):
         laptop.say(SECOND, line("said without a key"))
         laptop.crystal("sync")
     assert "2 tries)" in laptop.crystal("relay", "status").out
+
+
+def test_revoking_a_machine_that_was_home_says_that_it_may_have_the_root(desk, lap):
+    desk.ok("demote", "--to", "lap", "--yes")
+    lap.ok("promote", "--yes")
+    done = lap.crystal("devices", "revoke", "desk")
+    assert done.code == 0
+    assert "desk was home before and may still have the root" in done.err

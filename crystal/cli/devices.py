@@ -113,6 +113,9 @@ def revoke(name: Name) -> None:
     with open_kept_machine() as machine:
         peer, problem = wired.revoke(machine, name, roll_key=roll_key)
     say(f"{one_line(peer.name)} is revoked: what it seals from now on is refused")
+    if peer.vouches:
+        say(f"crystal: warning: {one_line(peer.name)} was home before and may still have the root", stream=sys.stderr)
+        note("who has the root can be any machine: docs/reference/keys.md")
     if problem is not None:
         say(f"crystal: warning: the relay still lets it in: {one_line(problem)}", stream=sys.stderr)
         note("every poll tries again to take its token away: crystal relay poll")
