@@ -32,7 +32,7 @@ OWN_DATA = (
     "enrich.lock",
     "relay.*",
     "relay-ca.pem",
-    "poll.lock",
+    "publish.lock",
     "mirror.*",
 )
 """What crystal makes in the data folder, which may be a folder that holds other things too."""

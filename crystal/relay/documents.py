@@ -40,9 +40,19 @@ class Document:
 
 
 def put_document(
-    store: Store, client: RelayClient, link: Link, channel: Channel, body: Mapping[str, Any], now: int
+    store: Store,
+    client: RelayClient,
+    link: Link,
+    channel: Channel,
+    body: Mapping[str, Any],
+    now: int,
+    *,
+    supersede: bool = False,
 ) -> None:
     """Seal a document and put it at the relay. Every call sends.
+
+    With ``supersede``, which only home's token may, those before it are deleted there: a device that is away for
+    months finds one document, and the stream never fills.
 
     Raises:
         RelayUnavailable, RelayFull, RelayDenied: As their names say.
@@ -61,6 +71,8 @@ def put_document(
             continue
         with store.transaction():
             relay_peers.note_sent(store, link.peer.id, channel, body, now)
+        if supersede and seq > 1:
+            client.ack(stream, seq - 1)
         return
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from crystal.wiring.links import Keyring, link_to_device, opened_relay, relay_ke
 from crystal.wiring.machine import Machine, now_ms
 
 if TYPE_CHECKING:
+    from crystal.envelope import Channel
     from crystal.relay.client import RelayClient
     from crystal.relay.opening import PollReport
     from crystal.store.relay_peers import Peer
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 ENRICH_SECONDS = 300.0
 TELL_AGAIN_MS = 6 * 3_600_000
 """How often home tells a device of itself when nothing changes."""
+MIRROR_ROOM = "mirror"
+"""The room under which it is noted that the mirror could not be published."""
+PUBLISH_LOCK = "publish.lock"
 DEMOTING = "relay_demoting"
 """The store's note that another machine was told to be home: from then on this one takes nothing more."""
 
@@ -77,11 +81,13 @@ def poll_relay(
         )
         retry_revocations(machine, relay)
         report = poller.poll(should_stop=should_stop, wait=wait, after=after)
-        told = _tell_devices(machine, relay, keys)
-        problems = tuple(enrich(machine, budget_seconds=ENRICH_SECONDS)) if report.turns else ()
+        telling = _Telling(machine, relay, keys)
+        telling.states()
+        problems = enrich(machine, budget_seconds=ENRICH_SECONDS) if report.turns else []
         save_registry(machine, relay, root)
-        told += _publish(machine, relay, keys, should_stop)
-    return PollOutcome(report, told, problems)
+        problems += _publish(machine, relay, should_stop)
+        telling.manifests()
+    return PollOutcome(report, telling.told, (*problems, *telling.problems))
 
 
 def _taker(machine: Machine) -> Any:
@@ -92,23 +98,53 @@ def _taker(machine: Machine) -> Any:
     return Taker(arrivals, machine.config.agent_id)
 
 
-def _tell_devices(machine: Machine, client: RelayClient, keys: Keyring) -> int:
-    """Send every device its state document when it says something new; gives how many were told."""
-    from crystal.envelope import Channel
-    from crystal.relay.documents import put_document
-    from crystal.store.relay_peers import all_peers, was_sent, was_sent_since
+class _Telling:
+    """Tells devices what is new; one that cannot be told does not keep the others from hearing."""
 
-    told = 0
-    for peer in all_peers(machine.store, "device"):
-        if peer.revoked_at is not None:
-            continue
-        body = state_for(machine, peer, keys)
-        now = now_ms()
-        is_late = not was_sent_since(peer, Channel.RECEIPTS, now - TELL_AGAIN_MS, now)
-        if is_late or not was_sent(peer, Channel.RECEIPTS, body):
-            put_document(machine.store, client, link_to_device(peer, keys), Channel.RECEIPTS, body, now)
-            told += 1
-    return told
+    def __init__(self, machine: Machine, client: RelayClient, keys: Keyring) -> None:
+        self.told = 0
+        self.problems: list[str] = []
+        self._machine, self._client, self._keys = machine, client, keys
+
+    def states(self) -> None:
+        """Send every device its state document when it says something new, or was sent long ago."""
+        from crystal.envelope import Channel
+        from crystal.store.relay_peers import was_sent, was_sent_since
+
+        for peer in self._peers():
+            body = state_for(self._machine, peer, self._keys)
+            now = now_ms()
+            is_late = not was_sent_since(peer, Channel.RECEIPTS, now - TELL_AGAIN_MS, now)
+            if is_late or not was_sent(peer, Channel.RECEIPTS, body):
+                self._tell(peer, Channel.RECEIPTS, body)
+
+    def manifests(self) -> None:
+        """Send every device the mirror's newest manifest when it has not got it."""
+        from crystal.envelope import Channel
+        from crystal.relay.mirror import manifest
+        from crystal.store.relay_peers import was_sent
+
+        newest = manifest(self._machine.store)
+        for peer in self._peers():
+            if newest is not None and not was_sent(peer, Channel.MIRROR, newest):
+                self._tell(peer, Channel.MIRROR, newest)
+
+    def _peers(self) -> list[Peer]:
+        from crystal.store.relay_peers import all_peers
+
+        return [peer for peer in all_peers(self._machine.store, "device") if peer.revoked_at is None]
+
+    def _tell(self, peer: Peer, channel: Channel, body: Mapping[str, Any]) -> None:
+        from crystal.relay.documents import put_document
+        from crystal.relay.errors import RelayDenied, RelayFull
+
+        link = link_to_device(peer, self._keys)
+        try:
+            put_document(self._machine.store, self._client, link, channel, body, now_ms(), supersede=True)
+        except (RelayDenied, RelayFull) as error:
+            self.problems.append(f"{peer.name} could not be told: {error.message}")
+        else:
+            self.told += 1
 
 
 def state_for(machine: Machine, peer: Peer, keys: Keyring) -> dict[str, Any]:
@@ -123,28 +159,35 @@ def state_for(machine: Machine, peer: Peer, keys: Keyring) -> dict[str, Any]:
     return body
 
 
-def _publish(machine: Machine, client: RelayClient, keys: Keyring, should_stop: Callable[[], bool]) -> int:
-    """Bring the mirror at the relay up to date and tell every device of it; gives how many were told."""
-    from crystal.envelope import Channel
-    from crystal.relay.documents import put_document
-    from crystal.relay.mirror import manifest, on_told, publish
+def _publish(machine: Machine, client: RelayClient, should_stop: Callable[[], bool]) -> list[str]:
+    """Bring the mirror at the relay up to date, one process at a time; gives what went wrong, in words."""
+    from crystal.capture.lock import try_lock
+    from crystal.errors import CrystalError, StoreDamaged
+    from crystal.relay.mirror import on_told, publish
     from crystal.relay.mirror.documents import AgentDocuments
-    from crystal.store.relay_peers import all_peers, was_sent
+    from crystal.store.problems import clear_problem, record_problem
+    from crystal.store.relay_peers import all_peers
 
-    peers = [peer for peer in all_peers(machine.store, "device") if peer.revoked_at is None]
+    store = machine.store
+    peers = [peer for peer in all_peers(store, "device") if peer.revoked_at is None]
     if not peers:
-        return 0
-    for peer in peers:
-        on_told(machine.store, peer.told.get("mirror") or {}, now=now_ms(), random=os.urandom)
-    documents = AgentDocuments(machine.places.ldm_home / "agents")
-    publish(machine.store, client, now=now_ms(), random=os.urandom, documents=documents, should_stop=should_stop)
-    newest = manifest(machine.store)
-    told = 0
-    for peer in peers:
-        if newest is not None and not was_sent(peer, Channel.MIRROR, newest):
-            put_document(machine.store, client, link_to_device(peer, keys), Channel.MIRROR, newest, now_ms())
-            told += 1
-    return told
+        return []
+    with try_lock(machine.places.data_dir / PUBLISH_LOCK) as held:
+        if not held:
+            return []
+        try:
+            for peer in peers:
+                on_told(store, peer.told.get("mirror") or {}, now=now_ms(), random=os.urandom)
+            documents = AgentDocuments(machine.places.ldm_home / "agents")
+            publish(store, client, now=now_ms(), random=os.urandom, documents=documents, should_stop=should_stop)
+        except StoreDamaged:
+            raise
+        except CrystalError as error:
+            # What devices sent is safe by now; the mirror is tried again by the next poll.
+            record_problem(store, MIRROR_ROOM, error.message, now_ms())
+            return [f"the mirror could not be published: {error.message}"]
+        clear_problem(store, MIRROR_ROOM)
+    return []
 
 
 def watch(
