@@ -247,7 +247,7 @@ def take_document(
     if row is None:
         return False
     serials, before, stale = (json.loads(text) for text in row)
-    name, newest = str(int(channel)), 0
+    name = str(int(channel))
     newest = serials.get(name, 0)
     if told.serial <= newest:
         if told.serial < newest and stale.get(name) != newest:
