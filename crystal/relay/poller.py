@@ -370,8 +370,7 @@ class Poller:
                     return
                 document = read_document(opened)
             except (Refused, BadRecord) as error:
-                why = Refusal(newest.seq, newest.data, "damaged", error.code, error.message)
-                self._refuse(self._met(known), why)
+                self._refuse(self._met(known), replace(refusal_of(newest.seq, newest.data, error), resend=False))
                 continue
             claims = claims_of(sender.peer, document.body) if newest.channel == Channel.HEARTBEAT else {}
             now = self._clock()
