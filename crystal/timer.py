@@ -17,7 +17,10 @@ from typing import Literal
 from crystal.errors import CrystalError, NotConfigured, Unavailable, UsageProblem
 from crystal.paths import make_private_dir, refused, write_private
 
-BY_HAND = "nothing is lost without: the hooks sweep at every session start; or let any scheduler run: crystal sync"
+BY_HAND = (
+    "nothing is lost without: the hooks sweep at every session start; or let any scheduler run: crystal sync, and on"
+    " a home machine: crystal relay poll"
+)
 
 Kind = Literal["systemd", "launchd", "cron"]
 

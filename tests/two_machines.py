@@ -75,7 +75,18 @@ class RelayProcess:
     def token(self, label: str, *scopes: str, account: str = "default") -> str:
         """Make a token on the command line."""
         words = [word for scope in scopes for word in ("--scope", scope)]
-        command = [sys.executable, "-m", "relay_worker", "token", "make", "--label", label, "--account", account, *words]
+        command = [
+            sys.executable,
+            "-m",
+            "relay_worker",
+            "token",
+            "make",
+            "--label",
+            label,
+            "--account",
+            account,
+            *words,
+        ]
         done = subprocess.run(command, env=self._env(), capture_output=True, text=True, check=True, timeout=60)
         return next(word for word in done.stdout.split() if word.startswith("crt_"))
 
