@@ -610,10 +610,28 @@ def test_a_wrong_key_blocks_that_device_only_and_loses_nothing(world: World) -> 
     assert waiting(device) == 1
 
 
-def test_a_key_that_is_gone_is_named_and_nothing_is_sealed(world: World) -> None:
+def test_a_key_that_is_gone_is_named_and_what_is_said_is_kept_and_sent_when_it_is_back(world: World) -> None:
+    device = world.device("laptop")
+    device.say("a", line("sealed"))
+    secrets = dict(device.secrets)
+    device.secrets.clear()
+    device.say("a", line("said without a key"))
+    device.say("b", line("a new session without a key"))
+    assert waiting(device) == 1
+    assert texts(device.store) == ["a new session without a key", "said without a key", "sealed"]
+    assert [one.room for one in problems.list_problems(device.store)] == ["relay"]
+    device.secrets.update(secrets)
+    device.say("a", line("sealed again"))
+    world.settle(2)
+    assert_settled(world)
+    assert texts(world.home.store) == ["a new session without a key", "said without a key", "sealed", "sealed again"]
+    assert problems.list_problems(device.store) == []
+
+
+def test_a_key_that_is_gone_is_named_and_nothing_moves_where_nothing_is_kept_here(world: World) -> None:
     from crystal.errors import NotConfigured
 
-    device = world.device("laptop")
+    device = world.device("laptop", local_memory=False)
     secrets = dict(device.secrets)
     device.secrets.clear()
     path = device.machine.transcript("a")
@@ -624,7 +642,8 @@ def test_a_key_that_is_gone_is_named_and_nothing_is_sealed(world: World) -> None
     device.secrets.update(secrets)
     device.sweep()
     world.settle(2)
-    assert_settled(world)
+    assert texts(world.home.store) == ["waits"]
+    assert waiting(device) == 0
 
 
 # -- crashes ----------------------------------------------------------------------------------------------------------

@@ -219,3 +219,22 @@ def test_a_relay_that_refuses_is_told_from_one_that_is_silent(desk, tmp_path):
     with lap.machine() as machine:
         set_value(machine.places.config_file, "relay.url", "http://127.0.0.1:9")
     assert lap.crystal("relay", "sync").code == 4
+
+
+def test_a_device_whose_key_cannot_be_read_goes_on_capturing_and_says_so(desk, tmp_path):
+    lap = Computer(tmp_path / "lap")
+    pair_by_hand(desk, lap, "lap")
+    key = lap.home / ".ldm" / "memory" / "relay.key"
+    good = key.read_bytes()
+    key.write_bytes(b"garbled\n")
+    key.chmod(0o600)
+    lap.say(SECOND, line("said without a key"))
+    done = lap.crystal("sync")
+    assert "said without a key" in lap.texts()
+    assert "relay.key" in done.err
+    assert any(one["room"] == "relay" for one in lap.json("status")["problems"])
+    key.write_bytes(good)
+    lap.ok("sync")
+    desk.poll()
+    assert "said without a key" in desk.texts()
+    assert not any(one["room"] == "relay" for one in lap.json("status")["problems"])

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crystal.envelope import Kind
+from crystal.errors import CrystalError
 from crystal.ingest import Claim, IngestReport, ingest
 from crystal.model import Project, Segment
 from crystal.relay.sending import Link, put_message
 from crystal.relay.wire import Lane, encode_segment
-from crystal.store import Store, ledger, privacy
+from crystal.store import Store, ledger, past, privacy, problems
 from crystal.transcript import parse_turns
+
+ROOM = "relay"
+"""The room under which it is noted that nothing can be sealed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,13 @@ class DeviceSink:
 
     def __call__(self, segment: Segment, claim: Claim) -> IngestReport:
         """Take one segment: all of it is durable when this returns, or nothing of it happened."""
-        link = self.link()
+        try:
+            link = self.link()
+            _ = link.keys
+        except CrystalError as error:
+            if not self.local_memory:
+                raise
+            return self._keep_unsealed(segment, claim, error)
         payload = encode_segment(segment, self._projects(segment), self.lane)
 
         def claim_and_seal(store: Store, claimed: Segment, now: int) -> int:
@@ -51,6 +61,23 @@ class DeviceSink:
 
         if not self.local_memory:
             return _only_ledger(self.store, segment, claim_and_seal, self.clock())
+        return self._ingest(segment, claim_and_seal)
+
+    def _keep_unsealed(self, segment: Segment, claim: Claim, error: CrystalError) -> IngestReport:
+        """Keep here what cannot be sealed now, and let it be sent with the past when the key is there again.
+
+        Transcripts do not wait for ever: the client deletes them after some weeks.
+        """
+        problems.record_problem(self.store, ROOM, error.message, self.clock())
+
+        def claim_and_remember(store: Store, claimed: Segment, now: int) -> int:
+            ident = claim(store, claimed, now)
+            past.include(store, len(claimed.pieces), private=bool(claimed.private_uuids))
+            return ident
+
+        return self._ingest(segment, claim_and_remember)
+
+    def _ingest(self, segment: Segment, claim: Claim) -> IngestReport:
         return ingest(
             self.store,
             segment,
@@ -58,7 +85,7 @@ class DeviceSink:
             archive_folder=self.archive_folder,
             find_project=self.find_project,
             now=self.clock(),
-            claim=claim_and_seal,
+            claim=claim,
         )
 
     def _projects(self, segment: Segment) -> dict[str, Project]:
@@ -90,7 +117,10 @@ def _only_ledger(store: Store, segment: Segment, claim: Claim, now: int) -> Inge
 
 
 def tell_ended(store: Store, link: Link, session_id: str, at: int, now: int) -> None:
-    """Let home know that a session has ended, so that its summary need not wait until it has rested."""
+    """Let home know that a session has ended, so that its summary need not wait until it has rested.
+
+    Nothing is lost without: home finds out when it has rested.
+    """
     words = {"v": 1, "kind": "ended", "session": session_id, "at": at}
     with store.transaction():
         put_message(store, link, json.dumps(words).encode(), kind=Kind.CONTROL, lane="live", now=now)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crystal.errors import NotConfigured, Unavailable
+from crystal.errors import CrystalError, NotConfigured, Unavailable
 from crystal.wiring.links import (
     Keyring,
     device_link,
@@ -70,7 +71,12 @@ def device_sinks(
         now_ms,
         machine.config.relay_local_memory,
     )
-    return sink, lambda session, at: tell_ended(machine.store, link(), session, at, now_ms())
+
+    def ended(session: str, at: int) -> None:
+        with contextlib.suppress(CrystalError):  # no key just now: home finds out when the session has rested
+            tell_ended(machine.store, link(), session, at, now_ms())
+
+    return sink, ended
 
 
 def is_joined(machine: Machine) -> bool:
@@ -127,7 +133,6 @@ def deliver_relay(
 
 def deliver_soon(machine: Machine, *, seconds: float, insist: bool = False) -> DeliveryReport | None:
     """Deliver if this machine is a device that has joined, within a time. What fails is in the store's problems."""
-    from crystal.errors import CrystalError
     from crystal.relay.delivery import ROOM, DeliveryReport
     from crystal.store.problems import record_problem
 
@@ -197,7 +202,6 @@ def device_mirror(machine: Machine) -> Mirror:
 
 def _take_manifest(machine: Machine, mirror: Mirror, body: Mapping[str, Any], serial: int) -> None:
     """Note what home's mirror is now; one that is older than what was taken before is refused, and named."""
-    from crystal.errors import CrystalError
     from crystal.store.problems import record_problem
 
     try:
@@ -210,7 +214,6 @@ def _take_manifest(machine: Machine, mirror: Mirror, body: Mapping[str, Any], se
 
 def _fetch_mirror(machine: Machine, mirror: Mirror, client: RelayClient, should_stop: Callable[[], bool]) -> None:
     """Bring the mirror up to date; what goes wrong is named, and tried again by the next run."""
-    from crystal.errors import CrystalError
     from crystal.store.problems import clear_problem, record_problem
 
     try:
