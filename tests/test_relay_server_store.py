@@ -407,3 +407,16 @@ def test_a_store_that_cannot_be_written_is_not_ready_and_is_still_read(tmp_path)
             assert (ready.status_code, ready.json()["code"], ready.headers["Retry-After"]) == (503, "unavailable", "5")
             assert http.get("/healthz").status_code == 200
             assert http.get(f"/v1/streams/{STREAM.hex()}/blobs/1").content == body
+
+
+def test_a_database_says_whose_it_is_before_its_log_is_written_back(tmp_path):
+    from relay_worker.store import connection
+
+    path = tmp_path / "relay.db"
+    db = connection.connect(path)  # as of a server that makes it just now, or was killed after that
+    try:
+        connection._upgrade(db)
+        assert path.read_bytes()[68:72] == connection.APPLICATION_ID.to_bytes(4, "big")
+        connection.prepare(path)
+    finally:
+        db.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+import time
 from functools import cache
 from pathlib import Path
 
@@ -96,10 +97,12 @@ def _head(path: Path) -> bytes:
 
 
 def _upgrade(db: apsw.Connection) -> None:
-    """Apply the missing migrations, each in one transaction; processes that start at once take turns."""
+    """Apply the missing migrations, each in one transaction; processes that start at once take turns.
+
+    The log is turned on after that: until then the file is empty, or its header says whose it is.
+    """
     if _version(db) == 0:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-    db.execute("PRAGMA journal_mode = WAL")
     for number, sql in migrations():
         db.execute("BEGIN IMMEDIATE")
         try:
@@ -112,6 +115,21 @@ def _upgrade(db: apsw.Connection) -> None:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
+    _switch_to_wal(db)
+
+
+def _switch_to_wal(db: apsw.Connection) -> None:
+    """Turn the log on; SQLite does not wait by itself when another process does the same just now."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+        except apsw.BusyError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _version(db: apsw.Connection) -> int:
