@@ -96,6 +96,7 @@ def settle(desk: Computer, lap: Computer) -> None:
         assert computer.crystal("verify").code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize(("room", "name", "nth"), STEPS, ids=NAMES)
 def test_demote_goes_on_where_it_was_cut_off(desk, lap, room, name, nth, before):
@@ -136,6 +137,7 @@ PROMOTING: list[tuple[Any, str, int]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize(("room", "name", "nth"), PROMOTING, ids=[name for _, name, _ in PROMOTING])
 def test_promote_goes_on_where_it_was_cut_off(desk, lap, room, name, nth, before):
@@ -149,6 +151,7 @@ def test_promote_goes_on_where_it_was_cut_off(desk, lap, room, name, nth, before
     settle(desk, lap)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["again", "plain"])
 @pytest.mark.parametrize("name", ["take_mirror", "set_value"])
 def test_a_lost_home_is_replaced_though_it_was_cut_off(desk, lap, relay, name, way):
