@@ -32,7 +32,7 @@ from crystal.relay.mirror.listing import parse_index, parse_manifest
 from crystal.search import search
 from crystal.store import Store, checks, mirror
 from crystal.store.mirror_content import Content, Document, VectorSpace
-from crystal.store.privacy import add_private_lines
+from crystal.store.privacy import add_private_lines, is_private_line
 from crystal.store.vectors import ensure_generation, pending_chunks, promote, put_vectors
 from tests.embedding_store import Dice
 from tests.mirror_world import World, assert_equal
@@ -221,19 +221,20 @@ def test_what_is_forgotten_is_gone_from_mirror_and_relay(world):
 
 def test_a_private_line_of_another_machine_is_known(world, monkeypatch):
     from crystal.wiring.machine import these_places
-    from crystal.wiring.mirrored import private_in_mirror
+    from crystal.wiring.mirrored import take_private
 
     device = world.device()
     add_turn(world.store, "words")
     with world.store.transaction():
         add_private_lines(world.store, ["hidden"])
     monkeypatch.setenv("CRYSTAL_DATA_DIR", str(device.path.parent))
-    with private_in_mirror(these_places()) as is_private:
-        assert not is_private("hidden")
-    world.both(device)
-    with private_in_mirror(these_places()) as is_private:
-        assert is_private("hidden")
-        assert not is_private("u000000")
+    with Store.open(these_places().db) as own:
+        take_private(own, these_places())
+        assert not is_private_line(own, "hidden")
+        world.both(device)
+        take_private(own, these_places())
+        assert is_private_line(own, "hidden")
+        assert not is_private_line(own, "u000000")
 
 
 # --------------------------------------------------------------------------------------------------------- refused

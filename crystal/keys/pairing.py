@@ -37,17 +37,18 @@ PHASES_OF_HOME = ("hello", "confirm", "bundle")
 PHASES_OF_DEVICE = ("hello", "confirm", "answer")
 
 
-class HomePairing:
-    """The side that shows the code and gives the bundle. Every method but ``give_up`` raises PairingFailed.
+class _Pairing:
+    """What both sides have in common.
 
     Args:
-        code: A new one, for this pairing only.
+        code: Of this pairing only.
         random: Fresh random bytes, such as ``os.urandom``.
     """
 
+    _is_home: bool
+
     def __init__(self, code: PairingCode, random: Random) -> None:
-        self._exchange = Exchange(code, random, is_home=True)
-        self._given: Bundle | None = None
+        self._exchange = Exchange(code, random, is_home=self._is_home)
 
     @property
     def has_ended(self) -> bool:
@@ -56,8 +57,27 @@ class HomePairing:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The 4 verification words, once the answer has come."""
+        """The 4 verification words, once the answer has been made, and has come."""
         return self._exchange.words
+
+    def give_up(self) -> bytes:
+        """End here; gives the message for the next phase, so that the other side need not wait."""
+        return self._exchange.give_up()
+
+
+class HomePairing(_Pairing):
+    """The side that shows the code and gives the bundle. Every method but ``give_up`` raises PairingFailed.
+
+    Args:
+        code: A new one, for this pairing only.
+        random: Fresh random bytes, such as ``os.urandom``.
+    """
+
+    _is_home = True
+
+    def __init__(self, code: PairingCode, random: Random) -> None:
+        super().__init__(code, random)
+        self._given: Bundle | None = None
 
     def hello(self) -> bytes:
         """The first message."""
@@ -90,12 +110,8 @@ class HomePairing:
             self._exchange.finish()
             return answer
 
-    def give_up(self) -> bytes:
-        """End here; gives the message for the next phase, so that the device need not wait."""
-        return self._exchange.give_up()
 
-
-class JoinPairing:
+class JoinPairing(_Pairing):
     """The side that is given the code. Every method but ``give_up`` raises PairingFailed.
 
     Args:
@@ -103,19 +119,11 @@ class JoinPairing:
         random: Fresh random bytes, such as ``os.urandom``.
     """
 
+    _is_home = False
+
     def __init__(self, code: PairingCode, random: Random) -> None:
-        self._exchange = Exchange(code, random, is_home=False)
+        super().__init__(code, random)
         self._taken: Bundle | None = None
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the pairing failed; then close the mailbox."""
-        return self._exchange.has_ended
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The 4 verification words, once the answer has been made."""
-        return self._exchange.words
 
     def take_hello(self, message: bytes) -> bytes:
         """Take home's hello; gives the device's."""
@@ -152,10 +160,6 @@ class JoinPairing:
             message = self._exchange.seal(MessageType.ANSWER, encode_answer(answer))
             self._exchange.finish()
             return message
-
-    def give_up(self) -> bytes:
-        """End here; gives the message for the next phase, so that home need not wait."""
-        return self._exchange.give_up()
 
 
 def _decoded_answer(plain: bytes) -> Answer:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from crystal.errors import NotConfigured
 from crystal.wiring.machine import Machine, this_home
@@ -49,6 +49,13 @@ class Keyring:
             if (key.device_id, key.generation) == (device_id, generation):
                 return key.secret
         return None
+
+    def link(self, device_id: bytes, generation: int, direction: Literal["up", "down"]) -> LinkKeys | None:
+        """What a device's blobs of a generation are sealed with in one direction, None when no key of ours gives it."""
+        from crystal.envelope import link_keys
+
+        secret = self.secret(device_id, generation)
+        return None if secret is None else link_keys(secret, direction)
 
 
 def key_places(machine: Machine) -> KeyPlaces:
@@ -138,27 +145,16 @@ def device_link(machine: Machine) -> Link | None:
 
 def link_to_home(peer: Peer, keys: Keyring) -> Link:
     """The link to home with these keys."""
-    from crystal.envelope import link_keys
     from crystal.relay.sending import Link
 
-    def keys_of(generation: int) -> LinkKeys | None:
-        secret = keys.secret(peer.device_id, generation)
-        return None if secret is None else link_keys(secret, "up")
-
-    return Link(peer, keys_of, peer.up_prefix, os.urandom)
+    return Link(peer, lambda generation: keys.link(peer.device_id, generation, "up"), peer.up_prefix, os.urandom)
 
 
 def keys_from_home(peer: Peer, keys: Keyring) -> dict[bytes, LinkKeys]:
     """What home may seal with for this device, by key id: the generation in use, the one before, and the next."""
-    from crystal.envelope import link_keys
-
-    found = {}
-    for generation in range(max(1, peer.generation - 1), peer.generation + 2):
-        secret = keys.secret(peer.device_id, generation)
-        if secret is not None:
-            link = link_keys(secret, "down")
-            found[link.key_id] = link
-    return found
+    generations = range(max(1, peer.generation - 1), peer.generation + 2)
+    links = (keys.link(peer.device_id, generation, "down") for generation in generations)
+    return {link.key_id: link for link in links if link is not None}
 
 
 # ---------------------------------------------------------------------------------------------------------- home
@@ -166,19 +162,14 @@ def keys_from_home(peer: Peer, keys: Keyring) -> dict[bytes, LinkKeys]:
 
 def link_to_device(peer: Peer, keys: Keyring) -> Link:
     """The link to a device; while a rotation is under way, with the keys that the device has for sure."""
-    from crystal.envelope import link_keys
     from crystal.relay.sending import Link
 
-    def keys_of(generation: int) -> LinkKeys | None:
-        secret = keys.secret(peer.device_id, generation)
-        return None if secret is None else link_keys(secret, "down")
-
-    return Link(replace(peer, generation=peer.accepted_from), keys_of, peer.down_prefix, os.urandom)
+    certain = replace(peer, generation=peer.accepted_from)
+    return Link(certain, lambda generation: keys.link(peer.device_id, generation, "down"), peer.down_prefix, os.urandom)
 
 
 def senders(machine: Machine, keys: Keyring) -> dict[bytes, Sender]:
     """Who may have sealed what comes up, by key id; also who may no more, so that it can be named."""
-    from crystal.envelope import link_keys
     from crystal.relay.opening import Sender
     from crystal.store.relay_peers import all_peers
 
@@ -186,10 +177,9 @@ def senders(machine: Machine, keys: Keyring) -> dict[bytes, Sender]:
     for peer in all_peers(machine.store, "device"):
         # Some generations ahead: a home from a backup has forgotten the rotations that it began.
         for generation in range(max(1, peer.accepted_from - 3), peer.generation + 4):
-            secret = keys.secret(peer.device_id, generation)
-            if secret is None:
+            link = keys.link(peer.device_id, generation, "up")
+            if link is None:
                 continue
             refused = "revoked" if peer.revoked_at else "old-key" if generation < peer.accepted_from else None
-            link = link_keys(secret, "up")
             found[link.key_id] = Sender(peer, generation, link, refused)
     return found

@@ -6,7 +6,7 @@ A mirror that cannot be read costs a note, never an answer of the machine's own 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 STALE_MS = 3 * 3_600_000
 """When a mirror is said to be old: home tells that it is alive every hour, also when nothing changes."""
+
+PRIVATE_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +87,16 @@ def mirror_notes(mirrored: Mirrored | None, now: int) -> tuple[str, ...]:
     return (f"mirror of home: as of {ago(as_of, now)}",)
 
 
-@contextlib.contextmanager
-def private_in_mirror(places: Places) -> Iterator[Callable[[str], bool]]:
-    """Tell of a line's uuid whether it was left out as private on any machine that home knows.
+def take_private(store: Store, places: Places) -> None:
+    """Learn from the mirror which lines were left out on other machines: their copies here stay out too."""
+    from crystal.store.past import private_uuids
+    from crystal.store.privacy import add_private_lines
 
-    Where there is no mirror, or none that can be read, no line was.
-    """
     with open_mirror(places) as mirrored:
         if mirrored is None or mirrored.store is None:
-            yield lambda _uuid: False
             return
-        from crystal.store.privacy import has_private_lines, is_private_line
-
-        store = mirrored.store
-        if has_private_lines(store):
-            yield lambda uuid: is_private_line(store, uuid)
-        else:
-            yield lambda _uuid: False
+        after = ""
+        while uuids := private_uuids(mirrored.store, after, PRIVATE_AT_ONCE):
+            with store.transaction():
+                add_private_lines(store, uuids)
+            after = uuids[-1]

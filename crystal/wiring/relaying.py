@@ -215,6 +215,7 @@ def _take_manifest(machine: Machine, mirror: Mirror, body: Mapping[str, Any], se
 def _fetch_mirror(machine: Machine, mirror: Mirror, client: RelayClient, should_stop: Callable[[], bool]) -> None:
     """Bring the mirror up to date; what goes wrong is named, and tried again by the next run."""
     from crystal.store.problems import clear_problem, record_problem
+    from crystal.wiring.mirrored import take_private
 
     try:
         fetched = mirror.fetch(client, should_stop=should_stop)
@@ -222,27 +223,11 @@ def _fetch_mirror(machine: Machine, mirror: Mirror, client: RelayClient, should_
         record_problem(machine.store, MIRROR_ROOM, error.message, now_ms())
     else:
         if fetched.objects:
-            _take_private(machine)
+            take_private(machine.store, machine.places)
         if fetched.problem:
             record_problem(machine.store, MIRROR_ROOM, fetched.problem, now_ms())
         elif fetched.is_whole:
             clear_problem(machine.store, MIRROR_ROOM)
-
-
-def _take_private(machine: Machine) -> None:
-    """Learn from the mirror which lines were left out on other machines: their copies here stay out too."""
-    from crystal.store.past import private_uuids
-    from crystal.store.privacy import add_private_lines
-    from crystal.wiring.mirrored import open_mirror
-
-    with open_mirror(machine.places) as mirrored:
-        if mirrored is None or mirrored.store is None:
-            return
-        after = ""
-        while uuids := private_uuids(mirrored.store, after, 10_000):
-            with machine.store.transaction():
-                add_private_lines(machine.store, uuids)
-            after = uuids[-1]
 
 
 def _send_all(machine: Machine) -> None:

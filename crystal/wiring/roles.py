@@ -19,8 +19,8 @@ from crystal.wiring.links import (
     key_places,
     keys_from_home,
     link_to_home,
+    opened_relay,
     relay_address,
-    relay_client,
     relay_keys,
 )
 from crystal.wiring.machine import Machine, now_ms
@@ -161,10 +161,8 @@ def demote(machine: Machine, to: str | None, *, force: bool = False, client: Rel
     heir = find_peer(machine.store, to)
     if heir.revoked_at is not None:
         raise UsageProblem(f"{heir.name} was revoked", hint="choose a device that is in use")
-    if client is not None:
-        return RoleChange("device", heir.name, hand_over(machine, heir, client))
-    with relay_client(machine) as opened:
-        return RoleChange("device", heir.name, hand_over(machine, heir, opened))
+    with opened_relay(machine, client) as relay:
+        return RoleChange("device", heir.name, hand_over(machine, heir, relay))
 
 
 def _leave_home(machine: Machine, *, force: bool, client: RelayClient | None) -> RoleChange:
@@ -250,11 +248,8 @@ def promote(machine: Machine, *, client: RelayClient | None = None) -> RoleChang
         return RoleChange("home")
     if peer is None:
         raise UsageProblem("this machine is no device", hint="crystal init --role home --relay URL makes it a home")
-    if client is not None:
-        handover = read_handover(client, peer, keys)
-    else:
-        with relay_client(machine) as opened:
-            handover = read_handover(opened, peer, keys)
+    with opened_relay(machine, client) as relay:
+        handover = read_handover(relay, peer, keys)
     if handover is None:
         raise UsageProblem(
             f"{peer.name} has not handed over to this machine",
