@@ -129,7 +129,7 @@ class RelayApp:
             if not started:
                 await _send_problem(Refusal("unavailable", "the relay is stopping", retry_after=5), scope, noting)
             raise
-        except Exception:
+        except Exception:  # a bug: the client hears so, the log gets the traceback
             if not started:
                 refusal = Refusal("internal", "the relay has a bug; its log tells more under this request id")
                 await _send_problem(refusal, scope, noting)

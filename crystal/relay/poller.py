@@ -285,7 +285,7 @@ class Poller:
             took = [self._taker.take(peer, known, waiting, self._clock())]
         except (Unavailable, StoreDamaged, WatermarkMoved):
             raise
-        except Exception:
+        except Exception:  # a fault in one of them: taken one by one, it is raised by the one that has it
             if len(waiting) == 1:
                 raise
             runs, took = [], []

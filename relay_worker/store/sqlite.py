@@ -285,7 +285,7 @@ class SqliteStore:
 
         try:
             return await self._writer.run(job)
-        except Exception:
+        except Exception:  # whatever it was: the row is not there, so its body goes, and the caller is told
             if file:
                 self._files.remove(file)
             raise
