@@ -28,7 +28,7 @@ def open_store(folder: Path) -> Store:
 
 
 def project_of(folder: str) -> Project:
-    """``/work/shop`` is a repository; ``/work/shop|api`` a folder inside it."""
+    """``/code/shop`` is a repository; ``/code/shop|api`` a folder inside it."""
     root, _, inside = folder.partition("|")
     name = re.split(r"[/\\]", root)[-1]
     return Project(f"{root}/{inside}" if inside else root, root, None, name)
@@ -41,7 +41,7 @@ def add_turn(
     session: str = SESSION,
     role: str = "user",
     ts: int | None = NOW - HOUR,
-    project: str | None = "/work/shop",
+    project: str | None = "/code/shop",
     branch: str | None = "main",
     agent: str = "cc-test",
     device: str = "desk",

@@ -119,20 +119,20 @@ def test_a_question_may_hold_anything(store, run):
 
 
 def test_every_filter_reaches_the_search(store, run):
-    uuid = add_turn(store, "needle", session="s1", role="assistant", ts=NOW - 2 * DAY, project="/work/shop", branch="b1",
+    uuid = add_turn(store, "needle", session="s1", role="assistant", ts=NOW - 2 * DAY, project="/code/shop", branch="b1",
                     agent="cc-a", device="laptop")  # fmt: skip
     add_turn(
-        store, "needle", session="t2", role="user", ts=NOW - 9 * DAY, project="/work/site", branch="b2", agent="cc-b"
+        store, "needle", session="t2", role="user", ts=NOW - 9 * DAY, project="/code/site", branch="b2", agent="cc-b"
     )
     for options in (["--session", "s"], ["--role", "assistant"], ["--since", "7d"], ["--project", "shop"],
-                    ["--project", "/work/shop"], ["--branch", "b1"], ["--agent", "cc-a"], ["--device", "laptop"],
+                    ["--project", "/code/shop"], ["--branch", "b1"], ["--agent", "cc-a"], ["--device", "laptop"],
                     ["-n", "1"]):  # fmt: skip
         assert [hit["uuid"] for hit in hits(run("search", "needle", "--json", *options)[1])] == [uuid], options
     assert [hit["uuid"] for hit in hits(run("search", "needle", "--json", "--before", "7d")[1])] != [uuid]
 
 
 def test_an_unknown_project_is_a_note_not_an_error(store, run):
-    add_turn(store, "hello", project="/work/crystal")
+    add_turn(store, "hello", project="/code/crystal")
     code, out, err = run("search", "hello", "--project", "crystl")
     assert (code, out) == (0, "")
     assert "did you mean crystal?" in err
@@ -169,7 +169,7 @@ def shop(store, home, monkeypatch):
     (folder / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
     (folder / "src").mkdir()
     add_turn(store, "needle of the shop", project=str(folder), session="s1")
-    add_turn(store, "needle of the other, and a thimble", project="/work/other", session="s2")
+    add_turn(store, "needle of the other, and a thimble", project="/code/other", session="s2")
     monkeypatch.chdir(folder / "src")
     return folder
 
@@ -244,7 +244,7 @@ def test_people_see_who_when_where_and_how_to_open_it(store, run):
 def test_stored_text_cannot_speak_to_the_terminal(store, run):
     evil = "needle \x1b[2J\x1b]0;title\x07 \x9b31m \u202eevil\u2066 \r overwritten \x08\x7f"
     uuid = add_turn(
-        store, evil, tool="B\x1b[1mash", role="tool_result", branch="b\x1b[5m", project="/work/pro\x1b[7mject"
+        store, evil, tool="B\x1b[1mash", role="tool_result", branch="b\x1b[5m", project="/code/pro\x1b[7mject"
     )
     for arguments in (["search", "needle"], ["search", "needle", "--explain"], ["show", SESSION], ["sessions"],
                       ["show", str(chunk_id(store, uuid))], ["search", "needle\x1b[0m"], ["search", "nothing\x1b[0m"]):  # fmt: skip

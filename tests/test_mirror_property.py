@@ -85,7 +85,7 @@ class Mirrors(RuleBasedStateMachine):
     def say(self, count: int, session: str, device: str) -> None:
         for _ in range(count):
             text = " ".join(self.dice.choices(WORDS, k=self.dice.randint(1, 30)))
-            project = self.dice.choice([None, "/work/shop", "/work/engine"])
+            project = self.dice.choice([None, "/code/shop", "/code/engine"])
             uuid = f"{self.dice.getrandbits(64):x}"
             add_turn(self.world.store, text, session=session, device=device, project=project, uuid=uuid)
 

@@ -97,7 +97,7 @@ def test_copies_are_counted_over_both_and_those_in_both_once(stores):
 
 def test_filters_act_in_both(stores):
     for number, store in enumerate(stores):
-        for project in ("/work/shop", "/work/engine"):
+        for project in ("/code/shop", "/code/engine"):
             for device in ("desk", "phone"):
                 for ts in (NOW - HOUR, NOW - 9 * DAY):
                     add_turn(
@@ -113,8 +113,8 @@ def test_filters_act_in_both(stores):
 
 
 def test_a_name_that_one_memory_knows_needs_no_note(stores):
-    add_turn(stores[0], "needle", project="/work/shop")
-    add_turn(stores[1], "needle", project="/work/engine")
+    add_turn(stores[0], "needle", project="/code/shop")
+    add_turn(stores[1], "needle", project="/code/engine")
     result = ask(stores, project="engine")
     assert [hit.memory for hit in result.hits] == ["mirror"]
     assert result.notes == ("mirror: searched by keywords alone: no embedding model is configured",)
@@ -196,8 +196,8 @@ def test_an_empty_store_of_its_own_leaves_the_mirror(stores):
 
 
 def test_the_project_of_the_folder_is_looked_for_in_both(stores):
-    add_turn(stores[1], "needle", uuid="theirs", project="/work/engine")
-    result, inside = search_home_first(stores[0], None, "needle", home="/work/engine", now=NOW, mirror=side(stores[1]))
+    add_turn(stores[1], "needle", uuid="theirs", project="/code/engine")
+    result, inside = search_home_first(stores[0], None, "needle", home="/code/engine", now=NOW, mirror=side(stores[1]))
     assert inside
     assert found(result) == [("theirs", "mirror")]
 
@@ -252,7 +252,7 @@ def test_sessions_of_both_stand_in_one_list_and_each_once(stores):
 def test_a_project_that_no_memory_knows_is_explained(stores):
     add_turn(stores[0], "one")
     assert sessions(stores[0], project="nowhere", mirror=stores[1])[1] == ("no project 'nowhere'; known: shop",)
-    add_turn(stores[1], "two", project="/work/engine")
+    add_turn(stores[1], "two", project="/code/engine")
     listed, notes = sessions(stores[0], project="engine", mirror=stores[1])
     assert len(listed) == 1
     assert notes == ()

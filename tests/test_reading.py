@@ -184,12 +184,12 @@ def test_sessions_are_listed_newest_first_with_their_first_words_or_title(store)
 def test_sessions_are_narrowed_by_project_and_time(store):
     for day in range(5):
         add_turn(
-            store, "begins", session=f"s{day}", ts=NOW - day * DAY - HOUR, project="/work/a" if day % 2 else "/work/b"
+            store, "begins", session=f"s{day}", ts=NOW - day * DAY - HOUR, project="/code/a" if day % 2 else "/code/b"
         )
-        add_turn(store, "ends", session=f"s{day}", ts=NOW - day * DAY, project="/work/a")
+        add_turn(store, "ends", session=f"s{day}", ts=NOW - day * DAY, project="/code/a")
     ids = lambda **options: [one.id for one in sessions(store, **options)[0]]  # noqa: E731
     assert ids(project="A") == ["s1", "s3"]
-    assert ids(project="/work") == ["s0", "s1", "s2", "s3", "s4"]
+    assert ids(project="/code") == ["s0", "s1", "s2", "s3", "s4"]
     assert ids(since=NOW - 2 * DAY) == ["s0", "s1", "s2"]
     assert ids(before=NOW - 2 * DAY) == ["s2", "s3", "s4"]
     assert ids(limit=2) == ["s0", "s1"]

@@ -1086,7 +1086,7 @@ def test_what_a_copy_says_where_another_was_private_is_kept(world: World) -> Non
     device.deliver()
     world.home.poll()
     other.say("a", line("of the second, open", cwd="/open"))
-    device.say("a", line("later", cwd="/work"))
+    device.say("a", line("later", cwd="/code"))
     world.settle(4)
     assert_settled(world)
     assert texts(world.home.store) == ["later", "of the second, open", "shared"]

@@ -34,7 +34,7 @@ def test_a_hit_tells_everything_about_its_origin(store):
     result = search(store, None, "tokens expired", now=NOW)
     (hit,) = result.hits
     assert (hit.id, hit.uuid, hit.text, hit.role) == (chunk_id(store, uuid), uuid, "the login token expires", "user")
-    assert (hit.session_id, hit.project, hit.cwd, hit.branch) == (SESSION, "shop", "/work/shop", "fix/login")
+    assert (hit.session_id, hit.project, hit.cwd, hit.branch) == (SESSION, "shop", "/code/shop", "fix/login")
     assert (hit.agent, hit.device, hit.source) == ("cc-test", "desk", "conversation")
     assert (hit.timestamp, hit.freshness) == (NOW - 4 * DAY, "recent")
     assert result.mode == "keywords"
@@ -156,7 +156,7 @@ def test_the_same_text_is_counted_and_its_copies_come_last(store):
 
 
 def test_copies_are_counted_within_the_filter(store):
-    add_turn(store, "ok, do it", project="/work/other")
+    add_turn(store, "ok, do it", project="/code/other")
     add_turn(store, "ok, do it")
     (hit,) = search(store, None, "do it", filters=Filters(project="shop"), now=NOW).hits
     assert hit.copies == 1
@@ -316,10 +316,10 @@ def test_a_project_is_searched_first_and_everything_when_it_has_no_word_of_the_q
             Once.asked += 1
             return self.vector(text)
 
-    shop = add_turn(store, "a vehicle in the shop", project="/work/shop")
-    other = add_turn(store, "a thimble and a car", project="/work/other")
+    shop = add_turn(store, "a vehicle in the shop", project="/code/shop")
+    other = add_turn(store, "a thimble and a car", project="/code/other")
     embed_all(store, Meaning())
-    ask = lambda query: search_home_first(store, Once(), query, home="/work/shop", now=NOW)  # noqa: E731
+    ask = lambda query: search_home_first(store, Once(), query, home="/code/shop", now=NOW)  # noqa: E731
     result, inside = ask("shop")
     assert (uuids(result), inside) == ([shop], True)
     result, inside = ask("thimble")

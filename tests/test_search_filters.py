@@ -12,7 +12,7 @@ from crystal.store.scope import home_of, is_within, project_ids, roles_named
 from tests.store_factory import DAY, NOW, SESSION, Meaning, add_turn, embed_all, open_store
 
 FORK = "22222222-bbbb-4000-8000-000000000002"
-PROJECTS = (None, "/work/shop", "/work/shop|api", "/work/Shopping", "C:\\code\\engine")
+PROJECTS = (None, "/code/shop", "/code/shop|api", "/code/Shopping", "C:\\code\\engine")
 TEXTS = (
     "the car broke down",
     "money for a new car",
@@ -41,18 +41,18 @@ def uuids(result):
 
 
 def test_a_project_by_name_in_any_case(store):
-    shop = add_turn(store, "needle", project="/work/shop")
-    add_turn(store, "needle", project="/work/Shopping")
+    shop = add_turn(store, "needle", project="/code/shop")
+    add_turn(store, "needle", project="/code/Shopping")
     assert uuids(ask(store, project="SHOP")) == [shop]
 
 
 def test_a_project_by_folder_takes_in_all_below_and_nothing_beside(store):
-    shop = add_turn(store, "needle one", project="/work/shop")
-    inside = add_turn(store, "needle two", project="/work/shop|api")
-    add_turn(store, "needle three", project="/work/shopping")
-    assert sorted(uuids(ask(store, project="/work/shop"))) == sorted([shop, inside])
-    assert sorted(uuids(ask(store, project="/work/shop/"))) == sorted([shop, inside])
-    assert uuids(ask(store, project="/work/shop/api")) == [inside]
+    shop = add_turn(store, "needle one", project="/code/shop")
+    inside = add_turn(store, "needle two", project="/code/shop|api")
+    add_turn(store, "needle three", project="/code/shopping")
+    assert sorted(uuids(ask(store, project="/code/shop"))) == sorted([shop, inside])
+    assert sorted(uuids(ask(store, project="/code/shop/"))) == sorted([shop, inside])
+    assert uuids(ask(store, project="/code/shop/api")) == [inside]
     assert len(uuids(ask(store, project="/"))) == 3
 
 
@@ -63,7 +63,7 @@ def test_a_windows_folder_with_either_separator(store):
 
 
 def test_an_unknown_project_is_no_error_and_names_the_near_ones(store):
-    add_turn(store, "needle", project="/work/crystal")
+    add_turn(store, "needle", project="/code/crystal")
     result = ask(store, project="crystl")
     assert result.hits == ()
     assert result.notes == ("no project 'crystl'; did you mean crystal?",)
@@ -158,8 +158,8 @@ RARE = 12
 def large(tmp_path_factory):
     """12,000 chunks that all have the needle; project ``rare`` has every thousandth, and its texts score worst."""
     with open_store(tmp_path_factory.mktemp("large")) as store:
-        add_turn(store, "first", project="/work/common")
-        add_turn(store, "second", project="/work/rare")
+        add_turn(store, "first", project="/code/common")
+        add_turn(store, "second", project="/code/rare")
         common, rare = (store.value("SELECT id FROM projects WHERE name = ?", (name,)) for name in ("common", "rare"))
         longer = " so many more words here" * 5
         rows = [(ident, f"car needle number {ident}{longer if ident % 1000 == 7 else ''}", ident % 1000 == 7)
@@ -226,7 +226,7 @@ def maybe(*known):
 TIMES = st.none() | st.integers(NOW - 20 * DAY, NOW) | st.integers()
 FILTERS = st.builds(
     Filters,
-    project=maybe("shop", "SHOPPING", "/work", "/work/shop", "C:/code", "engine"),
+    project=maybe("shop", "SHOPPING", "/code", "/code/shop", "C:/code", "engine"),
     session=maybe(SESSION, SESSION[:4], FORK, "s3", "", "%", "_"),
     role=maybe("user", "tool", "subagent", "assistant,tool_call"),
     agent=maybe("cc-a"), device=maybe("desk"), branch=maybe("main", "fix/é"), source=maybe("conversation", "file"),
@@ -288,13 +288,13 @@ def test_a_question_of_a_megabyte_is_answered_at_once(varied):
 
 
 def test_the_project_of_a_folder_is_its_git_root_else_the_nearest_known_folder(store):
-    add_turn(store, "x", project="/work/shop|api")
-    add_turn(store, "x", project="/work")
-    assert home_of(store, "/work/shop/web", "/work/shop") == ("/work/shop", "shop")
-    assert home_of(store, "/work/shop/api/deep", None) == ("/work/shop/api", "shop")
-    assert home_of(store, "/work/elsewhere", None) == ("/work", "work")
+    add_turn(store, "x", project="/code/shop|api")
+    add_turn(store, "x", project="/code")
+    assert home_of(store, "/code/shop/web", "/code/shop") == ("/code/shop", "shop")
+    assert home_of(store, "/code/shop/api/deep", None) == ("/code/shop/api", "shop")
+    assert home_of(store, "/code/elsewhere", None) == ("/code", "code")
     assert home_of(store, "/home/ada", None) is None
-    assert home_of(store, "/workshop", None) is None
+    assert home_of(store, "/codeshop", None) is None
 
 
 def test_the_root_of_the_file_system_is_nobodys_home(store):
