@@ -1,0 +1,160 @@
+"""The ways to answer a question, side by side: crystal, the plain way, brute force, an HNSW index.
+
+Each is opened once and asked many times. ``answer`` gives the ids of the ten best; ``nearest`` the ten nearest vectors.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Protocol
+
+import numpy as np
+from search_questions import Question
+from search_stores import MODEL, PROVIDER, Place, plain_connection
+from search_text import END
+
+from crystal.engines import QuestionVector
+from crystal.search import search
+from crystal.store import Store
+from crystal.store.scope import Scope
+
+TOP = 10
+DEPTH = 50
+CRYSTAL_DEPTH = 200
+
+
+class Prepared:
+    """An embedder that has the vector of the one question that is asked."""
+
+    provider, model, identity = PROVIDER, MODEL, "benchmark"
+
+    def __init__(self, dimension: int) -> None:
+        self.dimension = dimension
+        self.vector = b""
+
+    def embed_query(self, _: str) -> bytes:
+        return self.vector
+
+    def embed_documents(self, texts: Any) -> list[bytes]:
+        return [self.vector for _ in texts]
+
+    def take_tokens(self) -> int:
+        return 0
+
+
+class Way(Protocol):
+    """One way to answer."""
+
+    def answer(self, question: Question) -> list[int]: ...
+
+    def nearest(self, question: Question) -> list[int]: ...
+
+    def close(self) -> None: ...
+
+
+class Crystal:
+    """crystal, by its public function."""
+
+    def __init__(self, place: Place) -> None:
+        self.store = Store.open_existing(place.crystal)
+        self.embedder = Prepared(place.dimension)
+
+    def answer(self, question: Question) -> list[int]:
+        self.embedder.vector = question.vector
+        found = search(self.store, self.embedder, question.text, filters=question.crystal_filters, limit=TOP, now=END)
+        return [hit.id for hit in found.hits]
+
+    def nearest(self, question: Question) -> list[int]:
+        self.embedder.vector = question.vector
+        return nearest_by_crystal(self.store, self.embedder, question)
+
+    def close(self) -> None:
+        self.store.close()
+
+
+def nearest_by_crystal(store: Store, embedder: Prepared, question: Question) -> list[int]:
+    """The ten nearest, as the search asks for its candidates. The one place that knows how that is done."""
+    asked = QuestionVector.of(store, embedder, question.text)
+    return [*asked.nearest(store, Scope(), CRYSTAL_DEPTH).scores][:TOP]
+
+
+class Plain:
+    """The plain way: one vec0 table of float32 by cosine, FTS5 joined with the chunks and sorted, RRF in Python."""
+
+    def __init__(self, place: Place) -> None:
+        self.db = plain_connection(place.plain)
+
+    def answer(self, question: Question) -> list[int]:
+        where, values = _plain_filter(question.filters)
+        near = self._near(question, DEPTH)
+        marks = ", ".join("?" * len(near))
+        rows = self.db.execute(
+            f"SELECT c.id, c.text, c.role, c.session, c.created_at FROM chunks c WHERE c.id IN ({marks}){where}",
+            (*near, *values),
+        )
+        kept = {row[0] for row in rows}
+        said = self.db.execute(
+            "SELECT c.id, c.text, c.role, c.session, c.created_at, f.rank FROM chunks_fts f JOIN chunks c"
+            f" ON c.id = f.rowid WHERE chunks_fts MATCH ?{where} ORDER BY f.rank LIMIT ?",
+            (_plain_expression(question), *values, DEPTH),
+        )
+        scores: dict[int, float] = {}
+        for ranked in ([ident for ident in near if ident in kept], [row[0] for row in said]):
+            for rank, ident in enumerate(ranked):
+                scores[ident] = scores.get(ident, 0.0) + 1 / (60 + rank + 1)
+        return sorted(scores, key=lambda ident: -scores[ident])[:TOP]
+
+    def nearest(self, question: Question) -> list[int]:
+        return self._near(question, TOP)
+
+    def _near(self, question: Question, count: int) -> list[int]:
+        rows = self.db.execute(
+            "SELECT chunk_id, distance FROM chunks_vec WHERE embedding MATCH ? AND k = ?", (question.vector, count)
+        )
+        return [ident for ident, _ in sorted(rows, key=lambda row: row[1])]
+
+    def close(self) -> None:
+        self.db.close()
+
+
+def _plain_expression(question: Question) -> str:
+    """All words of a question joined by OR; a quoted phrase stays one, the beginning of a word is asked for as such."""
+    parts = [f'"{phrase}"' for phrase in re.findall(r'"([^"]+)"', question.text)]
+    words = [f'"{word}"' for word in re.sub(r'"[^"]+"', " ", question.text).split()]
+    return " OR ".join([*parts, *words]) + (" *" if question.kind == "prefix" else "")
+
+
+def _plain_filter(filters: dict[str, Any]) -> tuple[str, tuple[Any, ...]]:
+    columns = {"since": "c.created_at >= ?", "before": "c.created_at < ?"}
+    parts = [columns.get(name, f"c.{name} = ?") for name in filters]
+    return "".join(f" AND {part}" for part in parts), tuple(filters.values())
+
+
+class BruteForce:
+    """All float32 vectors in a memory map, multiplied by NumPy."""
+
+    def __init__(self, place: Place) -> None:
+        self.matrix = place.matrix()
+
+    def nearest(self, question: Question) -> list[int]:
+        scores = self.matrix @ question.numbers
+        best = np.argpartition(-scores, TOP - 1)[:TOP] if len(scores) > TOP else np.arange(len(scores))
+        return (best[np.argsort(-scores[best], kind="stable")] + 1).tolist()
+
+    def close(self) -> None:
+        del self.matrix
+
+
+class Hnsw:
+    """usearch, its index seen through a memory map."""
+
+    def __init__(self, place: Place) -> None:
+        from usearch.index import Index
+
+        self.index = Index.restore(str(place.hnsw), view=True)
+
+    def nearest(self, question: Question) -> list[int]:
+        return self.index.search(question.numbers, TOP, threads=1).keys.tolist()
+
+    def close(self) -> None:
+        self.index.reset()
