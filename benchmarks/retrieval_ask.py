@@ -1,0 +1,66 @@
+"""The process that asks crystal through its Python API, or its embedder for vectors: started by ``retrieval.py``.
+
+    python benchmarks/retrieval_ask.py ask LIMIT < questions.jsonl      a line of JSON for each question
+    python benchmarks/retrieval_ask.py embed texts.json vectors.npy     float32, a row for each text
+
+It runs in the HOME whose memory is meant. A question is ``{qid, query, project, now}``; ``project`` null is everything.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+def ask(limit: int) -> None:
+    from crystal import Crystal
+
+    takes_now = "now" in inspect.signature(Crystal.search).parameters
+    with Crystal() as memory:
+        memory.search("is everything loaded", limit=limit)
+        for line in sys.stdin:
+            question: dict[str, Any] = json.loads(line)
+            more = {"now": question["now"]} if takes_now else {}
+            start = time.perf_counter()
+            result = memory.search(question["query"], limit=limit, project=question["project"], **more)
+            taken = (time.perf_counter() - start) * 1000
+            hits = [[hit.id, hit.uuid, hit.session_id] for hit in result.hits]
+            print(json.dumps({"qid": question["qid"], "ms": taken, "mode": result.mode, "hits": hits}), flush=True)
+
+
+def embed(texts: Path, target: Path) -> None:
+    import numpy as np
+
+    from crystal.wiring import open_reader
+
+    with open_reader() as machine:
+        embedder = machine.asking_embedder()
+        if embedder is None:
+            raise SystemExit("no embedding model is configured")
+        wanted: dict[str, list[str]] = json.loads(texts.read_bytes())
+        documents = _embedded(embedder.embed_documents, wanted["documents"])
+        questions = [embedder.embed_query(text) for text in wanted["questions"]]
+    rows = np.frombuffer(b"".join([*documents, *questions]), "<f4")
+    np.save(target, rows.reshape(len(documents) + len(questions), -1))
+
+
+def _embedded(embed_documents: Any, texts: list[str]) -> list[bytes]:
+    """Batch by batch, texts of one length together: a batch costs a model as much as its longest."""
+    order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
+    found: dict[int, bytes] = {}
+    for start in range(0, len(order), 64):
+        batch = order[start : start + 64]
+        found.update(zip(batch, embed_documents([texts[place] or " " for place in batch]), strict=True))
+    return [found[place] for place in range(len(texts))]
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    if sys.argv[1] == "ask":
+        ask(int(sys.argv[2]))
+    else:
+        embed(Path(sys.argv[2]), Path(sys.argv[3]))

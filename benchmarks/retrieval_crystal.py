@@ -1,0 +1,136 @@
+"""crystal in a temporary HOME: a set imported by ``crystal backfill``, and asked through Python and by command."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from machine import Machine
+from retrieval_data import DataSet, Question
+from retrieval_transcripts import Written, write_transcripts
+
+ASK = Path(__file__).with_name("retrieval_ask.py")
+Vectors = npt.NDArray[np.float32]
+LIMIT = 50
+"""Hits asked for, of crystal and of every baseline."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back, best first, in the ids of the set. ``hits`` is as crystal named them: (chunk, line, session)."""
+
+    turns: list[str]
+    sessions: list[str]
+    milliseconds: float
+    hits: list[list[Any]]
+
+
+class Differs(AssertionError):
+    """The command and the Python API gave different hits."""
+
+
+class Crystal:
+    """A memory that holds one set."""
+
+    def __init__(self, dataset: DataSet, home: Path, embedding: str, *, reuse: bool = False) -> None:
+        self.dataset, self.embedding = dataset, embedding
+        self.machine = Machine(home)
+        self.machine.env |= {"CRYSTAL_SUMMARY_MODE": "simple", "TZ": "UTC"}
+        self.written: Written = write_transcripts(dataset, self.machine.projects)
+        self.import_seconds = 0.0
+        if not (reuse and self.machine.db.exists()):
+            self._import()
+
+    def _import(self) -> None:
+        if self.embedding != "embedded":
+            self.machine.crystal("models", "install", self.embedding)
+            self.machine.crystal("models", "use", self.embedding)
+        start = time.perf_counter()
+        self.machine.crystal("backfill")
+        self.import_seconds = time.perf_counter() - start
+
+    def said(self) -> str:
+        """What was imported, in words."""
+        chunks = self.machine.value("SELECT count(*) FROM chunks")
+        took = f"imported as {chunks:,} chunks in {self.import_seconds:.1f} s"
+        return (
+            f"{len(self.dataset.messages):,} messages of {len(self.written.sessions)} sessions "
+            f"({self.written.size / 1e6:.1f} MB) {took if self.import_seconds else f'are {chunks:,} chunks already'}"
+        )
+
+    def ask(self, *, everywhere: bool) -> dict[str, Answer]:
+        """Ask every question through ``Crystal().search``, in one process; in the set's order."""
+        asked = "".join(
+            json.dumps({
+                "qid": one.ident,
+                "query": one.text,
+                "project": self._project(one, everywhere),
+                "now": one.now,
+            }) + "\n"
+            for one in self.dataset.questions
+        )  # fmt: skip
+        done = self._process([str(ASK), "ask", str(LIMIT)], asked)
+        rows = [json.loads(line) for line in done.splitlines()]
+        return {row["qid"]: self._answer(row["hits"], row["ms"]) for row in rows}
+
+    def ask_by_command(self, answers: dict[str, Answer], count: int | None, *, everywhere: bool) -> list[float]:
+        """Ask some questions with ``crystal search --json``, each in a process of its own; gives the ms of each.
+
+        Raises:
+            Differs: It gave other hits than the API, or in another order.
+        """
+        questions = list(self.dataset.questions)
+        chosen = questions if count is None else random.Random(7).sample(questions, min(count, len(questions)))
+        taken = []
+        for one in chosen:
+            project = self._project(one, everywhere)
+            where = ["--all"] if project is None else ["--project", project]
+            start = time.perf_counter()
+            printed = self._process(["-m", "crystal", "search", "--json", "-n", str(LIMIT), *where, "--", one.text])
+            taken.append((time.perf_counter() - start) * 1000)
+            hits = [[hit["id"], hit["uuid"] or "", hit["session_id"] or ""] for hit in json.loads(printed)["hits"]]
+            if hits != answers[one.ident].hits:
+                raise Differs(f"{one.ident}: the command and the API differ\n{hits}\n{answers[one.ident].hits}")
+        return taken
+
+    def vectors(self, documents: Sequence[str], questions: Sequence[str]) -> tuple[Vectors, Vectors]:
+        """The vectors that this memory's own model gives: documents, then questions. Kept in the home."""
+        texts, target = (self.machine.home / name for name in ("texts.json", "vectors.npy"))
+        wanted = json.dumps({"model": self.embedding, "documents": list(documents), "questions": list(questions)})
+        if not (target.exists() and texts.read_text("utf-8") == wanted):
+            target.unlink(missing_ok=True)
+            texts.write_text(wanted, "utf-8")
+            self._process([str(ASK), "embed", str(texts), str(target)])
+        rows = np.load(target)
+        return rows[: len(documents)], rows[len(documents) :]
+
+    def _project(self, question: Question, everywhere: bool) -> str | None:
+        return None if everywhere else self.written.folders.get(question.conv, "/nowhere")
+
+    def _answer(self, hits: list[list[Any]], milliseconds: float) -> Answer:
+        turns = [self.written.messages[line] for _, line, _ in hits if line in self.written.messages]
+        sessions = [self.written.sessions[own] for _, _, own in hits if own in self.written.sessions]
+        return Answer(turns, sessions, milliseconds, hits)
+
+    def _process(self, arguments: list[str], given: str = "") -> str:
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            env=self.machine.env,
+            cwd=self.machine.home,
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{arguments[:4]} ended with {done.returncode}: {done.stderr[-3000:]}")
+        return done.stdout
