@@ -9,12 +9,15 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from crystal.errors import CrystalError, NotConfigured, UsageProblem
 
 if TYPE_CHECKING:  # each brings a library that only its own user pays for
+    from crystal.embedding.embedder import TokenRows
+    from crystal.embedding.local.model import LocalEmbedder
     from crystal.embedding.remote import Provider, RemoteEmbedder
     from crystal.embedding.static import StaticEmbedder
 
@@ -27,6 +30,7 @@ Key: TypeAlias = "str | Callable[[], str | None] | None"
 USUAL_MODELS = MappingProxyType(
     {
         "embedded": EMBEDDED_MODEL,
+        "local": "minilm",
         "openai": "text-embedding-3-small",
         "ollama": "nomic-embed-text",
         "google": "text-embedding-004",
@@ -67,7 +71,10 @@ DIMENSIONS = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the settings say; ``asked_dimension`` is None where the model's own is meant. ``timeout`` in seconds."""
+    """What the settings say; ``asked_dimension`` is None where the model's own is meant. ``timeout`` in seconds.
+
+    ``models`` is the folder of installed models where one of them is meant, and ``threads`` what it may use.
+    """
 
     provider: str
     model: str
@@ -75,6 +82,9 @@ class Choice:
     base_url: str | None
     asked_dimension: int | None
     timeout: float
+    models: Path | None = None
+    threads: int = 1
+    has_tokens: bool = False
 
 
 class ChosenEmbedder:
@@ -114,11 +124,15 @@ class ChosenEmbedder:
         return self._given_key() if callable(self._given_key) else self._given_key
 
     @cached_property
-    def _maker(self) -> StaticEmbedder | RemoteEmbedder:
+    def _maker(self) -> StaticEmbedder | LocalEmbedder | RemoteEmbedder:
         if self.provider == "embedded":
             from crystal.embedding.static import StaticEmbedder
 
             return StaticEmbedder()
+        if self._choice.models is not None:
+            from crystal.embedding.local.model import LocalEmbedder
+
+            return LocalEmbedder(self._choice.models, self.model, self._choice.threads)
         from crystal.embedding.remote import RemoteEmbedder
 
         return RemoteEmbedder(_reach(self._choice, self._key), self.dimension, self._choice.timeout)
@@ -130,6 +144,22 @@ class ChosenEmbedder:
     def embed_query(self, text: str) -> bytes:
         """See ``Embedder``."""
         return self._maker.embed_query(text)
+
+    @property
+    def has_token_vectors(self) -> bool:
+        """Whether ``token_vectors`` can be asked; nothing is loaded to know it."""
+        return self._choice.has_tokens
+
+    def token_vectors(self, texts: Sequence[str]) -> list[TokenRows]:
+        """See ``TokenVectors``.
+
+        Raises:
+            UsageProblem: The model gives none, see ``has_token_vectors``.
+        """
+        maker = self._maker
+        if not self.has_token_vectors or not hasattr(maker, "token_vectors"):
+            raise UsageProblem(f"{self.provider} {self.model} gives no vectors of tokens")
+        return maker.token_vectors(texts)
 
     def take_tokens(self) -> int:
         """See ``Embedder``; before anything was asked, nothing was paid, and nothing is loaded to say so."""
@@ -163,24 +193,31 @@ def make_embedder(
     key: Key = None,
     *,
     timeout: float = TIMEOUT_SECONDS,
+    models: Path | None = None,
+    threads: int = 1,
 ) -> ChosenEmbedder:
     """The embedder that settings mean. Loads nothing and asks nobody.
 
     Args:
-        provider: ``embedded``, ``openai``, ``ollama``, ``google`` or ``voyage``.
+        provider: ``embedded``, ``local``, ``openai``, ``ollama``, ``google`` or ``voyage``.
         model: By the provider's name for it; None for its usual one.
         dimension: For models that let one choose, or that crystal does not know; None for the model's own.
         base_url: Where the provider answers; None for its own address.
         key: The API key, or what fetches it when it is needed.
         timeout: Seconds for one request; a question gets ten at most.
+        models: The folder of installed models, for ``local``.
+        threads: How many processors an installed model may use.
 
     Raises:
         UsageProblem: No such provider, or a choice that the embedded model does not leave.
-        NotConfigured: The model's dimension is not known and not given.
+        NotConfigured: The model's dimension is not known and not given, or it is not installed.
+        Damaged: What is known of an installed model cannot be read.
     """
     if provider not in USUAL_MODELS:
         raise UsageProblem(f"there is no embedding provider {provider!r}", hint=f"one of: {', '.join(USUAL_MODELS)}")
     chosen = model or USUAL_MODELS[provider]
+    if provider == "local":
+        return _installed(models, chosen, dimension, timeout, threads)
     known = DIMENSIONS.get(chosen.rpartition("/")[2].partition(":")[0])
     if provider == "embedded" and chosen != EMBEDDED_MODEL:
         raise UsageProblem(f"there is no embedded model {chosen!r}", hint=f"there is: {EMBEDDED_MODEL}")
@@ -194,4 +231,21 @@ def make_embedder(
             f"how many numbers a vector of {provider} {chosen} has is not known",
             hint="set embedding.dimension to it (the model's page tells)",
         )
-    return ChosenEmbedder(Choice(provider, chosen, size, base_url, dimension, timeout), key)
+    has_tokens = provider == "embedded"
+    return ChosenEmbedder(Choice(provider, chosen, size, base_url, dimension, timeout, has_tokens=has_tokens), key)
+
+
+def _installed(models: Path | None, name: str, dimension: int | None, timeout: float, threads: int) -> ChosenEmbedder:
+    if models is None:
+        raise NotConfigured(f"the model {name} is not installed", hint=f"crystal models install {name}")
+    from crystal.embedding.local.manifest import read_manifest
+
+    found = read_manifest(models, name)
+    if dimension not in (None, found.dimension):
+        raise UsageProblem(
+            f"the model {name} has {found.dimension} dimensions, not {dimension}", hint="unset embedding.dimension"
+        )
+    has_tokens = found.token_output is not None
+    return ChosenEmbedder(
+        Choice("local", found.full_name, found.dimension, None, dimension, timeout, models, threads, has_tokens), None
+    )

@@ -7,9 +7,16 @@ from and what is done with the vectors; keys arrive as arguments and appear in n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from crystal.errors import CrystalError, Damaged, Unavailable
+
+if TYPE_CHECKING:  # its import takes longer than most of what is done here
+    import numpy as np
+    import numpy.typing as npt
+
+TokenRows: TypeAlias = "tuple[list[int], npt.NDArray[np.float32]]"
+"""The tokens of a text, and a vector of length 1 for each: ``(tokens, dimension)``."""
 
 
 class Embedder(Protocol):
@@ -49,6 +56,16 @@ class Embedder(Protocol):
 
     def take_tokens(self) -> int:
         """Give the tokens that were paid for since the last call, 0 where nothing is paid."""
+
+
+class TokenVectors(Protocol):
+    """Turns texts into the vectors of their tokens, for late interaction. Special tokens are left out.
+
+    A text without a token may have no rows. Vectors of different models must not be compared.
+    """
+
+    def token_vectors(self, texts: Sequence[str]) -> list[TokenRows]:
+        """Give the tokens of each text with their vectors, in order."""
 
 
 class RateLimited(Unavailable):

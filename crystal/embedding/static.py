@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from crystal.embedding.embedder import TokenRows
 from crystal.embedding.wordpiece import WordPiece
 from crystal.errors import Damaged
 
@@ -56,7 +57,7 @@ class StaticModel:
             return np.asarray(self._rows([self._unknown])[0], np.float32)
         return np.asarray(total / length, np.float32)
 
-    def token_vectors(self, text: str) -> tuple[list[int], npt.NDArray[np.float32]]:
+    def token_vectors(self, text: str) -> TokenRows:
         """The known tokens of a text and their vectors, each of length 1: ``(tokens, dimension)``."""
         ids = self._known(text)
         return ids, self._rows(ids)
@@ -88,6 +89,10 @@ class StaticEmbedder:
     def embed_query(self, text: str) -> bytes:
         """See ``Embedder``."""
         return self.model.vector(text).astype("<f4").tobytes()
+
+    def token_vectors(self, texts: Sequence[str]) -> list[TokenRows]:
+        """See ``TokenVectors``."""
+        return [self.model.token_vectors(text) for text in texts]
 
     def take_tokens(self) -> int:
         """Nothing is ever paid."""
