@@ -51,6 +51,34 @@ def parse_when(text: str, *, now: int, tz: tzinfo | None = None, name: str = "ti
         raise UsageProblem(f"{name} is {text!r}, which is no time that crystal knows", hint=f"use {FORMS}") from error
 
 
+def end_of(text: str, *, now: int, tz: tzinfo | None = None, name: str = "time") -> int:
+    """Read a point in time of which all is meant: for a date the first moment after it, for a moment itself.
+
+    ``2026-11-20`` is the midnight that follows it, ``2026-11`` the end of November, ``today`` and ``yesterday`` end
+    too. ``24h`` and ``2026-11-20T14:30`` are what ``parse_when`` makes of them.
+
+    Args:
+        text: As for ``parse_when``, like the others.
+        now: The present moment.
+        tz: The local zone.
+        name: What to call the value in the error, e.g. ``--as-of``.
+
+    Raises:
+        UsageProblem: It is none of the accepted forms, or no such time exists.
+    """
+    start = parse_when(text, now=now, tz=tz, name=name)
+    plain = text.strip().lower()
+    match = _DATE.fullmatch(plain)
+    if match is None and plain not in ("today", "yesterday"):
+        return start
+    first = local(start, tz).replace(tzinfo=None, fold=0)
+    days = calendar.monthrange(first.year, first.month)[1] if match and match[3] is None else 1
+    try:
+        return local_ms(first.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=days), tz)
+    except (ValueError, OverflowError, OSError) as error:
+        raise UsageProblem(f"{name} is {text!r}, the last day of the calendar", hint=f"use {FORMS}") from error
+
+
 def local(ms: int, tz: tzinfo | None = None) -> datetime:
     """The moment on the local clock."""
     moment = _EPOCH + timedelta(milliseconds=ms)
@@ -58,6 +86,15 @@ def local(ms: int, tz: tzinfo | None = None) -> datetime:
         return moment.astimezone(tz)
     except (OverflowError, OSError, ValueError):  # beyond what the platform's calendar knows
         return moment
+
+
+def local_ms(naive: datetime, tz: tzinfo | None = None) -> int:
+    """A local time as ms; one that the clocks skip is read as if they had not been changed yet.
+
+    Raises:
+        ValueError, OverflowError, OSError: It lies beyond what the platform's calendar knows.
+    """
+    return _ms(naive.astimezone() if tz is None else naive.replace(tzinfo=tz))
 
 
 def iso(ms: int | None) -> str | None:
@@ -103,12 +140,12 @@ def _parse(text: str, now: int, tz: tzinfo | None) -> int:
         return now
     if text in ("today", "yesterday"):
         day = present.date() - timedelta(days=text == "yesterday")
-        return _local_ms(datetime(day.year, day.month, day.day), tz)  # noqa: DTZ001 (the zone is given beside it)
+        return local_ms(datetime(day.year, day.month, day.day), tz)  # noqa: DTZ001 (the zone is given beside it)
     if match := _AGO.fullmatch(text):
         return _back(int(match[1]), match[2], present, now, tz)
     if match := _DATE.fullmatch(text):
         day = datetime(int(match[1]), int(match[2]), int(match[3] or 1))  # noqa: DTZ001
-        return _local_ms(day, tz)
+        return local_ms(day, tz)
     if match := _MOMENT.fullmatch(text):
         return _moment(match, tz)
     raise ValueError(text)
@@ -125,7 +162,7 @@ def _back(count: int, unit: str, present: datetime, now: int, tz: tzinfo | None)
         raise ValueError(unit)
     year, month = divmod(months, 12)
     day = min(present.day, calendar.monthrange(year, month + 1)[1])
-    return _local_ms(present.replace(year=year, month=month + 1, day=day, tzinfo=None, fold=0), tz)
+    return local_ms(present.replace(year=year, month=month + 1, day=day, tzinfo=None, fold=0), tz)
 
 
 def _moment(match: re.Match[str], tz: tzinfo | None) -> int:
@@ -134,16 +171,11 @@ def _moment(match: re.Match[str], tz: tzinfo | None) -> int:
     naive = datetime(year, month, day, hour, minute, int(match[6] or 0), micro)  # noqa: DTZ001
     zone = match[8]
     if zone is None:
-        return _local_ms(naive, tz)
+        return local_ms(naive, tz)
     if zone in "zZ":
         return _ms(naive.replace(tzinfo=timezone.utc))
     offset = timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
     return _ms(naive.replace(tzinfo=timezone(-offset if zone[0] == "-" else offset)))
-
-
-def _local_ms(naive: datetime, tz: tzinfo | None) -> int:
-    """A local time as ms; one that the clocks skip is read as if they had not been changed yet."""
-    return _ms(naive.astimezone() if tz is None else naive.replace(tzinfo=tz))
 
 
 def _ms(moment: datetime) -> int:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.errors import UsageProblem
-from crystal.when import ago, clock, iso, local, parse_when
+from crystal.when import ago, clock, end_of, iso, local, parse_when
 
 NOW = 1_795_219_200_000  # 2026-11-21T00:00:00Z
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -77,6 +77,38 @@ def test_what_iso_prints_is_read_back(moment):
 def test_months_back_end_at_the_last_day_of_a_shorter_month(text, day):
     now = int(datetime(2026, 5, 30, 12, tzinfo=BERLIN).timestamp() * 1000)
     assert local(parse_when(text, now=now, tz=BERLIN), BERLIN).day == day
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-11-20", "2026-11-20T23:00:00.000Z"),
+        (" 2026-3-29 ", "2026-03-29T22:00:00.000Z"),  # a day of 23 hours
+        ("2026-11", "2026-11-30T23:00:00.000Z"),
+        ("2024-02", "2024-02-29T23:00:00.000Z"),
+        ("2026-12", "2026-12-31T23:00:00.000Z"),
+        ("Today", "2026-11-21T23:00:00.000Z"),
+        ("yesterday", "2026-11-20T23:00:00.000Z"),
+        ("now", "2026-11-21T00:00:00.000Z"),
+        ("24h", "2026-11-20T00:00:00.000Z"),
+        ("2026-11-20T14:30", "2026-11-20T13:30:00.000Z"),
+    ],
+)
+def test_the_end_of_a_date_is_the_moment_after_it_and_a_moment_is_itself(text, expected):
+    assert iso(end_of(text, now=NOW, tz=BERLIN)) == expected
+
+
+@pytest.mark.parametrize("text", ["", "x", "2026-02-30", "9999-12-31", "9999-12", "tomorrow"])
+def test_the_end_of_what_is_no_date_is_a_usage_problem(text):
+    with pytest.raises(UsageProblem) as caught:
+        end_of(text, now=NOW, tz=BERLIN, name="--as-of")
+    assert "--as-of" in caught.value.message
+
+
+@given(st.text(max_size=30))
+def test_the_end_of_any_text_is_a_time_or_a_usage_problem(text):
+    with contextlib.suppress(UsageProblem):
+        assert end_of(text, now=NOW, tz=NEW_YORK) >= parse_when(text, now=NOW, tz=NEW_YORK)
 
 
 def test_yesterday_begins_at_local_midnight_even_when_the_clocks_change():

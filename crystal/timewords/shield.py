@@ -1,0 +1,102 @@
+"""What of a question may hold time words: not what is quoted, and not what is a name, a path, a version or code. Pure.
+
+The text is folded (no accents, plain digits) beside a map that leads each character back to the original.
+"""
+
+# ruff: noqa: RUF001  the world's quotation marks look alike
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+LOOKED_AT = 2_000
+"""Characters of a question that are looked at; what is longer is pasted text."""
+
+_QUOTED = re.compile(
+    '"[^"]*"|\u201c[^\u201c\u201d]*\u201d|\u201e[^\u201c\u201d]*[\u201c\u201d]|\u00ab[^\u00bb]*\u00bb|\u00bb[^\u00ab]*\u00ab'
+    "|`[^`]*`|\u300c[^\u300d]*\u300d|\u300e[^\u300f]*\u300f|\u2018[^\u2018\u2019]*\u2019(?!\\w)|(?<![^\\s(])'[^']*'(?!\\w)"
+)
+_TOKEN = re.compile("[^\\s\u3000-\u9fff\uac00-\ud7a3\uff01-\uff0f\uff1a-\uff20、。]+")
+_EDGES = ".,;:!?()[]{}<>'\"\u2019\u2026*~"
+_CODE = re.compile(
+    r"[_\\@=#$&|^+]|::|\w\(|/"  # signs that prose has not
+    r"|[^\W\d]\.\w|\d\.[^\W\d]|\d\.\d|\w:\w"  # file.name, 2.x, 1.5, key:value
+    r"|\d[\-\u2010][^\W\d]|[^\W\d]\d*[\-\u2010]\d|\d[\-\u2010]\d|[\w.][\-\u2010]\w+[\-\u2010.]"
+    r"|\A--?[^\W\d]|%"
+)
+_DATE = re.compile(
+    r"""
+    [0-9]{4}-[0-9]{1,2}(?:-[0-9]{1,2}(?:T[0-9:.]{4,15}(?:Z|[+-][0-9]{2}:?[0-9]{2})?)?)?   # 2023-05, 2023-05-08T12:30
+    |[0-9]{1,4}/[0-9]{1,2}/[0-9]{1,4} | [0-9]{1,2}/[0-9]{4}
+    |[0-9]{1,2}\.[0-9]{1,2}\.(?:[0-9]{2}|[0-9]{4})?
+    |[0-9]{1,2}\.?[-\u2010][0-9]{1,2}(?:st|nd|rd|th)?\.? | [0-9]{4}[-/\u2010][0-9]{2,4}
+    |[0-9]{1,2}-[A-Za-z]{3,9}-[0-9]{2,4} | [0-9]{1,2}\.[A-Za-z\u00e4]{3,9}\.?
+    |(?:early|mid|late|end)-[A-Za-z0-9]{3,9} | [A-Za-z]{3,9}[-/][A-Za-z]{3,9}
+    |[qQ][1-4]/[0-9]{4} | [0-9]{4}[-/][qQ][1-4]
+    |qu'est-ce|a-t-on|(?:day|week|month|year)-(?:before|over)-\w+
+    """,
+    re.VERBOSE,
+)
+# mid-March, 8-May-2023: as if there were spaces
+_HYPHEN = re.compile(
+    r"(?:(?<=\bearly)|(?<=\bmid)|(?<=\blate)|(?<=\bend))-(?=\w)|(?<=[0-9])-(?=[A-Za-z]{3,9}[- ](?:19|20)[0-9]{2})"
+    r"|(?<=[A-Za-z]{3})-(?=(?:19|20)[0-9]{2}(?![0-9-]))",
+    re.IGNORECASE,
+)
+_NUMBERED = re.compile(
+    r"\b(?:versions?|release|v|ver|rev|build|tag|port|rfc|pep|cve|iso|issue|ticket|pr|commit|line|lines|page|step"
+    r"|section|chapter|python|node|fassung|zeile|seite|schritt)\.?\s{1,3}#?(?=[0-9])([^\s]{1,40})",
+    re.IGNORECASE,
+)
+# a character with the marks, or the parts of a Hangul syllable, that follow it
+_CLUSTER = re.compile("(?s:.[\u0300-\u036f\u3099\u309a\u1161-\u1175\u11a8-\u11c2]*)")
+_FULLWIDTH = str.maketrans("０１２３４５６７８９", "0123456789")
+
+
+@dataclass(frozen=True, slots=True)
+class Shielded:
+    """A question without accents and with blanks for what does not count; ``back[i]`` is where character ``i`` was."""
+
+    text: str
+    back: tuple[int, ...]
+
+
+def shield(question: str) -> Shielded:
+    """Fold the beginning of a question, and put NUL characters over what holds no time words."""
+    text, back = _folded(question[:LOOKED_AT])
+    for pattern in (_QUOTED, _NUMBERED, _TOKEN):
+        text = pattern.sub(_hidden if pattern is not _TOKEN else _hidden_code, text)
+    return Shielded(_HYPHEN.sub(" ", text), back)
+
+
+def _folded(text: str) -> tuple[str, tuple[int, ...]]:
+    if text.isascii():
+        return text.replace("\0", " "), tuple(range(len(text) + 1))
+    kept: list[str] = []
+    back: list[int] = []
+    for match in _CLUSTER.finditer(text.translate(_FULLWIDTH)):
+        character = unicodedata.normalize("NFC", match[0])[0]
+        plain = unicodedata.normalize("NFD", character)[0] if character < "\u0250" else character
+        kept.append(
+            "'" if plain == "\u2019" and _inside(text, match.start()) else " " if plain in "\0\u00a0" else plain
+        )
+        back.append(match.start())
+    return "".join(kept), (*back, len(text))
+
+
+def _inside(text: str, at: int) -> bool:
+    return 0 < at < len(text) - 1 and text[at - 1].isalpha() and text[at + 1].isalpha()
+
+
+def _hidden(match: re.Match[str]) -> str:
+    return "\0" * len(match[0])
+
+
+def _hidden_code(match: re.Match[str]) -> str:
+    token = match[0]
+    core = token.strip(_EDGES)
+    if not _CODE.search(token):
+        return token
+    return token if _DATE.fullmatch(core) or _DATE.fullmatch(core + ".") else _hidden(match)
