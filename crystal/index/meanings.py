@@ -1,0 +1,317 @@
+"""The vectors of one part of the index: signs to find candidates, small integers to score them.
+
+Row i belongs to document i of the part. ``signs`` holds one bit for each dimension, whether a row lies above the mean
+of the rows, 64 to a word and word by word, so that a question is compared with all rows by counting bits. ``rows`` are
+the vectors as int8, each with a ``scale`` that gives it the length 1 again. Only the rows of the candidates are read.
+
+A question is rounded to integers so small that every sum is exact in float32: the same row gets the same cosine
+wherever it lies, whatever BLAS is at hand, so that equal texts stay in order and one store gives one order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float32]
+Ordinals = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Arrays = dict[str, Array]
+Allocate = Callable[[str, str, tuple[int, ...]], Array]
+"""Makes an array of zeros from its name, dtype and shape: in memory, or a writable map of a file."""
+Exact = Callable[[Ordinals], Floats]
+"""The float32 vectors of rows, as ``(rows, dimension)``; nan where there is none any more."""
+
+CANDIDATES = 8000
+"""The fewest rows that are scored, of all parts together."""
+CANDIDATES_EACH = 40
+"""Rows scored for each one that is asked for."""
+CANDIDATES_SHARE = 0.02
+"""Rows scored of those that may be found."""
+TIED = 4
+"""Rows of the last distance are taken whole until there are so many times more candidates than needed."""
+SELECTIVE = 8
+"""A mask that leaves less than one row of so many: only its rows are looked at."""
+
+STRIPE = 16_384
+"""Rows whose signs are compared at once: they stay in the processor's cache."""
+GATHER = 512
+"""Rows that are scored at once, likewise."""
+BLOCK = 4096
+"""Rows that are built or merged at once: bounds the memory."""
+
+
+def zeros(_name: str, dtype: str, shape: tuple[int, ...]) -> Array:
+    """Make an array in memory, see ``Allocate``."""
+    return np.zeros(shape, dtype)
+
+
+def shapes(n: int, dimension: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The arrays of a part of ``n`` rows: their dtypes and shapes, in the order in which they are best laid out."""
+    return {
+        "mean": ("<f4", (dimension,)),
+        "has": ("|u1", (n,)),
+        "scale": ("<f4", (n,)),
+        "signs": ("<u8", (-(-dimension // 64), n)),
+        "rows": ("|i1", (n, dimension)),
+    }
+
+
+def build_arrays(rows: Iterable[tuple[int, bytes]], n: int, dim: int, allocate: Allocate = zeros) -> Arrays:
+    """Make a part of ``n`` rows.
+
+    Args:
+        rows: Ordinals and vectors, little-endian float32, in any order, read once. A vector that is no direction (zero,
+            not finite, of another dimension) counts as missing, like one that is not given.
+        n: How many documents the part has.
+        dim: How many numbers a vector has.
+        allocate: Where the arrays are.
+    """
+    arrays = _allocated(n, dim, allocate)
+    for ordinals, vectors in _blocks(rows, dim):
+        _put(arrays, ordinals, vectors)
+    _sign(arrays)
+    return arrays
+
+
+def merge_arrays(
+    parts: Sequence[Mapping[str, Array]], orders: Sequence[Ordinals], n: int, dim: int, allocate: Allocate = zeros
+) -> Arrays:
+    """Make a part of ``n`` rows from the rows of others, some thousands at once; nothing is lost by merging again.
+
+    Args:
+        parts: The arrays of the others.
+        orders: For each of them the new ordinal of each of its rows, -1 for a row that is left out.
+        n: How many documents the part has; those that no order names have no vector.
+        dim: How many numbers a vector has.
+        allocate: Where the arrays are.
+    """
+    arrays = _allocated(n, dim, allocate)
+    for part, order in zip(parts, orders, strict=True):
+        for start in range(0, len(order), BLOCK):
+            block = slice(start, start + BLOCK)
+            kept = (order[block] >= 0) & (part["has"][block] != 0)
+            to = order[block][kept]
+            arrays["rows"][to] = part["rows"][block][kept]
+            arrays["scale"][to] = part["scale"][block][kept]
+            arrays["has"][to] = 1
+    _sign(arrays)
+    return arrays
+
+
+def _allocated(n: int, dim: int, allocate: Allocate) -> Arrays:
+    return {name: allocate(name, dtype, shape) for name, (dtype, shape) in shapes(n, dim).items()}
+
+
+def _blocks(rows: Iterable[tuple[int, bytes]], dim: int) -> Iterator[tuple[Ordinals, Floats]]:
+    ordinals: list[int] = []
+    vectors: list[bytes] = []
+    for ordinal, vector in rows:
+        if len(vector) == 4 * dim:
+            ordinals.append(ordinal)
+            vectors.append(vector)
+        if len(ordinals) == BLOCK:
+            yield np.array(ordinals, np.int64), np.frombuffer(b"".join(vectors), "<f4").reshape(-1, dim)
+            ordinals, vectors = [], []
+    if ordinals:
+        yield np.array(ordinals, np.int64), np.frombuffer(b"".join(vectors), "<f4").reshape(-1, dim)
+
+
+def _put(arrays: Arrays, ordinals: Ordinals, vectors: Floats) -> None:
+    largest = np.abs(vectors).max(axis=1, initial=0.0).astype(np.float64)
+    good = np.isfinite(largest) & (largest > 0.0)  # the largest of a row with a nan is nan
+    ordinals = ordinals[good]
+    whole = np.rint(vectors[good] * (127.0 / largest[good, None])).astype(np.int8)
+    arrays["rows"][ordinals] = whole
+    arrays["scale"][ordinals] = 1.0 / np.sqrt(np.square(whole, dtype=np.float32).sum(axis=1))
+    arrays["has"][ordinals] = 1
+
+
+def _sign(arrays: Arrays) -> None:
+    """Find the mean of the rows, and on which side of it each one lies."""
+    n, dim = arrays["rows"].shape
+    total = np.zeros(dim, np.float64)
+    for start in range(0, n, BLOCK):
+        block = slice(start, start + BLOCK)
+        total += (arrays["rows"][block] * arrays["scale"][block, None]).sum(axis=0)
+    arrays["mean"][:] = total / max(1, int(np.count_nonzero(arrays["has"])))
+    for start in range(0, n, BLOCK):
+        block = slice(start, start + BLOCK)
+        arrays["signs"][:, block] = _signs(arrays["rows"][block] * arrays["scale"][block, None], arrays["mean"]).T
+
+
+def _signs(vectors: Floats, mean: Floats) -> npt.NDArray[np.uint64]:
+    """One bit for each dimension, in whole words: ``(rows, words)``."""
+    count, dim = vectors.shape
+    bits = np.zeros((count, -(-dim // 64) * 64), np.bool_)
+    np.greater(vectors, mean, out=bits[:, :dim])
+    return np.packbits(bits, axis=1, bitorder="little").view("<u8")
+
+
+class Meanings:
+    """The vectors of one part, over its arrays as ``build_arrays`` gives them, or as maps of a file."""
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self._mean: Floats = arrays["mean"]
+        self._has: Mask = arrays["has"].view(np.bool_)
+        self._scale: Floats = arrays["scale"]
+        self.signs: npt.NDArray[np.uint64] = arrays["signs"]
+        self._rows: npt.NDArray[np.int8] = arrays["rows"]
+        self.size, self.dimension = self._rows.shape
+        self.count = int(np.count_nonzero(self._has))
+
+    def nearest(
+        self, query: Floats, k: int, mask: Mask | None = None, exact: Exact | None = None
+    ) -> tuple[Ordinals, Floats]:
+        """The ``k`` rows nearest to a question, see ``nearest``."""
+        return nearest([self], query, k, [mask], exact)
+
+    def cosines(self, query: Floats, ordinals: Ordinals) -> Floats:
+        """The cosines of rows in the order given, nan where a row has no vector: the same as ``nearest`` gives."""
+        ordinals = np.asarray(ordinals, np.int64)
+        whole = _whole(query, self.dimension)
+        if whole is None:
+            return np.full(len(ordinals), np.nan, np.float32)
+        return np.where(self._has[ordinals], self.scored(whole, ordinals), np.float32(np.nan))
+
+    def allowed(self, mask: Mask | None) -> Mask | None:
+        """The rows that may be found; None for all of them."""
+        if self.count == self.size:
+            return mask
+        return self._has if mask is None else self._has & mask
+
+    def distances(self, query: Floats, at: Ordinals | None) -> npt.NDArray[np.uint16]:
+        """In how many dimensions rows lie on the other side of the mean than the question: of all rows or of some."""
+        signs = _signs(query[None, :], self._mean)[0]
+        found = np.empty(self.size if at is None else len(at), np.uint16)
+        for start in range(0, len(found), STRIPE):
+            block = slice(start, start + STRIPE)
+            _count(self.signs[:, block] if at is None else self.signs[:, at[block]], signs, found[block])
+        return found
+
+    def scored(self, whole: Floats, ordinals: Ordinals) -> Floats:
+        """The cosines of rows, of any number of them, without ever having more than some hundred as float32."""
+        length = np.float32(np.sqrt(np.square(whole, dtype=np.float64).sum()))
+        found = np.empty(len(ordinals), np.float32)
+        for start in range(0, len(ordinals), GATHER):
+            block = slice(start, start + GATHER)
+            found[block] = self._rows.take(ordinals[block], axis=0).astype(np.float32) @ whole
+        found *= self._scale.take(ordinals)
+        found /= length
+        return np.clip(found, -1.0, 1.0, out=found)
+
+
+def nearest(
+    parts: Sequence[Meanings], query: Floats, k: int, masks: Sequence[Mask | None], exact: Exact | None = None
+) -> tuple[Ordinals, Floats]:
+    """The ``k`` rows nearest to a question, or as many as there are, best first, ties by ordinal.
+
+    Args:
+        parts: Where to look. An ordinal counts through all of them, part after part.
+        query: The question's vector, of any length; one that is no direction finds nothing.
+        k: How many.
+        masks: For each part the rows that may be found, None for all.
+        exact: The vectors as they were, to score the best by once more.
+    """
+    whole = _whole(query, parts[0].dimension) if parts and k > 0 else None
+    if whole is None:
+        return np.empty(0, np.int64), np.empty(0, np.float32)
+    chosen = _candidates(parts, np.asarray(query, np.float32), k, masks)
+    starts = np.cumsum([0, *(part.size for part in parts)])
+    ordinals = np.concatenate([start + some for start, some in zip(starts, chosen, strict=False)])
+    cosines = np.concatenate([part.scored(whole, some) for part, some in zip(parts, chosen, strict=True)])
+    if exact is None:
+        return _best(ordinals, cosines, k)
+    ordinals, _ = _best(ordinals, cosines, 2 * k + 32)
+    ordinals.sort()
+    cosines = _exact_cosines(np.asarray(exact(ordinals)), query)
+    found = ~np.isnan(cosines)
+    return _best(ordinals[found], cosines[found], k)
+
+
+def _candidates(parts: Sequence[Meanings], query: Floats, k: int, masks: Sequence[Mask | None]) -> list[Ordinals]:
+    """The rows of each part that are worth scoring, ascending."""
+    allowed = [part.allowed(mask) for part, mask in zip(parts, masks, strict=True)]
+    counts = [
+        part.size if may is None else int(np.count_nonzero(may)) for part, may in zip(parts, allowed, strict=True)
+    ]
+    wanted = max(CANDIDATES, CANDIDATES_EACH * k, int(CANDIDATES_SHARE * sum(counts)))
+    chosen: list[Ordinals | None] = []
+    for part, may, count in zip(parts, allowed, counts, strict=True):
+        is_few = may is not None and (count * SELECTIVE < part.size or sum(counts) <= wanted)
+        chosen.append(np.flatnonzero(may) if is_few and may is not None else None)
+    if sum(counts) <= wanted:
+        return [np.arange(part.size) if some is None else some for part, some in zip(parts, chosen, strict=True)]
+    far = 64 * len(parts[0].signs) + 1
+    distances = []
+    for part, may, some in zip(parts, allowed, chosen, strict=True):
+        distances.append(part.distances(query, some))
+        if some is None and may is not None:
+            np.copyto(distances[-1], far, where=~may)
+    limit, tied = _limit(distances, far, wanted)
+    found = []
+    for distance, some in zip(distances, chosen, strict=True):
+        near = np.flatnonzero(distance <= limit)
+        on = np.flatnonzero(distance[near] == limit)
+        near = np.delete(near, on[max(0, tied) :])
+        tied -= len(on)
+        found.append(near if some is None else some[near])
+    return found
+
+
+def _limit(distances: Sequence[npt.NDArray[np.uint16]], far: int, wanted: int) -> tuple[int, int]:
+    """The distance up to which rows are candidates, and how many of those at just this distance."""
+    sums = sum(np.bincount(distance, minlength=far + 1) for distance in distances)
+    upto = np.cumsum(np.asarray(sums)[:far])
+    limit = int(np.searchsorted(upto, wanted))
+    nearer = int(upto[limit - 1]) if limit else 0
+    return limit, min(int(upto[limit]), TIED * wanted) - nearer
+
+
+def _count(signs: Array, query: Array, found: npt.NDArray[np.uint16]) -> None:
+    """Count the bits that differ; three words of 64 fit a byte."""
+    different = np.empty(len(found), np.uint64)
+    ones, more = np.empty(len(found), np.uint8), np.empty(len(found), np.uint8)
+    found[:] = 0
+    for first in range(0, len(signs), 3):
+        np.bitwise_count(np.bitwise_xor(signs[first], query[first], out=different), out=ones)
+        for word in range(first + 1, min(first + 3, len(signs))):
+            np.bitwise_count(np.bitwise_xor(signs[word], query[word], out=different), out=more)
+            np.add(ones, more, out=ones)
+        np.add(found, ones, out=found)
+
+
+def _whole(query: Floats, dimension: int) -> Floats | None:
+    """A question as integers whose product with any row of int8 stays below 2**24; None if it is no direction."""
+    wide: npt.NDArray[np.float64] = np.asarray(query, np.float64)
+    if wide.shape != (dimension,):
+        raise ValueError(f"the question has {wide.shape} numbers, the rows {dimension}")
+    largest = np.abs(wide).max(initial=0.0)
+    if not (np.isfinite(largest) and largest > 0.0):
+        return None
+    wide = wide / largest
+    wide *= (2.0**24 / (127.0 * np.sqrt(dimension)) - np.sqrt(dimension)) / np.sqrt(np.square(wide).sum())
+    return np.asarray(np.rint(wide), np.float32)
+
+
+def _exact_cosines(rows: Floats, query: Floats) -> Floats:
+    wide, asked = rows.astype(np.float64), np.asarray(query, np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        asked = asked / np.abs(asked).max()
+        wide /= np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
+        lengths = np.sqrt(np.square(wide).sum(axis=1) * np.square(asked).sum())
+        return np.asarray((wide * asked).sum(axis=1) / lengths, np.float32)
+
+
+def _best(ordinals: Ordinals, cosines: Floats, k: int) -> tuple[Ordinals, Floats]:
+    """The ``k`` best, ties by ordinal; the ordinals come ascending."""
+    if len(ordinals) > k:
+        least = np.partition(cosines, len(cosines) - k)[len(cosines) - k]
+        some = np.flatnonzero(cosines >= least)
+        ordinals, cosines = ordinals[some], cosines[some]
+    order = np.argsort(-cosines, kind="stable")[:k]
+    return ordinals[order], cosines[order]
