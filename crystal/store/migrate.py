@@ -51,7 +51,7 @@ def refuse_foreign(path: Path) -> None:
         return
     except OSError as error:
         raise StoreForeign(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
-    if not header:
+    if not header or _is_without_tables(header):
         return
     version, application = (
         (struct.unpack(">i", header[at : at + 4])[0] for at in (60, 68)) if len(header) == 100 else (0, 0)
@@ -66,6 +66,12 @@ def refuse_foreign(path: Path) -> None:
         )
 
 
+def _is_without_tables(header: bytes) -> bool:
+    """Whether a database is one that nobody ever put a table into: a process makes the store, or died beginning to."""
+    pages, schema_changes = struct.unpack(">I8xI", header[28:44]) if len(header) == 100 else (0, 0)
+    return header.startswith(_HEADER) and pages == 1 and schema_changes == 0
+
+
 def upgrade(db: apsw.Connection, path: Path) -> None:
     """Apply the missing migrations, each in its own transaction; an existing store is copied first.
 
@@ -76,6 +82,8 @@ def upgrade(db: apsw.Connection, path: Path) -> None:
         return
     if found > 0:
         _copy(db, path.with_name(f"{path.name}.v{found}.backup"))
+    else:  # before the first table: what is deleted can be cut off piece by piece, see space.py
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
     for number, sql in steps():
         db.execute("BEGIN IMMEDIATE")
         try:

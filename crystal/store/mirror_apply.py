@@ -20,6 +20,7 @@ from crystal.store import vectors
 from crystal.store.connection import Store, translated
 from crystal.store.mirror import count_rows
 from crystal.store.mirror_content import COLUMNS, KINDS, Content, Row, VectorSpace
+from crystal.store.space import delete_chunks
 
 COPY_PAGES = 2_000
 
@@ -142,10 +143,7 @@ def _unindex(store: Store, ident: int, text: str) -> None:
 
 def _delete(store: Store, kind: str, keys: Sequence[Any]) -> None:
     if kind in ("chunk", "text"):
-        for ident, text in _texts(store, keys).items():
-            _unindex(store, ident, text)
-        vectors.delete_vectors(store, keys)
-        store.execute_many("DELETE FROM chunks WHERE id = ?", [(key,) for key in keys])
+        delete_chunks(store, keys)
     elif kind == "document":
         store.execute_many("DELETE FROM documents WHERE agent || '/' || path = ?", [(key,) for key in keys])
     elif kind == "copy":

@@ -1,0 +1,233 @@
+"""Deleting chunks, and giving the space of what was deleted back to the disk.
+
+A deleted row leaves free pages in the file, a hole in a block of vectors (sqlite-vec frees a block of 1,024 when its
+last row goes, and fills no holes), and half-empty pages in the keyword index. ``give_back`` closes the holes, merges
+the index and cuts the file, in short transactions, so that it may stop anywhere and nobody waits long to write.
+Measured: benchmarks/growth.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from crystal.store import vectors
+from crystal.store.connection import BUSY_TIMEOUT_MS, Store, translated
+
+DELETED = "deleted_chunks"
+"""The key in ``meta`` of how many chunks were deleted since their space was looked after."""
+
+LEAST_BYTES = 4 << 20
+LEAST_CHUNKS = 500
+SHARE = 10
+"""One part in so many must be waste before anything is done about it."""
+
+SLICE_PAGES = 2_000
+SLICE_WORDS = 500
+INCREMENTAL = 2
+
+ONE_BY_ONE = 1_000
+REWRITE_SHARE = 200
+"""More deletions than 1,000 and one chunk in 200: rewriting the keyword index is faster than cleaning it."""
+
+PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The bytes of the file, those of its free pages, and the holes among the vectors."""
+
+    size: int
+    free: int
+    holes: int
+
+
+def delete_chunks(store: Store, ids: Sequence[int]) -> int:
+    """Delete chunks with their words and vectors, inside the caller's transaction; gives how many there were.
+
+    The keyword index keeps nothing of them: with ``secure-delete`` each word is taken out of its page, 4 ms a chunk.
+    For many chunks the words are marked and the index is written anew, without them, in the same transaction.
+    """
+    deleted = 0
+    with _words_removed(store, len(ids)):
+        for at in range(0, len(ids), PAGE):
+            some = ids[at : at + PAGE]
+            marks = ", ".join("?" * len(some))
+            found = store.rows(f"SELECT id, text FROM chunks WHERE id IN ({marks})", some)
+            store.execute_many("INSERT INTO chunks_fts (chunks_fts, rowid, text) VALUES ('delete', ?, ?)", found)
+            vectors.delete_vectors(store, some)
+            store.execute_many("DELETE FROM chunks WHERE id = ?", [(ident,) for ident, _ in found])
+            deleted += len(found)
+    if deleted:
+        store.execute(
+            "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET value = value + ?2",
+            (DELETED, deleted),
+        )
+    return deleted
+
+
+@contextlib.contextmanager
+def _words_removed(store: Store, count: int) -> Iterator[None]:
+    if count <= ONE_BY_ONE or count <= store.value("SELECT count(*) FROM chunks") // REWRITE_SHARE:
+        yield
+        return
+    store.execute("INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('secure-delete', 0)")
+    yield
+    store.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('optimize')")
+    store.execute("INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('secure-delete', 1)")
+
+
+# ------------------------------------------------------------------------------------------------------- looking
+
+
+def space(store: Store) -> Space:
+    """What is used and what is waste. Looks at every block of vectors, a few bytes each."""
+    page, pages, free = _pages(store)
+    holes = sum(_holes(store, generation) for generation in vectors.generations(store))
+    return Space(page * pages, page * free, holes)
+
+
+def is_due(store: Store) -> bool:
+    """Whether enough is waste for ``give_back`` to do something. Costs nothing: it reads three numbers."""
+    return _has_free_pages(store) or _has_deletions(store)
+
+
+def _has_free_pages(store: Store) -> bool:
+    page, pages, free = _pages(store)
+    return free * page >= LEAST_BYTES and free * SHARE >= pages
+
+
+def _has_deletions(store: Store) -> bool:
+    deleted = int(store.value("SELECT value FROM meta WHERE key = ?", (DELETED,)) or 0)
+    return deleted >= LEAST_CHUNKS and deleted * SHARE >= store.value("SELECT count(*) FROM chunks")
+
+
+def _pages(store: Store) -> tuple[int, int, int]:
+    page, pages, free = (int(store.value(f"PRAGMA {name}")) for name in ("page_size", "page_count", "freelist_count"))
+    return page, pages, free
+
+
+# --------------------------------------------------------------------------------------------------- giving back
+
+
+def give_back(store: Store, *, should_stop: Callable[[], bool] = lambda: False) -> int:
+    """Give the space of what was deleted back to the disk, if there is enough of it; gives the bytes.
+
+    No transaction may be open. A process that is killed, or told to stop, leaves the rest to the next call; so does
+    one that has no room on the disk for what it must write first. Readers and writers go on meanwhile.
+
+    Raises:
+        StoreBusy, StoreFull: Nothing is lost; try again later.
+    """
+    before, has_deletions = _pages(store), _has_deletions(store)
+    is_done = not has_deletions or (_fill_holes(store, should_stop) and _merge_words(store, should_stop))
+    if is_done and (has_deletions or _has_free_pages(store)):
+        is_done = _cut(store, should_stop)
+    if is_done and has_deletions:
+        store.execute("DELETE FROM meta WHERE key = ?", (DELETED,))
+    return max(0, (before[1] - _pages(store)[1]) * before[0])
+
+
+def _cut(store: Store, should_stop: Callable[[], bool]) -> bool:
+    """Cut the free pages off the file. False if stopped."""
+    if store.value("PRAGMA auto_vacuum") == INCREMENTAL:
+        while store.value("PRAGMA freelist_count"):
+            if should_stop():
+                return False
+            store.rows(f"PRAGMA incremental_vacuum({SLICE_PAGES})")
+    elif _has_free_pages(store):
+        if should_stop():
+            return False
+        _rewrite(store)
+    _fold_log(store)
+    return True
+
+
+def _rewrite(store: Store) -> None:
+    """Write the whole file anew, once: a store from before crystal asked for files that can be cut piece by piece."""
+    page, pages, free = _pages(store)
+    folders = {store.path.parent, Path(tempfile.gettempdir())}
+    if any(shutil.disk_usage(folder).free < 2 * page * (pages - free) + LEAST_BYTES for folder in folders):
+        return
+    store.execute("PRAGMA temp_store = FILE")  # the copy would be made in memory
+    try:
+        store.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
+        store.execute("VACUUM")
+    finally:
+        store.execute("PRAGMA temp_store = MEMORY")
+
+
+def _fold_log(store: Store) -> None:
+    """Fold the log into the file, which cuts it; others that read just now leave that to a later checkpoint."""
+    with translated(store.path):
+        store.db.set_busy_timeout(0)
+        try:
+            store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except (apsw.BusyError, apsw.LockedError):
+            return
+        finally:
+            store.db.set_busy_timeout(BUSY_TIMEOUT_MS)
+
+
+# ------------------------------------------------------------------------------------------------------- vectors
+
+
+def _table(generation: vectors.Generation) -> str:
+    return f"chunks_vec_{int(generation.id)}"
+
+
+def _blocks(store: Store, table: str) -> list[tuple[int, int, int]]:
+    """The blocks of a vec0 table as (id, rows it can hold, rows it has)."""
+    rows: list[Any] = store.rows(f"SELECT chunk_id, size, validity FROM {table}_chunks ORDER BY chunk_id")
+    return [(ident, size, int.from_bytes(validity, "little").bit_count()) for ident, size, validity in rows]
+
+
+def _holes(store: Store, generation: vectors.Generation) -> int:
+    """The bytes of a generation's holes; the newest block is still being filled."""
+    blocks = _blocks(store, _table(generation))[:-1]
+    return sum(size - used for _, size, used in blocks) * generation.dimension * 4
+
+
+def _fill_holes(store: Store, should_stop: Callable[[], bool]) -> bool:
+    """Move the rows of blocks with many holes behind the newest row: a block goes with its last. False if stopped."""
+    for generation in vectors.generations(store):
+        table = _table(generation)
+        for ident, size, used in _blocks(store, table)[:-1]:
+            if should_stop():
+                return False
+            if size - used >= size // SHARE:
+                _move(store, table, ident)
+    return True
+
+
+def _move(store: Store, table: str, block: int) -> None:
+    with store.transaction():
+        rows = store.rows(f"SELECT rowid FROM {table}_rowids WHERE chunk_id = ?", (block,))
+        for (ident,) in rows:
+            vector = store.value(f"SELECT embedding FROM {table} WHERE rowid = ?", (ident,))
+            store.execute(f"DELETE FROM {table} WHERE rowid = ?", (ident,))
+            store.execute(f"INSERT INTO {table} (rowid, embedding) VALUES (?, ?)", (ident, vector))
+
+
+# --------------------------------------------------------------------------------------------------------- words
+
+
+def _merge_words(store: Store, should_stop: Callable[[], bool]) -> bool:
+    """Merge each keyword index into one piece with full pages, some pages at a time. False if stopped."""
+    tables = store.rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE '%USING fts5%' ORDER BY name")
+    for (table,) in tables:
+        pages, changes = -SLICE_WORDS, 2  # the first step makes all pieces candidates
+        while changes >= 2:  # fewer is what FTS5 says when nothing is left to merge
+            if should_stop():
+                return False
+            before = store.db.total_changes()
+            store.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (pages,))
+            changes, pages = store.db.total_changes() - before, SLICE_WORDS
+    return True
