@@ -25,7 +25,7 @@ _QUOTED = re.compile('"([^"]*)"|\u201c([^\u201c\u201d]*)\u201d|\u201e([^\u201e\u
 _PIECE = re.compile(r"[^\W_]+")
 _EDGES = re.compile(r"^[\W_]+|[\W_]+$")
 # Han, kana, Hangul, Thai, Lao, Burmese, Khmer: a word of the index is whatever stands between two signs there.
-_UNSPACED = re.compile(
+UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff66-\uff9d"
     "\U00020000-\U000323af]+"
 )
@@ -95,7 +95,7 @@ def parse_query(text: str) -> Query:
 
 def unspaced_pairs(text: str) -> tuple[str, ...]:
     """What to look for as substrings in scripts without spaces: pairs of neighbouring characters, or a lone one."""
-    runs = _UNSPACED.findall(text)
+    runs = UNSPACED.findall(text)
     pairs = [run[at : at + 2] for run in runs for at in range(max(1, len(run) - 1))]
     return tuple(dict.fromkeys(pairs))[:MAX_PAIRS]
 

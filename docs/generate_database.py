@@ -74,6 +74,9 @@ WORDS = {
     "mirror_trash": "Objects to be deleted at the relay.",
     "mirror_applied": "In a device's `mirror.db`: how far it is.",
     "documents": "In a device's `mirror.db`: the summaries and daily logs of the home machine.",
+    "index_state": "How far the derived index beside this file is, see [decision 17](../adr/0017-derived-index.md).",
+    "index_parts": "The files of the derived index.",
+    "index_log": "Chunks that are not in these files yet, or no longer as they are there.",
 }
 """What each table is for. A table that is not here stops the generator."""
 

@@ -1,0 +1,84 @@
+"""What the words of a text are: stems of the keyword index, parts of compound names, pairs of characters, its date."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from crystal.query import UNSPACED
+from crystal.store import Store
+from crystal.store.words import tokenizer
+
+Tokenize = Callable[[str], list[str]]
+
+# A run of letters with a small one before a capital; written so that a long run is looked at once.
+_CAMEL = re.compile(r"(?<![A-Za-z])[A-Z]*[a-z]+[A-Z][A-Za-z]*")
+_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
+_DAY_MS = 86_400_000
+_MONTHS = "january february march april may june july august september october november december".split()
+_DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The words of one document: of its date, of its text in order, and the parts of compound names, each once.
+
+    All of them are looked up and counted; only those of the text make its length.
+    """
+
+    header: list[str]
+    text: list[str]
+    parts: list[str]
+
+
+def document_words(tokenize: Tokenize, text: str, ts: int | None) -> Words:
+    """Take a document apart; ``ts`` is its time in milliseconds, or None."""
+    header = [word for one in date_words(ts).split() for word in tokenize(one)]
+    parts = camel_parts(text)
+    return Words(header, tokenize(normalised(text)), tokenize(" ".join(parts)) if parts else [])
+
+
+def document_terms(store: Store, text: str, ts: int | None) -> list[str]:
+    """All words under which a document is found."""
+    words = document_words(tokenizer(store), text, ts)
+    return [*words.header, *words.text, *words.parts]
+
+
+def query_terms(store: Store, text: str) -> list[str]:
+    """The words of a question in the form in which the index has them, in order, repeated ones too."""
+    words = document_words(tokenizer(store), text, None)
+    return [*words.text, *words.parts]
+
+
+def normalised(text: str) -> str:
+    """Make words where a script has none: runs of Han, kana, Hangul, Thai and the like become pairs of characters."""
+    return UNSPACED.sub(_pairs, text)
+
+
+def camel_parts(text: str) -> list[str]:
+    """The parts of names like ``FindMostRecentSession``, each once, in order."""
+    found = (part for name in _CAMEL.findall(text) for part in _PART.findall(name))
+    return list(dict.fromkeys(found))
+
+
+def date_words(ts: int | None) -> str:
+    """The day in words, as people name it: ``8 may 2023 monday`` (UTC)."""
+    return "" if ts is None else _day_words(ts // _DAY_MS)
+
+
+@lru_cache(maxsize=4096)
+def _day_words(day: int) -> str:
+    try:
+        date = dt.date(1970, 1, 1) + dt.timedelta(days=day)
+    except OverflowError:
+        return ""
+    return f"{date.day} {_MONTHS[date.month - 1]} {date.year} {_DAYS[date.weekday()]}"
+
+
+def _pairs(match: re.Match[str]) -> str:
+    run = match[0]
+    pairs = [run[at : at + 2] for at in range(max(1, len(run) - 1))]
+    return f" {' '.join(pairs)} "
