@@ -39,7 +39,7 @@ class Message:
 
     @property
     def whole(self) -> str:
-        """What was said and done, for the baselines: the very words that the transcript gives crystal."""
+        """What was said and done."""
         return "\n".join(part for part in (self.said, *self.tools) if part)
 
 

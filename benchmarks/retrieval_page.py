@@ -1,0 +1,153 @@
+"""What a run found as a part of a Markdown page, with a plot beside it.
+
+The part stands between two comments that name the scope and the model; it replaces an older one of the same name, and
+nothing else of the page is touched.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from retrieval_metrics import METRICS, Estimate
+from retrieval_plot import Panel, plot
+from retrieval_report import CRYSTAL, JUDGED, LEVELS, SUM, Row, Run, Table, categories, macro_table, table, verdicts
+
+SCOPES = {False: "project", True: "everywhere"}
+MEANING = {
+    "project": "Each question is asked within the project of its conversation.",
+    "everywhere": "Each question is asked over the whole set at once.",
+}
+
+
+def write_page(run: Run, page: Path) -> None:
+    """Write or replace the part of the page that tells of this run, and draw its plot."""
+    scope = SCOPES[run.everywhere]
+    name = f"{scope}, {run.embedding}"
+    picture = page.with_name(f"{page.stem}-{scope}-{run.embedding}.svg")
+    if verdicts(run):
+        picture.write_text(_picture(run), "utf-8")
+    body = "\n".join(_part(run, scope, picture.name if verdicts(run) else None))
+    begin, end = f"<!-- measured: {name} -->", f"<!-- end of measured: {name} -->"
+    part = f"{begin}\n\n{body.strip()}\n\n{end}"
+    text = page.read_text("utf-8") if page.exists() else "# Retrieval, measured\n"
+    if begin in text:
+        text = re.sub(re.escape(begin) + ".*?" + re.escape(end), lambda _: part, text, flags=re.DOTALL)
+    else:
+        text = f"{text.rstrip()}\n\n{part}\n"
+    page.write_text(text, "utf-8")
+
+
+def _part(run: Run, scope: str, picture: str | None) -> Iterator[str]:
+    counts = "; ".join(f"{name}: {run.sizes[name]:,} messages, {len(run.of(name)):,} questions" for name in run.kinds)
+    day = time.strftime("%d %B %Y", time.gmtime()).lstrip("0")
+    yield f"Measured on {day} with the model `{run.embedding}`. {counts}.".replace(". ", ".\n")
+    yield MEANING[scope]
+    if picture:
+        yield ""
+        yield "crystal beside the best baseline of each metric, over all questions of all sets:"
+        yield ""
+        yield from _verdicts(run)
+        yield ""
+        yield f"![A point with its interval for each system and metric]({picture})"
+    for group in reversed(run.groups):
+        yield from _group(run, group)
+    yield ""
+    yield "<details><summary>By category</summary>"
+    for group in run.kinds:
+        yield from _categories(run, group)
+    yield ""
+    yield "</details>"
+    yield ""
+    yield from _latency(run)
+
+
+def _verdicts(run: Run) -> Iterator[str]:
+    yield "| level | metric | crystal | best baseline | | difference | |"
+    yield "|---|---|---|---|---|---|---|"
+    for one in verdicts(run):
+        apart = f"{one.difference.mean:+.3f} ({one.difference.low:+.3f} to {one.difference.high:+.3f})"
+        yield (
+            f"| {one.level} | {one.metric} | {one.ours} | {one.best} | {one.theirs.mean:.3f} | {apart} | "
+            f"{one.verdict} |"
+        )
+
+
+def _group(run: Run, group: str) -> Iterator[str]:
+    for level in LEVELS:
+        rows = [row for row in run.of(group) if row[level]]
+        if rows:
+            yield ""
+            yield f"**{group}, {level}**, {len(rows):,} questions"
+            yield ""
+            yield from _table(table(rows, level, run.systems))
+            if group == SUM:
+                yield ""
+                yield f"**{group}, {level}**, each set counting alike"
+                yield ""
+                yield from _table(macro_table(run, level))
+
+
+def _table(found: Table) -> Iterator[str]:
+    yield f"| | {' | '.join(METRICS)} |"
+    yield f"|---|{'---|' * len(METRICS)}"
+    best = [max(cells[place].mean for cells in found.values()) for place in range(len(METRICS))]
+    for system, cells in found.items():
+        shown = [_cell(cell, is_best=cell.mean >= top) for cell, top in zip(cells, best, strict=True)]
+        yield f"| {system} | {' | '.join(shown)} |"
+
+
+def _categories(run: Run, group: str) -> Iterator[str]:
+    parts: list[tuple[str, str, Sequence[Row]]] = [
+        (level, category, kept)
+        for level in LEVELS
+        for category, rows in categories(run.of(group)).items()
+        if (kept := [row for row in rows if row[level]])
+    ]
+    yield ""
+    yield f"**{group}**"
+    yield ""
+    yield f"| level | category | questions | metric | {' | '.join(run.systems)} |"
+    yield f"|---|---|---|---|{'---|' * len(run.systems)}"
+    for level, category, rows in parts:
+        found = table(rows, level, run.systems)
+        for metric in (*JUDGED, "nDCG@10"):
+            at = METRICS.index(metric)
+            best = max(cells[at].mean for cells in found.values())
+            shown = [_cell(cells[at], is_best=cells[at].mean >= best) for cells in found.values()]
+            yield f"| {level} | {category} | {len(rows)} | {metric} | {' | '.join(shown)} |"
+
+
+def _cell(estimate: Estimate, *, is_best: bool) -> str:
+    mean = f"**{estimate.mean:.3f}**" if is_best else f"{estimate.mean:.3f}"
+    return f"{mean} ({estimate.low:.3f}–{estimate.high:.3f})"  # noqa: RUF001
+
+
+def _latency(run: Run) -> Iterator[str]:
+    yield "| one question through the Python API | median, ms | 95 %, ms |"
+    yield "|---|---|---|"
+    for name in run.kinds:
+        taken = sorted(row["ms"] for row in run.of(name))
+        if taken:
+            p95 = taken[min(len(taken) - 1, round(len(taken) * 0.95))]
+            yield f"| {name} | {statistics.median(taken):.1f} | {p95:.1f} |"
+
+
+def _picture(run: Run) -> str:
+    grid = []
+    for level in LEVELS:
+        rows = [row for row in run.rows if row[level]]
+        if not rows:
+            continue
+        found = table(rows, level, run.systems)
+        grid.append([
+            Panel(f"{level.removesuffix('s')} {metric}", {name: found[name][METRICS.index(metric)] for name in found})
+            for metric in JUDGED
+        ])  # fmt: skip
+    where = ", ".join(run.kinds)
+    note = f"{where}: means over all questions with 95 % bootstrap intervals; dashed: the best of the others"
+    title = f"Finding the right turn and the right session ({SCOPES[run.everywhere]}, model {run.embedding})"
+    return plot(title, note, grid, CRYSTAL)
