@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import apsw
 import orjson
 import pytest
 
@@ -37,7 +39,7 @@ def numbers(printed: str, line: str) -> list[float]:
     """The groups of the one line that looks so."""
     found = re.findall(line, printed, re.MULTILINE)
     assert len(found) == 1, printed
-    return [float(number) for number in (found[0] if isinstance(found[0], tuple) else (found[0],))]
+    return [float(number.replace(",", "")) for number in (found[0] if isinstance(found[0], tuple) else (found[0],))]
 
 
 def test_latency_of_capture_is_printed(tmp_path):
@@ -137,6 +139,53 @@ def test_the_benchmark_of_the_mirror_prints_its_costs(tmp_path):
     assert re.search(
         r"^20 new chunks: up [\d,]+ bytes \(most [\d,]+, .*\), down [\d,]+ \(most [\d,]+\)", printed, re.MULTILINE
     )
+
+
+def test_the_benchmark_of_search_prints_its_ratios(tmp_path):
+    options = ("--sizes", "300", "600", "--wide", "--command", "300", "--queries", "1", "--runs", "1")
+    printed = ran("search.py", *options, "--folder", str(tmp_path / "kept"), home=tmp_path)
+    assert printed.startswith("machine: ")
+    for kind in ("rare", "middling", "common", "natural", "project", "session", "role", "month", "1 in 1,000",
+                 "phrase", "prefix", "all"):  # fmt: skip
+        rows = re.findall(
+            rf"^{kind} +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+)$", printed, re.MULTILINE
+        )
+        assert len(rows) == 2, printed
+        assert all(float(number) > 0 for number in rows[0])
+    assert re.findall(r"^vectors alone, crystal: .* recall@10 (1\.000)$", printed, re.MULTILINE) == ["1.000"] * 2
+    assert len(re.findall(r"^filter 1 in 1,000: .* ratio [\d.]+; at least \d+ of 10 hits", printed, re.MULTILINE)) == 2
+    assert len(re.findall(r"^cold, ratio plain / crystal: [\d.]+, of p95 [\d.]+$", printed, re.MULTILINE)) == 2
+    assert (
+        len(re.findall(r"^memory of a process that asked 11 questions: (?:[\d.]+ MB|not known)", printed, re.MULTILINE))
+        == 2
+    )
+    assert numbers(printed, r"^command: .* median (\d+) ms, .* mode hybrid, \d+ hits; .* ratio ([\d.]+), bound ")[0] > 0
+    assert numbers(printed, r"^scaling: 600 against 300 chunks: ([\d.]+) times at the median")[0] > 0
+    again = ran("search.py", *options, "--only-build", "--folder", str(tmp_path / "kept"), home=tmp_path)
+    assert "made " not in again
+
+
+def test_the_stores_of_the_benchmark_of_search_are_the_same_every_time(tmp_path):
+    options = ("--sizes", "200", "--wide", "--command", "--only-build", "--hnsw", "0")
+    kept = []
+    for name in ("one", "other"):
+        ran("search.py", *options, "--folder", str(tmp_path / name), home=tmp_path)
+        (bare,) = (tmp_path / name).rglob("vectors.f32")
+        (plain,) = (tmp_path / name).rglob("plain.db")
+        with contextlib.closing(apsw.Connection(str(plain))) as db:
+            kept.append((bare.read_bytes(), list(db.execute("SELECT * FROM chunks ORDER BY id"))))
+    assert kept[0] == kept[1]
+
+
+def test_the_benchmark_of_growth_prints_its_costs(tmp_path):
+    printed = ran("growth.py", "--chunks", "1200", "--turns", "10", "--folder", str(tmp_path), home=tmp_path)
+    assert numbers(printed, r"^growth: 1,200 chunks on one core: .* \(([\d,]+) chunks/s\)")[0] > 0
+    for label in ("ingest", "embedding"):
+        assert numbers(printed, rf"^growth: {label} of a turn: .* empty one, ratio ([\d.]+); means ")[0] > 0
+    deleted = numbers(printed, r"^growth: (\d+) of 1,2\d\d chunks deleted in .* ratio ([\d.]+)$")
+    assert deleted[0] >= 500
+    assert deleted[1] < 1
+    assert list(tmp_path.glob("tmp*")) == []
 
 
 @pytest.fixture(scope="module")
