@@ -78,9 +78,9 @@ def embedding(path: Path, chunks: int) -> bool:
     indexed, busy = time.perf_counter() - start, busy + time.process_time() - cpu
     whole = written + embedded + indexed
     share, memory = 60 * MINUTES * chunks / 500_000, own_memory()
-    print(f"growth: {chunks:,} chunks on one core: written with keywords {written:.1f} s, embedded {embedded:.1f} s"
+    print(f"growth: {chunks:,} chunks on one core: written with keywords {written:.1f} s, embedded in {embedded:.1f} s"
           f" ({chunks / embedded:,.0f} chunks/s), made ready to search {indexed:.1f} s; together {whole:.1f} s,"
-          f" {chunks / whole:,.0f} chunks/s, CPU {busy:.1f} s; at most {share:.0f} s; {memory}", flush=True)  # fmt: skip
+          f" {chunks / whole:,.0f} chunks/s, CPU {busy:.1f} s; at most {share:.0f} s; {memory}")  # fmt: skip
     return whole < share
 
 
