@@ -80,6 +80,13 @@ def _packages(config: Config) -> Iterator[Check]:
             "embedding.provider is openai, and the package openai is not installed",
             f"{sys.executable} -m pip install openai",
         )
+    if config.embedding_provider == "local" and importlib.util.find_spec("onnxruntime") is None:
+        yield Check(
+            "software",
+            "failure",
+            "embedding.provider is local, and the package onnxruntime is not installed",
+            f"{sys.executable} -m pip install onnxruntime tokenizers",
+        )
 
 
 def _keys(config: Config) -> Iterator[Check]:

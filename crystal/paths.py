@@ -61,6 +61,11 @@ class Places:
         return self.ldm_home / "config.json"
 
     @property
+    def models(self) -> Path:
+        """The models that were installed, a folder each."""
+        return self.ldm_home / "models"
+
+    @property
     def transcript_roots(self) -> tuple[Path, ...]:
         """The folders that hold one folder of transcripts for each project."""
         return tuple(folder / "projects" for folder in self.claude_dirs)

@@ -29,7 +29,7 @@ FREE = Price(0.0)
 UNKNOWN = Price(5.0, 20.0)
 """For a model that the table does not name: dearer than any small model, so that the daily cap holds."""
 
-LOCAL_PROVIDERS = frozenset({"embedded", "none", "ollama"})
+LOCAL_PROVIDERS = frozenset({"embedded", "local", "none", "ollama"})
 """What runs on hardware of the user's own is free."""
 
 PRICES = MappingProxyType(

@@ -53,6 +53,7 @@ MORE: dict[str, str] = {
     "backfill": "See [importing the past](../how-to/import-the-past.md) and [its JSON](json.md#crystal-sync-and-crystal-backfill).",  # noqa: E501
     "verify": "See [proving that nothing is missing](../how-to/prove-nothing-is-missing.md) and [its JSON](json.md#crystal-verify).",  # noqa: E501
     "restore": "See [restoring a session](../how-to/restore-a-session.md) and [its JSON](json.md#crystal-restore).",
+    "models": "See [choosing a model](../how-to/choose-a-model.md), [what they are worth](../explanation/models.md) and [its JSON](json.md#crystal-models).",  # noqa: E501
     "config": "See [every setting](configuration.md) and [its JSON](json.md#crystal-config).",
     "relay": "See [its JSON](json.md#crystal-relay-status) and [where keys are kept](keys.md).",
     "devices": "See [its JSON](json.md#crystal-devices).",
@@ -76,6 +77,7 @@ EXITS: dict[str, str] = {
     "backfill": f"{WRITES}; a transcript that cannot be read is a warning",
     "verify": "1 when bytes are not captured yet, 4 when the store is busy, 6 when something is damaged",
     "restore": f"2 also when the session is unknown or its file is still there, {WRITES}",
+    "models": "1 when you answer no, 2 also when there is no such model or it is in use, 3 when it is not installed or a package or a key is missing, 4 when neither hub nor PyPI can be reached, 5 when the hub refuses, 6 when what came, or what is installed, is damaged",  # noqa: E501
     "config": "3 when a place that should hold a key fails",
     "relay": "1 when something waits (`status`), 3 when this machine has no relay, no key, or another part than the command is for, 4 when the relay does not answer, 5 when a pairing failed, the relay refuses, or a stream needs you (`status`, `poll`), 6 when a device's blob is damaged (`status`, `poll`)",  # noqa: E501
     "devices": f"2 also when no device has that name, {WRITES}",

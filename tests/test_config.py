@@ -33,6 +33,8 @@ GOOD: dict[str, tuple[str, str, Any]] = {
     "embedding.provider": ("voyage", '"voyage"', "voyage"),
     "embedding.model": ("voyage-3.5-lite", '"voyage-3.5-lite"', "voyage-3.5-lite"),
     "embedding.dimension": ("512", "512", 512),
+    "embedding.threads": ("4", "4", 4),
+    "models.hub_url": ("https://x.test/hub/", '"https://x.test/hub/"', "https://x.test/hub"),
     "embedding.base_url": ("https://x.test/v1/", '"https://x.test/v1/"', "https://x.test/v1"),
     "summary.mode": ("llm", '"llm"', "llm"),
     "summary.provider": ("google", '"google"', "google"),

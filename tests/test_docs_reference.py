@@ -133,6 +133,7 @@ def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(
     monkeypatch.setenv("CRYSTAL_KEY_COMMAND", "false")
     monkeypatch.setenv("CRYSTAL_EMBEDING_PROVIDER", "voyage")
     note("crystal config", "config", "--json")
+    note("crystal models", "models", "--json")
     note("crystal config get", "config", "get", "search.limit", "--json")
 
     for section, keys in seen.items():

@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "backfill": ("capture", "Import past sessions, newest first."),
     "verify": ("verify", "Prove that every byte is kept, private or left out by a named rule."),
     "restore": ("verify", "Write an archived session back to where claude --resume finds it."),
+    "models": ("models", "Choose the model that turns text into vectors; install one."),
     "config": ("config", "Show or change the settings."),
     "relay": ("relay", "Several machines, one memory: pair, send, fetch, look."),
     "devices": ("devices", "List the machines of this home; rename, revoke, rotate."),

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from crystal.config.edit import set_value, unset_value
+from crystal.config.edit import set_value, set_values, unset_value
 from crystal.config.kinds import shown
 from crystal.config.load import load_config
 from crystal.config.table import SETTINGS, Config, Setting, setting_for, unknown_variables
@@ -17,6 +17,7 @@ __all__ = [
     "Setting",
     "load_config",
     "set_value",
+    "set_values",
     "setting_for",
     "shown",
     "unknown_variables",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,26 @@ def set_value(config_file: Path, key: str, value: object) -> Any:
         after = with_value(before or FIRST_LINE, key, written, config_file)
         _write(config_file, before, after)
     return good
+
+
+def set_values(config_file: Path, values: Mapping[str, object]) -> None:
+    """Write several settings at once, all or none; None takes one out. Otherwise as ``set_value``."""
+    checked_values: dict[str, Any] = {}
+    for key, value in values.items():
+        setting = _writable(key)
+        good = parse_text(setting, value, "") if isinstance(value, str) else value
+        good = None if good is None else checked(setting, good, "")
+        checked_values[key] = list(good) if isinstance(good, tuple) else good
+    make_private_dir(config_file.parent)
+    with alone_in(config_file.parent):
+        before = read_text(config_file)
+        after = before
+        for key, value in checked_values.items():
+            if value is None:
+                after = without_value(after, key, config_file)
+            else:
+                after = with_value(after or FIRST_LINE, key, value, config_file)
+        _write(config_file, before, after)
 
 
 def unset_value(config_file: Path, key: str) -> bool:

@@ -17,7 +17,7 @@ from crystal.paths import Places
 
 T = TypeVar("T")
 
-EMBEDDERS = ("embedded", "openai", "ollama", "google", "voyage", "none")
+EMBEDDERS = ("embedded", "local", "openai", "ollama", "google", "voyage", "none")
 WRITERS = ("openai", "ollama", "google")
 
 
@@ -139,7 +139,8 @@ class Config:
         "embedded",
         "embedding.provider",
         choice(*EMBEDDERS),
-        "Who turns text into vectors. `embedded` needs no key and no network; `none` leaves search to keywords alone.",
+        "Who turns text into vectors. `embedded` needs no key and no network; `local` is an installed model, see "
+        "`crystal models`; `none` leaves search to keywords alone.",
     )
     embedding_model: str | None = _setting(
         None,
@@ -166,6 +167,19 @@ class Config:
         _for("embedding.provider", "ollama", "CRYSTAL_OLLAMA_HOST"),
         _for("embedding.provider", "openai", "OPENAI_BASE_URL"),
         default_words="the provider's public address; for ollama `http://localhost:11434`",
+    )
+    embedding_threads: int = _setting(
+        2,
+        "embedding.threads",
+        whole(1, 64),
+        "How many processors an installed model may use at most.",
+    )
+    models_hub_url: str = _setting(
+        "https://huggingface.co",
+        "models.hub_url",
+        URL,
+        "Where `crystal models install` fetches models: the hub, or a mirror of it.",
+        Alias("HF_ENDPOINT"),
     )
     summary_mode: str = _setting(
         "auto",
@@ -236,6 +250,42 @@ class Config:
         "`<private>` spans are taken out in any case.",
     )
     search_limit: int = _setting(10, "search.limit", whole(1, 1000), "How many hits a search shows.")
+    deep_provider: str = _setting(
+        "none",
+        "deep.provider",
+        choice("none", *WRITERS),
+        "Whose model `crystal search --deep` asks for other wordings of a question and for the order of what was "
+        "found. It is sent the question and the passages that come first.",
+    )
+    deep_model: str | None = _setting(
+        None,
+        "deep.model",
+        TEXT,
+        "The model that deep search asks, by its provider's name for it.",
+        default_words="the provider's small model; for openai `gpt-4o-mini`",
+    )
+    deep_base_url: str | None = _setting(
+        None,
+        "deep.base_url",
+        URL,
+        "Where that provider answers: any server that speaks OpenAI's protocol, or Ollama.",
+        _for("deep.provider", "ollama", "CRYSTAL_OLLAMA_HOST"),
+        _for("deep.provider", "openai", "OPENAI_BASE_URL"),
+        default_words="the provider's public address; for ollama `http://localhost:11434`",
+    )
+    deep_consent: bool = _setting(
+        False,
+        "deep.consent",
+        BOOLEAN,
+        "Whether deep search may send questions and passages to a provider on another machine. One on this machine "
+        "needs no consent.",
+    )
+    deep_daily_cap_usd: float = _setting(
+        0.25,
+        "deep.daily_cap_usd",
+        number(0, 1000),
+        "The most that deep searches may cost in a day, in US dollars. Beyond it they are ordinary searches.",
+    )
     hook_wait: bool = _setting(
         False,
         "hook.wait",
@@ -278,11 +328,13 @@ class Config:
 
     @property
     def asked_providers(self) -> tuple[tuple[str, str | None], ...]:
-        """Whom these settings make use of, for vectors and summaries: the provider, and its address if one is set."""
-        embeds = (self.embedding_provider, self.embedding_base_url)
+        """Whom these settings make use of, for vectors, summaries and deep search: the provider, and its address."""
+        asked = [(self.embedding_provider, self.embedding_base_url)]
         if self.summary_mode == "llm" or (self.summary_mode == "auto" and self.summary_consent):
-            return embeds, (self.summary_provider, self.summary_base_url)
-        return (embeds,)
+            asked.append((self.summary_provider, self.summary_base_url))
+        if self.deep_provider != "none":
+            asked.append((self.deep_provider, self.deep_base_url))
+        return tuple(asked)
 
 
 SETTINGS: Mapping[str, Setting] = {

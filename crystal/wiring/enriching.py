@@ -60,6 +60,8 @@ def _is_embedder_of(machine: Machine, serving: Generation | None) -> bool:
     config = machine.config
     if serving is None:
         return True
+    if serving.provider == "local":  # the name may stand for another model by now: its description tells
+        return False
     if config.embedding_provider != serving.provider or config.embedding_model not in (None, serving.model):
         return False
     return config.embedding_dimension in (None, serving.dimension)

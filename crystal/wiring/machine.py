@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crystal.config import Config, load_config
+from crystal.errors import CrystalError
 from crystal.paths import Places, make_private_dir, resolve_places
 from crystal.store import Store
 from crystal.wiring.mirrored import Mirrored, open_mirror
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
     from crystal.capture.engine import Capture, Sink
     from crystal.embedding import Embedder
     from crystal.relay.wire import Lane
+    from crystal.store.vectors import Generation
     from crystal.summarize.llm import SummaryModel
+
+
+ON_THIS_MACHINE = ("embedded", "local")
+"""The providers that send nothing anywhere."""
 
 
 def now_ms() -> int:
@@ -102,6 +108,8 @@ class Machine:
             dimension=config.embedding_dimension,
             base_url=config.embedding_base_url,
             key=lambda: self._key(provider),
+            models=self.places.models,
+            threads=config.embedding_threads,
         )
 
     def asking_embedder(self, store: Store | None = None) -> Embedder | None:
@@ -109,8 +117,8 @@ class Machine:
 
         ``store`` is the one that is asked, None for this machine's own.
 
-        But a question goes to no provider that the settings name no more: who left it may not want that, and at
-        which address it was asked is not known. Until the new vectors are complete, keywords answer then.
+        But a question goes to no provider on the network that the settings name no more: who left it may not want
+        that, and at which address it was asked is not known. Until the new vectors are complete, keywords answer then.
 
         Raises:
             NotConfigured: As for ``embedder``.
@@ -118,16 +126,31 @@ class Machine:
         from crystal.embedding import make_embedder
         from crystal.store.vectors import serving_generation
 
-        chosen, serving = self.embedder(), serving_generation(store or self.store)
-        if chosen is None or serving is None or serving.provider not in (chosen.provider, "embedded"):
+        serving = serving_generation(store or self.store)
+        try:
+            chosen = self.embedder()
+        except CrystalError:
+            if serving is None or serving.provider not in ON_THIS_MACHINE:
+                raise
+            return self._installed(serving)  # what is chosen cannot be asked, but the vectors that are there can
+        if chosen is None or serving is None or serving.provider not in (chosen.provider, *ON_THIS_MACHINE):
             return chosen
         if (chosen.provider, chosen.model, chosen.dimension) == (serving.provider, serving.model, serving.dimension):
             return chosen
         provider = serving.provider
-        base_url = self.config.embedding_base_url if provider == chosen.provider else None
+        if provider in ON_THIS_MACHINE:
+            return self._installed(serving)
+        base_url = self.config.embedding_base_url
         return make_embedder(
             provider, serving.model, serving.dimension, base_url=base_url, key=lambda: self._key(provider)
         )
+
+    def _installed(self, serving: Generation) -> Embedder:
+        """The model on this machine that has made some vectors."""
+        from crystal.embedding import make_embedder
+
+        models, threads = self.places.models, self.config.embedding_threads
+        return make_embedder(serving.provider, serving.model, serving.dimension, models=models, threads=threads)
 
     def summary_model(self) -> SummaryModel | None:
         """The model that the settings choose to write summaries, None for simple ones.
@@ -157,7 +180,7 @@ class Machine:
     def _key(self, provider: str) -> str | None:
         from crystal.credentials import key_for
 
-        if provider in ("embedded", "ollama"):
+        if provider in (*ON_THIS_MACHINE, "ollama"):
             return None
         found = key_for(self.config, provider, os.environ)
         return None if found is None else found.reveal()

@@ -39,7 +39,7 @@ TRIED = (
     "def retry(times: int) -> None:\n    for attempt in range(times):\n        if send():\n            return",
     "ok",
     "Die Sitzung wurde auf Donnerstag verschoben, weil der Raum belegt war.",
-    "SELECT count(*) FROM orders WHERE created_at > '2026-01-01' GROUP BY country; -- 14 s before, 80 ms after",
+    "The query SELECT count(*) FROM orders WHERE created_at > '2026-01-01' takes 14 s, or 80 ms with the index",
 )
 _INT8_FILES = ("onnx/model_quantized.onnx", "onnx/model_int8.onnx", "model_quantized.onnx", "model_int8.onnx")
 _ONNX_FILES = ("onnx/model.onnx", "model.onnx")

@@ -61,11 +61,13 @@ class Sources:
     say: Callable[[str], None] = lambda _: None
 
 
-def install_known(home: Path, known: Known, wish: Wish, sources: Sources, now: int) -> Manifest:
-    """Install a model that crystal knows by name."""
+def install_known(
+    home: Path, known: Known, wish: Wish, sources: Sources, now: int, *, sha256: str | None = None
+) -> Manifest:
+    """Install a model that crystal knows by name; ``sha256`` pins the weights of one whose hash it does not know."""
     if known.sha256 is None:
         wish = _with_known(wish, known)
-        return install_repository(home, known.hub, wish, sources, now, licence=known.licence)
+        return install_repository(home, known.hub, wish, sources, now, sha256=sha256, licence=known.licence)
     runtime()
 
     def make(source: Path, made: Path) -> Manifest:

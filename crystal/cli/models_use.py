@@ -1,0 +1,208 @@
+"""``crystal models use``: try a model on the memory, choose it, fill its vectors."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crystal.cli.capture import count_words, progress_bar
+from crystal.cli.render import cells, note, one_line, padded, say
+
+if TYPE_CHECKING:
+    from crystal.trial import ModelScore, Score, Trial
+    from crystal.wiring.models import Target
+
+FILL_SECONDS = 7 * 86_400.0
+
+
+def use(
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Argument(help="embedded, an installed model, PROVIDER or PROVIDER:MODEL, or none.", metavar="NAME")
+    ],
+    evaluate: Annotated[
+        bool, typer.Option("--eval", help="First show on your own memory what would change; then ask.")
+    ] = False,
+    now: Annotated[bool, typer.Option("--now", help="Make all vectors at once, with progress.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
+    questions: Annotated[
+        int, typer.Option("--questions", help="With --eval: ask so many at most.", min=10, max=5000, metavar="N")
+    ] = 100,
+    turns: Annotated[
+        int, typer.Option("--turns", help="With --eval: among so many turns at most.", min=10, max=50_000, metavar="N")
+    ] = 500,
+    seconds: Annotated[
+        float,
+        typer.Option("--seconds", help="With --eval: how long each model may work.", min=1, max=86_400, metavar="N"),
+    ] = 120,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Choose the model. Its vectors are made in the background; the present ones serve until they are complete.
+
+    With --eval moments of your memory are hidden and searched for, by keywords, the present model and the new one.
+    Nothing leaves this machine but with openai, google or voyage (or an ollama elsewhere), and these ask first.
+    """
+    from crystal.wiring.models import choose, target_of
+
+    as_json = as_json or bool(context.obj)
+    target = target_of(name)
+    _agree_to_send(target, yes=yes)
+    _check_usable(target)
+    report: dict[str, Any] = {"schema": 1, "model": target.name}
+    if evaluate:
+        trial = _evaluate(target, questions, turns, seconds)
+        report["eval"] = _json_trial(trial)
+        if not as_json:
+            _print_trial(trial)
+        if not (yes or (sys.stdin.isatty() and typer.confirm(f"use {target.name}?", err=True))):
+            _say_unchanged(target, report, as_json=as_json)
+            return
+    winners = choose(target)
+    for variable in winners:
+        note(f"{variable} is set and wins over the file")
+    report |= {"changed": True, **_after(target, now=now)}
+    if as_json:
+        print(json.dumps(report, ensure_ascii=False))
+    else:
+        _say_next(target, report)
+    if report["problem"]:
+        say(f"crystal: warning: {one_line(str(report['problem']))}", stream=sys.stderr)
+
+
+def _agree_to_send(target: Target, *, yes: bool) -> None:
+    """Ask before texts leave the machine, in words that say so."""
+    from crystal.errors import NotConfigured, UsageProblem
+    from crystal.wiring import open_reader
+    from crystal.wiring.models import leaves_the_machine, waiting_for
+
+    whom = leaves_the_machine(target)
+    if whom is None or yes:
+        return
+    try:
+        with open_reader() as machine:
+            many = f"{count_words(waiting_for(machine, target), 'chunk')} now, and every later one"
+    except NotConfigured:
+        many = "every chunk"
+    words = f"{one_line(whom)} will receive the text of {many}, and every question that you ask"
+    if not sys.stdin.isatty():
+        raise UsageProblem(words, hint=f"if that is what you want: crystal models use {target.name} --yes")
+    typer.confirm(f"{words}. Go on?", abort=True, err=True)
+
+
+def _check_usable(target: Target) -> None:
+    """Let a model on this machine embed a word before anything is changed, and look whether a provider has its key."""
+    from crystal.wiring.machine import ON_THIS_MACHINE
+    from crystal.wiring.models import check_key, embedder_of
+
+    embedder = embedder_of(target)
+    if embedder is not None and target.provider in ON_THIS_MACHINE:
+        embedder.embed_query("crystal")
+    check_key(target)
+
+
+def _evaluate(target: Target, questions: int, turns: int, seconds: float) -> Trial:
+    from crystal.trial import Size
+    from crystal.wiring.models import try_on_memory
+
+    with _count_bar("trying", turns) as progress:
+        return try_on_memory(target, Size(questions, turns, seconds), lambda done, _: progress(done))
+
+
+@contextmanager
+def _count_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar that is told how far it is; nothing when standard error is no terminal."""
+    with progress_bar(what, total) as advance:
+        at = 0
+
+        def progress(done: int) -> None:
+            nonlocal at
+            advance(done - at)
+            at = done
+
+        yield progress
+
+
+def _say_unchanged(target: Target, report: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({**report, "changed": False}, ensure_ascii=False))
+    else:
+        say(f"nothing is changed; to use it: crystal models use {target.name} --yes")
+
+
+def _after(target: Target, *, now: bool) -> dict[str, Any]:
+    """What is left to do once a model is chosen, and do it if asked to."""
+    from crystal.errors import NotConfigured
+    from crystal.store.vectors import serving_generation
+    from crystal.wiring import open_machine, open_reader
+    from crystal.wiring.models import fill_now, waiting_for
+
+    try:
+        with open_reader() as reader:
+            waiting, serving = waiting_for(reader, target), serving_generation(reader.store)
+    except NotConfigured:
+        return {"waiting": 0, "embedded": 0, "serving": None, "problem": None}
+    done, problem = 0, None
+    if now and target.provider != "none":
+        with open_machine() as machine, progress_bar("embedding", waiting) as advance:
+            report = fill_now(machine, advance, seconds=FILL_SECONDS)
+            serving = serving_generation(machine.store)
+        if report is None:
+            problem = "another process makes vectors just now; it goes on, or run: crystal sync"
+        else:
+            waiting, done, problem = report.left, report.embedded + report.reused, report.problem
+    name = None if serving is None else f"{serving.provider} {serving.model}"
+    return {"waiting": waiting, "embedded": done, "serving": name, "problem": problem}
+
+
+def _say_next(target: Target, report: dict[str, Any]) -> None:
+    if target.provider == "none":
+        say("no model is used from now on: search is by keywords alone")
+        return
+    say(f"{one_line(target.name)} is chosen")
+    if report["waiting"]:
+        say(
+            f"{count_words(report['waiting'], 'chunk')} get new vectors in the background, or at once by: crystal sync"
+        )
+        say(f"{one_line(report['serving'] or 'keywords')} serves until they are complete")
+    elif report["embedded"]:
+        say(f"{count_words(report['embedded'], 'chunk')} embedded; it serves now")
+
+
+# ------------------------------------------------------------------------------------------------------------- eval
+
+
+def _print_trial(trial: Trial) -> None:
+    cut = " (all that the time sufficed for)" if trial.is_cut else ""
+    say(f"{trial.questions} moments of your memory, hidden and searched for among {trial.turns} turns{cut}:")
+    rows = [("", "first", "in first 5", "MRR"), ("keywords alone", *_cells(trial.keywords))]
+    for label, score in (("present", trial.present), ("new", trial.new)):
+        rows += _rows_of(label, score) if score else []
+    width = max(cells(row[0]) for row in rows)
+    for row in rows:
+        say(f"{padded(row[0], width)}  {row[1]:>6}  {row[2]:>10}  {row[3]:>6}")
+    if trial.present is None:
+        note(f"the present model was left out: {one_line(trial.why_no_present or '')}")
+    else:
+        say(f"with the new model {trial.better} are at a better place, {trial.worse} at a worse one: {trial.verdict}")
+    speeds = [f"{one.name} {one.chunks_a_second:,.0f}" for one in (trial.present, trial.new) if one]
+    say(f"turns embedded in a second: {', '.join(map(one_line, speeds))}")
+
+
+def _rows_of(label: str, model: ModelScore) -> list[tuple[str, str, str, str]]:
+    name = f"{label}: {one_line(model.name)}"
+    return [(f"{name}, vectors alone", *_cells(model.alone)), (f"{name}, with keywords", *_cells(model.together))]
+
+
+def _cells(score: Score) -> tuple[str, str, str]:
+    return f"{score.hit_at_1:.2f}", f"{score.hit_at_5:.2f}", f"{score.mrr:.3f}"
+
+
+def _json_trial(trial: Trial) -> dict[str, Any]:
+    made = {key: value for key, value in asdict(trial).items() if key != "is_cut"}
+    return {**made, "cut": trial.is_cut, "verdict": None if trial.present is None else trial.verdict}

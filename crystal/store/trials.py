@@ -1,0 +1,51 @@
+"""What a trial of a model takes from the memory: a sample that is the same every time. It is only read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crystal.store.connection import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The first chunk of a turn, and what was asked before it.
+
+    ``before`` is the text of the user's turn that came before, None where there is none.
+    """
+
+    id: int
+    text: str
+    role: str
+    session_id: str
+    ts: int | None
+    before: str | None
+
+
+def sample_turns(store: Store, limit: int, *, least: int) -> list[Sampled]:
+    """Turns of user and assistant with at least ``least`` characters, in the order of their text's hash.
+
+    That order is as good as a draw, and the same whenever the memory is the same. A text that was said several times
+    is taken once.
+    """
+    rows = store.rows(
+        "SELECT min(c.id), c.text, c.role, s.session_id, c.ts, c.turn, c.session FROM chunks AS c"
+        " JOIN sessions AS s ON s.id = c.session"
+        " WHERE c.role IN ('user', 'assistant') AND c.start = 0 AND c.turn IS NOT NULL AND length(c.text) >= ?"
+        " GROUP BY c.text_sha256 ORDER BY c.text_sha256 LIMIT ?",
+        (least, limit),
+    )
+    return [
+        Sampled(ident, text, role, session_id, ts, _asked_before(store, turn, session) if role == "assistant" else None)
+        for ident, text, role, session_id, ts, turn, session in rows
+    ]
+
+
+def _asked_before(store: Store, turn: int, session: int) -> str | None:
+    """What the user said last before a turn, if nothing but the assistant's own doings stands between."""
+    text = store.value(
+        "SELECT c.text FROM turns AS t JOIN chunks AS c ON c.turn = t.id AND c.start = 0"
+        " WHERE t.session = ? AND t.id < ? AND t.role = 'user' ORDER BY t.id DESC LIMIT 1",
+        (session, turn),
+    )
+    return None if text is None else str(text)

@@ -1,0 +1,366 @@
+"""Models on this machine: what there is, which is used, changing it, trying one on the memory, filling its vectors."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crystal.config import Config
+from crystal.errors import CrystalError, Damaged, NotConfigured, UsageProblem
+from crystal.wiring.machine import ON_THIS_MACHINE, Machine, open_reader, this_config
+
+if TYPE_CHECKING:
+    from crystal.embedding import Embedder, EmbedReport
+    from crystal.embedding.local.manifest import Manifest
+    from crystal.store.vectors import Generation
+    from crystal.trial import Size, Trial
+
+PROVIDERS = ("openai", "google", "voyage", "ollama")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """A model in the list.
+
+    Attributes:
+        name: What ``crystal models use`` takes.
+        state: ``serving``, ``filling``, ``chosen`` (and not begun), ``installed``, ``available`` or ``damaged``.
+        about: What it is, in a line; what is wrong, of a damaged one.
+        dimension: Numbers in a vector, None where that is not known here.
+        size: Bytes on disk, or that would be fetched (about); 0 for what is not on this machine.
+        weights: ``int8``, ``float32`` or ``as given``; empty where that says nothing.
+        licence: Of the model.
+        origin: Where it came from; empty for what is not installed.
+        verified: What its files were compared with.
+        is_chosen: Whether the settings choose it.
+        done: Chunks that have its vector.
+        chunks: Chunks that shall have one, 0 where none do.
+    """
+
+    name: str
+    state: str
+    about: str
+    dimension: int | None = None
+    size: int = 0
+    weights: str = ""
+    licence: str = ""
+    origin: str = ""
+    verified: str = ""
+    is_chosen: bool = False
+    done: int = 0
+    chunks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A model as ``crystal models use`` is told it: a provider, and its name there (None: the usual one)."""
+
+    provider: str
+    model: str | None
+
+    @property
+    def name(self) -> str:
+        """How one writes it."""
+        if self.provider == "local":
+            return str(self.model)
+        return self.provider if self.model is None else f"{self.provider}:{self.model}"
+
+
+# ------------------------------------------------------------------------------------------------------------- list
+
+
+def list_models() -> list[ModelRow]:
+    """Every model: the embedded one, installed ones, those that could be, and the provider in use if it is another."""
+    from crystal.embedding.choice import DIMENSIONS, EMBEDDED_MODEL
+    from crystal.embedding.local.catalog import KNOWN
+    from crystal.embedding.local.manifest import installed_models
+    from crystal.embedding.static import DATA
+
+    config = this_config()
+    size = sum(one.stat().st_size for one in DATA.iterdir() if one.is_file())
+    embedded = ModelRow(
+        "embedded",
+        "installed",
+        "part of crystal; English; very fast",
+        DIMENSIONS[EMBEDDED_MODEL],
+        size,
+        "int8",
+        "Apache-2.0",
+    )
+    rows = [_with_progress(config, embedded, "embedded", EMBEDDED_MODEL)]
+    for found in installed_models(config.places.models):
+        if isinstance(found, Damaged):
+            name = found.message.removeprefix("the model ").partition(" ")[0]
+            chosen = config.embedding_provider == "local" and config.embedding_model in (name, None)
+            rows.append(ModelRow(name, "damaged", found.message, is_chosen=chosen))
+        else:
+            rows.append(_with_progress(config, _row_of(found), "local", found.full_name))
+    names = {row.name for row in rows}
+    rows += [
+        ModelRow(one.name, "available", one.about, one.dimension, one.megabytes * 1_000_000, licence=one.licence)
+        for one in KNOWN.values()
+        if one.name not in names
+    ]
+    if config.embedding_provider in PROVIDERS:
+        rows.append(_row_of_provider(config))
+    return rows
+
+
+def _row_of(found: Manifest) -> ModelRow:
+    from crystal.embedding.local.catalog import KNOWN
+
+    known = KNOWN.get(found.name.removesuffix("-float32"))
+    return ModelRow(
+        found.name,
+        "installed",
+        known.about if known else f"at most {found.most_tokens} tokens of a text",
+        found.dimension,
+        found.size,
+        found.weights,
+        found.licence,
+        found.origin,
+        found.verified,
+    )
+
+
+def _row_of_provider(config: Config) -> ModelRow:
+    from crystal.embedding import make_embedder
+
+    provider = config.embedding_provider
+    try:
+        chosen = make_embedder(provider, config.embedding_model, config.embedding_dimension)
+    except CrystalError as error:
+        return ModelRow(provider, "damaged", error.message, is_chosen=True)
+    row = ModelRow(f"{provider}:{chosen.model}", "installed", "not on this machine", chosen.dimension)
+    return _with_progress(config, row, provider, chosen.model)
+
+
+def _with_progress(config: Config, row: ModelRow, provider: str, model: str) -> ModelRow:
+    """A row with what the store and the settings say of it."""
+    from dataclasses import replace
+
+    from crystal.embedding.choice import USUAL_MODELS
+
+    named = config.embedding_model or USUAL_MODELS.get(config.embedding_provider)
+    is_chosen = config.embedding_provider == provider and named in (model, model.partition("@")[0])
+    generation, done, chunks = _progress(provider, model)
+    if generation is not None and (generation.serving or is_chosen):
+        state = "serving" if generation.serving else "filling"
+        return replace(row, state=state, is_chosen=is_chosen, done=done, chunks=chunks)
+    return replace(
+        row, state="chosen" if is_chosen else row.state, is_chosen=is_chosen, chunks=chunks if is_chosen else 0
+    )
+
+
+def _progress(provider: str, model: str) -> tuple[Generation | None, int, int]:
+    """The generation of a model with the chunks that it has and that there are; None and zeros without a memory."""
+    from crystal.store import stats, vectors
+
+    try:
+        with open_reader() as machine, machine.store.reading():
+            chunks = stats.counts(machine.store)["chunks"]
+            known = (
+                one for one in vectors.generations(machine.store) if (one.provider, one.model) == (provider, model)
+            )
+            found = next(known, None)
+            if found is None:
+                return None, 0, chunks
+            return found, chunks - vectors.count_pending(machine.store, found.id), chunks
+    except NotConfigured:
+        return None, 0, 0
+
+
+# -------------------------------------------------------------------------------------------------------------- use
+
+
+def target_of(name: str) -> Target:
+    """What a name means: ``embedded``, ``none``, an installed model, or ``PROVIDER`` or ``PROVIDER:MODEL``.
+
+    Raises:
+        NotConfigured: It is none of these, but could be installed.
+        UsageProblem: It is nothing that crystal knows.
+    """
+    from crystal.embedding.local.catalog import KNOWN
+    from crystal.embedding.local.manifest import checked_name, read_manifest
+
+    provider, colon, model = name.partition(":")
+    if name in ("embedded", "none"):
+        return Target(name, None)
+    if provider in PROVIDERS and bool(colon) == bool(model):
+        return Target(provider, model or None)
+    try:
+        return Target("local", read_manifest(this_config().places.models, checked_name(name)).name)
+    except NotConfigured as error:
+        if name in KNOWN:
+            raise
+        hint = f"crystal models list; a provider is written {', '.join(PROVIDERS[:2])} or {PROVIDERS[0]}:MODEL"
+        raise UsageProblem(f"there is no model {name!r}", hint=hint) from error
+
+
+def embedder_of(target: Target) -> Embedder | None:
+    """The embedder of a target with the settings that will hold once it is chosen; None for ``none``.
+
+    Raises:
+        NotConfigured: Something that it needs is missing.
+    """
+    from crystal.embedding import make_embedder
+
+    config = this_config()
+    if target.provider == "none":
+        return None
+    return make_embedder(
+        target.provider,
+        target.model,
+        base_url=_base_url(config, target),
+        key=lambda: _key(config, target.provider),
+        models=config.places.models,
+        threads=config.embedding_threads,
+    )
+
+
+def _key(config: Config, provider: str) -> str | None:
+    from crystal.credentials import key_for
+
+    if provider in (*ON_THIS_MACHINE, "ollama"):
+        return None
+    found = key_for(config, provider, os.environ)
+    return None if found is None else found.reveal()
+
+
+def check_key(target: Target) -> None:
+    """Look whether a provider that wants a key has one.
+
+    Raises:
+        NotConfigured: It has none.
+    """
+    config = this_config()
+    if target.provider in (*ON_THIS_MACHINE, "none", "ollama") or _base_url(config, target) is not None:
+        return
+    if _key(config, target.provider) is None:
+        raise NotConfigured(
+            f"there is no API key for {target.provider}", hint="docs/reference/configuration.md, API keys"
+        )
+
+
+def _base_url(config: Config, target: Target) -> str | None:
+    """The address that will hold once a target is chosen; None for the provider's own."""
+    is_same, source = target.provider == config.embedding_provider, config.origin("embedding.base_url")
+    return config.embedding_base_url if is_same or source.startswith("environment") else None
+
+
+def leaves_the_machine(target: Target) -> str | None:
+    """To whom texts are sent when a target is chosen: the address in words; None where nothing leaves."""
+    from crystal.embedding.web import is_loopback
+
+    if target.provider in (*ON_THIS_MACHINE, "none"):
+        return None
+    url = _base_url(this_config(), target)
+    if url is None:
+        return None if target.provider == "ollama" else target.provider
+    return None if is_loopback(url if "://" in url else f"http://{url}") else f"{target.provider} at {url}"
+
+
+def choose(target: Target) -> tuple[str, ...]:
+    """Write a target into the settings file, and give the variables that win over the file, so that it has no effect.
+
+    The other settings of the present provider (its dimension, its address) go with it.
+    """
+    from crystal.config import set_values
+
+    config = this_config()
+    values: dict[str, object] = {"embedding.provider": target.provider, "embedding.model": target.model}
+    if target.provider != config.embedding_provider:
+        values["embedding.base_url"] = None
+    values["embedding.dimension"] = None
+    set_values(config.places.config_file, values)
+    now = this_config()
+    return tuple(
+        now.origin(key).removeprefix("environment ")
+        for key in ("embedding.provider", "embedding.model", "embedding.dimension")
+        if now.origin(key).startswith("environment")
+    )
+
+
+def in_use(name: str) -> str | None:
+    """Why an installed model is needed, in words; None when it is not."""
+    from crystal.store import vectors
+
+    config = this_config()
+    if config.embedding_provider == "local" and (config.embedding_model or "minilm").partition("@")[0] == name:
+        return "the settings choose it"
+    try:
+        with open_reader() as machine:
+            for one in vectors.generations(machine.store):
+                if one.provider == "local" and one.model.partition("@")[0] == name and one.serving:
+                    return "its vectors serve until another model's are complete"
+    except NotConfigured:
+        pass
+    return None
+
+
+# ------------------------------------------------------------------------------------------------- filling and trying
+
+
+def fill_now(machine: Machine, progress: Callable[[int], None], *, seconds: float) -> EmbedReport | None:
+    """Give vectors of the chosen model to all chunks that wait. None when another process does, or none is chosen."""
+    from crystal.capture.lock import try_lock
+    from crystal.embedding import embed_pending
+    from crystal.wiring.enriching import ENRICH_LOCK, insist
+
+    insist(machine)
+    embedder = machine.embedder()
+    with try_lock(machine.places.data_dir / ENRICH_LOCK) as held:
+        if not held or embedder is None:
+            return None
+        return embed_pending(
+            machine.store, embedder, now=machine.now, budget_seconds=seconds, batch=32, progress=progress
+        )
+
+
+def waiting_for(machine: Machine, target: Target) -> int:
+    """How many chunks will need a new vector when a target is chosen."""
+    from crystal.store import stats, vectors
+
+    embedder = embedder_of(target)
+    if embedder is None:
+        return 0
+    found = vectors.find_generation(machine.store, embedder.provider, embedder.model, embedder.dimension)
+    known = vectors.generations(machine.store)
+    if found is None or not (found.serving or found == known[-1]):
+        return stats.counts(machine.store)["chunks"]
+    return vectors.count_pending(machine.store, found.id)
+
+
+def try_on_memory(target: Target, size: Size, progress: Callable[[int, int], None]) -> Trial:
+    """Compare a model with the one that serves, on a sample of the memory; nothing of the memory is changed.
+
+    Raises:
+        UsageProblem: There is no model to try.
+    """
+    from crystal.store.vectors import serving_generation
+    from crystal.trial import Watch, try_model
+
+    new = embedder_of(target)
+    if new is None:
+        raise UsageProblem("without a model there is nothing to try", hint="crystal models list")
+    with open_reader() as machine, tempfile.TemporaryDirectory(prefix="crystal-trial-") as scratch:
+        present, why_not = None, "no model serves yet"
+        try:
+            if serving_generation(machine.store) is not None:
+                present = machine.asking_embedder()
+        except CrystalError as error:
+            why_not = error.message
+        return try_model(
+            machine.store,
+            present,
+            new,
+            scratch=Path(scratch),
+            size=size,
+            now=machine.now(),
+            why_no_present=why_not,
+            watch=Watch(progress),
+        )
