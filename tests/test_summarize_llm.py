@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from crystal.errors import CrystalError, Denied, NotConfigured, UsageProblem
 from crystal.store.sessions import Said
 from crystal.summarize.condense import condense, estimated_tokens
-from crystal.summarize.llm import BadAnswer, ModelUnavailable, Prompt, build_prompt, parse_answer
+from crystal.summarize.llm import ANSWER_SCHEMA, BadAnswer, ModelUnavailable, Prompt, build_prompt, parse_answer
 from crystal.summarize.models import MissingModel, OllamaChat, OpenAIChat, choose_model
 from tests.chat_server import CARD, Reply, chat_server, ollama_reply, openai_reply
 from tests.test_summarize_simple import SESSION
 
-PROMPT = Prompt("the task", "the transcript")
+PROMPT = Prompt("the task", "the transcript", ANSWER_SCHEMA)
 KEY = "sk-test-not-a-key"
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from crystal.errors import CrystalError, Unavailable
 from crystal.paths import make_private_dir, write_private
-from crystal.prices import price_of
 from crystal.store import Store
-from crystal.store.costs import DAY_MS, Cost, day_start, release, reserve, settle
+from crystal.store.costs import DAY_MS, day_start
 from crystal.store.problems import clear_problem, find_problem, record_problem
 from crystal.store.sessions import (
     Session,
@@ -28,18 +27,17 @@ from crystal.store.sessions import (
     sessions_summarized_as,
     summarizable,
 )
-from crystal.summarize.condense import CHARACTERS, ROLES, estimated_tokens
+from crystal.summarize.condense import CHARACTERS, ROLES
 from crystal.summarize.deeds import deeds_of
 from crystal.summarize.llm import (
     BadAnswer,
-    Completion,
     ModelUnavailable,
-    Prompt,
     SummaryModel,
     build_prompt,
     parse_answer,
 )
 from crystal.summarize.markdown import new_summary_path, render
+from crystal.summarize.paid import OverCap, ask_paid
 from crystal.summarize.simple import summarize_simply
 from crystal.summarize.text import SummaryText
 
@@ -76,10 +74,6 @@ class SummaryReport:
     def written(self) -> int:
         """How many files were written."""
         return self.llm + self.simple + self.deferred
-
-
-class _OverCap(CrystalError):
-    """The next call would exceed what may be spent today."""
 
 
 @dataclass(slots=True)
@@ -235,37 +229,10 @@ def _text_of(job: _Job, session: Session) -> tuple[SummaryText, SummaryMode]:
 
 
 def _ask(job: _Job, model: SummaryModel, session: Session) -> SummaryText:
-    """Reserve the price, ask, settle. Holds no transaction while the model thinks."""
     said = read_said(job.store, session.id, ROLES, each=max(CHARACTERS.values()), total=_MODEL_TOTAL)
     prompt = build_prompt(session, said)
-    estimate = _estimate(job, model, prompt)
-    ident = reserve(job.store, estimate, daily_cap_usd=job.daily_cap_usd)
-    if ident is None:
-        raise _OverCap(f"the daily cap of ${job.daily_cap_usd:g} leaves no room for another summary by {model.model}")
-    try:
-        completion = model.complete(prompt)
-    except CrystalError as error:
-        if not (isinstance(error, ModelUnavailable) and error.may_be_billed):
-            release(job.store, ident)
-        raise
-    actual = _actual(estimate, model, completion)
-    settle(job.store, ident, input_tokens=actual.input_tokens, output_tokens=actual.output_tokens, usd=actual.usd)
+    completion = ask_paid(job.store, model, prompt, purpose=PURPOSE, daily_cap_usd=job.daily_cap_usd, now=job.now)
     return parse_answer(completion.text, title=session.given_title)
-
-
-def _estimate(job: _Job, model: SummaryModel, prompt: Prompt) -> Cost:
-    """What the call may cost at most, about: a fifth more than is likely, and the longest answer."""
-    tokens = estimated_tokens(prompt.system + prompt.user) * 6 // 5 + 20
-    usd = price_of(model.provider, model.model).usd(tokens, model.most_output_tokens)
-    return Cost(job.now, PURPOSE, model.provider, model.model, tokens, model.most_output_tokens, usd)
-
-
-def _actual(estimate: Cost, model: SummaryModel, completion: Completion) -> Cost:
-    """What the call cost by the server's own count; by the estimate where it counts nothing."""
-    used_in = estimate.input_tokens if completion.input_tokens is None else completion.input_tokens
-    used_out = estimate.output_tokens if completion.output_tokens is None else completion.output_tokens
-    usd = price_of(model.provider, model.model).usd(used_in, used_out)
-    return replace(estimate, input_tokens=used_in, output_tokens=used_out, usd=usd)
 
 
 def _retry_at(job: _Job, error: CrystalError) -> int:
@@ -273,7 +240,7 @@ def _retry_at(job: _Job, error: CrystalError) -> int:
 
     A minute from now, doubled with each failure up to an hour; over the cap, when the next UTC day begins.
     """
-    if isinstance(error, _OverCap):
+    if isinstance(error, OverCap):
         return day_start(job.now) + DAY_MS
     before = find_problem(job.store, ROOM)
     wait = min(LONGEST_WAIT_MS, FIRST_WAIT_MS << min(before.tries if before else 0, 10))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import orjson
@@ -62,10 +62,19 @@ class BadAnswer(CrystalError):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a model is told: its task, and the data."""
+    """What a model is told: its task, and the data.
+
+    Attributes:
+        system: The task.
+        user: The data.
+        schema: The JSON that the answer must be, where the server can see to it; None for free text.
+        most_tokens: How long the answer may be.
+    """
 
     system: str
     user: str
+    schema: dict[str, Any] | None = field(default=None, compare=False)
+    most_tokens: int = ANSWER_TOKENS
 
 
 class ModelUnavailable(Unavailable):
@@ -76,7 +85,7 @@ class ModelUnavailable(Unavailable):
     """
 
     def __init__(self, message: str, *, may_be_billed: bool = False, retry_after: float = 0.0) -> None:
-        super().__init__(message, hint="crystal tries again by itself; until then summaries are simple")
+        super().__init__(message, hint="crystal tries again by itself; until then it does without the model")
         self.may_be_billed = may_be_billed
         self.retry_after = retry_after
 
@@ -124,6 +133,7 @@ def build_prompt(session: Session, said: Sequence[Said], *, tokens: int = PROMPT
         _TASK,
         f"Project: {about}\nMark: {mark}\n--- transcript {mark}\n{transcript}\n--- end of transcript {mark}\n"
         "Now the JSON object.",
+        ANSWER_SCHEMA,
     )
 
 

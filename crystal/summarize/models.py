@@ -1,4 +1,4 @@
-"""The models that can write a summary: any server that speaks OpenAI's chat completions, or Ollama.
+"""The models that can write a summary or help a search: any server that speaks OpenAI's chat completions, or Ollama.
 
 The only file of this room that touches the network. Every answer is bounded in time and size, whatever the server
 does. Calls are plain HTTP from this process: no coding agent is started, no transcript is made, so nothing of ours
@@ -18,7 +18,6 @@ import orjson
 
 from crystal.errors import CrystalError, Denied, NotConfigured, UsageProblem
 from crystal.summarize.llm import (
-    ANSWER_SCHEMA,
     ANSWER_TOKENS,
     PROMPT_TOKENS,
     Completion,
@@ -63,14 +62,10 @@ class OpenAIChat:
         on small servers). One that refuses the request as such is asked once more without any choice.
         """
         messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
-        chosen = {
-            "temperature": 0.2,
-            "max_tokens": ANSWER_TOKENS,
-            "response_format": {
-                "type": "json_schema",
-                "json_schema": {"name": "index_card", "strict": True, "schema": ANSWER_SCHEMA},
-            },
-        }
+        chosen: dict[str, Any] = {"temperature": 0.2, "max_tokens": prompt.most_tokens}
+        if prompt.schema is not None:
+            shape = {"name": "index_card", "strict": True, "schema": prompt.schema}
+            chosen["response_format"] = {"type": "json_schema", "json_schema": shape}
         plain = {"model": self.model, "messages": messages}
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         url = self.base_url.rstrip("/") + "/chat/completions"
@@ -102,13 +97,14 @@ class OllamaChat:
 
     def complete(self, prompt: Prompt) -> Completion:
         """See ``SummaryModel``. The context size is always sent: Ollama's default silently cuts the prompt."""
-        body = {
+        body: dict[str, Any] = {
             "model": self.model,
             "messages": [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}],
             "stream": False,
-            "format": ANSWER_SCHEMA,
-            "options": {"temperature": 0.2, "num_predict": ANSWER_TOKENS, "num_ctx": _OLLAMA_CONTEXT},
+            "options": {"temperature": 0.2, "num_predict": prompt.most_tokens, "num_ctx": _OLLAMA_CONTEXT},
         }
+        if prompt.schema is not None:
+            body["format"] = prompt.schema
         reply = _post(self.base_url.rstrip("/") + "/api/chat", body, {}, self.timeout_seconds, self.model)
         return Completion(
             _text(_dict(reply.get("message")).get("content")),
@@ -134,7 +130,7 @@ class MissingModel:
 def choose_model(
     mode: str, provider: str, *, model: str | None, base_url: str | None, key: str | None, consent: bool
 ) -> SummaryModel | None:
-    """The model that the settings ask for; None when summaries are to be simple.
+    """The model that settings ask for; None when summaries are to be simple.
 
     Args:
         mode: ``simple``; ``llm``; or ``auto``, which needs consent, and a key where the provider wants one.
@@ -148,7 +144,7 @@ def choose_model(
     if mode == "simple" or (mode == "auto" and not (consent and (key or not needs_key))):
         return None
     if provider not in DEFAULTS:
-        return MissingModel(UsageProblem(f"summary.provider is {provider!r}", hint=f"one of {', '.join(DEFAULTS)}"))
+        return MissingModel(UsageProblem(f"the model's provider is {provider!r}", hint=f"one of {', '.join(DEFAULTS)}"))
     address, usual = DEFAULTS[provider]
     if provider == "ollama":
         return OllamaChat(model or usual, base_url or address)
@@ -157,6 +153,12 @@ def choose_model(
     if key is not None and not (key.isascii() and key.isprintable()):
         return MissingModel(NotConfigured(f"the API key for {provider} holds characters that no key has"))
     return OpenAIChat(provider, model or usual, base_url or address, key)
+
+
+def stays_here(provider: str, base_url: str | None) -> bool:
+    """Whether what this provider is sent does not leave this machine."""
+    address = base_url or DEFAULTS.get(provider, ("", ""))[0]
+    return _is_loopback(_host(address))
 
 
 class _RequestRefused(ModelUnavailable):
@@ -182,7 +184,7 @@ def _post(url: str, body: dict[str, Any], headers: dict[str, str], seconds: floa
     except httpx.HTTPError as error:
         raise ModelUnavailable(f"{host} broke off: {_reason(error)}", may_be_billed=True) from error
     except httpx.InvalidURL as error:
-        raise UsageProblem("summary.base_url is no address", hint="for example http://localhost:8080/v1") from error
+        raise UsageProblem("the model's base_url is no address", hint="for example http://localhost:8080/v1") from error
     fields = _json(answer)
     if response.status_code != httpx.codes.OK:
         raise _refusal(response, host, model, _error_code(fields))
@@ -209,7 +211,9 @@ def _refusal(response: httpx.Response, host: str, model: str, code: str) -> Crys
     if status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
         return Denied(f"{words}: it refuses the API key", hint="run: crystal config, and check the key")
     if status == httpx.codes.NOT_FOUND:
-        return NotConfigured(f"{words}: no model {model!r} there", hint="check summary.model and summary.base_url")
+        return NotConfigured(
+            f"{words}: no model {model!r} there", hint="check the settings of the model's name and base_url"
+        )
     if status in (httpx.codes.BAD_REQUEST, httpx.codes.UNPROCESSABLE_ENTITY):
         return _RequestRefused(words)
     return ModelUnavailable(words, retry_after=_seconds(response.headers.get("retry-after", "")))

@@ -1,0 +1,84 @@
+"""What can be made of a model's answer: strings or numbers, however it wraps them. Pure; no answer raises."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+_THOUGHT = re.compile(r"<think(?:ing)?>.{0,20000}?(?:</think(?:ing)?>|\Z)", re.DOTALL)
+_FENCED = re.compile(r"```(?:json|text)?(.*?)```", re.DOTALL)
+_MOST_VALUES = 500
+_NAMES_OF_NUMBERS = ("passage", "id", "index", "number", "document", "doc")
+
+
+def body_of(answer: str) -> str:
+    """The answer without thoughts before it and without a code fence around it."""
+    text = _THOUGHT.sub("", answer, count=3).strip()
+    fenced = _FENCED.search(text)
+    return (fenced[1] if fenced else text).strip()
+
+
+def json_of(text: str) -> Any:
+    """The JSON value that a text is, or that stands in it from its first to its last bracket; None without one."""
+    for opening, closing in (("", ""), ("[", "]"), ("{", "}")):
+        start = text.find(opening) if opening else 0
+        stop = text.rfind(closing) + 1 if closing else len(text)
+        if start < 0 or stop <= start:
+            continue
+        try:
+            return orjson.loads(text[start:stop].encode("utf-8", "replace"))
+        except orjson.JSONDecodeError:
+            continue
+    return None
+
+
+def strings_in(value: Any) -> list[str]:
+    """Every string in a JSON value, in order, the keys of objects left out."""
+    return [leaf for leaf in _leaves(value) if isinstance(leaf, str)]
+
+
+def numbers_in(value: Any) -> list[int]:
+    """The whole numbers of the first list of them in a JSON value; of objects in a list, the one that names them."""
+    for one in _lists(value):
+        found = [number for item in one[:_MOST_VALUES] if (number := _number_of(item)) is not None]
+        if found:
+            return found
+    return []
+
+
+def _number_of(item: Any) -> int | None:
+    if isinstance(item, dict):
+        item = next((item[name] for name in _NAMES_OF_NUMBERS if name in item), None)
+    if isinstance(item, str) and re.fullmatch(r"\[?\s?[0-9]{1,4}\s?\]?", item):
+        return int(item.strip("[] "))
+    return item if isinstance(item, int) and not isinstance(item, bool) else None
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    stack, seen = [value], 0
+    while stack and seen < _MOST_VALUES:
+        one = stack.pop()
+        seen += 1
+        if isinstance(one, dict):
+            stack.extend(reversed(list(one.values())[:_MOST_VALUES]))
+        elif isinstance(one, list):
+            stack.extend(reversed(one[:_MOST_VALUES]))
+        else:
+            yield one
+
+
+def _lists(value: Any) -> Iterator[list[Any]]:
+    stack, seen = [value], 0
+    while stack and seen < _MOST_VALUES:
+        one = stack.pop()
+        seen += 1
+        if isinstance(one, list):
+            yield one
+            stack.extend(reversed([item for item in one[:_MOST_VALUES] if isinstance(item, (list, dict))]))
+        elif isinstance(one, dict):
+            stack.extend(
+                reversed([item for item in list(one.values())[:_MOST_VALUES] if isinstance(item, (list, dict))])
+            )

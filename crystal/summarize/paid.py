@@ -1,0 +1,63 @@
+"""Asking a model under a cap: the price is reserved before the call and corrected after it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from crystal.errors import CrystalError
+from crystal.prices import price_of
+from crystal.store import Store
+from crystal.store.costs import Cost, release, reserve, settle
+from crystal.summarize.condense import estimated_tokens
+from crystal.summarize.llm import Completion, ModelUnavailable, Prompt, SummaryModel
+
+
+class OverCap(CrystalError):
+    """The next call would exceed what may be spent today."""
+
+
+def ask_paid(
+    store: Store, model: SummaryModel, prompt: Prompt, *, purpose: str, daily_cap_usd: float, now: int
+) -> Completion:
+    """Reserve the price, ask, settle. Holds no transaction while the model thinks.
+
+    Args:
+        store: The ledger, open for writing, in no transaction.
+        model: Who is asked.
+        prompt: What is asked.
+        purpose: What the money is for; each purpose has a cap of its own.
+        daily_cap_usd: What the purpose may cost in a UTC day.
+        now: The time, ms.
+
+    Raises:
+        OverCap: There is no room under the cap; nothing was asked.
+        CrystalError: What ``complete`` raises.
+    """
+    estimate = _estimate(model, prompt, purpose, now)
+    ident = reserve(store, estimate, daily_cap_usd=daily_cap_usd)
+    if ident is None:
+        raise OverCap(f"the daily cap of ${daily_cap_usd:g} leaves no room for another {purpose} by {model.model}")
+    try:
+        completion = model.complete(prompt)
+    except CrystalError as error:
+        if not (isinstance(error, ModelUnavailable) and error.may_be_billed):
+            release(store, ident)
+        raise
+    actual = _actual(estimate, model, completion)
+    settle(store, ident, input_tokens=actual.input_tokens, output_tokens=actual.output_tokens, usd=actual.usd)
+    return completion
+
+
+def _estimate(model: SummaryModel, prompt: Prompt, purpose: str, now: int) -> Cost:
+    """What the call may cost at most, about: a fifth more than is likely, and the longest answer."""
+    tokens = estimated_tokens(prompt.system + prompt.user) * 6 // 5 + 20
+    usd = price_of(model.provider, model.model).usd(tokens, model.most_output_tokens)
+    return Cost(now, purpose, model.provider, model.model, tokens, model.most_output_tokens, usd)
+
+
+def _actual(estimate: Cost, model: SummaryModel, completion: Completion) -> Cost:
+    """What the call cost by the server's own count; by the estimate where it counts nothing."""
+    used_in = estimate.input_tokens if completion.input_tokens is None else completion.input_tokens
+    used_out = estimate.output_tokens if completion.output_tokens is None else completion.output_tokens
+    usd = price_of(model.provider, model.model).usd(used_in, used_out)
+    return replace(estimate, input_tokens=used_in, output_tokens=used_out, usd=usd)
