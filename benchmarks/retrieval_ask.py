@@ -1,14 +1,14 @@
 """The process that asks crystal through its Python API, or its embedder for vectors: started by ``retrieval.py``.
 
-    python benchmarks/retrieval_ask.py ask LIMIT < questions.jsonl      a line of JSON for each question
-    python benchmarks/retrieval_ask.py embed texts.json vectors.npy     float32, a row for each text
+    python benchmarks/retrieval_ask.py ask LIMIT TIME < questions.jsonl  a line of JSON for each question
+    python benchmarks/retrieval_ask.py embed texts.json vectors.npy      float32, a row for each text
 
 It runs in the HOME whose memory is meant. A question is ``{qid, query, project, now}``; ``project`` null is everything.
+TIME names the argument of ``Crystal.search`` that takes the time of the question, ``-`` for none.
 """
 
 from __future__ import annotations
 
-import inspect
 import json
 import sys
 import time
@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import Any
 
 
-def ask(limit: int) -> None:
+def ask(limit: int, time_name: str) -> None:
     from crystal import Crystal
 
-    takes_now = "now" in inspect.signature(Crystal.search).parameters
     with Crystal() as memory:
         memory.search("is everything loaded", limit=limit)
         for line in sys.stdin:
             question: dict[str, Any] = json.loads(line)
-            more = {"now": question["now"]} if takes_now else {}
+            more = {} if time_name == "-" else {time_name: question["now"]}
             start = time.perf_counter()
             result = memory.search(question["query"], limit=limit, project=question["project"], **more)
             taken = (time.perf_counter() - start) * 1000
@@ -61,6 +60,6 @@ def _embedded(embed_documents: Any, texts: list[str]) -> list[bytes]:
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent.parent))
     if sys.argv[1] == "ask":
-        ask(int(sys.argv[2]))
+        ask(int(sys.argv[2]), sys.argv[3])
     else:
         embed(Path(sys.argv[2]), Path(sys.argv[3]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import random
 import subprocess
@@ -15,8 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from machine import Machine
-from retrieval_data import DataSet, Question
+from retrieval_data import DataSet, Question, iso
 from retrieval_transcripts import Written, write_transcripts
+
+from crystal import Crystal as PublicCrystal
 
 ASK = Path(__file__).with_name("retrieval_ask.py")
 Vectors = npt.NDArray[np.float32]
@@ -38,16 +41,27 @@ class Differs(AssertionError):
     """The command and the Python API gave different hits."""
 
 
+def _time_name() -> str | None:
+    """The argument of ``Crystal.search`` that takes the time of a question; the option has the same name."""
+    known = inspect.signature(PublicCrystal.search).parameters
+    return next((name for name in ("now", "as_of") if name in known), None)
+
+
 class Crystal:
     """A memory that holds one set."""
 
-    def __init__(self, dataset: DataSet, home: Path, embedding: str, *, reuse: bool = False) -> None:
+    def __init__(
+        self, dataset: DataSet, home: Path, embedding: str, *, reuse: bool = False, today: bool = False
+    ) -> None:
         self.dataset, self.embedding = dataset, embedding
+        self.time_name = None if today else _time_name()
         self.machine = Machine(home)
         self.machine.env |= {"CRYSTAL_SUMMARY_MODE": "simple", "TZ": "UTC"}
         self.written: Written = write_transcripts(dataset, self.machine.projects)
         self.import_seconds = 0.0
-        if not (reuse and self.machine.db.exists()):
+        if self.machine.db.exists() and not reuse:
+            raise SystemExit(f"{home} holds a memory already: give --reuse, or another folder")
+        if not self.machine.db.exists():
             self._import()
 
     def _import(self) -> None:
@@ -74,11 +88,11 @@ class Crystal:
                 "qid": one.ident,
                 "query": one.text,
                 "project": self._project(one, everywhere),
-                "now": one.now,
+                "now": self._asked_at(one),
             }) + "\n"
             for one in self.dataset.questions
         )  # fmt: skip
-        done = self._process([str(ASK), "ask", str(LIMIT)], asked)
+        done = self._process([str(ASK), "ask", str(LIMIT), self.time_name or "-"], asked)
         rows = [json.loads(line) for line in done.splitlines()]
         return {row["qid"]: self._answer(row["hits"], row["ms"]) for row in rows}
 
@@ -88,12 +102,14 @@ class Crystal:
         Raises:
             Differs: It gave other hits than the API, or in another order.
         """
-        questions = list(self.dataset.questions)
+        questions = [one for one in self.dataset.questions if one.text.strip() and "\0" not in one.text]
         chosen = questions if count is None else random.Random(7).sample(questions, min(count, len(questions)))
         taken = []
         for one in chosen:
             project = self._project(one, everywhere)
             where = ["--all"] if project is None else ["--project", project]
+            if self.time_name is not None:
+                where += [f"--{self.time_name.replace('_', '-')}", iso(self._asked_at(one))]
             start = time.perf_counter()
             printed = self._process(["-m", "crystal", "search", "--json", "-n", str(LIMIT), *where, "--", one.text])
             taken.append((time.perf_counter() - start) * 1000)
@@ -115,6 +131,10 @@ class Crystal:
 
     def _project(self, question: Question, everywhere: bool) -> str | None:
         return None if everywhere else self.written.folders.get(question.conv, "/nowhere")
+
+    def _asked_at(self, question: Question) -> int:
+        """Just after the last message that it may know."""
+        return question.now + 1000
 
     def _answer(self, hits: list[list[Any]], milliseconds: float) -> Answer:
         turns = [self.written.messages[line] for _, line, _ in hits if line in self.written.messages]

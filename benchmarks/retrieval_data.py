@@ -89,6 +89,9 @@ def read_sets(paths: Iterable[Path]) -> list[DataSet]:
             if not inner:
                 raise SystemExit(f"{path} holds no messages.jsonl.gz, and no folder in it does")
             found += [_read_folder(below) for below in inner]
+    for one in found:
+        if not one.messages or not one.questions:
+            raise SystemExit(f"{one.name} has {len(one.messages)} messages and {len(one.questions)} questions")
     names = [one.name for one in found]
     if len(set(names)) != len(names):
         raise SystemExit(f"two sets have one name: {', '.join(sorted(names))}")
@@ -139,22 +142,26 @@ def _read_folder(folder: Path) -> DataSet:
                 ms(row["ts"]),
                 row.get("role") or "user",
                 row.get("speaker") or "",
-                row.get("text") or "",
-                tuple(row.get("tools") or ()),
+                clean(row.get("text")),
+                tuple(map(clean, row.get("tools") or ())),
             ),
             row.get("seq") or 0,
         )
         for row in _rows(folder, "messages")
     )
+    session_of = {message.ident: message.session for message in messages}
+    last = max((message.when for message in messages), default=0)
     questions = [
         Question(
             row["qid"],
             row["conv"],
-            row["query"],
+            clean(row["query"]),
             row.get("category") or "all",
-            ms(row["now"]) if row.get("now") else max(message.when for message in messages),
+            ms(row["now"]) if row.get("now") else last,
             frozenset(row.get("gold") or ()),
-            frozenset(row.get("gold_sessions") or ()),
+            frozenset(
+                row.get("gold_sessions") or (session_of[one] for one in row.get("gold") or () if one in session_of)
+            ),
         )
         for row in _rows(folder, "queries")
     ]
@@ -169,6 +176,11 @@ def _missing(messages: Sequence[Message], questions: Sequence[Question]) -> Iter
     lost = sum(not (one.gold <= known and one.gold_sessions <= sessions) for one in questions)
     if lost:
         yield f"{lost} questions have gold that is in no message: it counts as not found"
+
+
+def clean(text: str | None) -> str:
+    """Valid Unicode: half a character may stand in JSON, but in no index."""
+    return (text or "").encode("utf-8", "replace").decode()
 
 
 def _file(folder: Path, name: str) -> Path | None:

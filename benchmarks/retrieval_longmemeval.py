@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from retrieval_data import DataSet, Message, Question, ordered
+from retrieval_data import DataSet, Message, Question, clean, ordered
 
 ABSTENTION = "_abs"
 STEP = 30_000
@@ -41,7 +41,7 @@ def read_longmemeval(path: Path) -> DataSet:
             Question(
                 own,
                 own,
-                entry["question"],
+                clean(entry["question"]),
                 "abstention" if own.endswith(ABSTENTION) else entry["question_type"],
                 _moment(entry["question_date"]),
                 frozenset(gold),
@@ -67,7 +67,7 @@ def _haystack(entry: dict[str, Any]) -> Iterator[tuple[Message, bool]]:
                 start + number * STEP,
                 turn["role"],
                 turn["role"],
-                turn.get("content") or "",
+                clean(turn.get("content")),
             )
             yield message, bool(turn.get("has_answer"))
 

@@ -19,7 +19,8 @@ class Plan:
     """How to measure.
 
     ``by_command`` is how many questions of a set are asked by command too, None for all. ``former`` holds what the
-    baselines gave before, None to ask them; ``with_baselines`` False leaves them out.
+    baselines gave before, None to ask them; ``with_baselines`` False leaves them out. ``today`` keeps from crystal when
+    a question was asked.
     """
 
     everywhere: bool
@@ -28,12 +29,13 @@ class Plan:
     with_baselines: bool
     former: Run | None
     reuse: bool
+    today: bool
 
 
 def measure(dataset: DataSet, home: Path, plan: Plan, run: Run) -> None:
     """Import a set into an empty home, ask, add the ranks to the run, and print what it took."""
     start = time.perf_counter()
-    memory = Crystal(dataset, home, plan.embedding, reuse=plan.reuse)
+    memory = Crystal(dataset, home, plan.embedding, reuse=plan.reuse, today=plan.today)
     print(f"{dataset.name}: {memory.said()}", *dataset.notes, sep="; ", flush=True)
     answers = memory.ask(everywhere=plan.everywhere)
     by_command = memory.ask_by_command(answers, plan.by_command, everywhere=plan.everywhere)
