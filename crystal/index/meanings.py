@@ -1,8 +1,12 @@
 """The vectors of one part of the index: signs to find candidates, small integers to score them.
 
-Row i belongs to document i of the part. ``signs`` holds one bit for each dimension, whether a row lies above the mean
-of the rows, 64 to a word and word by word, so that a question is compared with all rows by counting bits. ``rows`` are
-the vectors as int8, each with a ``scale`` that gives it the length 1 again. Only the rows of the candidates are read.
+Row i belongs to document i of the part. ``signs`` holds one bit for each dimension of the turned rows, 64 to a word and
+word by word, so that a question is compared with all rows by counting bits. ``rows`` are the vectors as int8, each with
+a ``scale`` that gives it the length 1 again. Only the rows of the candidates are read.
+
+Rows are turned (by a rotation that is quick to compute, see signs.py) because a model gives some dimensions more
+weight than others, and a sign does not know it. They are taken from half the mean of the rows: from the whole mean,
+a sign tells more of the direction, but leaves out the mean's own part of the cosine; half was measured to be best.
 
 A question is rounded to integers so small that every sum is exact in float32: the same row gets the same cosine
 wherever it lies, whatever BLAS is at hand, so that equal texts stay in order and one store gives one order.
@@ -10,11 +14,14 @@ wherever it lies, whatever BLAS is at hand, so that equal texts stay in order an
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from crystal.index.signs import count_different, signs_of
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
@@ -27,22 +34,26 @@ Exact = Callable[[Ordinals], Floats]
 """The float32 vectors of rows, as ``(rows, dimension)``; nan where there is none any more."""
 
 CANDIDATES = 8000
-"""The fewest rows that are scored, of all parts together."""
-CANDIDATES_EACH = 40
-"""Rows scored for each one that is asked for."""
-CANDIDATES_SHARE = 0.02
-"""Rows scored of those that may be found."""
+"""The rows that are scored, of all parts together, are so many,"""
+CANDIDATES_EACH = 100
+"""and so many more for each one that is asked for,"""
+CANDIDATES_SHARE = 0.01
+"""and this share of those that may be found."""
 TIED = 4
 """Rows of the last distance are taken whole until there are so many times more candidates than needed."""
 SELECTIVE = 8
-"""A mask that leaves less than one row of so many: only its rows are looked at."""
+"""A mask that leaves less than one row of so many: only the signs of its rows are looked at."""
+RESIDENT = 200_000_000
+"""Bytes of mapped rows that stay in the process's memory; parts beyond it are let go of when they have been read."""
 
 STRIPE = 16_384
 """Rows whose signs are compared at once: they stay in the processor's cache."""
 GATHER = 512
 """Rows that are scored at once, likewise."""
-BLOCK = 4096
-"""Rows that are built or merged at once: bounds the memory."""
+BLOCK = 1 << 20
+"""Numbers that are built or merged at once: bounds the memory."""
+CENTRE = 0.5
+"""Where signs are taken from, as a share of the mean."""
 
 
 def zeros(_name: str, dtype: str, shape: tuple[int, ...]) -> Array:
@@ -53,7 +64,7 @@ def zeros(_name: str, dtype: str, shape: tuple[int, ...]) -> Array:
 def shapes(n: int, dimension: int) -> dict[str, tuple[str, tuple[int, ...]]]:
     """The arrays of a part of ``n`` rows: their dtypes and shapes, in the order in which they are best laid out."""
     return {
-        "mean": ("<f4", (dimension,)),
+        "centre": ("<f4", (dimension,)),
         "has": ("|u1", (n,)),
         "scale": ("<f4", (n,)),
         "signs": ("<u8", (-(-dimension // 64), n)),
@@ -92,8 +103,7 @@ def merge_arrays(
     """
     arrays = _allocated(n, dim, allocate)
     for part, order in zip(parts, orders, strict=True):
-        for start in range(0, len(order), BLOCK):
-            block = slice(start, start + BLOCK)
+        for block in _slices(len(order), dim):
             kept = (order[block] >= 0) & (part["has"][block] != 0)
             to = order[block][kept]
             arrays["rows"][to] = part["rows"][block][kept]
@@ -114,7 +124,7 @@ def _blocks(rows: Iterable[tuple[int, bytes]], dim: int) -> Iterator[tuple[Ordin
         if len(vector) == 4 * dim:
             ordinals.append(ordinal)
             vectors.append(vector)
-        if len(ordinals) == BLOCK:
+        if len(ordinals) * dim >= BLOCK:
             yield np.array(ordinals, np.int64), np.frombuffer(b"".join(vectors), "<f4").reshape(-1, dim)
             ordinals, vectors = [], []
     if ordinals:
@@ -135,29 +145,24 @@ def _sign(arrays: Arrays) -> None:
     """Find the mean of the rows, and on which side of it each one lies."""
     n, dim = arrays["rows"].shape
     total = np.zeros(dim, np.float64)
-    for start in range(0, n, BLOCK):
-        block = slice(start, start + BLOCK)
+    for block in _slices(n, dim):
         total += (arrays["rows"][block] * arrays["scale"][block, None]).sum(axis=0)
-    arrays["mean"][:] = total / max(1, int(np.count_nonzero(arrays["has"])))
-    for start in range(0, n, BLOCK):
-        block = slice(start, start + BLOCK)
-        arrays["signs"][:, block] = _signs(arrays["rows"][block] * arrays["scale"][block, None], arrays["mean"]).T
+    arrays["centre"][:] = total * CENTRE / max(1, int(np.count_nonzero(arrays["has"])))
+    for block in _slices(n, dim):
+        arrays["signs"][:, block] = signs_of(arrays["rows"][block] * arrays["scale"][block, None], arrays["centre"]).T
 
 
-def _signs(vectors: Floats, mean: Floats) -> npt.NDArray[np.uint64]:
-    """One bit for each dimension, in whole words: ``(rows, words)``."""
-    count, dim = vectors.shape
-    bits = np.zeros((count, -(-dim // 64) * 64), np.bool_)
-    np.greater(vectors, mean, out=bits[:, :dim])
-    return np.packbits(bits, axis=1, bitorder="little").view("<u8")
+def _slices(n: int, dim: int) -> Iterator[slice]:
+    step = max(1, BLOCK // dim)
+    return (slice(start, start + step) for start in range(0, n, step))
 
 
 class Meanings:
     """The vectors of one part, over its arrays as ``build_arrays`` gives them, or as maps of a file."""
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
-        self._mean: Floats = arrays["mean"]
-        self._has: Mask = arrays["has"].view(np.bool_)
+        self._centre: Floats = arrays["centre"]
+        self._has: Mask = arrays["has"] != 0
         self._scale: Floats = arrays["scale"]
         self.signs: npt.NDArray[np.uint64] = arrays["signs"]
         self._rows: npt.NDArray[np.int8] = arrays["rows"]
@@ -171,12 +176,15 @@ class Meanings:
         return nearest([self], query, k, [mask], exact)
 
     def cosines(self, query: Floats, ordinals: Ordinals) -> Floats:
-        """The cosines of rows in the order given, nan where a row has no vector: the same as ``nearest`` gives."""
+        """The cosines of rows in the order given, nan where there is no vector: the same as ``nearest`` gives."""
         ordinals = np.asarray(ordinals, np.int64)
+        found = np.full(len(ordinals), np.nan, np.float32)
         whole = _whole(query, self.dimension)
-        if whole is None:
-            return np.full(len(ordinals), np.nan, np.float32)
-        return np.where(self._has[ordinals], self.scored(whole, ordinals), np.float32(np.nan))
+        if whole is not None:
+            known = np.flatnonzero((ordinals >= 0) & (ordinals < self.size))
+            known = known[self._has[ordinals[known]]]
+            found[known] = self.scored(whole, ordinals[known])
+        return found
 
     def allowed(self, mask: Mask | None) -> Mask | None:
         """The rows that may be found; None for all of them."""
@@ -186,23 +194,26 @@ class Meanings:
 
     def distances(self, query: Floats, at: Ordinals | None) -> npt.NDArray[np.uint16]:
         """In how many dimensions rows lie on the other side of the mean than the question: of all rows or of some."""
-        signs = _signs(query[None, :], self._mean)[0]
+        signs = signs_of(query[None, :], self._centre)[0]
         found = np.empty(self.size if at is None else len(at), np.uint16)
         for start in range(0, len(found), STRIPE):
             block = slice(start, start + STRIPE)
-            _count(self.signs[:, block] if at is None else self.signs[:, at[block]], signs, found[block])
+            count_different(self.signs[:, block] if at is None else self.signs[:, at[block]], signs, found[block])
         return found
 
     def scored(self, whole: Floats, ordinals: Ordinals) -> Floats:
         """The cosines of rows, of any number of them, without ever having more than some hundred as float32."""
-        length = np.float32(np.sqrt(np.square(whole, dtype=np.float64).sum()))
         found = np.empty(len(ordinals), np.float32)
         for start in range(0, len(ordinals), GATHER):
             block = slice(start, start + GATHER)
             found[block] = self._rows.take(ordinals[block], axis=0).astype(np.float32) @ whole
         found *= self._scale.take(ordinals)
-        found /= length
+        found /= np.float32(_length(whole))
         return np.clip(found, -1.0, 1.0, out=found)
+
+    def let_go(self) -> None:
+        """Give the memory of mapped rows back; the system keeps what it can in its cache, and maps it again at need."""
+        _let_go(self._rows)
 
 
 def nearest(
@@ -220,10 +231,10 @@ def nearest(
     whole = _whole(query, parts[0].dimension) if parts and k > 0 else None
     if whole is None:
         return np.empty(0, np.int64), np.empty(0, np.float32)
-    chosen = _candidates(parts, np.asarray(query, np.float32), k, masks)
+    chosen = _candidates(parts, whole / np.float32(_length(whole)), k, masks)
     starts = np.cumsum([0, *(part.size for part in parts)])
     ordinals = np.concatenate([start + some for start, some in zip(starts, chosen, strict=False)])
-    cosines = np.concatenate([part.scored(whole, some) for part, some in zip(parts, chosen, strict=True)])
+    cosines = _scored(parts, whole, chosen)
     if exact is None:
         return _best(ordinals, cosines, k)
     ordinals, _ = _best(ordinals, cosines, 2 * k + 32)
@@ -233,13 +244,35 @@ def nearest(
     return _best(ordinals[found], cosines[found], k)
 
 
+def cosines(parts: Sequence[Meanings], query: Floats, ordinals: Ordinals) -> Floats:
+    """The cosines of rows in the order given, nan where there is no vector; ordinals as ``nearest`` gives them."""
+    ordinals = np.asarray(ordinals, np.int64)
+    found = np.full(len(ordinals), np.nan, np.float32)
+    start = 0
+    for part in parts:
+        here = np.flatnonzero((ordinals >= start) & (ordinals < start + part.size))
+        found[here] = part.cosines(query, ordinals[here] - start)
+        start += part.size
+    return found
+
+
+def _scored(parts: Sequence[Meanings], whole: Floats, chosen: Sequence[Ordinals]) -> Floats:
+    found, resident = [], 0
+    for part, some in zip(parts, chosen, strict=True):
+        found.append(part.scored(whole, some))
+        resident += part.size * part.dimension
+        if resident > RESIDENT:
+            part.let_go()
+    return np.concatenate(found)
+
+
 def _candidates(parts: Sequence[Meanings], query: Floats, k: int, masks: Sequence[Mask | None]) -> list[Ordinals]:
     """The rows of each part that are worth scoring, ascending."""
     allowed = [part.allowed(mask) for part, mask in zip(parts, masks, strict=True)]
     counts = [
         part.size if may is None else int(np.count_nonzero(may)) for part, may in zip(parts, allowed, strict=True)
     ]
-    wanted = max(CANDIDATES, CANDIDATES_EACH * k, int(CANDIDATES_SHARE * sum(counts)))
+    wanted = CANDIDATES + CANDIDATES_EACH * k + int(CANDIDATES_SHARE * sum(counts))
     chosen: list[Ordinals | None] = []
     for part, may, count in zip(parts, allowed, counts, strict=True):
         is_few = may is not None and (count * SELECTIVE < part.size or sum(counts) <= wanted)
@@ -272,19 +305,6 @@ def _limit(distances: Sequence[npt.NDArray[np.uint16]], far: int, wanted: int) -
     return limit, min(int(upto[limit]), TIED * wanted) - nearer
 
 
-def _count(signs: Array, query: Array, found: npt.NDArray[np.uint16]) -> None:
-    """Count the bits that differ; three words of 64 fit a byte."""
-    different = np.empty(len(found), np.uint64)
-    ones, more = np.empty(len(found), np.uint8), np.empty(len(found), np.uint8)
-    found[:] = 0
-    for first in range(0, len(signs), 3):
-        np.bitwise_count(np.bitwise_xor(signs[first], query[first], out=different), out=ones)
-        for word in range(first + 1, min(first + 3, len(signs))):
-            np.bitwise_count(np.bitwise_xor(signs[word], query[word], out=different), out=more)
-            np.add(ones, more, out=ones)
-        np.add(found, ones, out=found)
-
-
 def _whole(query: Floats, dimension: int) -> Floats | None:
     """A question as integers whose product with any row of int8 stays below 2**24; None if it is no direction."""
     wide: npt.NDArray[np.float64] = np.asarray(query, np.float64)
@@ -294,8 +314,24 @@ def _whole(query: Floats, dimension: int) -> Floats | None:
     if not (np.isfinite(largest) and largest > 0.0):
         return None
     wide = wide / largest
-    wide *= (2.0**24 / (127.0 * np.sqrt(dimension)) - np.sqrt(dimension)) / np.sqrt(np.square(wide).sum())
+    wide *= (2.0**24 / (127.0 * np.sqrt(dimension)) - np.sqrt(dimension)) / _length(wide)
     return np.asarray(np.rint(wide), np.float32)
+
+
+def _length(vector: npt.NDArray[Any]) -> float:
+    return float(np.sqrt(np.square(vector, dtype=np.float64).sum()))
+
+
+def _let_go(rows: Array) -> None:
+    """Tell the system that the pages under a read-only map are not needed now."""
+    owner: Any = rows
+    while owner is not None and not isinstance(owner, mmap.mmap):
+        owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
+    if owner is None or rows.flags.writeable or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    first = rows.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
+    start = first // mmap.PAGESIZE * mmap.PAGESIZE
+    owner.madvise(mmap.MADV_DONTNEED, start, first + rows.nbytes - start)
 
 
 def _exact_cosines(rows: Floats, query: Floats) -> Floats:
