@@ -27,12 +27,11 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ[name] = "1"
 
 from search_process import own_memory, this_machine
-from search_stores import SEED, add_session, embed_all
+from search_stores import SEED, add_session, embed_all, make_ready
 from search_text import BATCH, END, Memories
 
 from crystal.ingest import ingest
 from crystal.model import Origin, Piece, Project, Segment, Watermark
-from crystal.search import search
 from crystal.store import Store, space
 
 MINUTES, COSTLIER, LEFT = 10, 1.3, 0.6
@@ -74,7 +73,7 @@ def embedding(path: Path, chunks: int) -> bool:
         embed_all(store)
         embedded = time.perf_counter() - start
     start = time.perf_counter()
-    ready_to_search(path)
+    make_ready(path)
     indexed, busy = time.perf_counter() - start, busy + time.process_time() - cpu
     whole = written + embedded + indexed
     share, memory = 60 * MINUTES * chunks / 500_000, own_memory()
@@ -82,14 +81,6 @@ def embedding(path: Path, chunks: int) -> bool:
           f" ({chunks / embedded:,.0f} chunks/s), made ready to search {indexed:.1f} s; together {whole:.1f} s,"
           f" {chunks / whole:,.0f} chunks/s, CPU {busy:.1f} s; at most {share:.0f} s; {memory}")  # fmt: skip
     return whole < share
-
-
-def ready_to_search(path: Path) -> None:
-    """Whatever else has to be made before search is at its fastest. The one place that knows what that is."""
-    from crystal.embedding import make_embedder
-
-    with Store.open_existing(path) as store:
-        search(store, make_embedder("embedded"), "what was decided about the index", now=END)
 
 
 # ------------------------------------------------------------------------------------------------------- inserting

@@ -77,6 +77,7 @@ def ready(place: Place, *, hnsw: bool, plain: bool = True) -> Place:
     """Make what is missing, and say how long it took."""
     place.top.mkdir(parents=True, exist_ok=True)
     _made(place.crystal, lambda path: _crystal(place, path))
+    make_ready(place.crystal)
     if place.dimension:
         _made(place.bare, lambda path: _bare(place, path))
         if plain:
@@ -170,6 +171,15 @@ def embed_all(store: Store) -> None:
     from crystal.embedding import embed_pending, make_embedder
 
     embed_pending(store, make_embedder("embedded"), now=END, budget_seconds=1e6)
+
+
+def make_ready(path: Path) -> None:
+    """Make whatever is derived from a store for searching, or bring it up to date. The one place that knows what it is.
+
+    There is nothing yet but the store itself.
+    """
+    with Store.open(path):
+        pass
 
 
 def _numbered(place: Place) -> Iterator[list[tuple[int, bytes]]]:
