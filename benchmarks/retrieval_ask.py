@@ -1,7 +1,7 @@
 """The process that asks crystal through its Python API, or its embedder for vectors: started by ``retrieval.py``.
 
     python benchmarks/retrieval_ask.py ask LIMIT TIME < questions.jsonl  a line of JSON for each question
-    python benchmarks/retrieval_ask.py embed texts.json vectors.npy      float32, a row for each text
+    python benchmarks/retrieval_ask.py embed texts.jsonl vectors         float32, one after the other
 
 It runs in the HOME whose memory is meant. A question is ``{qid, query, project, now}``; ``project`` null is everything.
 TIME names the argument of ``Crystal.search`` that takes the time of the question, ``-`` for none.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,19 +33,17 @@ def ask(limit: int, time_name: str) -> None:
 
 
 def embed(texts: Path, target: Path) -> None:
-    import numpy as np
-
+    """A line is ``[kind, text]``, kind ``document`` or ``question``."""
     from crystal.wiring import open_reader
 
-    with open_reader() as machine:
+    with open_reader() as machine, texts.open(encoding="utf-8") as lines, target.open("wb") as out:
         embedder = machine.asking_embedder()
         if embedder is None:
             raise SystemExit("no embedding model is configured")
-        wanted: dict[str, list[str]] = json.loads(texts.read_bytes())
-        documents = _embedded(embedder.embed_documents, wanted["documents"])
-        questions = [embedder.embed_query(text) for text in wanted["questions"]]
-    rows = np.frombuffer(b"".join([*documents, *questions]), "<f4")
-    np.save(target, rows.reshape(len(documents) + len(questions), -1))
+        while block := [json.loads(line) for line in islice(lines, 4096)]:
+            documents = [text for kind, text in block if kind == "document"]
+            out.writelines(_embedded(embedder.embed_documents, documents))
+            out.writelines(embedder.embed_query(text) for kind, text in block if kind == "question")
 
 
 def _embedded(embed_documents: Any, texts: list[str]) -> list[bytes]:

@@ -76,7 +76,7 @@ class Index:
         if not expression:
             return []
         found = self._db.execute(
-            "SELECT rowid FROM words WHERE words MATCH ? AND +rowid > ? AND +rowid <= ? "
+            "SELECT rowid FROM words WHERE words MATCH ? AND rowid > ? AND rowid <= ? "
             "ORDER BY bm25(words), rowid LIMIT ?",
             (expression, *span, count),
         )

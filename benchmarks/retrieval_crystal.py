@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import random
@@ -119,15 +120,19 @@ class Crystal:
         return taken
 
     def vectors(self, documents: Sequence[str], questions: Sequence[str]) -> tuple[Vectors, Vectors]:
-        """The vectors that this memory's own model gives: documents, then questions. Kept in the home."""
-        texts, target = (self.machine.home / name for name in ("texts.json", "vectors.npy"))
-        wanted = json.dumps({"model": self.embedding, "documents": list(documents), "questions": list(questions)})
-        if not (target.exists() and texts.read_text("utf-8") == wanted):
-            target.unlink(missing_ok=True)
-            texts.write_text(wanted, "utf-8")
-            self._process([str(ASK), "embed", str(texts), str(target)])
-        rows = np.load(target)
-        return rows[: len(documents)], rows[len(documents) :]
+        """The vectors that this memory's own model gives, a row for each text. Kept in the home."""
+        places = {text: place for place, text in enumerate(dict.fromkeys(documents))}
+        lines = [json.dumps(["document", text]) for text in places]
+        lines += [json.dumps(["question", text]) for text in questions]
+        named = hashlib.sha256("\n".join([self.embedding, *lines]).encode()).hexdigest()[:16]
+        target = self.machine.home / f"vectors-{named}"
+        if not target.exists():
+            texts, growing = self.machine.home / "texts.jsonl", target.with_suffix(".part")
+            texts.write_text("\n".join(lines) + "\n", "utf-8")
+            self._process([str(ASK), "embed", str(texts), str(growing)])
+            growing.replace(target)
+        rows = np.memmap(target, "<f4", "r").reshape(len(lines), -1)
+        return rows[[places[text] for text in documents]], rows[len(places) :]
 
     def _project(self, question: Question, everywhere: bool) -> str | None:
         return None if everywhere else self.written.folders.get(question.conv, "/nowhere")
