@@ -2,7 +2,8 @@
 
 Row i belongs to document i of the part. ``signs`` holds one bit for each dimension of the turned rows, 64 to a word and
 word by word, so that a question is compared with all rows by counting bits. ``rows`` are the vectors as int8, each with
-a ``scale`` that gives it the length 1 again. Only the rows of the candidates are read.
+a ``scale`` that gives it the length 1 again; ``rest`` has eight more bits of each number, which are read for the few
+best only, because int8 confuses those that lie close together. Only the rows of the candidates are read at all.
 
 Rows are turned (by a rotation that is quick to compute, see signs.py) because a model gives some dimensions more
 weight than others, and a sign does not know it. They are taken from half the mean of the rows: from the whole mean,
@@ -30,15 +31,14 @@ Mask = npt.NDArray[np.bool_]
 Arrays = dict[str, Array]
 Allocate = Callable[[str, str, tuple[int, ...]], Array]
 """Makes an array of zeros from its name, dtype and shape: in memory, or a writable map of a file."""
-Exact = Callable[[Ordinals], Floats]
-"""The float32 vectors of rows, as ``(rows, dimension)``; nan where there is none any more."""
-
 CANDIDATES = 8000
 """The rows that are scored, of all parts together, are so many,"""
 CANDIDATES_EACH = 100
 """and so many more for each one that is asked for,"""
 CANDIDATES_SHARE = 0.01
 """and this share of those that may be found."""
+MORE = 32
+"""Rows that are measured: so many more than twice those asked for."""
 TIED = 4
 """Rows of the last distance are taken whole until there are so many times more candidates than needed."""
 SELECTIVE = 8
@@ -46,10 +46,13 @@ SELECTIVE = 8
 RESIDENT = 200_000_000
 """Bytes of mapped rows that stay in the process's memory; parts beyond it are let go of when they have been read."""
 
+LARGEST = 127 << 8
+"""What the largest number of a row becomes, of 16 bits in two halves."""
+
 STRIPE = 16_384
 """Rows whose signs are compared at once: they stay in the processor's cache."""
-GATHER = 512
-"""Rows that are scored at once, likewise."""
+GATHER = 200_000
+"""Numbers of rows that are scored at once, likewise."""
 BLOCK = 1 << 20
 """Numbers that are built or merged at once: bounds the memory."""
 CENTRE = 0.5
@@ -69,6 +72,7 @@ def shapes(n: int, dimension: int) -> dict[str, tuple[str, tuple[int, ...]]]:
         "scale": ("<f4", (n,)),
         "signs": ("<u8", (-(-dimension // 64), n)),
         "rows": ("|i1", (n, dimension)),
+        "rest": ("|i1", (n, dimension)),
     }
 
 
@@ -106,8 +110,8 @@ def merge_arrays(
         for block in _slices(len(order), dim):
             kept = (order[block] >= 0) & (part["has"][block] != 0)
             to = order[block][kept]
-            arrays["rows"][to] = part["rows"][block][kept]
-            arrays["scale"][to] = part["scale"][block][kept]
+            for name in ("rows", "rest", "scale"):
+                arrays[name][to] = part[name][block][kept]
             arrays["has"][to] = 1
     _sign(arrays)
     return arrays
@@ -135,9 +139,11 @@ def _put(arrays: Arrays, ordinals: Ordinals, vectors: Floats) -> None:
     largest = np.abs(vectors).max(axis=1, initial=0.0).astype(np.float64)
     good = np.isfinite(largest) & (largest > 0.0)  # the largest of a row with a nan is nan
     ordinals = ordinals[good]
-    whole = np.rint(vectors[good] * (127.0 / largest[good, None])).astype(np.int8)
-    arrays["rows"][ordinals] = whole
-    arrays["scale"][ordinals] = 1.0 / np.sqrt(np.square(whole, dtype=np.float32).sum(axis=1))
+    whole = np.rint(vectors[good] * (LARGEST / largest[good, None])).astype(np.int32)
+    rows = (whole + 128) >> 8
+    arrays["rows"][ordinals] = rows
+    arrays["rest"][ordinals] = whole - (rows << 8)
+    arrays["scale"][ordinals] = 256.0 / np.sqrt(np.square(whole, dtype=np.float64).sum(axis=1))
     arrays["has"][ordinals] = 1
 
 
@@ -152,8 +158,8 @@ def _sign(arrays: Arrays) -> None:
         arrays["signs"][:, block] = signs_of(arrays["rows"][block] * arrays["scale"][block, None], arrays["centre"]).T
 
 
-def _slices(n: int, dim: int) -> Iterator[slice]:
-    step = max(1, BLOCK // dim)
+def _slices(n: int, dim: int, numbers: int = BLOCK) -> Iterator[slice]:
+    step = max(1, numbers // dim)
     return (slice(start, start + step) for start in range(0, n, step))
 
 
@@ -166,14 +172,13 @@ class Meanings:
         self._scale: Floats = arrays["scale"]
         self.signs: npt.NDArray[np.uint64] = arrays["signs"]
         self._rows: npt.NDArray[np.int8] = arrays["rows"]
+        self._rest: npt.NDArray[np.int8] = arrays["rest"]
         self.size, self.dimension = self._rows.shape
         self.count = int(np.count_nonzero(self._has))
 
-    def nearest(
-        self, query: Floats, k: int, mask: Mask | None = None, exact: Exact | None = None
-    ) -> tuple[Ordinals, Floats]:
+    def nearest(self, query: Floats, k: int, mask: Mask | None = None) -> tuple[Ordinals, Floats]:
         """The ``k`` rows nearest to a question, see ``nearest``."""
-        return nearest([self], query, k, [mask], exact)
+        return nearest([self], query, k, [mask])
 
     def cosines(self, query: Floats, ordinals: Ordinals) -> Floats:
         """The cosines of rows in the order given, nan where there is no vector: the same as ``nearest`` gives."""
@@ -183,7 +188,7 @@ class Meanings:
         if whole is not None:
             known = np.flatnonzero((ordinals >= 0) & (ordinals < self.size))
             known = known[self._has[ordinals[known]]]
-            found[known] = self.scored(whole, ordinals[known])
+            found[known] = self.measured(whole, ordinals[known])
         return found
 
     def allowed(self, mask: Mask | None) -> Mask | None:
@@ -201,24 +206,28 @@ class Meanings:
             count_different(self.signs[:, block] if at is None else self.signs[:, at[block]], signs, found[block])
         return found
 
-    def scored(self, whole: Floats, ordinals: Ordinals) -> Floats:
-        """The cosines of rows, of any number of them, without ever having more than some hundred as float32."""
+    def guessed(self, whole: Floats, ordinals: Ordinals) -> Floats:
+        """The cosines of any number of rows by int8 alone, never more than some hundred rows as float32 at once."""
         found = np.empty(len(ordinals), np.float32)
-        for start in range(0, len(ordinals), GATHER):
-            block = slice(start, start + GATHER)
+        for block in _slices(len(ordinals), self.dimension, GATHER):
             found[block] = self._rows.take(ordinals[block], axis=0).astype(np.float32) @ whole
-        found *= self._scale.take(ordinals)
-        found /= np.float32(_length(whole))
-        return np.clip(found, -1.0, 1.0, out=found)
+        return found * self._scale.take(ordinals)
+
+    def measured(self, whole: Floats, ordinals: Ordinals) -> Floats:
+        """The cosines of rows, by all bits there are."""
+        found = np.empty(len(ordinals), np.float64)
+        for block in _slices(len(ordinals), self.dimension, GATHER):
+            rows = self._rows.take(ordinals[block], axis=0).astype(np.float64) * 256.0
+            found[block] = (rows + self._rest.take(ordinals[block], axis=0)) @ whole.astype(np.float64)
+        found *= self._scale.take(ordinals) / (256.0 * _length(whole))
+        return np.clip(found, -1.0, 1.0).astype(np.float32)
 
     def let_go(self) -> None:
         """Give the memory of mapped rows back; the system keeps what it can in its cache, and maps it again at need."""
         _let_go(self._rows)
 
 
-def nearest(
-    parts: Sequence[Meanings], query: Floats, k: int, masks: Sequence[Mask | None], exact: Exact | None = None
-) -> tuple[Ordinals, Floats]:
+def nearest(parts: Sequence[Meanings], query: Floats, k: int, masks: Sequence[Mask | None]) -> tuple[Ordinals, Floats]:
     """The ``k`` rows nearest to a question, or as many as there are, best first, ties by ordinal.
 
     Args:
@@ -226,7 +235,6 @@ def nearest(
         query: The question's vector, of any length; one that is no direction finds nothing.
         k: How many.
         masks: For each part the rows that may be found, None for all.
-        exact: The vectors as they were, to score the best by once more.
     """
     whole = _whole(query, parts[0].dimension) if parts and k > 0 else None
     if whole is None:
@@ -234,14 +242,9 @@ def nearest(
     chosen = _candidates(parts, whole / np.float32(_length(whole)), k, masks)
     starts = np.cumsum([0, *(part.size for part in parts)])
     ordinals = np.concatenate([start + some for start, some in zip(starts, chosen, strict=False)])
-    cosines = _scored(parts, whole, chosen)
-    if exact is None:
-        return _best(ordinals, cosines, k)
-    ordinals, _ = _best(ordinals, cosines, 2 * k + 32)
+    ordinals, _ = _best(ordinals, _guessed(parts, whole, chosen), 2 * k + MORE)
     ordinals.sort()
-    cosines = _exact_cosines(np.asarray(exact(ordinals)), query)
-    found = ~np.isnan(cosines)
-    return _best(ordinals[found], cosines[found], k)
+    return _best(ordinals, cosines(parts, query, ordinals), k)
 
 
 def cosines(parts: Sequence[Meanings], query: Floats, ordinals: Ordinals) -> Floats:
@@ -256,10 +259,10 @@ def cosines(parts: Sequence[Meanings], query: Floats, ordinals: Ordinals) -> Flo
     return found
 
 
-def _scored(parts: Sequence[Meanings], whole: Floats, chosen: Sequence[Ordinals]) -> Floats:
+def _guessed(parts: Sequence[Meanings], whole: Floats, chosen: Sequence[Ordinals]) -> Floats:
     found, resident = [], 0
     for part, some in zip(parts, chosen, strict=True):
-        found.append(part.scored(whole, some))
+        found.append(part.guessed(whole, some))
         resident += part.size * part.dimension
         if resident > RESIDENT:
             part.let_go()
@@ -332,15 +335,6 @@ def _let_go(rows: Array) -> None:
     first = rows.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
     start = first // mmap.PAGESIZE * mmap.PAGESIZE
     owner.madvise(mmap.MADV_DONTNEED, start, first + rows.nbytes - start)
-
-
-def _exact_cosines(rows: Floats, query: Floats) -> Floats:
-    wide, asked = rows.astype(np.float64), np.asarray(query, np.float64)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        asked = asked / np.abs(asked).max()
-        wide /= np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
-        lengths = np.sqrt(np.square(wide).sum(axis=1) * np.square(asked).sum())
-        return np.asarray((wide * asked).sum(axis=1) / lengths, np.float32)
 
 
 def _best(ordinals: Ordinals, cosines: Floats, k: int) -> tuple[Ordinals, Floats]:
