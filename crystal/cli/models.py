@@ -212,7 +212,8 @@ def _download_bar() -> Iterator[Callable[[str, int, int], None]]:
 def _json_manifest(found: Manifest) -> dict[str, Any]:
     keys = ("name", "dimension", "size", "weights", "pooling", "most_tokens", "query_prefix", "document_prefix")
     told = {key: getattr(found, key) for key in (*keys, "origin", "licence", "verified")}
-    return {**told, "id": found.full_name, "files": {name: one.sha256 for name, one in found.files.items()}}
+    files = [{"name": name, "sha256": one.sha256, "size": one.size} for name, one in found.files.items()]
+    return {**told, "id": found.full_name, "files": files}
 
 
 # ----------------------------------------------------------------------------------------------------------- remove
