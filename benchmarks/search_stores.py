@@ -23,7 +23,7 @@ from search_text import BATCH, END, SESSION, Batch, Clusters, Memories
 from crystal.model import Chunk, Origin, Project, Turn
 from crystal.store import Store, turns, vectors
 from crystal.store.connection import sqlite_vec_library
-from crystal.store.migrate import steps
+from crystal.store.migrate import newest, steps
 
 PROVIDER, MODEL = "benchmark", "clustered"
 SEED = 7
@@ -154,6 +154,14 @@ def add_session(store: Store, batch: Batch, at: int) -> None:
 
 
 def _crystal(place: Place, path: Path) -> None:
+    older = _older(place)
+    if older is not None:  # a migration must lead to the same store, in seconds
+        shutil.copyfile(older, path)
+        Store.open(path).close()
+        for backup in path.parent.glob("*.backup"):
+            backup.unlink()
+        _settled(path)
+        return
     shutil.copyfile(texts(place.folder, place.chunks), path)
     with Store.open(path) as store, store.importing():
         store.db.execute("PRAGMA synchronous = OFF")
@@ -164,6 +172,17 @@ def _crystal(place: Place, path: Path) -> None:
         else:
             embed_all(store)
     _settled(path)
+
+
+def _older(place: Place) -> Path | None:
+    """The same store as an older schema's, the newest of them."""
+    found: list[tuple[int, Path]] = []
+    for path in place.top.glob("crystal-*/crystal.db"):
+        with path.open("rb") as file:
+            version = int.from_bytes(file.read(64)[60:], "big")
+        if path.with_name("crystal.db.made.json").exists() and version < newest():
+            found.append((version, path))
+    return max(found, default=(0, None))[1]
 
 
 def embed_all(store: Store) -> None:
