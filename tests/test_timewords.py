@@ -185,6 +185,22 @@ DATES = [
     ("from Monday to Wednesday", "2026-11-16..2026-11-19"),
     ("between yesterday and today", "2026-11-20..2026-11-22"),
     ("between 2021 and 2023", "2021-01-01..2024-01-01"),
+    ("as of 27 March, 2022", "2022-03-27..2022-03-28"),
+    ("the week before 16 November 2023", "2023-11-09..2023-11-16"),
+    ("the day after 8 May 2023", "2023-05-09..2023-05-10"),
+    ("shortly before 7 Jan 2024", "2023-12-24..2024-01-07"),
+    ("three days after 8 May 2023", "2023-05-11..2023-05-12"),
+    ("a week before 8 May 2023", "2023-04-28..2023-05-05"),
+    ("on Friday before 10.01.2024", "2024-01-05..2024-01-06"),
+    ("the Friday after 10 January 2024", "2024-01-12..2024-01-13"),
+    ("the week of 10 May 2023", "2023-05-08..2023-05-15"),
+    ("the month of May 2023", "2023-05-01..2023-06-01"),
+    ("the first week of 2024", "2024-01-01..2024-01-08"),
+    ("the last week of May", "2026-05-25..2026-06-01"),
+    ("the first weekend in June 2023", "2023-06-03..2023-06-05"),
+    ("the morning of 8 May 2023", "2023-05-08..2023-05-08 12:00"),
+    ("since the beginning of the year", f"2026-01-01..{NOW_WORDS}"),
+    ("winter 2021 - 2022", "2021-12-01..2022-03-01"),
     ("im März", "2026-03-01..2026-04-01"),
     ("am 8. Mai 2023", "2023-05-08..2023-05-09"),
     ("Ende Mai 2023", "2023-05-22..2023-06-01"),
@@ -255,6 +271,8 @@ the last 5 commits
 the second time
 a second ago in the sun
 last minute change
+last week of the sprint
+my last year of school
 sat down with Sun
 version 2.5.2023
 release 2023-05

@@ -351,7 +351,7 @@ RULES = (
     (rf"{BEGIN}(?P<year>{_YEAR})[\s/-]?q(?P<number>[1-4]){END}", one_quarter),
     (rf"{BEGIN}h(?P<number>[12])(?:\s{{0,3}}/|\s{{1,3}}of)?\s{{0,3}}(?P<year>{_YEAR}){END}", half_year),
     (
-        rf"{BEGIN}{_RELATION}(?P<name>{any_of(SEASONS_WITH_YEAR)}){_OF_YEAR}(?P<next>/(?:[0-9]{{4}}|[0-9]{{2}}))?{END}",
+        rf"{BEGIN}{_RELATION}(?P<name>{any_of(SEASONS_WITH_YEAR)}){_OF_YEAR}(?P<next>\s{{0,3}}[/\u2013-]\s{{0,3}}(?:[0-9]{{4}}|[0-9]{{2}}))?{END}",
         one_season,
     ),
     (rf"{BEGIN}{_RELATION}(?P<name>{any_of(FEASTS)}){_OF_YEAR}{END}", one_feast),

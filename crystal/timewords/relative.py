@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
-from crystal.timewords.calendar_spans import DAY, Stretch, days_from, hours_of, midnight, months_from, unit
+from crystal.timewords.calendar_spans import DAY, Stretch, days_from, hours_of, midnight, months_from, part_of, unit
 from crystal.timewords.found import Found
 from crystal.timewords.vocabulary import (
     DAY_PARTS,
@@ -14,7 +14,9 @@ from crystal.timewords.vocabulary import (
     FEW,
     FRENCH,
     GERMAN,
+    MONTHS,
     NUMBERS,
+    PART_OF,
     SHORT_WEEKDAYS,
     UNIT_OF,
     WEEKDAYS,
@@ -61,6 +63,11 @@ _NOT_PAST = re.compile(
     re.IGNORECASE,
 )
 _ROLLING = re.compile(r"\b(?:in|over|within|during|for|throughout)\s+(?:the|this)\s+\Z", re.IGNORECASE)
+# "the last week of May", "the last days in 2023": a part of something else, not counted from now
+_OF_ANOTHER = re.compile(
+    rf"\s{{1,3}}(?:of\b|(?:in|im|de|des|du|en)\s{{1,3}}(?:{any_of(MONTHS)}\b|(?:19|20)[0-9]{{2}}(?![0-9])))",
+    re.IGNORECASE,
+)
 _AGO_AFTER = r"(?:vor|il\s{1,3}y\s{1,3}a|hace)\s{1,3}(?:etwa\s|environ\s|unos\s)?"
 _ON = re.compile(r"\b(?:on|since|until|till|before|after|last|this|past)\s+\Z", re.IGNORECASE)
 
@@ -88,6 +95,8 @@ def this_or_last(match: re.Match[str], now: datetime) -> Found | None:
     relation = squeezed(match["relation"])
     if name == "minute" or (name in ("day", "hour") and relation in THIS) or (name == "day" and relation != "past"):
         return None
+    if relation not in THIS and _OF_ANOTHER.match(match.string, match.end()):
+        return None
     rolling = (
         relation == "past" or name == "hour" or _ROLLING.search(match.string, max(0, match.start() - 32), match.start())
     )
@@ -102,10 +111,19 @@ def this_or_last(match: re.Match[str], now: datetime) -> Found | None:
     )
 
 
+def part_of_this(match: re.Match[str], now: datetime) -> Found:
+    """The beginning of the year; the end of the one before, as long as that of this one is to come."""
+    name, part = match["unit"].lower(), PART_OF[match["part"].lower()]
+    stretch = part_of(unit(name, now, 0), part)
+    if stretch[0] > now:
+        stretch = part_of(unit(name, now, -1), part)
+    return Found(*match.span(), (stretch,), "week")
+
+
 def last_some(match: re.Match[str], now: datetime) -> Found | None:
     """The last three weeks: up to now."""
     name = _unit_name(match)
-    if name is None or name == "weekend":
+    if name is None or name == "weekend" or _OF_ANOTHER.match(match.string, match.end()):
         return None
     count, few = _count(match["number"])
     return Found(*match.span(), (span_back(5 if few else count, name, now),), "week")
@@ -119,13 +137,13 @@ def ago(match: re.Match[str], now: datetime) -> Found | None:
     count, few = _count(match["number"])
     if not few:
         return some_ago(count, name, match.span(), now)
-    return Found(*match.span(), ((_around(5, name, now)[0], _around(2, name, now)[1]),), "week")
+    return Found(*match.span(), ((around(5, name, now)[0], around(2, name, now)[1]),), "week")
 
 
 def some_ago(count: int, name: str, at: tuple[int, int], now: datetime) -> Found:
     """So many units ago, as exactly as people count: a day is that day, a week the days around it."""
     grain = "hour" if name in ("minute", "hour") else "day" if name == "day" else "week"
-    return Found(*at, (_around(count, name, now),), grain)
+    return Found(*at, (around(count, name, now),), grain)
 
 
 def weekday(match: re.Match[str], now: datetime) -> Found | None:
@@ -165,10 +183,11 @@ def _back(count: int, name: str, now: datetime) -> datetime:
     return months_from(now, -count * {"month": 1, "quarter": 3, "year": 12}[name])
 
 
-def _around(count: int, name: str, now: datetime) -> Stretch:
+def around(count: int, name: str, now: datetime) -> Stretch:
+    """What is meant by so many units before a moment, or after it if the number is negative."""
     if name in ("minute", "hour"):
         size = timedelta(**{f"{name}s": 1})
-        slack = size * max(1, count // 10)
+        slack = size * max(1, abs(count) // 10)
         return now - count * size - slack, now - count * size + slack
     start = _back(count, name, now)
     if name == "day":
@@ -180,6 +199,18 @@ def _around(count: int, name: str, now: datetime) -> Stretch:
     return months_from(start, -6), months_from(start, 6)
 
 
+def length(name: str) -> timedelta:
+    """How long a unit is, about."""
+    days = {"minute": 1 / 1440, "hour": 1 / 24, "day": 1, "weekend": 7, "week": 7, "month": 30, "quarter": 91}
+    return timedelta(days=days.get(name, 365))
+
+
+def counted(words: str) -> int:
+    """The number that a word or digits say."""
+    word = squeezed(words)
+    return NUMBERS[word] if word in NUMBERS else int(word)
+
+
 def _unit_name(match: re.Match[str]) -> str | None:
     word = match["unit"].lower()
     if word in _LETTERS:
@@ -189,7 +220,7 @@ def _unit_name(match: re.Match[str]) -> str | None:
 
 def _count(words: str) -> tuple[int, bool]:
     word = squeezed(words)
-    return (0, True) if word in FEW else (NUMBERS[word] if word in NUMBERS else int(word), False)
+    return (0, True) if word in FEW else (counted(word), False)
 
 
 def _is_french(text: str) -> bool:
@@ -200,6 +231,10 @@ def _is_french(text: str) -> bool:
 _UNITS = rf"(?P<unit>{UNIT}|(?:h|d|w|mo|y)(?![\w]))"
 _RELATIONS = any_of([*THIS, *LAST, *BEFORE_LAST, "past"])
 _PARTS = any_of(DAY_PARTS)
+_BEFORE_LAST = (
+    rf"{BEGIN}(?P<unit>week|weekend|month|year)\s{{1,3}}(?P<relation>before\s{{1,3}}last)"
+    rf"(?!\s{{1,3}}{any_of([*WEEKDAYS, *MONTHS])}){END}"
+)
 _LAST_WEEK = any_of(
     (
         "last week",
@@ -226,7 +261,12 @@ RULES: tuple[tuple[str, Callable[[re.Match[str], datetime], Found | None]], ...]
         rf"{BEGIN}(?P<relation>{_RELATIONS})\s{{1,3}}(?:past\s{{1,3}})?(?P<unit>{UNIT}){END}",
         this_or_last,
     ),
-    (rf"{BEGIN}(?P<unit>{UNIT})\s{{1,3}}(?P<relation>before\s{{1,3}}last|{any_of(AFTER_IT)}){END}", this_or_last),
+    (rf"{BEGIN}(?P<unit>{UNIT})\s{{1,3}}(?P<relation>{any_of(AFTER_IT)}){END}", this_or_last),
+    (_BEFORE_LAST, this_or_last),
+    (
+        rf"{BEGIN}(?P<part>beginning|start|middle|end)\s{{1,3}}of\s{{1,3}}the\s{{1,3}}(?P<unit>week|month|quarter|year){END}",
+        part_of_this,
+    ),
     (
         rf"{BEGIN}(?:this\s{{1,3}})?{any_of(PLURAL_LAST)}\s{{1,3}}{NUMBER}\s{{0,3}}{_UNITS}{END}",
         last_some,
