@@ -20,6 +20,7 @@ import apsw
 
 from crystal.store import vectors
 from crystal.store.connection import BUSY_TIMEOUT_MS, Store, translated
+from crystal.store.notes import drop_note, read_note, write_note
 
 DELETED = "deleted_chunks"
 """The key in ``meta`` of how many chunks were deleted since their space was looked after."""
@@ -66,10 +67,7 @@ def delete_chunks(store: Store, ids: Sequence[int]) -> int:
             store.execute_many("DELETE FROM chunks WHERE id = ?", [(ident,) for ident, _ in found])
             deleted += len(found)
     if deleted:
-        store.execute(
-            "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET value = value + ?2",
-            (DELETED, deleted),
-        )
+        write_note(store, DELETED, str(deleted + int(read_note(store, DELETED) or 0)))
     return deleted
 
 
@@ -105,7 +103,7 @@ def _has_free_pages(store: Store) -> bool:
 
 
 def _has_deletions(store: Store) -> bool:
-    deleted = int(store.value("SELECT value FROM meta WHERE key = ?", (DELETED,)) or 0)
+    deleted = int(read_note(store, DELETED) or 0)
     return deleted >= LEAST_CHUNKS and deleted * SHARE >= store.value("SELECT count(*) FROM chunks")
 
 
@@ -131,7 +129,7 @@ def give_back(store: Store, *, should_stop: Callable[[], bool] = lambda: False) 
     if is_done and (has_deletions or _has_free_pages(store)):
         is_done = _cut(store, should_stop)
     if is_done and has_deletions:
-        store.execute("DELETE FROM meta WHERE key = ?", (DELETED,))
+        drop_note(store, DELETED)
     return max(0, (before[1] - _pages(store)[1]) * before[0])
 
 
