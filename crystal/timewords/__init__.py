@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import tzinfo
 
-from crystal.timewords.joining import find
-from crystal.timewords.shield import LOOKED_AT, shield
+from crystal.timewords.folding import LOOKED_AT, fold
 from crystal.when import local, local_ms
 
 __all__ = ["LOOKED_AT", "MOST_SPANS", "TimeSpan", "find_times"]
@@ -52,15 +51,19 @@ def find_times(text: str, *, now: int, tz: tzinfo | None = None) -> tuple[TimeSp
     Returns:
         The spans in the order of their words, without repetition; for two meanings the likelier first.
     """
-    shielded = shield(text)
+    folded = fold(text)
+    if not (folded.has_cue or folded.has_unspaced):
+        return ()
+    from crystal.timewords.joining import find
+
     try:
         present = local(now, tz).replace(tzinfo=None, fold=0)
-        found = find(shielded.text, present)
+        found = find(folded, present)
     except (OverflowError, ValueError):  # a present at the very end of the calendar
         return ()
     spans: list[TimeSpan] = []
     for one in found:
-        at = (shielded.back[one.start], shielded.back[one.end])
+        at = (folded.back[one.start], folded.back[one.end])
         for first, last in one.readings:
             try:
                 start, end = local_ms(first, tz), local_ms(last, tz)

@@ -11,8 +11,9 @@ from functools import cache
 from crystal.timewords import dates, relative, unspaced
 from crystal.timewords.beside import placed
 from crystal.timewords.calendar_spans import DAY, Stretch, days_from
+from crystal.timewords.folding import Folded
 from crystal.timewords.found import Found, following, latest
-from crystal.timewords.vocabulary import CUES
+from crystal.timewords.shield import shield
 
 Rule = Callable[[re.Match[str], datetime], "Found | None"]
 
@@ -26,20 +27,18 @@ _LINK = re.compile(
     r"\s{0,3}(?:(?:the|zum|le|el|la|dem)\s{1,3})?",
     re.IGNORECASE,
 )
-_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
-_WORD = re.compile(r"[^\W\d_]+")
 
 
-def find(text: str, now: datetime) -> list[Found]:
-    """The times in a shielded text, in its order, none overlapping another."""
-    found = _single(text, now)
-    found = _ranges(text, found, now)
+def find(folded: Folded, now: datetime) -> list[Found]:
+    """The times in a folded text, in its order, none overlapping another."""
+    text = shield(folded.text)
+    found = _ranges(text, _single(text, _rules_for(folded), now), now)
     return [placed(text, one, found[at - 1].end if at else 0, now) for at, one in enumerate(found)]
 
 
-def _single(text: str, now: datetime) -> list[Found]:
+def _single(text: str, rules: Sequence[tuple[re.Pattern[str], Rule]], now: datetime) -> list[Found]:
     candidates: list[Found] = []
-    for pattern, rule in _rules_for(text):
+    for pattern, rule in rules:
         for match in pattern.finditer(text):
             try:
                 one = rule(match, now)
@@ -55,13 +54,11 @@ def _single(text: str, now: datetime) -> list[Found]:
     return _dated_weekdays(text, [one for one in kept if one.readings])
 
 
-def _rules_for(text: str) -> list[tuple[re.Pattern[str], Rule]]:
-    """The rules that may find something, so that most questions cost next to nothing."""
-    digits = any("0" <= character <= "9" for character in text)
+def _rules_for(folded: Folded) -> list[tuple[re.Pattern[str], Rule]]:
     chosen: list[tuple[re.Pattern[str], Rule]] = []
-    if digits or any(word.lower() in CUES for word in _WORD.findall(text)):
+    if folded.has_cue:
         chosen += _spaced_rules()
-    if not text.isascii() and _UNSPACED.search(text):
+    if folded.has_unspaced:
         chosen += _unspaced_rules()
     return chosen
 

@@ -22,8 +22,9 @@ from crystal.timewords.vocabulary import (
     WEEKDAYS,
 )
 
-_LETTER = "[^\\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]"  # of a script with spaces
-BEGIN, END = f"(?<!{_LETTER})(?<![./-])", f"(?!{_LETTER}|/|-\\w)"
+# A word may stand beside one of a script without spaces. Letters are without accents here, see ``shield``; only ASCII
+# ones are named because sets of all letters take the compiler of expressions long.
+BEGIN, END = r"(?<![A-Za-z0-9_./-])", r"(?![A-Za-z0-9_/]|-[A-Za-z0-9_])"
 
 
 def any_of(words: Iterable[str]) -> str:

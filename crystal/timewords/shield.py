@@ -1,18 +1,8 @@
-"""What of a question may hold time words: not what is quoted, and not what is a name, a path, a version or code. Pure.
-
-The text is folded (no accents, plain digits) beside a map that leads each character back to the original.
-"""
-
-# ruff: noqa: RUF001  the world's quotation marks look alike
+"""What of a question may hold time words: nothing that is quoted, no name, path, version or code. Pure."""
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from dataclasses import dataclass
-
-LOOKED_AT = 2_000
-"""Characters of a question that are looked at; what is longer is pasted text."""
 
 _QUOTED = re.compile(
     '"[^"]*"|\u201c[^\u201c\u201d]*\u201d|\u201e[^\u201c\u201d]*[\u201c\u201d]|\u00ab[^\u00bb]*\u00bb|\u00bb[^\u00ab]*\u00ab'
@@ -50,44 +40,14 @@ _NUMBERED = re.compile(
     r"|section|chapter|python|node|fassung|zeile|seite|schritt)\.?\s{1,3}#?(?=[0-9])([^\s]{1,40})",
     re.IGNORECASE,
 )
-# a character with the marks, or the parts of a Hangul syllable, that follow it
-_CLUSTER = re.compile("(?s:.[\u0300-\u036f\u3099\u309a\u1161-\u1175\u11a8-\u11c2]*)")
-_FULLWIDTH = str.maketrans("０１２３４５６７８９", "0123456789")
 
 
-@dataclass(frozen=True, slots=True)
-class Shielded:
-    """A question without accents and with blanks for what does not count; ``back[i]`` is where character ``i`` was."""
-
-    text: str
-    back: tuple[int, ...]
-
-
-def shield(question: str) -> Shielded:
-    """Fold the beginning of a question, and put NUL characters over what holds no time words."""
-    text, back = _folded(question[:LOOKED_AT])
+def shield(folded: str) -> str:
+    """Put NUL characters over what of a folded question holds no time words; the length stays."""
+    text = folded
     for pattern in (_QUOTED, _NUMBERED, _TOKEN):
         text = pattern.sub(_hidden if pattern is not _TOKEN else _hidden_code, text)
-    return Shielded(_HYPHEN.sub(" ", text), back)
-
-
-def _folded(text: str) -> tuple[str, tuple[int, ...]]:
-    if text.isascii():
-        return text.replace("\0", " "), tuple(range(len(text) + 1))
-    kept: list[str] = []
-    back: list[int] = []
-    for match in _CLUSTER.finditer(text.translate(_FULLWIDTH)):
-        character = unicodedata.normalize("NFC", match[0])[0]
-        plain = unicodedata.normalize("NFD", character)[0] if character < "\u0250" else character
-        kept.append(
-            "'" if plain == "\u2019" and _inside(text, match.start()) else " " if plain in "\0\u00a0" else plain
-        )
-        back.append(match.start())
-    return "".join(kept), (*back, len(text))
-
-
-def _inside(text: str, at: int) -> bool:
-    return 0 < at < len(text) - 1 and text[at - 1].isalpha() and text[at + 1].isalpha()
+    return _HYPHEN.sub(" ", text)
 
 
 def _hidden(match: re.Match[str]) -> str:
