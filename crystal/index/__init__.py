@@ -1,4 +1,8 @@
-"""The derived index beside crystal.db: words and vectors in mapped files, made again whenever they are lost."""
+"""The derived index beside crystal.db: words and vectors in mapped files, made again whenever they are lost.
+
+crystal.db is the truth; nothing here is needed for correctness. ``open_index`` (``crystal.index.reader``) reads it,
+``bring_up_to_date`` keeps it.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +17,30 @@ def folder_of(db: Path) -> Path:
 
 
 def bring_up_to_date(store: Store, *, now: int, budget_seconds: float = 20.0) -> bool:
-    """Put into the index what is not in it yet; costs one SELECT when there is nothing.
+    """Put into the index what is not in it yet; a SELECT and a look at the files when there is nothing.
 
-    Call it outside of transactions, and in one process at a time (two do no harm, but the work twice).
+    Call it outside of transactions, and in one process at a time (two do no harm, but one of them works in vain).
 
     Returns:
         True when something is left for the next call.
+
+    Raises:
+        StoreBusy, StoreFull, OSError: The index is as it was, or further; nothing else is touched.
     """
-    if not index_log.is_due(store):
+    folder = folder_of(store.path)
+    if not index_log.has_news(store) and _are_there(store, folder):
         return False
     from crystal.index.refresh import refresh
 
-    return refresh(store, folder_of(store.path), now=now, budget_seconds=budget_seconds).left > 0
+    return refresh(store, folder, now=now, budget_seconds=budget_seconds).left
+
+
+def _are_there(store: Store, folder: Path) -> bool:
+    for name, size, mtime_ns in index_log.places(store):
+        try:
+            found = (folder / name).stat()
+        except OSError:
+            return False
+        if (found.st_size, found.st_mtime_ns) != (size, mtime_ns):
+            return False
+    return True

@@ -26,17 +26,18 @@ from crystal.index.signs import count_different, signs_of
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
+Wide = npt.NDArray[np.float64]
 Ordinals = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Arrays = dict[str, Array]
 Allocate = Callable[[str, str, tuple[int, ...]], Array]
 """Makes an array of zeros from its name, dtype and shape: in memory, or a writable map of a file."""
-CANDIDATES = 8000
-"""The rows that are scored, of all parts together, are so many,"""
+CANDIDATES = 4000
+"""The rows of 384 numbers that are guessed, of all parts together, are so many,"""
 CANDIDATES_EACH = 100
 """and so many more for each one that is asked for,"""
 CANDIDATES_SHARE = 0.01
-"""and this share of those that may be found."""
+"""and this share of those that may be found; of longer rows fewer, because more signs tell more."""
 MORE = 32
 """Rows that are measured: so many more than twice those asked for."""
 TIED = 4
@@ -184,7 +185,7 @@ class Meanings:
         """The cosines of rows in the order given, nan where there is no vector: the same as ``nearest`` gives."""
         ordinals = np.asarray(ordinals, np.int64)
         found = np.full(len(ordinals), np.nan, np.float32)
-        whole = _whole(query, self.dimension)
+        whole = _whole(query, self.dimension, LARGEST + 128, 2.0**53)
         if whole is not None:
             known = np.flatnonzero((ordinals >= 0) & (ordinals < self.size))
             known = known[self._has[ordinals[known]]]
@@ -213,12 +214,12 @@ class Meanings:
             found[block] = self._rows.take(ordinals[block], axis=0).astype(np.float32) @ whole
         return found * self._scale.take(ordinals)
 
-    def measured(self, whole: Floats, ordinals: Ordinals) -> Floats:
+    def measured(self, whole: Wide, ordinals: Ordinals) -> Floats:
         """The cosines of rows, by all bits there are."""
         found = np.empty(len(ordinals), np.float64)
         for block in _slices(len(ordinals), self.dimension, GATHER):
             rows = self._rows.take(ordinals[block], axis=0).astype(np.float64) * 256.0
-            found[block] = (rows + self._rest.take(ordinals[block], axis=0)) @ whole.astype(np.float64)
+            found[block] = (rows + self._rest.take(ordinals[block], axis=0)) @ whole
         found *= self._scale.take(ordinals) / (256.0 * _length(whole))
         return np.clip(found, -1.0, 1.0).astype(np.float32)
 
@@ -236,13 +237,13 @@ def nearest(parts: Sequence[Meanings], query: Floats, k: int, masks: Sequence[Ma
         k: How many.
         masks: For each part the rows that may be found, None for all.
     """
-    whole = _whole(query, parts[0].dimension) if parts and k > 0 else None
+    whole = _whole(query, parts[0].dimension, 127, 2.0**24) if parts and k > 0 else None
     if whole is None:
         return np.empty(0, np.int64), np.empty(0, np.float32)
-    chosen = _candidates(parts, whole / np.float32(_length(whole)), k, masks)
+    chosen = _candidates(parts, (whole / _length(whole)).astype(np.float32), k, masks)
     starts = np.cumsum([0, *(part.size for part in parts)])
     ordinals = np.concatenate([start + some for start, some in zip(starts, chosen, strict=False)])
-    ordinals, _ = _best(ordinals, _guessed(parts, whole, chosen), 2 * k + MORE)
+    ordinals, _ = _best(ordinals, _guessed(parts, whole.astype(np.float32), chosen), 2 * k + MORE)
     ordinals.sort()
     return _best(ordinals, cosines(parts, query, ordinals), k)
 
@@ -275,7 +276,8 @@ def _candidates(parts: Sequence[Meanings], query: Floats, k: int, masks: Sequenc
     counts = [
         part.size if may is None else int(np.count_nonzero(may)) for part, may in zip(parts, allowed, strict=True)
     ]
-    wanted = CANDIDATES + CANDIDATES_EACH * k + int(CANDIDATES_SHARE * sum(counts))
+    wanted = CANDIDATES + CANDIDATES_EACH * k + CANDIDATES_SHARE * sum(counts)
+    wanted = max(2 * k + MORE, int(wanted * min(4.0, 384 / parts[0].dimension)))
     chosen: list[Ordinals | None] = []
     for part, may, count in zip(parts, allowed, counts, strict=True):
         is_few = may is not None and (count * SELECTIVE < part.size or sum(counts) <= wanted)
@@ -308,17 +310,20 @@ def _limit(distances: Sequence[npt.NDArray[np.uint16]], far: int, wanted: int) -
     return limit, min(int(upto[limit]), TIED * wanted) - nearer
 
 
-def _whole(query: Floats, dimension: int) -> Floats | None:
-    """A question as integers whose product with any row of int8 stays below 2**24; None if it is no direction."""
-    wide: npt.NDArray[np.float64] = np.asarray(query, np.float64)
+def _whole(query: Floats, dimension: int, largest: int, exact: float) -> Wide | None:
+    """A question as integers whose product with any row, of numbers up to ``largest``, stays below ``exact``.
+
+    None if it is no direction.
+    """
+    wide: Wide = np.asarray(query, np.float64)
     if wide.shape != (dimension,):
         raise ValueError(f"the question has {wide.shape} numbers, the rows {dimension}")
-    largest = np.abs(wide).max(initial=0.0)
-    if not (np.isfinite(largest) and largest > 0.0):
+    most = np.abs(wide).max(initial=0.0)
+    if not (np.isfinite(most) and most > 0.0):
         return None
-    wide = wide / largest
-    wide *= (2.0**24 / (127.0 * np.sqrt(dimension)) - np.sqrt(dimension)) / _length(wide)
-    return np.asarray(np.rint(wide), np.float32)
+    wide = wide / most
+    wide *= (exact / (largest * np.sqrt(dimension)) - np.sqrt(dimension)) / _length(wide)
+    return np.asarray(np.rint(wide), np.float64)
 
 
 def _length(vector: npt.NDArray[Any]) -> float:

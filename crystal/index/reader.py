@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from crystal.store import Store
+from crystal.index.documents import NAMES
+from crystal.index.files import IndexDamaged, is_same, path_of
+from crystal.index.filtering import allowed
+from crystal.index.meanings import Meanings, nearest
+from crystal.index.parts import Part, forget_others, open_meanings, open_part, written
+from crystal.index.scoring import Scorer
+from crystal.index.tail import MOST_ENTRIES, MOST_FRESH, Tail, read_tail
+from crystal.store import Store, index_log
+from crystal.store.index_log import FORMAT, PartFile, State
 from crystal.store.scope import Scope
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 Ordinals = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# What wrong bytes in a file can lead to.
+_SYMPTOMS = (IndexError, ValueError, KeyError, OverflowError, MemoryError, TypeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,55 +43,238 @@ class Absent:
 
 def open_index(store: Store, folder: Path) -> Index | Absent:
     """Open the index as the store's present snapshot lists it. Call it inside ``store.reading()``."""
-    raise NotImplementedError
+    state = index_log.read_state(store)
+    if state is None:
+        return Absent("it was never made")
+    if state.format != FORMAT:
+        return Absent("it is of another version of crystal")
+    if state.to_read is not None:
+        return Absent("it is being made")
+    entries, _ = index_log.count_log(store)
+    if entries > MOST_ENTRIES:
+        return Absent(f"it is behind by {entries:,} changes")
+    log = index_log.read_log(store)
+    if len(log.fresh) > MOST_FRESH:
+        return Absent(f"it is behind by {len(log.fresh):,} chunks")
+    files = index_log.parts(store)
+    try:
+        for file in files:
+            is_same(path_of(folder, file.name), written(file))
+        parts = [open_part(folder, file) for file in files if file.kind == "words"]
+        forget_others(folder, [file.name for file in files])
+        return Index(store, folder, state, files, parts, read_tail(store, state, log))
+    except IndexDamaged as error:
+        return Absent(str(error))
+    except _SYMPTOMS as error:
+        return Absent(f"it is damaged: {error}")
+
+
+def _damage_told(method: Callable[P, R]) -> Callable[P, R]:
+    """Let wrong bytes in a file end as ``IndexDamaged``."""
+
+    @functools.wraps(method)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except _SYMPTOMS as error:
+            raise IndexDamaged(f"{method.__name__}: {error}") from error
+
+    return guarded
 
 
 class Index:
     """One state of the index. Use it inside the ``store.reading()`` in which it was opened.
 
-    Every method may raise ``Damaged``: search the store itself then, the next refresh makes the files anew.
+    Every method may raise ``IndexDamaged``: search the store itself then. Ordinals count through all documents; some
+    are void, because the log names their chunk, and are never returned.
 
     Attributes:
-        size: How many ordinals there are, 0 to ``size`` - 1; some may be void, which no method ever returns.
+        size: How many ordinals there are.
         documents: How many documents there are, for the weight of words.
     """
 
-    size: int
-    documents: int
+    def __init__(
+        self, store: Store, folder: Path, state: State, files: Sequence[PartFile], parts: Sequence[Part], tail: Tail
+    ) -> None:
+        self._store, self._folder, self._tail = store, folder, tail
+        self._files = [file for file in files if file.kind == "words"]
+        self._vectors = {(file.of, file.generation): file for file in files if file.kind == "vectors"}
+        known = index_log.generations(store)
+        self._generations = {one for one, model in state.generations.items() if known.get(one) == model}
+        self._parts = [*parts, *([] if tail.part is None else [tail.part])]
+        self._starts = np.cumsum([0, *(part.size for part in self._parts)])
+        self.size = int(self._starts[-1])
+        self._void = self._stale_places()
+        self.documents = self.size - len(self._void)
 
-    def take(self, name: str, ordinals: Ordinals) -> Array:
+    # --------------------------------------------------------------------------------------------------- documents
+
+    @_damage_told
+    def take(self, name: str, ordinals: Array) -> Array:
         """An attribute of documents.
 
-        id, session, turn, project, start, ts and length are numbers, 0 where there is none (``NO_TIME`` for ts); role,
-        source, agent, device, branch and subagent are strings, "" where there is none; prev and next are ordinals of
-        the neighbours in the same conversation, -1 where there is none.
+        id, session, turn, project, offset, part, start, ts and length are numbers, 0 where there is none (``NO_TIME``
+        for ts); role, source, agent, device, branch and subagent are strings, "" where there is none; prev and next
+        are ordinals of the neighbours in the same conversation, -1 where there is none.
         """
-        raise NotImplementedError
+        ordinals = np.asarray(ordinals, np.int64)
+        found = np.empty(len(ordinals), object if name in NAMES else np.int64)
+        which = np.searchsorted(self._starts, ordinals, side="right") - 1
+        for number in np.unique(which):
+            part, start = self._parts[number], int(self._starts[number])
+            here = which == number
+            found[here] = _attribute(part, name, ordinals[here] - start, start)
+        return found
 
+    @_damage_told
+    def find(self, ids: Array | Sequence[int]) -> Ordinals:
+        """The ordinals of chunks, -1 for those that are not in the index."""
+        wanted = np.asarray(ids, np.int64)
+        found = np.full(len(wanted), -1, np.int64)
+        for part, start in zip(self._parts, self._starts.tolist(), strict=False):
+            places = part.places(wanted)
+            found = np.where(places >= 0, places + start, found)
+        found[np.isin(found, self._void)] = -1
+        return found
+
+    @_damage_told
     def mask(self, scope: Scope) -> Mask | None:
         """Which documents a filter leaves; None for all of them."""
-        raise NotImplementedError
+        if not scope.conditions:
+            return self._not_void()
+        mask = np.concatenate([np.empty(0, np.bool_), *allowed(self._store, self._parts, scope.conditions)])
+        mask[self._void] = False
+        return mask
 
+    def _not_void(self) -> Mask | None:
+        if not len(self._void):
+            return None
+        mask = np.ones(self.size, np.bool_)
+        mask[self._void] = False
+        return mask
+
+    def _stale_places(self) -> Ordinals:
+        stale = np.array(sorted(self._tail.log.stale), np.int64)
+        found = [np.empty(0, np.int64)]
+        if len(stale):
+            for part, start in zip(self._parts[: len(self._files)], self._starts.tolist(), strict=False):
+                places = part.places(stale)
+                found.append(places[places >= 0] + start)
+        return np.concatenate(found)
+
+    # ------------------------------------------------------------------------------------------------------- words
+
+    @_damage_told
     def frequency(self, term: str) -> int:
-        """How many documents have a word."""
-        raise NotImplementedError
+        """How many documents have a word; void ones count until the files are made anew."""
+        word = _bytes(term)
+        spans = [part.words.find(word) for part in self._parts]
+        return sum(end - start for start, end in spans)
 
+    @_damage_told
     def beginning(self, prefix: str, most: int) -> list[tuple[str, int]]:
         """The words that begin so, with how many documents have them, most frequent first."""
-        raise NotImplementedError
+        start = _bytes(prefix)
+        candidates: set[bytes] = set()
+        for part in self._parts:
+            first, frequencies = part.words.beginning(start)
+            best = frequencies.argsort(kind="stable")[::-1][: 4 * most]
+            candidates.update(part.words.word(first + at) for at in best.tolist())
+        counted = [(word.decode("utf-8", "replace"), word) for word in candidates]
+        found = [
+            (name, sum(e - s for s, e in (part.words.find(word) for part in self._parts))) for name, word in counted
+        ]
+        return sorted(found, key=lambda one: (-one[1], one[0]))[:most]
 
-    def scores(self, terms: Sequence[tuple[Sequence[str], float]], mask: Mask | None) -> tuple[Floats, Floats]:
-        """BM25 of every document, its own and padded by its neighbours; each term is (alternatives, weight)."""
-        raise NotImplementedError
+    @_damage_told
+    def scores(self, terms: Sequence[tuple[Sequence[str], float]], mask: Mask | None = None) -> tuple[Floats, Floats]:
+        """BM25 of every document, its own and padded by its neighbours; what a mask takes away has 0.
+
+        Args:
+            terms: The words of the question: each with its alternatives, counted together, and its weight.
+            mask: As ``mask`` gives it.
+        """
+        own, padded = np.zeros(self.size, np.float32), np.zeros(self.size, np.float32)
+        mask = self._not_void() if mask is None else mask
+        words = [([_bytes(word) for word in alternatives], weight) for alternatives, weight in terms]
+        for part, start in zip(self._parts, self._starts.tolist(), strict=False):
+            here = slice(start, start + part.size)
+            _scorer(part).add(words, None if mask is None else mask[here], own[here], padded[here])
+        return own, padded
+
+    # ----------------------------------------------------------------------------------------------------- vectors
 
     def has_vectors(self, generation: int) -> bool:
         """Whether every vector of a generation can be found here; if not, search the store itself."""
-        raise NotImplementedError
+        return generation in self._generations
 
-    def nearest(self, generation: int, query: Floats, k: int, mask: Mask | None) -> tuple[Ordinals, Floats]:
-        """The documents nearest to a vector, best first, ties by ordinal, with their cosines."""
-        raise NotImplementedError
+    @_damage_told
+    def nearest(self, generation: int, query: Floats, k: int, mask: Mask | None = None) -> tuple[Ordinals, Floats]:
+        """The documents nearest to a vector, best first, with their cosines."""
+        mask = self._not_void() if mask is None else mask
+        pieces = self._meanings(generation)
+        masks = [_piece_mask(mask, places, without) for _, places, without in pieces]
+        found, cosines = nearest([meanings for meanings, _, _ in pieces], query, k, masks)
+        if not pieces:
+            return found, cosines
+        return np.concatenate([places for _, places, _ in pieces])[found], cosines
 
-    def cosines(self, generation: int, query: Floats, ordinals: Ordinals) -> Floats:
+    @_damage_told
+    def cosines(self, generation: int, query: Floats, ordinals: Array) -> Floats:
         """The cosines of documents, nan where there is no vector."""
-        raise NotImplementedError
+        ordinals = np.asarray(ordinals, np.int64)
+        found = np.full(len(ordinals), np.nan, np.float32)
+        for meanings, places, without in self._meanings(generation):
+            order = np.argsort(places, kind="stable")
+            at = order[np.minimum(np.searchsorted(places, ordinals, sorter=order), len(places) - 1)]
+            here = np.flatnonzero((places[at] == ordinals) & ~np.isin(at, without))
+            if len(here):
+                found[here] = meanings.cosines(query, at[here])
+        return found
+
+    def _meanings(self, generation: int) -> list[tuple[Meanings, Ordinals, Ordinals]]:
+        """Vectors, with the ordinals of their rows, and the rows that are void because newer ones take their place."""
+        tail = self._tail.meanings(self._store, generation)
+        newer = np.empty(0, np.int64)
+        if tail is not None:
+            newer = self.find(tail[0])
+        pieces = []
+        for file, start in zip(self._files, self._starts.tolist(), strict=False):
+            listed = self._vectors.get((file.name, generation))
+            if listed is not None:
+                without = newer[(newer >= start) & (newer < start + file.documents)] - start
+                assert file.documents == listed.documents
+                places = np.arange(start, start + file.documents)
+                pieces.append((open_meanings(self._folder, listed), places, without))
+        if tail is not None:
+            pieces.append((tail[1], newer, np.flatnonzero(newer < 0)))
+        return pieces
+
+
+def _piece_mask(mask: Mask | None, places: Ordinals, without: Ordinals) -> Mask | None:
+    if mask is None and not len(without):
+        return None
+    found = np.ones(len(places), np.bool_) if mask is None else mask[places]
+    found[without] = False
+    return found
+
+
+def _attribute(part: Part, name: str, places: Ordinals, start: int) -> Array:
+    if name in NAMES:
+        return np.array(part.names[name], object)[part.arrays[name][places]]
+    if name in ("prev", "next"):
+        before = places - 1 if name == "prev" else places
+        joined = np.append(part.joined, False)  # the last one has nothing after it; -1 is the last one
+        other = places + (1 if name == "next" else -1)
+        return np.where(joined[before], other + start, -1)
+    return part.arrays[name][places]
+
+
+def _scorer(part: Part) -> Scorer:
+    if part.scorer is None:
+        part.scorer = Scorer(part)
+    return cast("Scorer", part.scorer)
+
+
+def _bytes(word: str) -> bytes:
+    return word.encode("utf-8", "replace")

@@ -1,22 +1,141 @@
-"""Keeping the index: taking in what is new, forgetting what is gone, making anew what is lost."""
+"""Keeping the index: taking in what is new, forgetting what is gone, making anew what is lost.
+
+Every step reads one snapshot of the store, writes files under names that were never used, and then changes the list in
+one short transaction, if nobody else has changed it meanwhile. A process killed anywhere leaves files that nothing
+names; they are swept away. What is searched is always one state of list, log and chunks.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from crystal.store import Store
+from crystal.index.files import IndexDamaged, check_file, files_in, is_same, path_of, remove_file
+from crystal.index.parts import written
+from crystal.index.step import Step
+from crystal.store import Store, index_log
+from crystal.store.index_log import Change, PartFile
+
+GRACE_MS = 60_000
+"""So long files of a former list stay, for searches that began with it; those that hold what was deleted do not."""
+
+UNKNOWN_MS = 600_000
+"""So old is a file that no list names and that nobody is writing any more."""
+
+ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """What a refresh did: ``documents`` in the index, ``parts`` written, ``left`` chunks for the next one."""
+    """What a refresh did.
+
+    Attributes:
+        documents: How many documents are in the files now.
+        parts: How many files were written.
+        left: Whether something is left for the next one.
+    """
 
     documents: int
     parts: int
-    left: int
+    left: bool
 
 
 def refresh(store: Store, folder: Path, *, now: int, budget_seconds: float = 20.0) -> Refreshed:
-    """Bring the index up to date, as far as the time allows."""
-    raise NotImplementedError
+    """Bring the index up to date, as far as the time allows; call it outside of transactions.
+
+    Two processes at once do no harm, but one of them works in vain.
+
+    Raises:
+        StoreBusy, StoreFull, OSError: The index is as it was, or further; try again later.
+    """
+    deadline = time.monotonic() + budget_seconds
+    parts = damaged = 0
+    _look(store, folder, now)
+    _sweep(store, folder, now)
+    while True:
+        step = Step(store, folder, now, lambda: time.monotonic() > deadline)
+        try:
+            is_more = step.take()
+        except IndexDamaged:
+            damaged += 1
+            if damaged == ATTEMPTS:
+                raise
+            _look(store, folder, now, thoroughly=True)
+            continue
+        parts += step.written
+        if not is_more or time.monotonic() > deadline:
+            documents = sum(file.documents for file in index_log.parts(store) if file.kind == "words")
+            return Refreshed(documents, parts, index_log.has_news(store))
+
+
+def rebuild(store: Store, folder: Path, *, now: int, budget_seconds: float = 3600.0) -> Refreshed:
+    """Make the index anew."""
+    drop(store, folder)
+    return refresh(store, folder, now=now, budget_seconds=budget_seconds)
+
+
+def drop(store: Store, folder: Path) -> None:
+    """Delete the index. Nothing is noted for it any more until the next refresh."""
+    index_log.end(store)
+    for path in files_in(folder):
+        remove_file(path)
+
+
+def check(store: Store, folder: Path) -> list[str]:
+    """Read every file of the index; gives what is wrong with them, in words."""
+    problems = []
+    for file in index_log.parts(store):
+        try:
+            check_file(path_of(folder, file.name), written(file))
+        except IndexDamaged as error:
+            problems.append(str(error))
+    return problems
+
+
+def _look(store: Store, folder: Path, now: int, *, thoroughly: bool = False) -> None:
+    """Begin an index where there is none; begin anew where words are damaged; let go of damaged vectors."""
+    state = index_log.read_state(store)
+    if state is None or state.format != index_log.FORMAT:
+        index_log.begin(store, now)
+        return
+    lost = [file for file in index_log.parts(store) if not _is_good(store, folder, file, thoroughly=thoroughly)]
+    if any(file.kind == "words" for file in lost):
+        index_log.begin(store, now)
+    elif lost:
+        damaged = {file.generation for file in lost}
+        kept = {one: model for one, model in state.generations.items() if one not in damaged}
+        what = Change(purged=[file.name for file in lost], to_read=state.to_read, generations=kept)
+        index_log.change(store, state, what, now)
+    for file in lost:
+        remove_file(path_of(folder, file.name))
+
+
+def _is_good(store: Store, folder: Path, file: PartFile, *, thoroughly: bool) -> bool:
+    """Whether a file is as it was written; of one that has only another time, that is noted."""
+    path = path_of(folder, file.name)
+    with contextlib.suppress(IndexDamaged):
+        is_same(path, written(file))
+        if not thoroughly:
+            return True
+    try:
+        check_file(path, written(file))
+        index_log.touched(store, file.name, path.stat().st_mtime_ns)
+    except (IndexDamaged, OSError):
+        return False
+    return True
+
+
+def _sweep(store: Store, folder: Path, now: int) -> None:
+    """Delete files of former lists, and those that no list names: of processes that were killed."""
+    old = index_log.retired_before(store, now - GRACE_MS)
+    if old:
+        gone = [name for name in old if remove_file(path_of(folder, name))]
+        with store.transaction():
+            index_log.forget(store, gone)
+    known = {path_of(folder, name) for name in index_log.listed(store)}
+    for path in files_in(folder):
+        with contextlib.suppress(OSError):
+            if path not in known and now - path.stat().st_mtime_ns // 1_000_000 > UNKNOWN_MS:
+                remove_file(path)

@@ -1,26 +1,36 @@
-"""What the derived index holds, and what has come since: the list of its files, the log of changes, what it reads."""
+"""What the derived index holds, and what has come since: the list of its files, and the log of changes.
+
+The list and the log change in one transaction, and are read in one snapshot with the chunks: what the files say is
+true of every chunk that the log does not name. A chunk that it names counts as it is in the store.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from crystal.store.connection import Store
 
 FORMAT = 1
 """Of the files. Raise it when they change, or when a text has other words than before: all are made anew."""
 
-PAGE = 500
+SUFFIX = ".part"
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How far the index is: ``to_read`` is the chunk down to which everything newer is in, None when all is."""
+    """How far the index is.
+
+    ``version`` rises with every change of the list. ``to_read`` is the chunk down to which everything newer is in the
+    files, None when all is. The vectors of ``generations`` are in the files too, or in the log: embedding generations
+    with the names of their models, because a number may come back with another one.
+    """
 
     format: int
     version: int
     to_read: int | None
-    generations: tuple[int, ...]
+    generations: dict[int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +52,8 @@ class PartFile:
 class Log:
     """What is not in the files yet; ``last`` is the newest entry.
 
-    ``fresh`` chunks are to be read from the store, ``stale`` ones in the files are void (the fresh ones are among
-    them), ``embedded`` ones got a vector and are not fresh.
+    ``fresh`` chunks are to be read from the store; ``stale`` ones in the files are void, the fresh ones among them;
+    ``embedded`` ones got a vector and are not stale.
     """
 
     last: int
@@ -52,12 +62,34 @@ class Log:
     embedded: tuple[int, ...]
 
 
-def is_due(store: Store) -> bool:
-    """Whether the index has something to do: it was never made, is of another format, or the log has entries."""
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is to become of the list, in one transaction.
+
+    ``retired`` files are used no more and may still be open somewhere; ``purged`` ones hold what was deleted. Entries
+    of the log to ``upto`` are done with if they are of the chunks in ``done``, or of any when that is None: then all
+    to there has been looked at. ``waiting`` chunks keep their entry about a vector in either case.
+    """
+
+    added: Sequence[PartFile] = ()
+    retired: Sequence[str] = ()
+    purged: Sequence[str] = ()
+    to_read: int | None = None
+    generations: Mapping[int, str] = field(default_factory=dict)
+    upto: int = 0
+    done: frozenset[int] | None = frozenset()
+    waiting: frozenset[int] = frozenset()
+
+
+# ---------------------------------------------------------------------------------------------------------- reading
+
+
+def has_news(store: Store) -> bool:
+    """Whether there is something to do: no index, one of another format, one that is not finished, or new entries."""
     return bool(
         store.value(
-            "SELECT NOT EXISTS (SELECT 1 FROM index_state WHERE format = ? AND to_read IS NULL)"
-            " OR EXISTS (SELECT 1 FROM index_log)",
+            "SELECT NOT EXISTS (SELECT 1 FROM index_state WHERE format = ? AND to_read IS NULL"
+            " AND upto >= coalesce((SELECT max(seq) FROM index_log), 0))",
             (FORMAT,),
         )
     )
@@ -66,16 +98,38 @@ def is_due(store: Store) -> bool:
 def read_state(store: Store) -> State | None:
     """How far the index is, or None when there is none."""
     row = store.row("SELECT format, version, to_read, generations FROM index_state")
-    return None if row is None else State(row[0], row[1], row[2], tuple(json.loads(row[3])))
+    return None if row is None else State(row[0], row[1], row[2], _generations(row[3]))
+
+
+def _generations(text: str) -> dict[int, str]:
+    return {int(ident): str(name) for ident, name in json.loads(text).items()}
+
+
+def generations(store: Store) -> dict[int, str]:
+    """The embedding generations that there are, with the names of their models."""
+    rows = store.rows("SELECT id, provider, model, dimension, created_at FROM embedding_generations ORDER BY id")
+    return {int(row[0]): json.dumps(row[1:]) for row in rows}
 
 
 def parts(store: Store) -> list[PartFile]:
-    """The files in use, those of words with the most documents first."""
+    """The files in use, those with the most documents first."""
     rows = store.rows(
         "SELECT name, kind, of, generation, documents, bytes, mtime_ns, checksum, made_at FROM index_parts"
         " WHERE retired_at IS NULL ORDER BY documents DESC, name"
     )
     return [PartFile(*row) for row in rows]
+
+
+def places(store: Store) -> list[tuple[str, int, int]]:
+    """The files in use as the file system has them: name, size, time."""
+    rows = store.rows("SELECT name, bytes, mtime_ns FROM index_parts WHERE retired_at IS NULL")
+    return [(name + SUFFIX, size, mtime_ns) for name, size, mtime_ns in rows]
+
+
+def count_log(store: Store) -> tuple[int, int]:
+    """How many entries the log has, and the number of the newest."""
+    row = store.row("SELECT count(*), coalesce(max(seq), 0) FROM index_log")
+    return (0, 0) if row is None else (int(row[0]), int(row[1]))
 
 
 def read_log(store: Store) -> Log:
@@ -91,3 +145,95 @@ def read_log(store: Store) -> Log:
             newest[chunk] = what != "gone"
     fresh = tuple(sorted(chunk for chunk, is_there in newest.items() if is_there))
     return Log(last, fresh, frozenset(newest), tuple(sorted(embedded - newest.keys())))
+
+
+def retired_before(store: Store, then: int) -> list[str]:
+    """Files that were retired before a time."""
+    return [str(name) for (name,) in store.rows("SELECT name FROM index_parts WHERE retired_at < ?", (then,))]
+
+
+def retired(store: Store) -> list[str]:
+    """Files that were retired, and whose time is not over."""
+    return [str(name) for (name,) in store.rows("SELECT name FROM index_parts WHERE retired_at IS NOT NULL")]
+
+
+def listed(store: Store) -> frozenset[str]:
+    """Every file that is in use, or was a moment ago."""
+    return frozenset(str(name) for (name,) in store.rows("SELECT name FROM index_parts"))
+
+
+# ---------------------------------------------------------------------------------------------------------- writing
+
+
+def begin(store: Store, now: int) -> None:
+    """Note changes from now on, and list nothing: every chunk that there is now is to be read."""
+    with store.transaction():
+        version = store.value("SELECT version FROM index_state") or 0
+        _end(store)
+        newest = store.value("SELECT max(id) FROM chunks")
+        store.execute(
+            "INSERT INTO index_state (id, format, version, to_read, generations, made_at) VALUES (1, ?, ?, ?, ?, ?)",
+            (FORMAT, version + 1, newest, json.dumps(generations(store)), now),
+        )
+
+
+def end(store: Store) -> None:
+    """List no files any more, and note nothing from now on."""
+    with store.transaction():
+        _end(store)
+
+
+def _end(store: Store) -> None:
+    for table in ("index_parts", "index_log", "index_state"):
+        store.execute(f"DELETE FROM {table}")
+
+
+def change(store: Store, since: State, what: Change, now: int) -> bool:
+    """Change the list; False, and nothing is changed, when another process has changed it since."""
+    with store.transaction():
+        if read_state(store) != since:
+            return False
+        store.execute_many(
+            "UPDATE index_parts SET retired_at = ? WHERE name = ?", [(now, name) for name in what.retired]
+        )
+        forget(store, what.purged)
+        store.execute_many(
+            "INSERT INTO index_parts (name, kind, of, generation, documents, bytes, mtime_ns, checksum, made_at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (p.name, p.kind, p.of, p.generation, p.documents, p.bytes, p.mtime_ns, p.checksum, p.made_at)
+                for p in what.added
+            ],
+        )
+        is_other = bool(what.added or what.retired or what.purged)
+        store.execute(
+            "UPDATE index_state SET version = version + ?, upto = max(upto, ?), to_read = ?, generations = ?",
+            (is_other, what.upto if what.done is None else 0, what.to_read, json.dumps(dict(what.generations))),
+        )
+        _trim(store, what)
+        return True
+
+
+def forget(store: Store, names: Iterable[str]) -> None:
+    """Take files off the list."""
+    store.execute_many("DELETE FROM index_parts WHERE name = ?", [(name,) for name in names])
+
+
+def touched(store: Store, name: str, mtime_ns: int) -> None:
+    """Note that a file has another time, and is whole."""
+    store.execute("UPDATE index_parts SET mtime_ns = ? WHERE name = ?", (mtime_ns, name))
+
+
+def _trim(store: Store, what: Change) -> None:
+    if what.done is None and not what.waiting:
+        store.execute("DELETE FROM index_log WHERE seq <= ?", (what.upto,))
+        return
+    rows = store.rows("SELECT seq, chunk, what FROM index_log WHERE seq <= ?", (what.upto,))
+    store.execute_many(
+        "DELETE FROM index_log WHERE seq = ?",
+        [
+            (seq,)
+            for seq, chunk, kind in rows
+            if (what.done is None or chunk in what.done) and not (kind == "vector" and chunk in what.waiting)
+        ],
+    )

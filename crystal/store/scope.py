@@ -9,7 +9,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from crystal.model import Filters, Role
 from crystal.store.connection import Store
@@ -28,6 +28,24 @@ _NAMES_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """One of the conditions that a scope joins by AND, for who does not ask SQLite.
+
+    Attributes:
+        kind: ``in``: the column has one of the values. ``from``, ``before``: the time is known and not earlier than
+            the value; earlier. ``session``: of the session whose row id is the value, or a turn that it copied.
+            ``subagent``: the role is one of the values, or a subagent said it. ``sql``: only SQLite can tell; the
+            column is the condition.
+        column: Of ``chunks``.
+        values: What it may have.
+    """
+
+    kind: Literal["in", "from", "before", "session", "subagent", "sql"]
+    column: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
     """What a search may look at.
 
@@ -37,6 +55,7 @@ class Scope:
         notes: Why nothing can be found, for names that the store does not have.
         is_empty: Nothing fulfils it, there is no need to look.
         session: The session that the filter names, with its row id, when it names one.
+        parts: What ``sql`` says, condition by condition; see ``conditions``.
     """
 
     sql: str = ""
@@ -44,6 +63,12 @@ class Scope:
     notes: tuple[str, ...] = ()
     is_empty: bool = False
     session: tuple[int, str] | None = None
+    parts: tuple[Condition, ...] = ()
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The same as ``sql``: all of these together."""
+        return self.parts or ((Condition("sql", self.sql, self.values),) if self.sql else ())
 
     def __and__(self, other: Scope) -> Scope:
         return Scope(
@@ -52,6 +77,7 @@ class Scope:
             self.notes + other.notes,
             self.is_empty or other.is_empty,
             self.session or other.session,
+            self.conditions + other.conditions,
         )
 
 
@@ -71,9 +97,9 @@ def scope_of(store: Store, filters: Filters) -> Scope:
         if value is not None:
             scope &= _name_scope(store, column, value)
     if filters.since is not None:
-        scope &= Scope("ts >= ?", (_clamped(filters.since),))
+        scope &= _meaning("from", "ts >= ?", "ts", (_clamped(filters.since),))
     if filters.before is not None:
-        scope &= Scope("ts < ?", (_clamped(filters.before),))
+        scope &= _meaning("before", "ts < ?", "ts", (_clamped(filters.before),))
     return scope
 
 
@@ -145,7 +171,8 @@ def _plain(path: str) -> str:
 def _project_scope(store: Store, wanted: str) -> Scope:
     ids = project_ids(store, wanted)
     if ids:
-        return Scope(f"project IN ({', '.join(map(str, ids))})")
+        sql = f"project IN ({', '.join(map(str, ids))})"
+        return Scope(sql, parts=(Condition("in", "project", tuple(ids)),))
     by_use = (
         "SELECT p.name FROM projects p LEFT JOIN sessions s ON s.project = p.id"
         " GROUP BY p.name ORDER BY max(s.last_at) DESC, p.name"
@@ -178,7 +205,8 @@ def _session_scope(store: Store, wanted: str) -> Scope:
     if len(found) == 1:
         ident = found[0][0]
         in_fork = "turn IN (SELECT turn FROM turn_copies WHERE session = ?)"
-        return replace(Scope(f"(session = ? OR {in_fork})", (ident, ident)), session=found[0])
+        parts = (Condition("session", "session", (ident,)),)
+        return Scope(f"(session = ? OR {in_fork})", (ident, ident), session=found[0], parts=parts)
     if found:
         names = ", ".join(session for _, session in found[:_NAMES_SHOWN])
         more = ", ..." if len(found) > _NAMES_SHOWN else ""
@@ -194,13 +222,15 @@ def _role_scope(wanted: str) -> Scope:
     if not roles:
         return Scope(notes=(f"no role {wanted!r}; known: {role_words()}",), is_empty=True)
     sql = f"role IN ({', '.join('?' * len(roles))})"
-    return Scope(f"({sql} OR subagent IS NOT NULL)" if "subagent" in roles else sql, roles)
+    if "subagent" in roles:
+        return _meaning("subagent", f"({sql} OR subagent IS NOT NULL)", "role", roles)
+    return _meaning("in", sql, "role", roles)
 
 
 def _source_scope(wanted: str) -> Scope:
     if wanted.strip().lower() not in SOURCES:
         return Scope(notes=(f"no source {wanted!r}; known: {', '.join(SOURCES)}",), is_empty=True)
-    return Scope("source = ?", (wanted.strip().lower(),))
+    return _meaning("in", "source = ?", "source", (wanted.strip().lower(),))
 
 
 def _name_scope(store: Store, column: str, wanted: str) -> Scope:
@@ -211,7 +241,7 @@ def _name_scope(store: Store, column: str, wanted: str) -> Scope:
             f"SELECT {column} FROM sessions WHERE {column} IS NOT NULL GROUP BY 1 ORDER BY max(last_at) DESC"
         )
         return _nothing(column, wanted, [name for (name,) in known])
-    return Scope(f"{column} = ?", (wanted,))
+    return _meaning("in", f"{column} = ?", column, (wanted,))
 
 
 def _nothing(kind: str, wanted: str, known: Iterable[str]) -> Scope:
@@ -223,6 +253,12 @@ def _nothing(kind: str, wanted: str, known: Iterable[str]) -> Scope:
     more = ", ..." if not near and len(names) > _NAMES_SHOWN else ""
     tail = f"; did you mean {', '.join(shown)}?" if near else f"; known: {', '.join(shown)}{more}" if shown else ""
     return Scope(notes=(f"no {kind} {wanted!r}{tail}",), is_empty=True)
+
+
+def _meaning(
+    kind: Literal["in", "from", "before", "subagent"], sql: str, column: str, values: tuple[Any, ...]
+) -> Scope:
+    return Scope(sql, values, parts=(Condition(kind, column, values),))
 
 
 def _clamped(ms: int) -> int:

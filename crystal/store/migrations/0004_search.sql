@@ -5,8 +5,9 @@ CREATE TABLE index_state (                 -- one row, once there is an index; w
     id          INTEGER PRIMARY KEY CHECK (id = 1),
     format      INTEGER NOT NULL,          -- of the files: another one is built anew
     version     INTEGER NOT NULL DEFAULT 0,  -- rises with every change of the list of files
+    upto        INTEGER NOT NULL DEFAULT 0,  -- the newest entry of the log that was looked at
     to_read     INTEGER,                   -- chunks to this id are still to be read, NULL when all are in
-    generations TEXT NOT NULL DEFAULT '[]',  -- JSON: embedding generations whose vectors are in, or noted
+    generations TEXT NOT NULL DEFAULT '{}',  -- JSON: embedding generations whose vectors are in or noted, with models
     made_at     INTEGER NOT NULL           -- when the building began
 );
 
