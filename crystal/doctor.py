@@ -251,6 +251,13 @@ def _embedding(machine: Machine) -> Check:
     if chosen is None:
         fix = "crystal config set embedding.provider embedded"
         return Check("embedding", "note", "switched off; search is by keywords alone", fix)
+    if chosen.provider == "local":
+        from crystal.embedding.local.manifest import check_model
+
+        try:
+            check_model(machine.places.models, chosen.model)
+        except CrystalError as error:
+            return Check("embedding", "failure", error.message, error.hint)
     generation = vectors.find_generation(machine.store, chosen.provider, chosen.model, chosen.dimension)
     waiting = vectors.count_pending(machine.store, generation.id if generation else 0)
     if waiting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import re
 import subprocess
@@ -89,6 +90,22 @@ def test_the_benchmark_of_parsing_prints_its_rates(tmp_path):
         "titles",
         "chunks",
     }
+
+
+def test_the_benchmark_of_models_prints_its_tables(tmp_path):
+    said = [
+        {"id": f"m{n}", "conv": "c", "session": f"s{n % 2}", "ts": "2026-01-01T00:00:00Z", "role": "user",
+         "speaker": "Ana", "text": f"the {word} is in the cellar"}
+        for n, word in enumerate(("wine", "bicycle", "ladder"))
+    ]  # fmt: skip
+    asked = [{"conv": "c", "query": "where is the bicycle", "gold": ["m1"], "gold_sessions": ["s1"]}]
+    for name, rows in (("messages", said), ("queries", asked)):
+        (tmp_path / f"{name}.jsonl.gz").write_bytes(gzip.compress(b"\n".join(map(orjson.dumps, rows))))
+    options = ("--home", str(tmp_path / "none"), "--chunks", "4", "--many", "20", "--sets", str(tmp_path))
+    printed = ran("models.py", *options, home=tmp_path)
+    assert numbers(printed, r"^\| `embedded` \| 256 \| .* \| ([\d,.]+) ms \| .* \| ([\d,.]+) MB \|$")[0] > 0
+    for label in ("keywords alone", "`embedded`, vectors alone", "`embedded`, with keywords"):
+        assert numbers(printed, rf"^\| {label} \| ([\d.]+) \|")[0] == 1
 
 
 def test_the_benchmark_of_sealing_prints_its_ratios(tmp_path):

@@ -202,6 +202,12 @@ def check_files(folder: Path, found: Manifest) -> None:
             raise damaged_model(found.name, f"{path} has other content than was installed")
 
 
+def check_model(home: Path, name: str) -> None:
+    """Compare the files of an installed model with what was installed, as ``check_files`` does."""
+    found = read_manifest(home, name)
+    check_files(home / found.name, found)
+
+
 def damaged_model(name: str, why: str) -> Damaged:
     """The error for a model that cannot be used as it lies on the disk."""
     hint = (
