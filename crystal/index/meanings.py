@@ -220,6 +220,7 @@ class Meanings:
         for block in _slices(len(ordinals), self.dimension, GATHER):
             rows = self._rows.take(ordinals[block], axis=0).astype(np.float64) * 256.0
             found[block] = (rows + self._rest.take(ordinals[block], axis=0)) @ whole
+        _let_go(self._rest)  # each query reads other rows, and the system maps sixteen pages for each one
         found *= self._scale.take(ordinals) / (256.0 * _length(whole))
         return np.clip(found, -1.0, 1.0).astype(np.float32)
 
