@@ -55,12 +55,13 @@ def _part(run: Run, scope: str, picture: str | None) -> Iterator[str]:
         yield f"![A point with its interval for each system and metric]({picture})"
     for group in reversed(run.groups):
         yield from _group(run, group)
-    yield ""
-    yield "<details><summary>By category</summary>"
-    for group in run.kinds:
-        yield from _categories(run, group)
-    yield ""
-    yield "</details>"
+    if not run.everywhere:
+        yield ""
+        yield "<details><summary>By category</summary>"
+        for group in run.kinds:
+            yield from _categories(run, group)
+        yield ""
+        yield "</details>"
     yield ""
     yield from _latency(run)
 
