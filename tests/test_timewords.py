@@ -201,6 +201,18 @@ DATES = [
     ("the morning of 8 May 2023", "2023-05-08..2023-05-08 12:00"),
     ("since the beginning of the year", f"2026-01-01..{NOW_WORDS}"),
     ("winter 2021 - 2022", "2021-12-01..2022-03-01"),
+    ("10 May – 12 May 2023", "2023-05-10..2023-05-13"),
+    ("June 1st - June 5th", "2026-06-01..2026-06-06"),
+    ("7 Juni bis 9 Juni 2023", "2023-06-07..2023-06-10"),
+    ("2023-05-08 - 2023-05-10", "2023-05-08..2023-05-11"),
+    ("2023年5月8日から2023年5月10日まで", "2023-05-08..2023-05-11"),
+    ("last-week", "2026-11-09..2026-11-16"),
+    ("half a year ago", "2026-05-06..2026-06-06"),
+    ("半年前", "2026-05-06..2026-06-06"),
+    ("上周五晚上", "2026-11-13 17:00..2026-11-14"),
+    ("去年夏天", "2025-06-01..2025-09-01"),
+    ("a principios de marzo", "2026-03-01..2026-03-11"),
+    ("la semaine du 8 mai 2023", "2023-05-08..2023-05-15"),
     ("im März", "2026-03-01..2026-04-01"),
     ("am 8. Mai 2023", "2023-05-08..2023-05-09"),
     ("Ende Mai 2023", "2023-05-22..2023-06-01"),
@@ -252,6 +264,7 @@ def test_several_times_come_in_the_order_of_their_words():
         "2026-11-09..2026-11-16",
         "2024-01-01..2024-04-01",
     ]
+    assert spans("during May and June") == ["2026-05-01..2026-06-01", "2026-06-01..2026-07-01"]
 
 
 NO_TIMES = """
@@ -265,7 +278,7 @@ they march on
 gcc -march native
 gcc -march=native
 April said hi
-June and August went out
+April and June went out
 the last commit
 the last 5 commits
 the second time

@@ -53,12 +53,13 @@ _NTH_WEEK = re.compile(
 )
 _NEAR = re.compile(
     rf"\b(?:the\s{{1,3}})?(?:(?P<near>shortly|just|right|soon|immediately|kurz)|(?P<number>[0-9]{{1,3}}|{any_of(NUMBERS)})"
-    rf"\s{{1,3}}(?P<units>{UNIT})|(?P<unit>day|week|weekend|month|year|tag|woche|monat|jahr))\s{{1,3}}(?P<side>before|after|vor|nach|of)\s{{1,3}}{_ARTICLE}\Z",
+    rf"\s{{1,3}}(?P<units>{UNIT})|(?P<unit>day|week|weekend|month|year|tag|woche|monat|jahr|semaine|semana|mois|mes))\s{{1,3}}(?P<side>before|after|vor|nach|of|du|de|del|vom|des)\s{{1,3}}{_ARTICLE}\Z",
     re.IGNORECASE,
 )
 _HOURS = re.compile(
     rf"\b(?:the\s{{1,3}})?(?P<part>{any_of(PARTS_OF_DAY)})\s{{1,3}}(?:of|on)\s{{1,3}}{_ARTICLE}\Z", re.IGNORECASE
 )
+_SIDES = {"before": -1, "vor": -1, "after": 1, "nach": 1}
 _SHORTLY = 14 * DAY
 
 
@@ -82,7 +83,7 @@ def placed(text: str, one: Found, floor: int, now: datetime) -> Found:
         return replace(one, start=match.start(), readings=readings, grain="hour")
     if match := _NTH_WEEK.search(text, low, one.start):
         one = _week_in(one, match)
-    elif (match := _NEAR.search(text, low, one.start)) and (match["unit"] or match["side"].lower() != "of"):
+    elif (match := _NEAR.search(text, low, one.start)) and (match["unit"] or match["side"].lower() in _SIDES):
         return replace(one, start=match.start(), readings=tuple(_near(stretch, match) for stretch in one.readings))
     for pattern, side in (
         (_SINCE, "since"),
@@ -137,9 +138,9 @@ def _near(stretch: Stretch, match: re.Match[str]) -> Stretch:
     start, stop = stretch
     side = match["side"].lower()
     name = UNIT_OF[(match["units"] or match["unit"]).lower()] if match["units"] or match["unit"] else ""
-    if side == "of":
+    if side not in _SIDES:
         return unit(name, start, 0)
-    before = side in ("before", "vor")
+    before = _SIDES[side] < 0
     if match["number"]:
         count = counted(match["number"]) * (1 if before else -1)
         return around(count, name, start)

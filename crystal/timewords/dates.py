@@ -43,6 +43,11 @@ _WORD_BEFORE = re.compile(
     r"([^\W\d_]+)['.]?[\s-]{1,3}(?:(?:the|den|dem|der|des|le|la|el|los|all)\s{1,3}|(?:d|l)')?\Z", re.IGNORECASE
 )
 _DAY_BEFORE = re.compile(r"\b(?:on|am|vom|seit|bis|since|until|before|after|du|le|el|dem|den)\s+\Z", re.IGNORECASE)
+_MONTH_BEFORE = re.compile(
+    rf"\b(?:in|during|since|between|im|seit|en|depuis|desde)\s{{1,3}}{_LONG}(?:\s{{1,3}}{_YEAR})?,?\s{{1,3}}\w{{1,4}}\s{{1,3}}\Z",
+    re.IGNORECASE,
+)
+_ENGLISH = frozenset("january february march april may june july august september october november december".split())
 _NEXT_WORD = re.compile(r"[\s]*['\u2019s]{0,2}\s*([^\W\d_]*)")
 _NAMES = {"noel": ("a", "avant", "apres", "depuis"), "pascua": ("en", "de", "antes", "desde")}
 _ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4, "1st": 1, "2nd": 2, "3rd": 3, "4th": 4}
@@ -311,6 +316,11 @@ def _is_month(match: re.Match[str], name: str, relation: str) -> bool:
         if before in ("in", "since", "until", "during") or before in PART_OF:
             return True
         return bool(relation) and relation not in THIS and _ends(match)
+    text, at = match.string, match.start()
+    if before == "de" and name not in _ENGLISH:
+        return True
+    if before in ("and", "or", "und", "oder", "et", "ou", "y", "o") and _MONTH_BEFORE.search(text, max(0, at - 40), at):
+        return True
     return name in CERTAIN_MONTHS or bool(relation) or before in CONTEXT or before in PART_OF
 
 

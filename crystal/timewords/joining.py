@@ -27,6 +27,11 @@ _LINK = re.compile(
     r"\s{0,3}(?:(?:the|zum|le|el|la|dem)\s{1,3})?",
     re.IGNORECASE,
 )
+_STRONG_LINK = re.compile(
+    r"\s{0,3}(?:-|\u2010|\u2013|\u2014|~|\u301c|\uff5e|\bto\b|\bbis(?:\s{1,3}zum)?\b|\bthrough\b|\bau\b|\bal\b|至|到|から)\s{0,3}",
+    re.IGNORECASE,
+)
+_UNTIL = re.compile("まで|까지|为止|為止|止")
 
 
 def find(folded: Folded, now: datetime) -> list[Found]:
@@ -104,16 +109,22 @@ def _is_weekday(text: str, one: Found) -> bool:
 
 
 def _ranges(text: str, found: Sequence[Found], now: datetime) -> list[Found]:
-    """Join two times with ``from`` or ``between`` before them and a word of joining in the middle."""
+    """Join two times with ``from`` or ``between`` before them and a word of joining in the middle, or a dash alone."""
     joined: list[Found] = []
     for one in found:
         before = joined[-1] if joined else None
-        opening = before and _OPENING.search(text, max(0, before.start - _REACH), before.start)
-        if before is not None and opening and _LINK.fullmatch(text, before.end, one.start):
-            both = _range(before, one, weekdays=_is_weekday(text, before) and _is_weekday(text, one), now=now)
+        if before is not None and one.start - before.end < _REACH:
+            opening = _OPENING.search(text, max(0, before.start - _REACH), before.start)
+            dashed = before.grain == one.grain and _STRONG_LINK.fullmatch(text, before.end, one.start)
+            both = None
+            if dashed or (opening and _LINK.fullmatch(text, before.end, one.start)):
+                weekdays = _is_weekday(text, before) and _is_weekday(text, one)
+                both = _range(before, one, weekdays=weekdays, now=now)
             if both is not None:
+                start = opening.start() if opening else before.start
                 grain = before.grain if before.grain == one.grain else "week"
-                joined[-1] = Found(opening.start(), one.end, (both,), grain)
+                until = _UNTIL.match(text, one.end)
+                joined[-1] = Found(start, until.end() if until else one.end, (both,), grain)
                 continue
         joined.append(one)
     return joined

@@ -130,6 +130,11 @@ def last_some(match: re.Match[str], now: datetime) -> Found | None:
     return Found(*match.span(), (span_back(5 if few else count, name, now),), "week")
 
 
+def half_a_year_ago(match: re.Match[str], now: datetime) -> Found:
+    """Half a year ago: about six months."""
+    return Found(*match.span(), (around(6, "month", now),), "week")
+
+
 def ago(match: re.Match[str], now: datetime) -> Found | None:
     """Three weeks ago, a few days ago."""
     name = _unit_name(match)
@@ -277,6 +282,7 @@ RULES: tuple[tuple[str, Callable[[re.Match[str], datetime], Found | None]], ...]
         last_some,
     ),
     (rf"{BEGIN}{NUMBER}\s{{0,3}}{_UNITS}\s{{1,3}}(?:ago|back){END}", ago),
+    (rf"{BEGIN}{any_of(['half a year ago', 'vor einem halben jahr', 'hace medio ano'])}{END}", half_a_year_ago),
     (
         rf"{BEGIN}{_AGO_AFTER}{NUMBER}\s{{0,3}}{_UNITS}{END}",
         ago,

@@ -29,9 +29,10 @@ _DATE = re.compile(
     """,
     re.VERBOSE,
 )
-# mid-March, 8-May-2023: as if there were spaces
+# mid-March, last-week, 8-May-2023: as if there were spaces
 _HYPHEN = re.compile(
-    r"(?:(?<=\bearly)|(?<=\bmid)|(?<=\blate)|(?<=\bend))-(?=\w)|(?<=[0-9])-(?=[A-Za-z]{3,9}[- ](?:19|20)[0-9]{2})"
+    r"(?:(?<=\bearly)|(?<=\bmid)|(?<=\bmi)|(?<=\blate)|(?<=\bend))-(?=\w)"
+    r"|(?<=\blast)-(?=(?:week|month|year|night)\b)|(?<=[0-9])-(?=[A-Za-z]{3,9}[- ](?:19|20)[0-9]{2})"
     r"|(?<=[A-Za-z]{3})-(?=(?:19|20)[0-9]{2}(?![0-9-]))",
     re.IGNORECASE,
 )

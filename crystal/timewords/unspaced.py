@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
-from crystal.timewords.calendar_spans import day, days_from, hours_of, month, season, unit, year
+from crystal.timewords.calendar_spans import Stretch, day, days_from, hours_of, month, season, unit, year
 from crystal.timewords.found import Found, latest
 from crystal.timewords.relative import any_of, span_back
 from crystal.timewords.relative import some_ago as some_ago_of
@@ -115,7 +115,7 @@ def _day_of(of_month: int, number: int, of_year: int) -> tuple[datetime, datetim
 
 
 def _year(match: re.Match[str], now: datetime) -> Found | None:
-    number = int(match["year"])
+    number = int(match["year"]) if match["year"] else now.year + _RELATIVE_YEARS[match["yrel"]]
     if not 1950 <= number <= now.year + 10:
         return None
     if match["season"]:
@@ -123,14 +123,24 @@ def _year(match: re.Match[str], now: datetime) -> Found | None:
     return Found(*match.span(), (year(number),), "year")
 
 
+def _half_a_year_ago(match: re.Match[str], now: datetime) -> Found:
+    return some_ago_of(6, "month", match.span(), now)
+
+
 def _weekday(match: re.Match[str], now: datetime) -> Found | None:
     number = _WEEKDAYS[match["day"] or match["other"]]
     if match["week"]:
         offset = -now.weekday() + number + (-7 if match["week"][0] in "上先" else 0)
-        return Found(*match.span(), (days_from(now, offset),), "day")
+        return _part_of(match, (days_from(now, offset),))
     back = (now.weekday() - number) % 7
     readings = tuple(days_from(now, -one) for one in ((0, 7) if back == 0 else (back,)))
-    return Found(*match.span(), readings, "day")
+    return _part_of(match, readings)
+
+
+def _part_of(match: re.Match[str], days: tuple[Stretch, ...]) -> Found:
+    if not match["part"]:
+        return Found(*match.span(), days, "day")
+    return Found(*match.span(), tuple(hours_of(one, _PARTS[match["part"]]) for one in days), "hour")
 
 
 def _weekend(match: re.Match[str], now: datetime) -> Found | None:
@@ -146,7 +156,7 @@ _YEARS = "(?:(?P<year>(?:19|20)[0-9]{2})[年년]\\s?|(?P<yrel>" + any_of(_RELATI
 _NOT_IN_NUMBER = "(?<![0-9A-Za-z_.一二三四五六七八九十-])"
 _WEEKDAY = (
     "(?P<week>(?:上个?|上個|这个?|這個?|本)(?=星期|周|週|礼拜)|先週の?|今週の?)?(?:"
-    "(?:星期|周|週|礼拜)(?P<day>[一二三四五六日天])(?![志程期常历歷直些起个個下样樣次种種])"
+    "(?:星期|周|週|礼拜)(?P<day>[一二三四五六日天])(?![志程期常历歷直些起个個下样樣次种種])(?P<part>早上|上午|下午|晚上|晚)?"
     "|(?P<other>[月火水木金土日])曜日?)"
 )
 RULES: tuple[tuple[str, Callable[[re.Match[str], datetime], Found | None]], ...] = (
@@ -161,6 +171,11 @@ RULES: tuple[tuple[str, Callable[[re.Match[str], datetime], Found | None]], ...]
         "(?:\\s?(?P<day>[0-9]{1,2})[日号號일])?",
         _date,
     ),
-    ("(?<![0-9A-Za-z_.-])(?P<year>(?:19|20)[0-9]{2})[年년](?:の|的)?(?P<season>[春夏秋冬])?", _year),
+    (
+        "(?:(?<![0-9A-Za-z_.-])(?P<year>(?:19|20)[0-9]{2})[年년]|(?P<yrel>" + any_of(_RELATIVE_YEARS) + "))"
+        "(?:の|的)?(?:(?P<season>[春夏秋冬])(?:天|季)?)?",
+        _year,
+    ),
+    ("半年之?前", _half_a_year_ago),
     (_WEEKDAY, _weekday),
 )

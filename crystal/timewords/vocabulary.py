@@ -25,7 +25,7 @@ SHORT_MONTHS = {
 
 CERTAIN_MONTHS = frozenset(
     """
-january janvier januar enero february fevrier februar febrero marz maerz avril juin juillet julio
+january janvier januar enero february fevrier februar febrero marz maerz marzo avril juin juillet julio
 september septembre septiembre october octobre oktober octubre november novembre noviembre december decembre dezember
 diciembre july
 """.split()
