@@ -64,8 +64,8 @@ def shape_of(config: Mapping[str, Any]) -> BertShape:
     return shape
 
 
-def bert_onnx(weights: Weights, shape: BertShape, *, is_int8: bool) -> bytes:
-    """The encoder as an ONNX file.
+def bert_onnx(weights: Weights, shape: BertShape, *, is_int8: bool) -> list[bytes]:
+    """The encoder as an ONNX file, in pieces.
 
     Raises:
         UsageProblem: A weight is missing or has another shape than the configuration says.
@@ -92,7 +92,7 @@ class _Builder:
             raise UsageProblem(f"{name} has shape {found.shape}, not {size}", hint="is it a BERT with its config.json?")
         return found
 
-    def build(self) -> bytes:
+    def build(self) -> list[bytes]:
         graph, width = self.graph, self.shape.width
         mask = graph.op("Unsqueeze", self._mask(), graph.constant("axes_1_2", np.array([1, 2], np.int64)))
         hidden = self._embed()

@@ -140,16 +140,21 @@ def _made_graph(weights: Path, made: Path, config: Mapping[str, Any], draft: Man
     held, shape = read_safetensors(weights), shape_of(config)
     places = next((rows.shape[0] for name, rows in held.items() if name.endswith("position_embeddings.weight")), 0)
     draft = replace(draft, most_tokens=max(3, min(draft.most_tokens, places or draft.most_tokens)))
-    (made / GRAPH).write_bytes(bert_onnx(held, shape, is_int8=False))
+    _write(made / GRAPH, bert_onnx(held, shape, is_int8=False))
     found, exact = _tried(made, replace(draft, weights="float32"))
     if not is_int8:
         return found
-    (made / GRAPH).write_bytes(bert_onnx(held, shape, is_int8=True))
+    _write(made / GRAPH, bert_onnx(held, shape, is_int8=True))
     small, near = _tried(made, replace(draft, weights="int8"))
     if float((exact * near).sum(axis=1).min()) >= LEAST_COSINE:
         return small
-    (made / GRAPH).write_bytes(bert_onnx(held, shape, is_int8=False))
+    _write(made / GRAPH, bert_onnx(held, shape, is_int8=False))
     return found
+
+
+def _write(path: Path, pieces: Sequence[bytes]) -> None:
+    with path.open("wb") as file:
+        file.writelines(pieces)
 
 
 def _tried(made: Path, draft: Manifest) -> tuple[Manifest, np.ndarray[Any, np.dtype[np.float32]]]:

@@ -103,11 +103,15 @@ class Graph:
         self,
         inputs: Mapping[str, tuple[int, Sequence[str | int]]],
         outputs: Mapping[str, tuple[int, Sequence[str | int]]],
-    ) -> bytes:
-        """The file: inputs and outputs with their kinds and shapes, where a word stands for any size."""
-        graph = b"".join(_bytes(1, node) for node in self.nodes) + _text(2, "encoder")
-        graph += b"".join(_bytes(5, each) for each in self.constants.values())
-        graph += b"".join(_bytes(11, _value(name, *what)) for name, what in inputs.items())
-        graph += b"".join(_bytes(12, _value(name, *what)) for name, what in outputs.items())
-        opset = _text(1, "") + _int(2, OPSET)
-        return _int(1, IR_VERSION) + _text(2, "crystal") + _bytes(7, graph) + _bytes(8, opset)
+    ) -> list[bytes]:
+        """The file, in pieces to be written one after the other: it may be as large as the model.
+
+        Inputs and outputs come with their kinds and shapes, where a word stands for any size.
+        """
+        parts = [b"".join(_bytes(1, node) for node in self.nodes) + _text(2, "encoder")]
+        for each in self.constants.values():
+            parts += [_varint(5 << 3 | 2) + _varint(len(each)), each]
+        parts += [_bytes(11, _value(name, *what)) for name, what in inputs.items()]
+        parts += [_bytes(12, _value(name, *what)) for name, what in outputs.items()]
+        head = _int(1, IR_VERSION) + _text(2, "crystal") + _varint(7 << 3 | 2) + _varint(sum(map(len, parts)))
+        return [head, *parts, _bytes(8, _text(1, "") + _int(2, OPSET))]
