@@ -17,7 +17,7 @@ from crystal.wiring import open_reader, these_places
 from tests.capture_machine import NOW, line
 from tests.command import crystal
 from tests.embedding_store import Dice
-from tests.providers_server import serve_providers, status
+from tests.providers_server import KEY, serve_providers, status
 from tests.test_docs_reference import documented, keys_of, pattern_of
 from tests.test_embedding_pending import Killed, kill_at
 from tests.test_embedding_pending import run as embed
@@ -348,6 +348,16 @@ def test_a_present_model_that_fails_is_left_out_and_a_new_one_that_fails_is_an_e
         assert (trial.present, trial.why_no_present) == (None, "it is down")
         with pytest.raises(Unavailable, match="it is down"):
             try_model(machine.store, Dice(), broken, scratch=tmp_path / "b", size=Size(), now=NOW)
+
+
+def test_what_a_trial_pays_for_is_written_down(memory, monkeypatch):
+    monkeypatch.setenv("VOYAGE_API_KEY", KEY)
+    with serve_providers() as server:
+        monkeypatch.setenv("CRYSTAL_EMBEDDING_BASE_URL", server.base_url("voyage"))
+        assert crystal("models", "use", "voyage", "--eval", "--yes").code == 0
+    with open_reader() as machine:
+        rows = machine.store.rows("SELECT provider, input_tokens > 0 FROM costs")
+    assert rows == [("voyage", 1)]
 
 
 def test_a_memory_that_is_too_small_for_a_trial_says_so(home, tiny):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -354,13 +354,29 @@ def try_on_memory(target: Target, size: Size, progress: Callable[[int, int], Non
                 present = machine.asking_embedder()
         except CrystalError as error:
             why_not = error.message
-        return try_model(
-            machine.store,
-            present,
-            new,
-            scratch=Path(scratch),
-            size=size,
-            now=machine.now(),
-            why_no_present=why_not,
-            watch=Watch(progress),
-        )
+        try:
+            return try_model(
+                machine.store,
+                present,
+                new,
+                scratch=Path(scratch),
+                size=size,
+                now=machine.now(),
+                why_no_present=why_not,
+                watch=Watch(progress),
+            )
+        finally:
+            _book([one for one in (present, new) if one is not None])
+
+
+def _book(embedders: Sequence[Embedder]) -> None:
+    """Write down what a trial has paid for."""
+    from crystal.prices import price_of
+    from crystal.store.costs import Cost, add_cost
+    from crystal.wiring.machine import open_machine
+
+    for one in embedders:
+        if tokens := one.take_tokens():
+            with open_machine() as machine:
+                usd = price_of(one.provider, one.model).usd(tokens)
+                add_cost(machine.store, Cost(machine.now(), "embedding", one.provider, one.model, tokens, 0, usd))
