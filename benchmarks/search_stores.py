@@ -20,6 +20,7 @@ import apsw
 import numpy as np
 from search_text import BATCH, END, SESSION, Batch, Clusters, Memories
 
+from crystal.index import bring_up_to_date
 from crystal.model import Chunk, Origin, Project, Turn
 from crystal.store import Store, turns, vectors
 from crystal.store.connection import sqlite_vec_library
@@ -77,7 +78,9 @@ def ready(place: Place, *, hnsw: bool, plain: bool = True) -> Place:
     """Make what is missing, and say how long it took."""
     place.top.mkdir(parents=True, exist_ok=True)
     _made(place.crystal, lambda path: _crystal(place, path))
-    make_ready(place.crystal)
+    seconds = make_ready(place.crystal)
+    if seconds > 1:
+        print(f"made the index of {place.name}: {seconds:.1f} s", flush=True)
     if place.dimension:
         _made(place.bare, lambda path: _bare(place, path))
         if plain:
@@ -192,13 +195,13 @@ def embed_all(store: Store) -> None:
     embed_pending(store, make_embedder("embedded"), now=END, budget_seconds=1e6)
 
 
-def make_ready(path: Path) -> None:
-    """Make whatever is derived from a store for searching, or bring it up to date. The one place that knows what it is.
-
-    There is nothing yet but the store itself.
-    """
-    with Store.open(path):
-        pass
+def make_ready(path: Path) -> float:
+    """Bring what is derived from a store for searching up to date; gives the seconds. The one place that does it."""
+    start = time.perf_counter()
+    with Store.open(path) as store:
+        while bring_up_to_date(store, now=END, budget_seconds=3_600):
+            pass
+    return time.perf_counter() - start
 
 
 def _numbered(place: Place) -> Iterator[list[tuple[int, bytes]]]:

@@ -14,6 +14,8 @@ from search_stores import MODEL, PROVIDER, Place, plain_connection
 from search_text import END
 
 from crystal.engines import QuestionVector
+from crystal.index import folder_of
+from crystal.index.reader import Absent, open_index
 from crystal.search import search
 from crystal.store import Store
 from crystal.store.scope import Scope
@@ -74,8 +76,13 @@ class Crystal:
 
 def nearest_by_crystal(store: Store, embedder: Prepared, question: Question) -> list[int]:
     """The ten nearest, as the search asks for its candidates. The one place that knows how that is done."""
-    asked = QuestionVector.of(store, embedder, question.text)
-    return [*asked.nearest(store, Scope(), CRYSTAL_DEPTH).scores][:TOP]
+    with store.reading():
+        asked = QuestionVector.of(store, embedder, question.text)
+        index = open_index(store, folder_of(store.path))
+        if isinstance(index, Absent) or not index.has_vectors(asked.generation):
+            return [*asked.nearest(store, Scope(), CRYSTAL_DEPTH).scores][:TOP]
+        near, _ = index.nearest(asked.generation, question.numbers, CRYSTAL_DEPTH)
+        return index.take("id", near[:TOP]).tolist()
 
 
 class Plain:
