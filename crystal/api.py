@@ -27,7 +27,8 @@ from crystal.wiring import (
     turn_off,
     turn_on,
 )
-from crystal.wiring.mirrored import Mirrored, mirror_side, open_mirror
+from crystal.wiring.asking import asking
+from crystal.wiring.mirrored import Mirrored, open_mirror
 
 if TYPE_CHECKING:
     from crystal.capture.engine import Tally
@@ -84,6 +85,10 @@ class Crystal:
         device: str | None = None,
         branch: str | None = None,
         source: str | None = None,
+        as_of: int | str | None = None,
+        recency: str | None = None,
+        fusion: str | None = None,
+        deep: bool = False,
     ) -> SearchResult:
         """Find what was said, best first.
 
@@ -99,33 +104,26 @@ class Crystal:
             device: Only this machine.
             branch: Only this git branch.
             source: ``conversation``, ``file`` or ``memory``.
+            as_of: Search the memory as it was then (of a day, at its end), in the forms of ``since``. Time words in
+                the question, ages and recency are told from then.
+            recency: How much what is new is preferred among hits nearly as good: ``off``, ``light``, ``strong``; None
+                for the setting ``search.recency``.
+            fusion: ``weighted``, or ``rrf`` for Reciprocal Rank Fusion; None for the setting ``search.fusion``.
+            deep: Let the model of ``deep.provider`` find other wordings and put the best hits in order.
 
         Raises:
             UsageProblem: A value that cannot be used.
         """
-        from crystal.errors import CrystalError, UsageProblem
+        from crystal.errors import UsageProblem
         from crystal.search import search
         from crystal.store.scope import role_words, roles_named
 
-        why_not = "no embedding model is configured"
-        try:
-            embedder = self._machine.asking_embedder()
-        except CrystalError as error:
-            embedder, why_not = None, error.message
         if role is not None and not roles_named(role):
             hint = f"use {role_words()}, or several with commas"
             raise UsageProblem(f"role is {role!r}, which is no role", hint=hint)
         filters = self._filters(project, session, role, agent, device, branch, source, since, before)
-        return search(
-            self._machine.store,
-            embedder,
-            query,
-            filters=filters,
-            limit=limit,
-            now=self._machine.now(),
-            without_embedder=why_not,
-            mirror=mirror_side(self._machine, self._mirrored()),
-        )
+        asked = asking(self._machine, self._mirrored(), filters, recency=recency, fusion=fusion, as_of=as_of, deep=deep)
+        return search(self._machine.store, query=query, limit=limit, **asked)
 
     def show(self, target: str | int, *, context: int = 2) -> Conversation:
         """A whole session (its id or the beginning of it), or a hit (its number) with ``context`` turns around it.

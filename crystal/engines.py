@@ -74,8 +74,7 @@ def keywords(store: Store, asked: Query, scope: Scope, limit: int) -> Ranked:
     exact: dict[int, float] = {}
     tiers: dict[int, int] = {}
     if asked.is_literal:
-        exact = dict(keyword_candidates(store, compounds[0], scope, limit))
-        tiers = _literal_first(store, asked.compounds[0], exact)
+        exact, tiers = _literal(store, asked, scope, limit)
     found = {ident: exact[ident] for ident in tiers}
     wider = [any_of(compounds + terms)] if len(terms) == 1 else [all_of(terms), any_of(compounds + terms)]
     for tier, expression in enumerate(wider, 3):
@@ -93,6 +92,16 @@ def keywords(store: Store, asked: Query, scope: Scope, limit: int) -> Ranked:
     found = dict(keyword_candidates(store, beginnings, scope, limit)) if beginnings else {}
     notes = ("nothing has these words; some words begin with them",) if found else ()
     return Ranked(found, notes, best=max(found.values(), default=1.0), tiers=dict.fromkeys(found, 6))
+
+
+def exact_chunks(store: Store, asked: Query, scope: Scope, limit: int) -> dict[int, int]:
+    """The chunks that have the very thing looked for, if it is one: tier 0 to the letter, 1 in any case, 2 nearly."""
+    return _literal(store, asked, scope, limit)[1] if asked.is_literal else {}
+
+
+def _literal(store: Store, asked: Query, scope: Scope, limit: int) -> tuple[dict[int, float], dict[int, int]]:
+    exact = dict(keyword_candidates(store, quoted(asked.compounds[0]), scope, limit))
+    return exact, _literal_first(store, asked.compounds[0], exact)
 
 
 def _literal_first(store: Store, literal: str, found: dict[int, float]) -> dict[int, int]:
@@ -143,18 +152,25 @@ class QuestionVector:
         except CrystalError as error:
             return cls(note=_alone(error.message))
 
-    def nearest(self, store: Store, scope: Scope, limit: int) -> Ranked:
-        """Rank by meaning."""
+    def checked(self, store: Store) -> tuple[QuestionVector, tuple[str, ...]]:
+        """The vector as it can be used in the present state of the store, and what the reader should know."""
         if not self.data:
-            return Ranked({}, (self.note,) if self.note else (), asked=False)
+            return self, (self.note,) if self.note else ()
         serving = vectors.serving_generation(store)
         if serving is None or serving.id != self.generation:  # another model took over since the question was embedded
-            return Ranked({}, (_alone("the embedding model has just changed"),), asked=False)
+            changed = _alone("the embedding model has just changed")
+            return QuestionVector(note=changed), (changed,)
         waiting = vectors.count_pending(store, self.generation)
+        if waiting and not vectors.has_any(store, self.generation):
+            return QuestionVector(note=_no_vectors(waiting)), (_no_vectors(waiting),)
+        return self, (f"{_chunks(waiting)} not embedded yet, found by keywords alone",) if waiting else ()
+
+    def nearest(self, store: Store, scope: Scope, limit: int) -> Ranked:
+        """Rank by meaning."""
+        usable, notes = self.checked(store)
+        if not usable.data:
+            return Ranked({}, notes, asked=False)
         found = dict(vectors.nearest(store, self.generation, self.data, limit, scope.sql, scope.values))
-        if not found and waiting and not vectors.vector_counts(store, self.generation).stored:
-            return Ranked({}, (_no_vectors(waiting),), asked=False)
-        notes = (f"{_chunks(waiting)} not embedded yet, found by keywords alone",) if waiting else ()
         return Ranked({ident: cosine for ident, cosine in found.items() if cosine >= self.floor}, notes)
 
 

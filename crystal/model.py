@@ -176,12 +176,23 @@ class Filters:
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbour:
+    """What a person or the assistant said just before or after a hit: the beginning of it, or before it the end."""
+
+    role: str
+    text: str
+    uuid: str
+    timestamp: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """One answer of a search: a chunk and everything that says where it comes from.
 
     ``score`` is the fused score (higher is better); ``ranks`` and ``scores`` tell each engine's view by name.
     ``copies`` counts the places within the search's filters that say exactly this, the hit itself included.
-    ``memory`` tells where it was found; the ids of the mirror's chunks have ``MIRROR_IDS`` added.
+    ``memory`` tells where it was found; the ids of the mirror's chunks have ``MIRROR_IDS`` added. ``similar`` counts
+    answers that say nearly the same and are not shown. ``before`` and ``after`` are what was said around it.
     """
 
     id: int
@@ -204,3 +215,6 @@ class Hit:
     tool: str | None = None
     copies: int = 1
     memory: Memory = "local"
+    similar: int = 0
+    before: Neighbour | None = None
+    after: Neighbour | None = None

@@ -16,7 +16,14 @@ from crystal.engines import Ranked
 from crystal.fusion import Fused, fuse, sureness
 from crystal.model import MIRROR_IDS, Hit, Memory
 from crystal.store import Store
-from crystal.store.candidates import Candidate, candidates, chunk_of_turn, count_copies, places_of_text
+from crystal.store.candidates import (
+    Candidate,
+    candidates,
+    chunk_of_turn,
+    count_copies,
+    latest_chunks,
+    places_of_text,
+)
 from crystal.store.scope import Scope
 
 if TYPE_CHECKING:
@@ -71,12 +78,18 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The answers in order, the chunk that stands for each, and everything about the chunks."""
+    """The answers in order, the chunk that stands for each, and everything about the chunks.
+
+    ``scores`` holds what else an answer was given, by name; ``similar`` how many answers nearly like it stand behind
+    it.
+    """
 
     proposals: Sequence[Proposal]
     fused: list[Fused[Unit]] = field(default_factory=list)
     shown: dict[Unit, Ref] = field(default_factory=dict)
     details: dict[Ref, Candidate] = field(default_factory=dict)
+    scores: dict[Unit, dict[str, float]] = field(default_factory=dict)
+    similar: dict[Unit, int] = field(default_factory=dict)
 
     def hit(self, fused: Fused[Unit], now: int) -> Hit:
         """One answer as it is handed out."""
@@ -86,6 +99,7 @@ class Order:
         scope = proposal.scope
         engines = {"keywords": shown_by.by_words, "vectors": shown_by.by_meaning}
         scores = {name: one.scores[chunk.id] for name, one in engines.items() if chunk.id in one.scores}
+        scores |= self.scores.get(fused.key, {})
         copied = scope.session is not None and chunk.session_id != scope.session[1]
         return Hit(
             id=proposal.side.handed_out(ref[1]),
@@ -107,6 +121,7 @@ class Order:
             subagent=chunk.subagent,
             tool=chunk.tool,
             copies=self._copies(chunk.text_sha256),
+            similar=self.similar.get(fused.key, 0),
             memory=proposal.side.memory,
         )
 
@@ -156,7 +171,23 @@ def order_of(proposals: Sequence[Proposal]) -> Order:
     exact = {(at, ident) for at, one in enumerate(proposals) for ident in one.by_words.exact}
     first = frozenset(unit for unit, ref in shown.items() if ref in exact)
     fused = fuse(lists, lambda unit: _by_time(shown[unit], details), first=first)
+    for answer in fused:
+        if answer.key in first:
+            answer.ranks["exact"] = 1
     return Order(proposals, fused, shown, details)
+
+
+def latest_order(places: Sequence[tuple[Side, Scope]], spans: Sequence[tuple[int, int]], limit: int) -> Order:
+    """What people and the assistant said last within spans of time, the latest first; no engine has a rank for it."""
+    details: dict[Ref, Candidate] = {}
+    for at, (side, scope) in enumerate(places):
+        found = candidates(side.store, latest_chunks(side.store, scope, spans, 4 * limit))
+        details.update(((at, ident), one) for ident, one in found.items())
+    shown: dict[Unit, Ref] = {}
+    for ref in sorted(details, key=lambda ref: _by_time(ref, details)):
+        shown.setdefault(unit_of(ref, details[ref]), ref)
+    fused = [Fused(unit, 1.0 / place, {}) for place, unit in enumerate(list(shown)[:limit], 1)]
+    return Order([Proposal(side, scope, Ranked({}), Ranked({})) for side, scope in places], fused, shown, details)
 
 
 def _words(proposals: Sequence[Proposal]) -> dict[Ref, Standing]:
@@ -183,6 +214,11 @@ def _meanings(proposals: Sequence[Proposal]) -> dict[Ref, Standing]:
     return {ref: (places[ref], found[ref]) for ref in order}
 
 
+def unit_of(ref: Ref, one: Candidate) -> Unit:
+    """The answer that a chunk belongs to."""
+    return ("chunk", f"{ref[0]} {ref[1]}") if one.turn is None else ("turn", f"{one.uuid} {one.part}")
+
+
 def _newest_first(ranked: dict[Ref, Standing], details: dict[Ref, Candidate]) -> list[Ref]:
     """The chunks in their order, neighbours that stand equal by time."""
     there = [ref for ref in ranked if ref in details]
@@ -205,7 +241,7 @@ def _best_chunks(refs: Sequence[Ref], details: dict[Ref, Candidate]) -> tuple[di
     seen: set[tuple[bytes, str]] = set()
     for ref in refs:
         one = details[ref]
-        unit = ("chunk", f"{ref[0]} {ref[1]}") if one.turn is None else ("turn", f"{one.uuid} {one.part}")
+        unit = unit_of(ref, one)
         known = best if unit in best else repeated if unit in repeated else None
         if known is None:
             (repeated if (one.text_sha256, one.role) in seen else best)[unit] = ref

@@ -20,6 +20,14 @@ who's
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 """Few on purpose: more of them cost quality on technical text (measured: docs/adr/0008-search.md)."""
 
+_GENERIC_WORDS = """
+about all anything conversation conversations discuss discussed doing done everything give happen happened happening
+last latest list made make recent said say session sessions show summarize talk talked talking tell then thing things
+us work worked working recap remind go going went gone get got us just else
+"""
+_GENERIC = frozenset(_GENERIC_WORDS.split())
+"""Words that ask for nothing in particular beside a time."""
+
 _UNUSABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 _QUOTED = re.compile('"([^"]*)"|\u201c([^\u201c\u201d]*)\u201d|\u201e([^\u201e\u201c\u201d]*)[\u201c\u201d]')
 _PIECE = re.compile(r"[^\W_]+")
@@ -91,6 +99,12 @@ def parse_query(text: str) -> Query:
     compounds, terms = _sorted_out(kept)
     alone = len(words) == 1 and not phrases and bool(compounds)
     return Query(clean, _distinct(phrases), compounds, terms, is_literal=alone)
+
+
+def has_content(text: str) -> bool:
+    """Whether a text asks for anything, once its time words are taken away: ``what did we do`` does not."""
+    words = [_EDGES.sub("", word).casefold().replace("\u2019", "'") for word in _UNUSABLE.sub(" ", text).split()]
+    return any(word and word not in STOP_WORDS and word not in _GENERIC for word in words)
 
 
 def unspaced_pairs(text: str) -> tuple[str, ...]:

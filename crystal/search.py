@@ -1,42 +1,83 @@
-"""Search: a question becomes hits. Keywords and vectors propose candidates, Reciprocal Rank Fusion orders them.
+"""Search: a question becomes hits.
 
 The room promises that no question and no filter raises, that nothing is returned which a filter excludes, that the
-same store gives the same order twice, and that keywords answer whatever happens to the vectors. Why it is done this
-way, with what was measured: docs/adr/0008-search.md. Where there is a mirror of home's memory, both are searched as
-one: docs/adr/0014-mirror.md.
+same store gives the same order twice, and that keywords answer whatever happens to the vectors and to the index.
+
+The derived index ranks (docs/adr/0018-ranking.md). Where it is missing, stale or damaged, the store's own engines
+answer: keywords and vectors propose candidates, Reciprocal Rank Fusion orders them (docs/adr/0008-search.md). Where
+there is a mirror of home's memory, both are searched as one (docs/adr/0014-mirror.md).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import tzinfo
+from typing import TYPE_CHECKING, Literal, get_args
 
 from crystal.engines import QuestionVector, keywords, with_phrases
 from crystal.errors import UsageProblem
-from crystal.model import Filters, Hit
-from crystal.ordering import Order, Proposal, Side, freshness, order_of
-from crystal.query import Query, parse_query
+from crystal.index import folder_of
+from crystal.model import Filters, Hit, Neighbour
+from crystal.ordering import Order, Proposal, Side, freshness, latest_order, order_of
+from crystal.query import Query, has_content, parse_query
 from crystal.store import Store
 from crystal.store.scope import Scope, scope_of
+from crystal.store.surroundings import Said, around
+from crystal.timewords import TimeSpan, find_times
+from crystal.when import clock
 
 if TYPE_CHECKING:
+    from crystal.deep import Deep
     from crystal.embedding import Embedder
+    from crystal.index.reader import Index
+    from crystal.ranking.late import LateModel
 
-__all__ = ["SearchResult", "Side", "freshness", "search", "search_home_first"]
+__all__ = ["How", "SearchResult", "Side", "freshness", "search", "search_home_first"]
 
 Mode = Literal["hybrid", "keywords", "vectors"]
+Recency = Literal["off", "light", "strong"]
+Fusion = Literal["weighted", "rrf"]
 
 CANDIDATES = 200
-"""How many answers each engine proposes at least."""
+"""How many answers each engine proposes at least, where there is no index."""
 
 MAX_LIMIT = 1_000
 
 MOST_CANDIDATES = 100_000
 """Where looking for more answers ends when a few turns of many chunks fill the list."""
 
+SURROUNDED = 100
+"""So many hits get what was said around them."""
+AROUND_CHARACTERS = 240
+
 NO_EMBEDDER = "no embedding model is configured"
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How to search, where the user has a choice.
+
+    Attributes:
+        recency: How much what is new is preferred among answers that are nearly as good.
+        fusion: ``weighted``, or ``rrf``: Reciprocal Rank Fusion with k = 60.
+        deep: Who is asked for other wordings and for the order of the best answers; None for nobody.
+        late: What compares a question with texts token by token; None leaves that out.
+        tz: The zone in which time words are understood; None for the machine's.
+    """
+
+    recency: Recency = "light"
+    fusion: Fusion = "weighted"
+    deep: Deep | None = None
+    late: Callable[[], LateModel] | None = None
+    tz: tzinfo | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no choice."""
+        for name, value, known in (("recency", self.recency, Recency), ("fusion", self.fusion, Fusion)):
+            if value not in get_args(known):
+                raise UsageProblem(f"{name} is {value!r}", hint=f"use {', '.join(get_args(known))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +89,17 @@ class SearchResult:
         mode: Which engines answered. ``keywords`` while there are no vectors or no model to ask them with.
         hits: Best first.
         notes: What the reader should know: what is missing, what was relaxed, why nothing was found.
+        explained: How the answer came about, for ``--explain``.
     """
 
     query: str
     mode: Mode
     hits: tuple[Hit, ...] = ()
     notes: tuple[str, ...] = ()
+    explained: tuple[str, ...] = ()
 
 
-def search(
+def search(  # noqa: PLR0913 - what a question needs, by name
     store: Store,
     embedder: Embedder | None,
     query: str,
@@ -66,6 +109,7 @@ def search(
     now: int,
     without_embedder: str = NO_EMBEDDER,
     mirror: Side | None = None,
+    how: How | None = None,
 ) -> SearchResult:
     """Find what was said.
 
@@ -75,14 +119,15 @@ def search(
         query: Any string. Words in quotation marks must stand together in an answer if anything has them.
         filters: What may be returned; they act inside the candidate search of both engines.
         limit: How many hits at most, 1 to 1,000.
-        now: The present moment, for freshness.
+        now: The moment from which the question is asked, for time words, freshness and recency.
         without_embedder: Why ``embedder`` is None, for the note that says so.
         mirror: The mirror of home's memory, to be searched as one with the store.
+        how: The user's choices; None for the usual ones.
 
     Raises:
         UsageProblem: ``limit`` is out of range.
     """
-    question = _Question.of(_sides(store, embedder, without_embedder, mirror), query, limit, now)
+    question = _Question.of(_sides(store, embedder, without_embedder, mirror), query, limit, now, how)
     return question.answer(filters or Filters())
 
 
@@ -97,6 +142,7 @@ def search_home_first(  # noqa: PLR0913 - as search, and the project
     now: int,
     without_embedder: str = NO_EMBEDDER,
     mirror: Side | None = None,
+    how: How | None = None,
 ) -> tuple[SearchResult, bool]:
     """Search one project, and everything if no word of the question is in it and a wider search does better.
 
@@ -110,11 +156,12 @@ def search_home_first(  # noqa: PLR0913 - as search, and the project
         now: The present moment.
         without_embedder: Why ``embedder`` is None.
         mirror: The mirror of home's memory.
+        how: The user's choices.
 
     Returns:
         The answer, and whether it is that of the project alone.
     """
-    question = _Question.of(_sides(store, embedder, without_embedder, mirror), query, limit, now)
+    question = _Question.of(_sides(store, embedder, without_embedder, mirror), query, limit, now, how)
     inside = question.answer(replace(filters or Filters(), project=home))
     if _has_words(inside):
         return inside, True
@@ -140,6 +187,17 @@ class _Asked:
     space: str
 
 
+@dataclass(slots=True)
+class _Found:
+    """Where may be searched, and what came of it."""
+
+    order: Order
+    notes: tuple[str, ...] = ()
+    explained: tuple[str, ...] = ()
+    mode: Mode | None = None
+    meant: Sequence[tuple[str, ...]] = field(default_factory=tuple)
+
+
 @dataclass(frozen=True, slots=True)
 class _Question:
     """A question made ready: taken apart, and turned into a vector once, however often it is asked."""
@@ -149,12 +207,17 @@ class _Question:
     places: tuple[_Asked, ...]
     limit: int
     now: int
+    how: How
+    times: tuple[TimeSpan, ...]
+    wordings: tuple[str, ...]
 
     @classmethod
-    def of(cls, sides: Sequence[Side], query: str, limit: int, now: int) -> _Question:
+    def of(cls, sides: Sequence[Side], query: str, limit: int, now: int, how: How | None) -> _Question:
         if not 1 <= limit <= MAX_LIMIT:
             raise UsageProblem(f"the number of hits is {limit}", hint=f"use 1 to {MAX_LIMIT}")
+        how = how or How()
         asked = parse_query(query)
+        wordings = how.deep.expand(asked.text)[1:] if how.deep is not None and asked.text else ()
         places: list[_Asked] = []
         vectors: dict[str, bytes] = {}
         for side in sides:
@@ -163,7 +226,9 @@ class _Question:
                 continue
             vector = QuestionVector.of(side.store, side.embedder, asked.text, vectors)
             places.append(_Asked(side, vector, side.embedder.identity))
-        return cls(query.encode("utf-8", "replace").decode(), asked, tuple(places), limit, now)
+        text = query.encode("utf-8", "replace").decode()
+        times = find_times(asked.text, now=now, tz=how.tz)
+        return cls(text, asked, tuple(places), limit, now, how, times, wordings)
 
     def answer(self, filters: Filters) -> SearchResult:
         """Search within filters, in one state of each memory."""
@@ -176,24 +241,74 @@ class _Question:
             if not found or not self.asked.text:
                 why = _joined([scope.notes for scope in scopes]) if self.asked.text else ("the question is empty",)
                 return SearchResult(self.text, "keywords", (), (*why, *notes))
-            asked, narrowed, relaxed = with_phrases([(place.side.store, scope) for place, scope in found], self.asked)
-            order = self._order(asked, [place for place, _ in found], [scope for _, scope in narrowed], found)
-            hits = tuple(order.hit(one, self.now) for one in order.fused[: self.limit])
-        by_words = [one.by_words for one in order.proposals]
-        by_meaning = [one.by_meaning for one in order.proposals]
-        is_meant = any(one.asked for one in by_meaning)
-        mode: Mode = "keywords" if not is_meant else "hybrid" if asked.has_words else "vectors"
-        vague = mode == "hybrid" and bool(hits) and not any(one.scores for one in by_words)
-        only_meaning = ("no word of the question was found; these are near in meaning",) if vague else ()
-        said = _shared([one.notes for one in by_words if one.scores])
-        is_mirror_alone = order.proposals[0].side.memory == "mirror"
-        meant = _joined([*([()] if is_mirror_alone else []), *(one.notes for one in by_meaning)])
-        return SearchResult(self.text, mode, hits, (*relaxed, *said, *meant, *only_meaning, *notes))
+            result = self._latest(found) if self._is_time_alone() else self._search(found)
+            hits = tuple(
+                self._surrounded(result.order, at, filters) for at in range(min(self.limit, len(result.order.fused)))
+            )
+        explained = (*(self._explained_time(span) for span in self.times), *result.explained)
+        return SearchResult(self.text, result.mode or "keywords", hits, (*result.notes, *notes), explained)
 
-    def _order(
-        self, asked: Query, places: Sequence[_Asked], narrowed: Sequence[Scope], found: Sequence[tuple[_Asked, Scope]]
-    ) -> Order:
+    # ------------------------------------------------------------------------------------------------ how it is found
+
+    def _search(self, found: Sequence[tuple[_Asked, Scope]]) -> _Found:
+        asked, narrowed, relaxed = with_phrases([(place.side.store, scope) for place, scope in found], self.asked)
+        ranked, why_not = self._ranked(asked, found, [scope for _, scope in narrowed])
+        if ranked is None:
+            ranked = self._by_engines(asked, found, [scope for _, scope in narrowed])
+            ranked.explained = (f"the index did not rank this: {why_not}",) if why_not else ()
+        is_mirror_alone = found[0][0].side.memory == "mirror"
+        meant = _joined([*([()] if is_mirror_alone else []), *ranked.meant])
+        vague = ranked.mode == "hybrid" and bool(ranked.order.fused) and not _has_own_words(ranked.order)
+        only_meaning = ("no word of the question was found; these are near in meaning",) if vague else ()
+        ranked.notes = (*relaxed, *ranked.notes, *meant, *only_meaning)
+        return ranked
+
+    def _ranked(
+        self, asked: Query, found: Sequence[tuple[_Asked, Scope]], narrowed: Sequence[Scope]
+    ) -> tuple[_Found | None, str]:
+        """Let the index rank; None and the reason when it cannot."""
+        from crystal.index.files import IndexDamaged
+        from crystal.index.reader import Absent, open_index
+        from crystal.ranking.order import Place, Wanted, ranked_order
+        from crystal.ranking.scoring import Preferences
+
+        places, meant = [], []
+        try:
+            for (place, scope), narrow in zip(found, narrowed, strict=True):
+                index = open_index(place.side.store, folder_of(place.side.store.path))
+                if isinstance(index, Absent):
+                    return None, index.reason
+                vector, said = self._checked(place, index)
+                if vector is None:
+                    return None, "its vectors are being made"
+                places.append(Place(place.side, scope, narrow, index, vector, place.space))
+                meant.append(said)
+            spans = tuple((span.start, span.end) for span in self.times)
+            preferences = Preferences(self.now, spans, self.how.recency, self.how.fusion)
+            reorder = None if self.how.deep is None else self.how.deep.rerank
+            wanted = Wanted(self.text, asked, self.limit, preferences, self.wordings, reorder)
+            order, notes = ranked_order(places, wanted, None if self.how.late is None else self.how.late())
+        except IndexDamaged as error:
+            return None, str(error)
+        is_meant = any(place.vector.data for place in places)
+        mode: Mode = "keywords" if not is_meant else "hybrid" if asked.has_words else "vectors"
+        explained = [f"other words: {', '.join(self.wordings)}"] if self.wordings else []
+        explained += self.how.deep.reasons if self.how.deep is not None else []
+        explained += [] if self.how.recency == "light" else [f"recency: {self.how.recency}"]
+        return _Found(order, notes, tuple(explained), mode, meant), ""
+
+    @staticmethod
+    def _checked(place: _Asked, index: Index) -> tuple[QuestionVector | None, tuple[str, ...]]:
+        """The question's vector if it can be used now, and what to say; None while the index lacks the vectors."""
+        vector, notes = place.vector.checked(place.side.store)
+        if vector.data and not index.has_vectors(vector.generation):
+            return None, ()
+        return vector, notes
+
+    def _by_engines(self, asked: Query, found: Sequence[tuple[_Asked, Scope]], narrowed: Sequence[Scope]) -> _Found:
+        """Let the store's own engines answer."""
         depth = max(CANDIDATES, 4 * self.limit)
+        places = [place for place, _ in found]
         near = [
             place.vector.nearest(place.side.store, scope, depth) for place, scope in zip(places, narrowed, strict=True)
         ]
@@ -209,8 +324,61 @@ class _Question:
             ])  # fmt: skip
             has_all = all(len(one.scores) < depth for one in said)
             if len(order.fused) >= self.limit or has_all or depth > MOST_CANDIDATES:
-                return order
+                break
             depth *= 8
+        is_meant = any(one.asked for one in near)
+        mode: Mode = "keywords" if not is_meant else "hybrid" if asked.has_words else "vectors"
+        return _Found(order, _shared([one.notes for one in said if one.scores]), (), mode, [one.notes for one in near])
+
+    # ------------------------------------------------------------------------------------------------------ time words
+
+    def _is_time_alone(self) -> bool:
+        """Whether nothing but a time is asked for: ``what did we do yesterday``."""
+        if not self.times or self.asked.phrases:
+            return False
+        rest = self.asked.text
+        for start, end in sorted({span.at for span in self.times}, reverse=True):
+            rest = f"{rest[:start]} {rest[end:]}"
+        return not has_content(rest)
+
+    def _latest(self, found: Sequence[tuple[_Asked, Scope]]) -> _Found:
+        """What was said last in the times that are asked for."""
+        spans = [(span.start, span.end) for span in self.times]
+        order = latest_order([(place.side, scope) for place, scope in found], spans, self.limit)
+        words = ", ".join(dict.fromkeys(f'"{span.words}"' for span in self.times))
+        notes = (f"only a time is asked for: the latest of {words}",) if order.fused else (f"nothing is from {words}",)
+        return _Found(order, notes, (), "keywords")
+
+    def _explained_time(self, span: TimeSpan) -> str:
+        return f'"{span.words}": {clock(span.start, self.now, self.how.tz)} to {clock(span.end, self.now, self.how.tz)}'
+
+    # ---------------------------------------------------------------------------------------------------- surroundings
+
+    def _surrounded(self, order: Order, at: int, filters: Filters) -> Hit:
+        """A hit with what was said around it."""
+        key = order.fused[at].key
+        hit, (where, ident) = order.hit(order.fused[at], self.now), order.shown[key]
+        turn = order.details[where, ident].turn
+        if turn is None or at >= SURROUNDED:
+            return hit
+        store = order.proposals[where].side.store
+        before, after = around(store, turn, since=filters.since, before=filters.before)
+        return replace(hit, before=_neighbour(before, end=True), after=_neighbour(after, end=False))
+
+
+def _neighbour(said: Said | None, *, end: bool) -> Neighbour | None:
+    """The end of what was said before, the beginning of what was said after, as one line."""
+    if said is None:
+        return None
+    role, text, uuid, ts = said
+    line = " ".join((text[-2 * AROUND_CHARACTERS :] if end else text[: 2 * AROUND_CHARACTERS]).split())
+    if len(line) > AROUND_CHARACTERS:
+        line = f"... {line[-AROUND_CHARACTERS:]}" if end else f"{line[:AROUND_CHARACTERS]} ..."
+    return Neighbour(role, line, uuid, ts)
+
+
+def _has_own_words(order: Order) -> bool:
+    return any(one.by_words.scores for one in order.proposals)
 
 
 def _shared(notes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
@@ -222,5 +390,5 @@ def _shared(notes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 
 def _joined(notes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """What each memory says, this machine's first; what only the mirror says is said of the mirror."""
-    own = notes[0]
+    own = notes[0] if notes else ()
     return (*own, *(f"mirror: {note}" for each in notes[1:] for note in each if note not in own))

@@ -13,7 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from crystal.cli.render import Look
-    from crystal.model import Filters, Hit
+    from crystal.model import Filters, Hit, Neighbour
     from crystal.search import SearchResult
     from crystal.store import Store
     from crystal.wiring import Machine
@@ -54,6 +54,20 @@ def search(
     everything: Annotated[
         bool, typer.Option("--all", help="Search everything, also inside the folder of a known project.")
     ] = False,
+    as_of: Annotated[
+        str | None,
+        typer.Option("--as-of", help="Search the memory as it was: 2026-05-01, 30d, yesterday ...", metavar="TIME"),
+    ] = None,
+    recency: Annotated[
+        str | None,
+        typer.Option(help="Prefer what is new among hits nearly as good: off, light, strong.", metavar="HOW"),
+    ] = None,
+    fusion: Annotated[
+        str | None, typer.Option(help="How engines are put together: weighted, rrf.", metavar="HOW")
+    ] = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Ask a model for other words and for the order (see deep.provider).")
+    ] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Show each engine's rank and score of every hit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -67,7 +81,8 @@ def search(
     from crystal.search import search as ask
     from crystal.search import search_home_first
     from crystal.wiring import open_reader
-    from crystal.wiring.mirrored import mirror_notes, mirror_side
+    from crystal.wiring.asking import asking
+    from crystal.wiring.mirrored import mirror_notes
 
     question = " ".join(query or ())
     if not question.strip():
@@ -75,14 +90,12 @@ def search(
     with open_reader() as machine:
         filters = _filters(machine, since, before, project, session, role, agent, device, branch)
         count = machine.config.search_limit if limit is None else whole_number(limit, "--limit")
-        embedder, why_not = _embedder(machine)
-        asked: dict[str, Any] = {"filters": filters, "limit": count, "now": machine.now(), "without_embedder": why_not,
-                                 "mirror": mirror_side(machine, machine.mirror)}  # fmt: skip
+        asked = asking(machine, machine.mirror, filters, recency=recency, fusion=fusion, as_of=as_of, deep=deep)
         home = None if everything or project is not None or session is not None else _home(_stores(machine))
         if home is None:
-            result, scope = ask(machine.store, embedder, question, **asked), None
+            result, scope = ask(machine.store, query=question, limit=count, **asked), None
         else:
-            result, inside = search_home_first(machine.store, embedder, question, home=home[0], **asked)
+            result, inside = search_home_first(machine.store, query=question, home=home[0], limit=count, **asked)
             scope = home[1] if inside else None
             if not inside and result.hits:
                 render.note(f"nothing in project {home[1]}; these are from everywhere")
@@ -94,6 +107,8 @@ def search(
         if scope is not None:
             render.note(f"searched project {scope} alone; --all searches everything")
         render.note(*result.notes)
+        if explain:
+            render.note(*result.explained)
         if not result.hits:
             _say_nothing_found(result, filters)
             return
@@ -174,15 +189,6 @@ def project_value(stores: list[Store | None], text: str) -> str:
     return real if any(project_ids(store, real) for store in known) else absolute
 
 
-def _embedder(machine: Machine) -> tuple[Any, str]:
-    from crystal.errors import CrystalError
-
-    try:
-        return machine.asking_embedder(), "no embedding model is configured"
-    except CrystalError as error:
-        return None, error.message
-
-
 # ---------------------------------------------------------------------------------------------------------- output
 
 
@@ -193,6 +199,7 @@ def _as_json(result: SearchResult, scope: str | None, *, explain: bool) -> dict[
         "mode": result.mode,
         "scope": scope,
         "notes": list(result.notes),
+        **({"explained": list(result.explained)} if explain else {}),
         "hits": [hit_json(hit, explain=explain) for hit in result.hits],
     }
 
@@ -219,9 +226,20 @@ def hit_json(hit: Hit, *, explain: bool) -> dict[str, Any]:
         "subagent": hit.subagent,
         "tool": hit.tool,
         "copies": hit.copies,
+        "similar": hit.similar,
+        "before": _neighbour_json(hit.before),
+        "after": _neighbour_json(hit.after),
         "from": hit.memory,
     }
     return {**shown, "explain": {"ranks": hit.ranks, "scores": hit.scores}} if explain else shown
+
+
+def _neighbour_json(said: Neighbour | None) -> dict[str, Any] | None:
+    from crystal.when import iso
+
+    if said is None:
+        return None
+    return {"role": said.role, "text": said.text, "uuid": said.uuid, "timestamp": iso(said.timestamp)}
 
 
 def _print(machine: Machine, result: SearchResult, look: Look, *, explain: bool) -> None:
@@ -234,7 +252,11 @@ def _print(machine: Machine, result: SearchResult, look: Look, *, explain: bool)
         spans = match_spans(machine.store, result.query, hit.text)
         lead = look.dim(f"{number}.".ljust(width))
         render.say(lead + _headline(hit, look, machine.now(), look.width - width, here=machine.config.device))
+        if hit.before is not None:
+            render.say(indent + look.dim(_around("before", hit.before, look.width - width)))
         render.say(*render.snippet(hit.text, spans, look, indent=indent))
+        if hit.after is not None:
+            render.say(indent + look.dim(_around("after", hit.after, look.width - width)))
         if explain:
             render.say(indent + look.dim(_explained(hit)))
         render.say(indent + look.dim(f"crystal show {render.hit_name(hit.id)}"), "")
@@ -251,20 +273,33 @@ def _headline(hit: Hit, look: Look, now: int, width: int, *, here: str) -> str:
         parts.append("subagent")
     if hit.copies > 1:
         parts.append(f"said {hit.copies} times")
+    if hit.similar:
+        parts.append(f"{hit.similar} nearly the same")
     if hit.device != here:
         parts.append(f"from {hit.device}")
     rest = " · ".join(one_line(part) for part in parts if part)
     return look.name(who) + look.dim(clipped(" · " + rest, max(0, width - cells(who))))
 
 
+def _around(where: str, said: Neighbour, width: int) -> str:
+    from crystal.cli.render import clipped, one_line, speaker
+
+    text = one_line(said.text)
+    head = f"{where}, {speaker(said.role, None)}: "
+    return clipped(head + text, width)
+
+
 def _explained(hit: Hit) -> str:
-    names = {"keywords": "BM25", "vectors": "cosine"}
+    names = {"keywords": "BM25", "context": "BM25 with its neighbours", "vectors": "cosine"}
     engines = [
         f"{engine} #{rank}" + (f" ({names[engine]} {hit.scores[engine]:.3g})" if engine in hit.scores else "")
         for engine, rank in hit.ranks.items()
+        if engine != "exact"
     ]
-    exact = ["word for word"] if hit.score > 1 else []
-    return f"score {hit.score:.4f} = {' + '.join((*exact, *engines))}"
+    others = {"session": "session", "late": "words by meaning"}
+    engines += [f"{words} {hit.scores[name]:.3g}" for name, words in others.items() if name in hit.scores]
+    exact = ["word for word"] if "exact" in hit.ranks else []
+    return f"score {hit.score:.4f}: {', '.join((*exact, *engines))}"
 
 
 def _say_nothing_found(result: SearchResult, filters: Filters) -> None:

@@ -250,6 +250,18 @@ class Config:
         "`<private>` spans are taken out in any case.",
     )
     search_limit: int = _setting(10, "search.limit", whole(1, 1000), "How many hits a search shows.")
+    search_recency: str = _setting(
+        "light",
+        "search.recency",
+        choice("off", "light", "strong"),
+        "How much search prefers what is new among hits that are nearly as good. It never hides an old one that fits.",
+    )
+    search_fusion: str = _setting(
+        "weighted",
+        "search.fusion",
+        choice("weighted", "rrf"),
+        "How search puts keywords and vectors together: by their scores, or by reciprocal ranks (k = 60).",
+    )
     deep_provider: str = _setting(
         "none",
         "deep.provider",

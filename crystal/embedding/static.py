@@ -6,8 +6,8 @@ so being ready takes the time to read the vocabulary. Made by benchmarks/distill
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -62,13 +62,32 @@ class StaticModel:
         ids = self._known(text)
         return ids, self._rows(ids)
 
+    def tokens(self, text: str) -> list[int]:
+        """The known tokens of a text."""
+        return [token for token in self._words.encode(text) if token != self._unknown]
+
+    def rows(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
+        """The vectors of tokens, each of length 1: ``(tokens, dimension)``."""
+        return self._rows(list(tokens))
+
+    def weights(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
+        """How much each token counts in a text's vector: a rare one more."""
+        ids = np.asarray(tokens, np.int64)
+        rows = self._vectors[ids].astype(np.float32)
+        return np.asarray(self._scales[ids] * np.sqrt((rows * rows).sum(axis=1)), np.float32)
+
     def _known(self, text: str) -> list[int]:
-        unknown = self._unknown
-        return [token for token in self._words.encode(text) if token != unknown] or [unknown]
+        return self.tokens(text) or [self._unknown]
 
     def _rows(self, ids: list[int]) -> npt.NDArray[np.float32]:
         rows = self._vectors[ids].astype(np.float32)
         return np.asarray(rows / np.sqrt((rows * rows).sum(axis=1, keepdims=True)), np.float32)
+
+
+@functools.cache
+def static_model(folder: Path = DATA) -> StaticModel:
+    """The table of a folder, once for a process: its vocabulary takes some time to read."""
+    return StaticModel(folder)
 
 
 class StaticEmbedder:
@@ -77,10 +96,10 @@ class StaticEmbedder:
     def __init__(self, folder: Path = DATA) -> None:
         self._folder = folder
 
-    @cached_property
+    @property
     def model(self) -> StaticModel:
         """The table, mapped when it is first needed."""
-        return StaticModel(self._folder)
+        return static_model(self._folder)
 
     def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
         """See ``Embedder``."""

@@ -106,6 +106,17 @@ def having(expression: str) -> Scope:
     return Scope("id IN (SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ?)", (expression,))
 
 
+def latest_chunks(store: Store, scope: Scope, spans: Sequence[tuple[int, int]], limit: int) -> list[int]:
+    """The newest chunks of what people and the assistant said within spans of time, as far as a filter leaves them."""
+    times = " OR ".join(["(ts >= ? AND ts < ?)"] * len(spans))
+    where = f" AND ({scope.sql})" if scope.sql else ""
+    rows = store.rows(
+        f"SELECT id FROM chunks WHERE ({times}) AND role IN ('user', 'assistant'){where} ORDER BY ts DESC, id LIMIT ?",
+        (*(moment for span in spans for moment in span), *scope.values, limit),
+    )
+    return [ident for (ident,) in rows]
+
+
 def count_copies(store: Store, text_sha256: bytes, scope: Scope) -> int:
     """How many chunks that a filter leaves have exactly this text."""
     where = f" AND ({scope.sql})" if scope.sql else ""

@@ -297,6 +297,11 @@ def delete_vectors(store: Store, chunk_ids: Iterable[int]) -> None:
         store.execute_many(f"DELETE FROM {_table(generation.id)} WHERE rowid = ?", ids)
 
 
+def has_any(store: Store, generation: int) -> bool:
+    """Whether a generation has any vector."""
+    return store.value(f"SELECT 1 FROM {_table(generation)}_rowids LIMIT 1") is not None
+
+
 def vector_counts(store: Store, generation: int) -> VectorCounts:
     """How far a generation is."""
     return VectorCounts(

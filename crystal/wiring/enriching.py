@@ -23,7 +23,7 @@ def insist(machine: Machine) -> None:
 
 def _enrich(machine: Machine, deadline: float) -> list[str]:
     problems = []
-    for step in (_log, _embed, _summarize):
+    for step in (_log, _embed, _index, _summarize):
         if time.monotonic() < deadline:
             try:
                 problem = step(machine, deadline)
@@ -53,6 +53,13 @@ def _embed(machine: Machine, deadline: float) -> str | None:
     if embedder is None:
         return None
     return embed_pending(machine.store, embedder, now=machine.now, budget_seconds=deadline - time.monotonic()).problem
+
+
+def _index(machine: Machine, deadline: float) -> None:
+    """Put into the derived index what is not in it yet."""
+    from crystal.index import bring_up_to_date
+
+    bring_up_to_date(machine.store, now=machine.now(), budget_seconds=deadline - time.monotonic())
 
 
 def _is_embedder_of(machine: Machine, serving: Generation | None) -> bool:

@@ -1,0 +1,85 @@
+"""Late interaction: how well each word of the question is met by some word of a text, by the vectors of their tokens.
+
+It sees what a bag of words does not: that "moved abroad" answers "emigrate". It reads texts, so only the best
+candidates are looked at. The measure is a weighted mean of each question token's best cosine (MaxSim).
+
+Source: Khattab, Zaharia: ColBERT (SIGIR 2020), here with static token vectors and weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+LATE = 50
+"""How many answers are looked at."""
+LATE_CHARACTERS = 4000
+"""How much of an answer's text is: a chunk is shorter."""
+WEIGHT = 0.8
+"""What the words' meaning counts beside the score so far, whose best is 1."""
+LENGTH = 0.03
+"""A long text meets any word somewhere: so much is taken off for each natural logarithm of its tokens."""
+LITERAL = 0.2
+"""What is added when all names of the question (``foo_bar``, ``src/x.py``) stand in the text as they were written."""
+NEAR = 0.9
+"""Two texts are near-duplicates when so much of all their tokens is in both, and"""
+NEAR_TOKENS = 4
+"""when they have at least so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """How a text is like the question: 0 to 1 or so, and the tokens of the text."""
+
+    similarity: float
+    tokens: Sequence[int]
+
+
+class LateModel(Protocol):
+    """Compares a question with texts token by token."""
+
+    def late(self, question: str, texts: Sequence[str]) -> list[tuple[float, Sequence[int]]]:
+        """For each text the weighted mean of the best cosines of the question's tokens, and the text's tokens."""
+
+
+def likenesses(model: LateModel, question: str, texts: Sequence[str]) -> list[Likeness]:
+    """Compare the question with texts; see ``LateModel``."""
+    cut = [text[:LATE_CHARACTERS] for text in texts]
+    return [Likeness(similarity, tokens) for similarity, tokens in model.late(question, cut)]
+
+
+def late_scores(
+    base: Sequence[float], like: Sequence[Likeness], names: Sequence[str], texts: Sequence[str]
+) -> list[float]:
+    """The scores after late interaction.
+
+    Args:
+        base: The scores so far, the best of all answers being 1.
+        like: How each text is like the question.
+        names: Compound words of the question.
+        texts: The texts.
+    """
+    folded = [name.casefold() for name in names]
+    scores = []
+    for score, one, text in zip(base, like, texts, strict=True):
+        lengthy = LENGTH * math.log(max(1, len(one.tokens)))
+        scores.append(score + WEIGHT * (one.similarity - lengthy) + LITERAL * _share_of(folded, text))
+    return scores
+
+
+def _share_of(names: Sequence[str], text: str) -> float:
+    if not names:
+        return 0.0
+    folded = text.casefold()
+    return sum(name in folded for name in names) / len(names)
+
+
+def is_near(one: frozenset[int], other: frozenset[int]) -> bool:
+    """Whether two texts say nearly the same, by the sets of their tokens."""
+    small, large = sorted((len(one), len(other)))
+    if small < NEAR_TOKENS or small < NEAR * large:
+        return False
+    both = len(one & other)
+    return both >= NEAR * (small + large - both)
