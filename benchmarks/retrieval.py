@@ -31,10 +31,19 @@ def main() -> None:
     if given.from_file:
         run = Run.read(given.from_file)
     else:
-        run = Run(everywhere=given.everywhere, embedding=given.embedding)
+        run = Run(everywhere=given.everywhere, embedding=Path(given.embedding).name)
         count = None if given.cli == "all" else int(given.cli)
         former = None if given.baselines is None else Run.read(given.baselines)
-        plan = Plan(given.everywhere, given.embedding, count, given.systems == "all", former, given.reuse, given.today)
+        plan = Plan(
+            given.everywhere,
+            given.embedding,
+            given.weights,
+            count,
+            given.systems == "all",
+            former,
+            given.reuse,
+            given.today,
+        )
         with _folder(given.folder) as folder:
             for dataset in read_sets(given.paths):
                 measure(sample(dataset, given.questions), folder / dataset.name, plan, run)
@@ -55,7 +64,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("paths", nargs="*", type=Path, metavar="PATH")
     parser.add_argument("--everywhere", action="store_true", help="without the filter by project: harder")
     parser.add_argument("--today", action="store_true", help="do not tell crystal when the question was asked")
-    parser.add_argument("--embedding", default="embedded", help="embedded, or a model of `crystal models`")
+    parser.add_argument("--embedding", default="embedded", help="embedded, or what `crystal models install` takes")
+    parser.add_argument("--weights", type=Path, help="its file: what `crystal models install --from` takes")
     parser.add_argument("--systems", default="all", help="all, or crystal: without the baselines")
     parser.add_argument("--baselines", type=Path, metavar="FILE", help="take the baselines from what --json kept")
     parser.add_argument("--questions", type=int, help="so many of each set, evenly spread")

@@ -22,6 +22,7 @@ from retrieval_transcripts import Written, write_transcripts
 
 from crystal import Crystal as PublicCrystal
 
+CRYSTAL = ("-m", "crystal")
 ASK = Path(__file__).with_name("retrieval_ask.py")
 Vectors = npt.NDArray[np.float32]
 LIMIT = 50
@@ -30,12 +31,16 @@ LIMIT = 50
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back, best first, in the ids of the set. ``hits`` is as crystal named them: (chunk, line, session)."""
+    """What came back, best first, in the ids of the set. ``hits`` is as crystal named them: (chunk, line, session).
+
+    ``mode`` is ``hybrid``, or ``keywords`` where vectors did not help.
+    """
 
     turns: list[str]
     sessions: list[str]
     milliseconds: float
     hits: list[list[Any]]
+    mode: str
 
 
 class Differs(AssertionError):
@@ -52,7 +57,14 @@ class Crystal:
     """A memory that holds one set."""
 
     def __init__(
-        self, dataset: DataSet, home: Path, embedding: str, *, reuse: bool = False, today: bool = False
+        self,
+        dataset: DataSet,
+        home: Path,
+        embedding: str,
+        *,
+        weights: Path | None = None,
+        reuse: bool = False,
+        today: bool = False,
     ) -> None:
         self.dataset, self.embedding = dataset, embedding
         self.time_name = None if today else _time_name()
@@ -63,15 +75,19 @@ class Crystal:
         if self.machine.db.exists() and not reuse:
             raise SystemExit(f"{home} holds a memory already: give --reuse, or another folder")
         if not self.machine.db.exists():
-            self._import()
+            self._import(weights)
 
-    def _import(self) -> None:
+    def _import(self, weights: Path | None) -> None:
         if self.embedding != "embedded":
-            self.machine.crystal("models", "install", self.embedding)
-            self.machine.crystal("models", "use", self.embedding)
+            source = () if weights is None else ("--from", str(weights.absolute()))
+            told = self._process([*CRYSTAL, "models", "install", self.embedding, *source, "--json"])
+            self._process([*CRYSTAL, "models", "use", json.loads(told)["name"], "--yes"])
         start = time.perf_counter()
-        self.machine.crystal("backfill")
+        self._process([*CRYSTAL, "backfill"])
         self.import_seconds = time.perf_counter() - start
+        waiting = json.loads(self._process([*CRYSTAL, "status", "--json"]))["queues"]["chunks_without_vector"]
+        if waiting:
+            raise RuntimeError(f"{waiting} chunks have no vector after the import")
 
     def said(self) -> str:
         """What was imported, in words."""
@@ -95,7 +111,7 @@ class Crystal:
         )  # fmt: skip
         done = self._process([str(ASK), "ask", str(LIMIT), self.time_name or "-"], asked)
         rows = [json.loads(line) for line in done.splitlines()]
-        return {row["qid"]: self._answer(row["hits"], row["ms"]) for row in rows}
+        return {row["qid"]: self._answer(row) for row in rows}
 
     def ask_by_command(self, answers: dict[str, Answer], count: int | None, *, everywhere: bool) -> list[float]:
         """Ask some questions with ``crystal search --json``, each in a process of its own; gives the ms of each.
@@ -112,7 +128,7 @@ class Crystal:
             if self.time_name is not None:
                 where += [f"--{self.time_name.replace('_', '-')}", iso(self._asked_at(one))]
             start = time.perf_counter()
-            printed = self._process(["-m", "crystal", "search", "--json", "-n", str(LIMIT), *where, "--", one.text])
+            printed = self._process([*CRYSTAL, "search", "--json", "-n", str(LIMIT), *where, "--", one.text])
             taken.append((time.perf_counter() - start) * 1000)
             hits = [[hit["id"], hit["uuid"] or "", hit["session_id"] or ""] for hit in json.loads(printed)["hits"]]
             if hits != answers[one.ident].hits:
@@ -141,10 +157,10 @@ class Crystal:
         """Just after the last message that it may know."""
         return question.now + 1000
 
-    def _answer(self, hits: list[list[Any]], milliseconds: float) -> Answer:
-        turns = [self.written.messages[line] for _, line, _ in hits if line in self.written.messages]
-        sessions = [self.written.sessions[own] for _, _, own in hits if own in self.written.sessions]
-        return Answer(turns, sessions, milliseconds, hits)
+    def _answer(self, row: dict[str, Any]) -> Answer:
+        turns = [self.written.messages[line] for _, line, _ in row["hits"] if line in self.written.messages]
+        sessions = [self.written.sessions[own] for _, _, own in row["hits"] if own in self.written.sessions]
+        return Answer(turns, sessions, row["ms"], row["hits"], row["mode"])
 
     def _process(self, arguments: list[str], given: str = "") -> str:
         done = subprocess.run(

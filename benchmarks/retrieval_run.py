@@ -18,13 +18,14 @@ from retrieval_report import CRYSTAL, Row, Run
 class Plan:
     """How to measure.
 
-    ``by_command`` is how many questions of a set are asked by command too, None for all. ``former`` holds what the
-    baselines gave before, None to ask them; ``with_baselines`` False leaves them out. ``today`` keeps from crystal when
-    a question was asked.
+    ``weights`` is where an installed model's are, None to fetch them. ``by_command`` is how many questions of a set are
+    asked by command too, None for all. ``former`` holds what the baselines gave before, None to ask them;
+    ``with_baselines`` False leaves them out. ``today`` keeps from crystal when a question was asked.
     """
 
     everywhere: bool
     embedding: str
+    weights: Path | None
     by_command: int | None
     with_baselines: bool
     former: Run | None
@@ -35,7 +36,7 @@ class Plan:
 def measure(dataset: DataSet, home: Path, plan: Plan, run: Run) -> None:
     """Import a set into an empty home, ask, add the ranks to the run, and print what it took."""
     start = time.perf_counter()
-    memory = Crystal(dataset, home, plan.embedding, reuse=plan.reuse, today=plan.today)
+    memory = Crystal(dataset, home, plan.embedding, weights=plan.weights, reuse=plan.reuse, today=plan.today)
     print(f"{dataset.name}: {memory.said()}", *dataset.notes, sep="; ", flush=True)
     answers = memory.ask(everywhere=plan.everywhere)
     by_command = memory.ask_by_command(answers, plan.by_command, everywhere=plan.everywhere)
@@ -49,9 +50,10 @@ def measure(dataset: DataSet, home: Path, plan: Plan, run: Run) -> None:
     p95 = taken[min(len(taken) - 1, round(len(taken) * 0.95))]
     same = f"{len(by_command)} by command gave the same"
     same += f" (median {statistics.median(by_command):.0f} ms)" if by_command else ""
+    words_alone = sum(answer.mode == "keywords" for answer in answers.values())
     print(
         f"{dataset.name}: {len(answers)} questions by the API: median {statistics.median(taken):.1f} ms, "
-        f"p95 {p95:.1f} ms; {same}; {time.perf_counter() - start:.0f} s in all",
+        f"p95 {p95:.1f} ms; {words_alone} answered by words alone; {same}; {time.perf_counter() - start:.0f} s in all",
         flush=True,
     )
 
@@ -87,7 +89,7 @@ def _ask_baselines(dataset: DataSet, memory: Crystal, rows: dict[str, Row], *, e
 
 def _take_baselines(former: Run, plan: Plan, rows: list[Row]) -> None:
     """Put in what the baselines gave to the same questions before: they do not change when crystal does."""
-    if (former.everywhere, former.embedding) != (plan.everywhere, plan.embedding):
+    if (former.everywhere, former.embedding) != (plan.everywhere, Path(plan.embedding).name):
         raise SystemExit("the run whose baselines are to be taken had another scope or another model")
     known = {(row["set"], row["qid"]): row["systems"] for row in former.rows}
     for row in rows:
