@@ -74,7 +74,8 @@ class Draft:
         for name, (dtype, shape) in shapes.items():
             self._places[name] = end
             end += -(-np.dtype(dtype).itemsize * math.prod(shape) // ALIGNMENT) * ALIGNMENT
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (path.parent.parent, path.parent):  # with ``parents`` only the last one would be private
+            folder.mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o600)
         self._file = os.fdopen(descriptor, "r+b")
         self._file.truncate(end)

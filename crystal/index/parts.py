@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crystal.index.documents import Documents, documents_of, merge_documents
-from crystal.index.files import Array, Contents, Written, open_file, path_of
+from crystal.index.files import Array, Contents, IndexDamaged, Written, open_file, path_of
 from crystal.index.meanings import Meanings
 from crystal.index.terms import Tokenize, document_words
 from crystal.index.words import Gathering, Words, merge_words
@@ -132,5 +132,8 @@ def _open(folder: Path, file: PartFile, make: Callable[[Contents], Any]) -> Any:
     path = path_of(folder, file.name)
     found = _opened.get(path)
     if found is None:
-        found = _opened[path] = make(open_file(path, written(file)))
+        try:
+            found = _opened[path] = make(open_file(path, written(file)))
+        except (KeyError, ValueError, IndexError, TypeError) as error:
+            raise IndexDamaged(f"{path.name}: {error}") from error
     return found

@@ -60,9 +60,12 @@ def refresh(store: Store, folder: Path, *, now: int, budget_seconds: float = 20.
             is_more = step.take()
         except IndexDamaged:
             damaged += 1
-            if damaged == ATTEMPTS:
+            if damaged > ATTEMPTS:
                 raise
-            _look(store, folder, now, thoroughly=True)
+            if damaged == ATTEMPTS:  # every file is as it was written, and yet not as it should be
+                index_log.begin(store, now)
+            else:
+                _look(store, folder, now, thoroughly=True)
             continue
         parts += step.written
         if not is_more or time.monotonic() > deadline:

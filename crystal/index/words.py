@@ -108,7 +108,7 @@ def arrays_of(words: Sequence[bytes], keys: Keys) -> dict[str, Array]:
     return {
         "words": np.frombuffer(b"".join(used), np.uint8),
         "word_at": np.concatenate([[0], ends]).astype("<u4" if not len(ends) or ends[-1] < 2**32 else "<u8"),
-        "start": np.concatenate([[0], np.cumsum(frequencies[frequencies > 0])]).astype("<u8"),
+        "posting_at": np.concatenate([[0], np.cumsum(frequencies[frequencies > 0])]).astype("<u8"),
         "document": (keys >> _DOCUMENT & _ORDINAL).astype("<u4"),
         "count": (keys & _COUNT).astype("|u1"),
     }
@@ -120,7 +120,7 @@ class Words:
     def __init__(self, arrays: Mapping[str, Any]) -> None:
         self._words: memoryview = memoryview(arrays["words"])
         self._at: Array = arrays["word_at"]
-        self.start: Array = arrays["start"]
+        self.start: Array = arrays["posting_at"]
         self.document: Array = arrays["document"]
         self.count: Array = arrays["count"]
         self.size = len(self._at) - 1
