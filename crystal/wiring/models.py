@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crystal.config import Config
-from crystal.errors import CrystalError, Damaged, NotConfigured, UsageProblem
+from crystal.errors import CrystalError, Damaged, NotConfigured, Unavailable, UsageProblem
 from crystal.wiring.machine import ON_THIS_MACHINE, Machine, open_reader, this_config
 
 if TYPE_CHECKING:
@@ -309,6 +310,7 @@ def fill_now(machine: Machine, progress: Callable[[int], None], *, seconds: floa
     """Give vectors of the chosen model to all chunks that wait. None when another process does, or none is chosen."""
     from crystal.capture.lock import try_lock
     from crystal.embedding import embed_pending
+    from crystal.index import bring_up_to_date
     from crystal.wiring.enriching import ENRICH_LOCK, insist
 
     insist(machine)
@@ -316,9 +318,12 @@ def fill_now(machine: Machine, progress: Callable[[int], None], *, seconds: floa
     with try_lock(machine.places.data_dir / ENRICH_LOCK) as held:
         if not held or embedder is None:
             return None
-        return embed_pending(
+        report = embed_pending(
             machine.store, embedder, now=machine.now, budget_seconds=seconds, batch=32, progress=progress
         )
+        with contextlib.suppress(Unavailable, OSError):  # the index is derived: the next run brings it up to date
+            bring_up_to_date(machine.store, now=machine.now(), budget_seconds=seconds)
+        return report
 
 
 def waiting_for(machine: Machine, target: Target) -> int:

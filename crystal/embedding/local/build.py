@@ -161,7 +161,10 @@ def _tried(made: Path, draft: Manifest) -> tuple[Manifest, np.ndarray[Any, np.dt
     """The description with what the graph itself tells, and the vectors of some texts."""
     try:
         session = open_session(made / GRAPH, 1)
-        outputs = {each.name: len(each.shape or ()) for each in session.get_outputs()}
+        tokenizer = read_tokenizer(made)
+        given = session.run(None, Encoder(session, tokenizer, draft).fed([TRIED[0]]))
+        known = {each.name: held for each, held in zip(session.get_outputs(), given, strict=True)}
+        outputs = {name: held.ndim for name, held in known.items()}  # what an export says of its shapes may be nothing
         states = next((name for name in ("last_hidden_state", "token_embeddings") if outputs.get(name) == 3), None)
         states = states or next((name for name, rank in outputs.items() if rank == 3), None)
         whole = next((name for name in ("sentence_embedding", *outputs) if outputs.get(name) == 2), None)
@@ -170,9 +173,8 @@ def _tried(made: Path, draft: Manifest) -> tuple[Manifest, np.ndarray[Any, np.dt
         if output is None:
             raise UsageProblem("the graph gives no vectors", hint="take the plain export for feature extraction")
         found = replace(draft, pooling="given" if is_given else draft.pooling, output=output, token_output=states)
-        first = session.run([output], Encoder(session, read_tokenizer(made), found).fed([TRIED[0]]))[0]
-        found = replace(found, dimension=int(first.shape[-1]))
-        return found, Encoder(session, read_tokenizer(made), found).vectors(TRIED, found.document_prefix)
+        found = replace(found, dimension=int(known[output].shape[-1]))
+        return found, Encoder(session, tokenizer, found).vectors(TRIED, found.document_prefix)
     except runtime_errors() as error:
         words = f"onnxruntime cannot run it ({type(error).__name__})"
         raise UsageProblem(words, hint="take another export of the model") from error
