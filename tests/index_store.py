@@ -34,11 +34,8 @@ class IndexStore:
         return " ".join(self.dice.choices(WORDS, k=self.dice.choice([0, 1, 3, 8, 40, 90])))
 
     def add(self, count=1, text=None, **values):
-        ids = []
         with self.store.transaction():
-            for _ in range(count):
-                ids.append(self._add(self.text() if text is None else text, values))
-        return ids
+            return [self._add(self.text() if text is None else text, values) for _ in range(count)]
 
     def _add(self, text, values):
         store, dice = self.store, self.dice

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crystal.index.documents import Documents, documents_of, merge_documents
-from crystal.index.files import Array, Contents, IndexDamaged, Written, open_file, path_of
+from crystal.index.files import Array, Contents, IndexDamaged, Written, open_file, path_of, resident_bytes
 from crystal.index.meanings import Meanings
 from crystal.index.terms import Tokenize, document_words
 from crystal.index.words import Gathering, Words, merge_words
@@ -89,7 +89,10 @@ def _contents(documents: Documents, words: dict[str, Array]) -> Contents:
 # ----------------------------------------------------------------------------------------------------------- opened
 
 
-_opened: dict[Path, Any] = {}
+MOST_RESIDENT = 128 << 20
+"""When more of files than this is in memory, searches give all of it back before they begin."""
+
+_opened: dict[Path, tuple[Contents, Any]] = {}
 
 
 def open_part(folder: Path, file: PartFile) -> Part:
@@ -116,6 +119,13 @@ def open_vectors(folder: Path, file: PartFile) -> tuple[Mapping[str, Array], Mea
     return found
 
 
+def spare_memory() -> None:
+    """Give the memory of all maps back if it is much: what was touched by many searches adds up."""
+    if _opened and resident_bytes() > MOST_RESIDENT:
+        for contents, _ in list(_opened.values()):
+            contents.let_go()
+
+
 def written(file: PartFile) -> Written:
     """What identifies a listed file."""
     return Written(file.bytes, file.mtime_ns, file.checksum)
@@ -133,7 +143,8 @@ def _open(folder: Path, file: PartFile, make: Callable[[Contents], Any]) -> Any:
     found = _opened.get(path)
     if found is None:
         try:
-            found = _opened[path] = make(open_file(path, written(file)))
+            contents = open_file(path, written(file))
+            found = _opened[path] = contents, make(contents)
         except (KeyError, ValueError, IndexError, TypeError) as error:
             raise IndexDamaged(f"{path.name}: {error}") from error
-    return found
+    return found[1]

@@ -15,7 +15,7 @@ from crystal.index.documents import NAMES
 from crystal.index.files import IndexDamaged, is_same, path_of
 from crystal.index.filtering import allowed
 from crystal.index.meanings import Meanings, nearest
-from crystal.index.parts import Part, forget_others, open_meanings, open_part, written
+from crystal.index.parts import Part, forget_others, open_meanings, open_part, spare_memory, written
 from crystal.index.scoring import Scorer
 from crystal.index.tail import MOST_ENTRIES, MOST_FRESH, Tail, read_tail
 from crystal.store import Store, index_log
@@ -57,6 +57,7 @@ def open_index(store: Store, folder: Path) -> Index | Absent:
     if len(log.fresh) > MOST_FRESH:
         return Absent(f"it is behind by {len(log.fresh):,} chunks")
     files = index_log.parts(store)
+    spare_memory()
     try:
         for file in files:
             is_same(path_of(folder, file.name), written(file))
@@ -213,27 +214,27 @@ class Index:
         """The documents nearest to a vector, best first, with their cosines."""
         mask = self._not_void() if mask is None else mask
         pieces = self._meanings(generation)
-        masks = [_piece_mask(mask, places, without) for _, places, without in pieces]
-        found, cosines = nearest([meanings for meanings, _, _ in pieces], query, k, masks)
-        if not pieces:
-            return found, cosines
-        return np.concatenate([places for _, places, _ in pieces])[found], cosines
+        found, cosines = nearest([piece.meanings for piece in pieces], query, k, [piece.mask(mask) for piece in pieces])
+        starts = np.cumsum([0, *(piece.meanings.size for piece in pieces)])
+        which = np.searchsorted(starts, found, side="right") - 1
+        for number, piece in enumerate(pieces):
+            here = which == number
+            found[here] = piece.ordinals(found[here] - starts[number])
+        return found, cosines
 
     @_damage_told
     def cosines(self, generation: int, query: Floats, ordinals: Array) -> Floats:
         """The cosines of documents, nan where there is no vector."""
         ordinals = np.asarray(ordinals, np.int64)
         found = np.full(len(ordinals), np.nan, np.float32)
-        for meanings, places, without in self._meanings(generation):
-            order = np.argsort(places, kind="stable")
-            at = order[np.minimum(np.searchsorted(places, ordinals, sorter=order), len(places) - 1)]
-            here = np.flatnonzero((places[at] == ordinals) & ~np.isin(at, without))
+        for piece in self._meanings(generation):
+            at = piece.rows_of(ordinals)
+            here = np.flatnonzero(at >= 0)
             if len(here):
-                found[here] = meanings.cosines(query, at[here])
+                found[here] = piece.meanings.cosines(query, at[here])
         return found
 
-    def _meanings(self, generation: int) -> list[tuple[Meanings, Ordinals, Ordinals]]:
-        """Vectors, with the ordinals of their rows, and the rows that are void because newer ones take their place."""
+    def _meanings(self, generation: int) -> list[_Piece]:
         tail = self._tail.meanings(self._store, generation)
         newer = np.empty(0, np.int64)
         if tail is not None:
@@ -242,21 +243,51 @@ class Index:
         for file, start in zip(self._files, self._starts.tolist(), strict=False):
             listed = self._vectors.get((file.name, generation))
             if listed is not None:
-                without = newer[(newer >= start) & (newer < start + file.documents)] - start
-                assert file.documents == listed.documents
-                places = np.arange(start, start + file.documents)
-                pieces.append((open_meanings(self._folder, listed), places, without))
+                void = newer[(newer >= start) & (newer < start + file.documents)] - start
+                pieces.append(_Piece(open_meanings(self._folder, listed), start, None, void))
         if tail is not None:
-            pieces.append((tail[1], newer, np.flatnonzero(newer < 0)))
+            pieces.append(_Piece(tail[1], 0, newer, np.flatnonzero(newer < 0)))
         return pieces
 
 
-def _piece_mask(mask: Mask | None, places: Ordinals, without: Ordinals) -> Mask | None:
-    if mask is None and not len(without):
-        return None
-    found = np.ones(len(places), np.bool_) if mask is None else mask[places]
-    found[without] = False
-    return found
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Vectors with the ordinals of their rows: from ``start`` on, or as ``places`` says; ``void`` rows are not used."""
+
+    meanings: Meanings
+    start: int
+    places: Ordinals | None
+    void: Ordinals
+
+    def ordinals(self, rows: Ordinals) -> Ordinals:
+        return rows + self.start if self.places is None else self.places[rows]
+
+    def rows_of(self, ordinals: Ordinals) -> Ordinals:
+        """The rows of documents, -1 for those that have none here."""
+        if self.places is None:
+            rows = ordinals - self.start
+            is_here = (rows >= 0) & (rows < self.meanings.size)
+        else:
+            order = np.argsort(self.places, kind="stable")
+            at = np.searchsorted(self.places, ordinals, sorter=order)
+            rows = order[np.minimum(at, len(order) - 1)]
+            is_here = self.places[rows] == ordinals
+        if len(self.void):
+            is_here &= ~np.isin(rows, self.void)
+        return np.where(is_here, rows, -1)
+
+    def mask(self, mask: Mask | None) -> Mask | None:
+        """The rows that may be found, None for all."""
+        if mask is None and not len(self.void):
+            return None
+        if mask is None:
+            found = np.ones(self.meanings.size, np.bool_)
+        elif self.places is None:
+            found = mask[self.start : self.start + self.meanings.size].copy()
+        else:
+            found = mask[self.places]
+        found[self.void] = False
+        return found
 
 
 def _attribute(part: Part, name: str, places: Ordinals, start: int) -> Array:

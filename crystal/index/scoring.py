@@ -24,7 +24,7 @@ K1, FLAT = 0.8, 0.25
 FREE, SPAN = 30, 100
 FREE_PADDED, SPAN_PADDED = 60, 200
 
-DENSE = 8
+DENSE = 64
 """A word that more than one document of so many has is added up over all documents."""
 SELECTIVE = 16
 """A mask that leaves less than one document of so many: only those are looked at."""
@@ -57,12 +57,14 @@ class Scorer:
             if not count:
                 return
             only = np.flatnonzero(mask) if count * SELECTIVE < self._part.size else None
-        times = np.zeros(self._part.size, np.float32)
+        times = np.empty(0, np.float32)
         for words, weight in terms:
             spans = [span for span in map(self._part.words.find, dict.fromkeys(words)) if span[0] < span[1]]
             total = sum(end - start for start, end in spans)
             if not total:
                 continue
+            if not len(times):
+                times = np.zeros(self._part.size, np.float32)
             if only is not None:
                 self._add_at(only, self._counted(only, spans, times, total), weight, own, padded)
             elif total * DENSE > self._part.size:

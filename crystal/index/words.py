@@ -19,6 +19,7 @@ from crystal.index.files import Array
 Keys = npt.NDArray[np.uint64]
 
 MOST_TIMES = 255
+BLOCK = 1 << 20
 _WORD, _DOCUMENT = np.uint64(32), np.uint64(8)
 _COUNT, _ORDINAL = np.uint64(0xFF), np.uint64(0xFFFFFF)
 
@@ -102,15 +103,20 @@ def merge_words(parts: Sequence[Words], orders: Sequence[Array]) -> dict[str, Ar
 def arrays_of(words: Sequence[bytes], keys: Keys) -> dict[str, Array]:
     """Lay out postings, which are sorted in place; a word without any is left out."""
     keys.sort()
-    frequencies = np.bincount((keys >> _WORD).astype(np.int64), minlength=len(words))
+    frequencies = _lengths(np.searchsorted(keys, np.arange(len(words) + 1, dtype=np.uint64) << _WORD))
+    document, count = np.empty(len(keys), "<u4"), np.empty(len(keys), "|u1")
+    for start in range(0, len(keys), BLOCK):
+        block = slice(start, start + BLOCK)
+        document[block] = keys[block] >> _DOCUMENT & _ORDINAL
+        count[block] = keys[block] & _COUNT
     used = [word for word, frequency in zip(words, frequencies.tolist(), strict=True) if frequency]
     ends = np.cumsum(np.fromiter(map(len, used), np.int64, len(used)))
     return {
         "words": np.frombuffer(b"".join(used), np.uint8),
         "word_at": np.concatenate([[0], ends]).astype("<u4" if not len(ends) or ends[-1] < 2**32 else "<u8"),
         "posting_at": np.concatenate([[0], np.cumsum(frequencies[frequencies > 0])]).astype("<u8"),
-        "document": (keys >> _DOCUMENT & _ORDINAL).astype("<u4"),
-        "count": (keys & _COUNT).astype("|u1"),
+        "document": document,
+        "count": count,
     }
 
 
