@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from crystal.errors import Unavailable
+from crystal.wiring import upkeep
 from crystal.wiring.machine import Machine
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def insist(machine: Machine) -> None:
 
 def _enrich(machine: Machine, deadline: float) -> list[str]:
     problems = []
-    for step in (_log, _embed, _index, _summarize):
+    for step in (_log, _index, _embed, _index, _summarize, _tidy):
         if time.monotonic() < deadline:
             try:
                 problem = step(machine, deadline)
@@ -56,10 +57,12 @@ def _embed(machine: Machine, deadline: float) -> str | None:
 
 
 def _index(machine: Machine, deadline: float) -> None:
-    """Put into the derived index what is not in it yet."""
-    from crystal.index import bring_up_to_date
+    """Before the vectors, which may take long, and after them."""
+    upkeep.index(machine.store, machine.now(), deadline)
 
-    bring_up_to_date(machine.store, now=machine.now(), budget_seconds=deadline - time.monotonic())
+
+def _tidy(machine: Machine, deadline: float) -> None:
+    upkeep.tidy(machine.store, deadline)
 
 
 def _is_embedder_of(machine: Machine, serving: Generation | None) -> bool:

@@ -37,6 +37,7 @@ BUSY = "another crystal process is at the relay just now"
 MIRROR_ROOM = "mirror"
 """The room under which it is noted that the mirror cannot be brought up to date."""
 SEND_SECONDS = 3600.0
+KEEP_SECONDS = 60.0
 """How long a command that a person waits for goes on sending."""
 
 
@@ -224,10 +225,23 @@ def _fetch_mirror(machine: Machine, mirror: Mirror, client: RelayClient, should_
     else:
         if fetched.objects:
             take_private(machine.store, machine.places)
+        _keep_mirror(machine)
         if fetched.problem:
             record_problem(machine.store, MIRROR_ROOM, fetched.problem, now_ms())
         elif fetched.is_whole:
             clear_problem(machine.store, MIRROR_ROOM)
+
+
+def _keep_mirror(machine: Machine) -> None:
+    """Keep the mirror fast and small."""
+    from crystal.store.mirror_apply import open_mirror
+    from crystal.wiring import upkeep
+
+    path = machine.places.data_dir / "mirror.db"
+    if path.exists():
+        with open_mirror(path) as store:
+            upkeep.index(store, now_ms(), time.monotonic() + KEEP_SECONDS)
+            upkeep.tidy(store, time.monotonic() + KEEP_SECONDS)
 
 
 def _send_all(machine: Machine) -> None:

@@ -1,0 +1,35 @@
+"""What keeps a store fast and small: its derived index, and the space of what was deleted. Nothing depends on it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from crystal.errors import Unavailable
+
+if TYPE_CHECKING:
+    from crystal.store import Store
+
+
+def index(store: Store, now: int, deadline: float) -> None:
+    """Put into the derived index what is not in it yet, until ``deadline`` (of ``time.monotonic``).
+
+    Raises:
+        Unavailable: The index cannot be written now; searches answer without what it lacks.
+    """
+    from crystal.index import bring_up_to_date
+
+    try:
+        bring_up_to_date(store, now=now, budget_seconds=max(0.0, deadline - time.monotonic()))
+    except OSError as error:
+        raise Unavailable(
+            f"the search index cannot be written: {error}", hint="check the folder and its disk"
+        ) from error
+
+
+def tidy(store: Store, deadline: float) -> None:
+    """Give the space of what was deleted back to the disk, where it is worth it."""
+    from crystal.store.space import give_back, is_due
+
+    if is_due(store):
+        give_back(store, should_stop=lambda: time.monotonic() > deadline)
