@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import math
+import multiprocessing
 import os
 import stat
 import tempfile
 import threading
 from pathlib import Path
 
+import apsw
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,9 +19,10 @@ from hypothesis import strategies as st
 
 from crystal.index import bring_up_to_date, folder_of, parts, step
 from crystal.index.files import IndexDamaged
+from crystal.index.plan import merges
 from crystal.index.reader import Absent, open_index
-from crystal.index.refresh import check, drop, rebuild
-from crystal.index.terms import query_terms
+from crystal.index.refresh import check, drop, rebuild, refresh
+from crystal.index.terms import camel_parts, document_terms, query_terms
 from crystal.model import Filters
 from crystal.store import Store, index_log, vectors
 from crystal.store.scope import Scope, scope_of
@@ -498,6 +501,130 @@ def test_two_that_refresh_at_once_do_no_harm(world):
         index_log.change = real
     assert_says_what_the_store_says(world, world.open(), is_fresh=True)
     assert {path.stem for path in world.folder.iterdir()} == index_log.listed(world.store)
+
+
+def refreshes_without_end(path, folder):
+    with Store.open(path) as store:
+        while True:
+            refresh(store, folder, now=NOW)
+
+
+@pytest.mark.slow
+def test_processes_that_are_killed_leave_nothing_wrong(world):
+    world.add(100)
+    world.embed()
+    world.refresh()
+    spawn = multiprocessing.get_context("spawn")
+    for turn in range(5):
+        process = spawn.Process(target=refreshes_without_end, args=(world.store.path, world.folder))
+        process.start()
+        deadline = 20 + world.dice.randrange(60)
+        while deadline:
+            deadline -= 1
+            world.add(5)
+            world.embed()
+            world.delete(world.dice.sample(world.ids(), 3))
+        process.kill()
+        process.join()
+        with world.store.reading():
+            assert_says_what_the_store_says(world, world.open(), is_fresh=False)
+    world.refresh(NOW + 10**9)
+    assert_says_what_the_store_says(world, world.open(), is_fresh=True)
+    assert check(world.store, world.folder) == []
+
+
+def test_more_than_fits_one_step_is_taken_in_steps(world, monkeypatch):
+    monkeypatch.setattr(step, "FRESH_AT_ONCE", 7)
+    world.add(10)
+    world.embed()
+    world.refresh()
+    world.add(40)
+    world.embed()
+    world.delete(world.ids()[:4])
+    runs = 0
+    while bring_up_to_date(world.store, now=NOW, budget_seconds=0.0):
+        runs += 1
+        with world.store.reading():
+            assert_says_what_the_store_says(world, world.open(), is_fresh=False)
+    assert runs >= 5
+    assert world.store.value("SELECT count(*) FROM index_log") == 0
+    assert_says_what_the_store_says(world, world.open(), is_fresh=True)
+
+
+def test_few_vectors_of_a_large_part_wait_in_the_log(world, monkeypatch):
+    monkeypatch.setattr(step, "SMALL_PART", 10)
+    ids = world.add(100)
+    world.refresh()
+    world.embed(ids[:2])
+    assert not bring_up_to_date(world.store, now=NOW)
+    assert world.store.value("SELECT count(*) FROM index_log") == 2
+    assert_says_what_the_store_says(world, world.open(), is_fresh=True)
+    world.embed(ids[2:20])
+    bring_up_to_date(world.store, now=NOW)
+    assert world.store.value("SELECT count(*) FROM index_log") == 0
+    world.embed(ids[20:22])
+    world.refresh()
+    assert_says_what_the_store_says(world, world.open(), is_fresh=True)
+    world.embed()
+    world.refresh()
+    assert world.store.value("SELECT count(*) FROM index_log") == 0
+    assert_says_what_the_store_says(world, world.open(), is_fresh=True)
+
+
+def test_a_number_of_a_model_that_comes_back_means_the_new_model(world):
+    world.add(30)
+    first = world.embed(model="one")
+    world.refresh()
+    vectors.drop_generation(world.store, first)
+    assert world.embed(model="another") == first
+    assert not world.open().has_vectors(first)
+    world.refresh()
+    assert_says_what_the_store_says(world, world.open(), is_fresh=True)
+
+
+@given(st.lists(st.integers(0, 70_000), max_size=60))
+def test_merging_leaves_few_parts_and_loses_none(sizes):
+    for _ in range(20):
+        groups = merges(sizes, most=65_536)
+        members = [at for group in groups for at in group]
+        assert len(members) == len(set(members))
+        assert all(len(group) > 1 and sum(sizes[at] for at in group) <= 65_536 for group in groups)
+        total = sum(sizes)
+        kept = [size for at, size in enumerate(sizes) if at not in members]
+        sizes = kept + [sum(sizes[at] for at in group) for group in groups]
+        assert sum(sizes) == total
+        if not groups:
+            break
+    assert not groups
+    assert sum(0 < size < 512 for size in sizes) <= 1
+    assert sum(512 <= size < 4_096 for size in sizes) < 8
+
+
+@given(st.text(), st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)))
+def test_any_text_has_words(text, ts):
+    with contextlib.closing(apsw.Connection(":memory:")) as db:
+        store = Store(Path("memory"), db)
+        assert all(isinstance(word, str) for word in document_terms(store, text, ts))
+        assert all(word in document_terms(store, text, ts) for word in query_terms(store, text))
+
+
+def test_words_of_a_document(world):
+    words = document_terms(world.store, "FindMostRecentSession walked 東京都 x 京 München", 1_683_504_000_000)
+    assert words == [
+        *["8", "mai", "2023", "mondai"],
+        *["findmostrecentsess", "walk", "東京", "京都", "x", "京", "munchen"],
+        *["find", "most", "recent", "session"],
+    ]
+    assert camel_parts("HTTPServer parseJSONFile aB getURL2x plain UPPER") == [
+        "parse",
+        "JSON",
+        "File",
+        "a",
+        "B",
+        "get",
+        "URL",
+    ]
+    assert camel_parts("a" * 200_000) == []
 
 
 def test_rebuilding_gives_the_same(world):

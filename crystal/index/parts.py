@@ -20,7 +20,7 @@ from crystal.index.words import Gathering, Words, merge_words
 from crystal.store.index_log import PartFile
 from crystal.store.index_source import DocumentRow
 
-MOST_DOCUMENTS = 65_536
+MOST_DOCUMENTS = 49_152
 """Documents of one part: bounds the memory that building or merging takes."""
 
 

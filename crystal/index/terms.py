@@ -14,6 +14,7 @@ from crystal.store.words import tokenizer
 
 Tokenize = Callable[[str], list[str]]
 
+_HUMP = re.compile("[a-z][A-Z]")
 # A run of letters with a small one before a capital; written so that a long run is looked at once.
 _CAMEL = re.compile(r"(?<![A-Za-z])[A-Z]*[a-z]+[A-Z][A-Za-z]*")
 _PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
@@ -55,11 +56,13 @@ def query_terms(store: Store, text: str) -> list[str]:
 
 def normalised(text: str) -> str:
     """Make words where a script has none: runs of Han, kana, Hangul, Thai and the like become pairs of characters."""
-    return UNSPACED.sub(_pairs, text)
+    return text if text.isascii() else UNSPACED.sub(_pairs, text)
 
 
 def camel_parts(text: str) -> list[str]:
     """The parts of names like ``FindMostRecentSession``, each once, in order."""
+    if _HUMP.search(text) is None:
+        return []
     found = (part for name in _CAMEL.findall(text) for part in _PART.findall(name))
     return list(dict.fromkeys(found))
 
