@@ -12,6 +12,7 @@ docs/explanation/models.md.
 from __future__ import annotations
 
 import argparse
+import functools
 import gzip
 import json
 import os
@@ -102,12 +103,14 @@ def rss() -> float:
 
 def measure_worth(name: str, home: Path, threads: int, folder: Path) -> dict[str, Any]:
     """Both ways of asking a set, with one store for the whole of it."""
+    from crystal.index import bring_up_to_date
     from crystal.store import Store
 
     messages, queries = (read(folder / each) for each in ("messages.jsonl.gz", "queries.jsonl.gz"))
     session_of = {one["id"]: one["session"] for one in messages}
     with tempfile.TemporaryDirectory() as place, Store.open(Path(place) / "crystal.db") as store:
         fill(store, messages)
+        bring_up_to_date(store, now=NOW, budget_seconds=600)
         asked: Any = None if name == "keywords" else embedder_of(name, home, threads)
         started = time.perf_counter()
         by_vectors = vectors_of(store, asked) if asked is not None else None
@@ -159,6 +162,7 @@ def fill(store: Any, messages: Sequence[dict[str, Any]]) -> None:
 
 def vectors_of(store: Any, embedder: Any) -> Callable[[dict[str, Any]], list[str]]:
     """Fill the store with a model's vectors, and give what ranks a conversation's messages by them alone."""
+    from crystal.index import bring_up_to_date
     from crystal.model import Filters
     from crystal.store import vectors
     from crystal.store.scope import scope_of
@@ -170,6 +174,7 @@ def vectors_of(store: Any, embedder: Any) -> Callable[[dict[str, Any]], list[str
             store, generation, [(ident, vector) for (ident, _, _), vector in zip(waiting, made, strict=True)]
         )
     vectors.promote(store, generation)
+    bring_up_to_date(store, now=NOW, budget_seconds=600)
     uuids = dict(store.rows("SELECT c.id, t.uuid FROM chunks AS c JOIN turns AS t ON t.id = c.turn"))
 
     def ranked(query: dict[str, Any]) -> list[str]:
@@ -182,10 +187,22 @@ def vectors_of(store: Any, embedder: Any) -> Callable[[dict[str, Any]], list[str
 
 def by_search(store: Any, embedder: Any, query: dict[str, Any]) -> list[str]:
     from crystal.model import Filters
-    from crystal.search import search
+    from crystal.search import How, search
 
     scope = Filters(project=f"/sets/{query['conv']}")
-    return [hit.uuid for hit in search(store, embedder, query["query"], filters=scope, limit=DEPTH, now=NOW).hits]
+    return [
+        hit.uuid
+        for hit in search(store, embedder, query["query"], filters=scope, limit=DEPTH, now=NOW, how=How(late=late)).hits
+    ]
+
+
+@functools.cache
+def late() -> Any:
+    """Late interaction with the embedded table, as every search has it."""
+    from crystal.embedding.late import StaticLate
+    from crystal.embedding.static import static_model
+
+    return StaticLate(static_model())
 
 
 def hits(ranked: Sequence[str], gold: Sequence[str]) -> tuple[float, float, float]:

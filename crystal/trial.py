@@ -21,8 +21,9 @@ from typing import Literal
 
 from crystal.embedding import Embedder
 from crystal.errors import CrystalError, NotConfigured, Unavailable
+from crystal.index import bring_up_to_date
 from crystal.model import Chunk, Origin, Turn
-from crystal.search import search
+from crystal.search import How, search
 from crystal.store import Store, vectors
 from crystal.store.trials import Sampled, sample_turns
 from crystal.store.turns import add_turns
@@ -120,7 +121,7 @@ class _Moment:
     sampled: Sampled
 
 
-def try_model(
+def try_model(  # noqa: PLR0913 - what a trial needs, by name
     store: Store,
     present: Embedder | None,
     new: Embedder,
@@ -130,6 +131,7 @@ def try_model(
     now: int,
     why_no_present: str | None = None,
     watch: Watch = WATCH,
+    how: How | None = None,
 ) -> Trial:
     """Compare two models on a sample of the memory.
 
@@ -142,6 +144,7 @@ def try_model(
         now: The present, in ms.
         why_no_present: Why ``present`` is None.
         watch: Told how far it is.
+        how: How the memory is searched otherwise; None for the usual way.
 
     Raises:
         NotConfigured: The memory is too small.
@@ -162,18 +165,20 @@ def try_model(
     asked = [one for one in moments if one.question]
     with Store.open(scratch / "crystal.db") as sample:
         idents = _fill(sample, moments)
-        keywords = [_place(sample, None, one, now) for one in asked]
+        bring_up_to_date(sample, now=now)
+        ask = _Asking(sample, now, how)
+        keywords = [ask.place(None, one) for one in asked]
         before, old_places = None, keywords
         if present is not None:
             try:
                 theirs, their_rate = _embed(present, moments, size.seconds, watch)
                 if len(theirs) == len(moments):
-                    before, old_places = _measure(sample, present, idents, theirs, asked, their_rate, now)
+                    before, old_places = _measure(ask, present, idents, theirs, asked, their_rate)
                 else:
                     why_no_present = "it was too slow to be compared"
             except CrystalError as error:
                 why_no_present = error.message
-        after, new_places = _measure(sample, new, idents, made, asked, rate, now)
+        after, new_places = _measure(ask, new, idents, made, asked, rate)
     pairs = list(zip(old_places, new_places, strict=True))
     return Trial(
         questions=len(asked),
@@ -260,32 +265,42 @@ def _fill(sample: Store, moments: Sequence[_Moment]) -> list[int]:
 
 
 def _measure(
-    sample: Store,
+    ask: _Asking,
     embedder: Embedder,
     idents: Sequence[int],
     made: Sequence[bytes],
     asked: Sequence[_Moment],
     rate: float,
-    now: int,
 ) -> tuple[ModelScore, list[float]]:
     """How one model does, and at which place it has each question's moment, together with keywords."""
-    generation = vectors.ensure_generation(sample, embedder.provider, embedder.model, embedder.dimension, now)
+    sample = ask.sample
+    generation = vectors.ensure_generation(sample, embedder.provider, embedder.model, embedder.dimension, ask.now)
     vectors.put_vectors(sample, generation, zip(idents, made, strict=True))
     vectors.promote(sample, generation)
+    bring_up_to_date(sample, now=ask.now)
     remembering = _Remembering(embedder)
     own = {one.uuid: ident for one, ident in zip(asked, idents, strict=False)}  # those with questions come first
     alone = []
     for one in asked:
         near = vectors.nearest(sample, generation, remembering.embed_query(one.question or ""), DEPTH)
         alone.append(next((place for place, (ident, _) in enumerate(near, 1) if ident == own[one.uuid]), float("inf")))
-    together = [_place(sample, remembering, one, now) for one in asked]
+    together = [ask.place(remembering, one) for one in asked]
     name = f"{embedder.provider} {embedder.model}"
     return ModelScore(name, _score(alone), _score(together), rate), together
 
 
-def _place(sample: Store, embedder: Embedder | None, one: _Moment, now: int) -> float:
-    found = search(sample, embedder, one.question or "", limit=DEPTH, now=now)
-    return next((place for place, hit in enumerate(found.hits, 1) if hit.uuid == one.uuid), float("inf"))
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """The sample, and how it is searched."""
+
+    sample: Store
+    now: int
+    how: How | None
+
+    def place(self, embedder: Embedder | None, one: _Moment) -> float:
+        """Where a search has the moment of a question; infinity when it is not there."""
+        found = search(self.sample, embedder, one.question or "", limit=DEPTH, now=self.now, how=self.how)
+        return next((place for place, hit in enumerate(found.hits, 1) if hit.uuid == one.uuid), float("inf"))
 
 
 def _score(places: Sequence[float]) -> Score:

@@ -346,8 +346,10 @@ def try_on_memory(target: Target, size: Size, progress: Callable[[int, int], Non
     Raises:
         UsageProblem: There is no model to try.
     """
+    from crystal.model import Filters
     from crystal.store.vectors import serving_generation
     from crystal.trial import Watch, try_model
+    from crystal.wiring.asking import asking
 
     new = embedder_of(target)
     if new is None:
@@ -369,6 +371,7 @@ def try_on_memory(target: Target, size: Size, progress: Callable[[int, int], Non
                 now=machine.now(),
                 why_no_present=why_not,
                 watch=Watch(progress),
+                how=asking(machine, None, Filters())["how"],
             )
         finally:
             _book([one for one in (present, new) if one is not None])
