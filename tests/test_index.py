@@ -515,7 +515,7 @@ def test_processes_that_are_killed_leave_nothing_wrong(world):
     world.embed()
     world.refresh()
     spawn = multiprocessing.get_context("spawn")
-    for turn in range(5):
+    for _ in range(5):
         process = spawn.Process(target=refreshes_without_end, args=(world.store.path, world.folder))
         process.start()
         deadline = 20 + world.dice.randrange(60)

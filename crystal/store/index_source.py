@@ -10,6 +10,9 @@ from crystal.store.connection import Row, Store, translated
 
 PAGE = 500
 
+MANY = 16
+"""Vectors of one block of sqlite-vec: it is read as a whole for so many."""
+
 
 class DocumentRow(NamedTuple):
     """A chunk without its text. ``offset`` and ``part`` are its turn's."""
@@ -56,18 +59,18 @@ def vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple
     table = f"chunks_vec_{int(generation)}"
     if store.value("SELECT 1 FROM embedding_generations WHERE id = ?", (generation,)) is None:
         return
-    if len(ids) <= PAGE:
-        for some in _pages(ids):
-            marks = ", ".join("?" * len(some))
-            yield from store.rows(f"SELECT rowid, embedding FROM {table} WHERE rowid IN ({marks})", some)
-        return
-    # sqlite-vec looks a row up in 20 to 50 microseconds; its own blocks give a thousand at once.
+    # sqlite-vec reads all its rows for an IN, and looks one up in 20 to 50 microseconds; a block of its own has 1,024.
     size = 4 * int(store.value("SELECT dimension FROM embedding_generations WHERE id = ?", (generation,)))
     places = []
     for some in _pages(ids):
         marks = ", ".join("?" * len(some))
         places += store.rows(f"SELECT chunk_id, chunk_offset, rowid FROM {table}_rowids WHERE rowid IN ({marks})", some)
-    for block, rows in groupby(sorted(places), key=lambda place: place[0]):
+    for block, group in groupby(sorted(places), key=lambda place: place[0]):
+        rows = list(group)
+        if len(rows) < MANY:
+            for _, _, ident in rows:
+                yield ident, store.value(f"SELECT embedding FROM {table} WHERE rowid = ?", (ident,))
+            continue
         data = store.value(f"SELECT vectors FROM {table}_vector_chunks00 WHERE rowid = ?", (block,))
         for _, at, ident in rows:
             yield ident, data[at * size : (at + 1) * size]
