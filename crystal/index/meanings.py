@@ -44,7 +44,7 @@ TIED = 4
 """Rows of the last distance are taken whole until there are so many times more candidates than needed."""
 SELECTIVE = 8
 """A mask that leaves less than one row of so many: only the signs of its rows are looked at."""
-RESIDENT = 200_000_000
+RESIDENT = 100_000_000
 """Bytes of mapped rows that stay in the process's memory; parts beyond it are let go of when they have been read."""
 
 LARGEST = 127 << 8
@@ -220,13 +220,16 @@ class Meanings:
         for block in _slices(len(ordinals), self.dimension, GATHER):
             rows = self._rows.take(ordinals[block], axis=0).astype(np.float64) * 256.0
             found[block] = (rows + self._rest.take(ordinals[block], axis=0)) @ whole
-        _let_go(self._rest)  # each query reads other rows, and the system maps sixteen pages for each one
         found *= self._scale.take(ordinals) / (256.0 * _length(whole))
         return np.clip(found, -1.0, 1.0).astype(np.float32)
 
     def let_go(self) -> None:
         """Give the memory of mapped rows back; the system keeps what it can in its cache, and maps it again at need."""
         _let_go(self._rows)
+
+    def let_go_of_rest(self) -> None:
+        """The same for what only the best need: each query reads other rows, and sixteen pages for each one."""
+        _let_go(self._rest)
 
 
 def nearest(parts: Sequence[Meanings], query: Floats, k: int, masks: Sequence[Mask | None]) -> tuple[Ordinals, Floats]:
@@ -258,6 +261,8 @@ def cosines(parts: Sequence[Meanings], query: Floats, ordinals: Ordinals) -> Flo
         here = np.flatnonzero((ordinals >= start) & (ordinals < start + part.size))
         found[here] = part.cosines(query, ordinals[here] - start)
         start += part.size
+        if start * part.dimension > RESIDENT:
+            part.let_go_of_rest()
     return found
 
 

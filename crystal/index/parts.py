@@ -89,8 +89,8 @@ def _contents(documents: Documents, words: dict[str, Array]) -> Contents:
 # ----------------------------------------------------------------------------------------------------------- opened
 
 
-MOST_RESIDENT = 128 << 20
-"""When more of files than this is in memory, searches give all of it back before they begin."""
+MOST_RESIDENT = 400_000_000
+"""When more of files than this is in memory, searches give it back before they begin: what is needed least first."""
 
 _opened: dict[Path, tuple[Contents, Any]] = {}
 
@@ -121,7 +121,12 @@ def open_vectors(folder: Path, file: PartFile) -> tuple[Mapping[str, Array], Mea
 
 def spare_memory() -> None:
     """Give the memory of all maps back if it is much: what was touched by many searches adds up."""
-    if _opened and resident_bytes() > MOST_RESIDENT:
+    if not _opened or resident_bytes() <= MOST_RESIDENT:
+        return
+    for _, made in list(_opened.values()):
+        if isinstance(made, tuple):
+            made[1].let_go_of_rest()
+    if resident_bytes() > MOST_RESIDENT:
         for contents, _ in list(_opened.values()):
             contents.let_go()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,16 +176,15 @@ class Index:
     @_damage_told
     def beginning(self, prefix: str, most: int) -> list[tuple[str, int]]:
         """The words that begin so, with how many documents have them, most frequent first."""
-        start = _bytes(prefix)
-        candidates: set[bytes] = set()
+        start, likely = _bytes(prefix), Counter[bytes]()
         for part in self._parts:
             first, frequencies = part.words.beginning(start)
             best = frequencies.argsort(kind="stable")[::-1][: 4 * most]
-            candidates.update(part.words.word(first + at) for at in best.tolist())
-        counted = [(word.decode("utf-8", "replace"), word) for word in candidates]
-        found = [
-            (name, sum(e - s for s, e in (part.words.find(word) for part in self._parts))) for name, word in counted
-        ]
+            likely.update({part.words.word(first + at): int(frequencies[at]) for at in best.tolist()})
+        found = []
+        for word, _ in sorted(likely.items(), key=lambda one: (-one[1], one[0]))[: 2 * most]:
+            spans = [part.words.find(word) for part in self._parts]
+            found.append((word.decode("utf-8", "replace"), sum(end - start for start, end in spans)))
         return sorted(found, key=lambda one: (-one[1], one[0]))[:most]
 
     @_damage_told

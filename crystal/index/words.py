@@ -7,6 +7,7 @@ count, so that sorting numbers is all there is to do.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -142,14 +143,7 @@ class Words:
 
     def at(self, word: bytes) -> int:
         """The number of the first word that does not come before this one."""
-        low, high = 0, self.size
-        while low < high:
-            middle = (low + high) // 2
-            if self.word(middle) < word:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_left(range(self.size), word, key=self.word)
 
     def find(self, word: bytes) -> tuple[int, int]:
         """Where the postings of a word begin and end; nowhere for one that is not there."""

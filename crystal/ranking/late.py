@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-LATE = 50
+LATE = 32
 """How many answers are looked at."""
 LATE_CHARACTERS = 4000
 """How much of an answer's text is: a chunk is shorter."""

@@ -25,6 +25,8 @@ def mixed(items: Sequence[Item], session_of: Callable[[Item], Hashable | None]) 
     rest = list(items)
     shown: dict[Hashable, int] = {}
     out: list[Item] = []
+    if len({session_of(one) for one in rest}) < 2:
+        return rest
     while rest:
         at = next((at for at, one in enumerate(rest[:LOOK_AHEAD]) if _may(session_of(one), shown)), 0)
         one = rest.pop(at)

@@ -31,7 +31,9 @@ PADDED = 0.5
 SHORTENED = 3
 """How many letters a beginning of a word may have more than a stem: ``migratio`` finds ``migrat``."""
 BEGINNINGS = 24
-"""How many words a beginning stands for."""
+"""How many words a beginning stands for, when no word is just so;"""
+COMPOUNDS = 8
+"""and beside a word that is."""
 COMPOUND_WEIGHT = 0.3
 """What a longer word with this beginning counts beside the word itself: ``Datenbank`` and ``Datenbankzugriff``."""
 COMPOUND_LETTERS = 5
@@ -121,7 +123,7 @@ def _longer(fields: Sequence[Field], stem: str, count: int, documents: int) -> d
         return {}
     longer: dict[str, int] = {}
     for field in fields:
-        for word, times in field.index.beginning(stem, BEGINNINGS):
+        for word, times in field.index.beginning(stem, COMPOUNDS if count else BEGINNINGS):
             longer[word] = longer.get(word, 0) + times
         if not count:
             for cut in range(1, SHORTENED + 1):
@@ -165,11 +167,14 @@ def _chosen(
 ) -> Ints:  # fmt: skip
     index, found = field.index, [np.empty(0, np.int64)]
     if best[1] > 0:
-        together = own * np.float32(1 / best[0] if best[0] > 0 else 0) + padded * np.float32(PADDED / best[1])
-        found.append(_top(together, max(CANDIDATES, depth)))
+        some = np.flatnonzero(padded)  # what has a word also has it among its neighbours' words
+        together = padded[some] * np.float32(PADDED / best[1])
+        if best[0] > 0:
+            together += own[some] * np.float32(1 / best[0])
+        found.append(some[_top(together, max(CANDIDATES, depth))])
         if spans:
-            inside = within(index.take("ts", np.arange(index.size)), spans)
-            found.append(_top(np.where(inside, together, np.float32(0)), IN_SPAN))
+            inside = within(index.take("ts", some), spans)
+            found.append(some[inside][_top(together[inside], IN_SPAN)])
     if field.vector is not None and by_meaning:
         near, cosines = index.nearest(field.generation, field.vector, max(NEAREST, depth), field.mask)
         found.append(near[cosines >= field.floor])
