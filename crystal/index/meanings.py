@@ -44,7 +44,7 @@ TIED = 4
 """Rows of the last distance are taken whole until there are so many times more candidates than needed."""
 SELECTIVE = 8
 """A mask that leaves less than one row of so many: only the signs of its rows are looked at."""
-RESIDENT = 100_000_000
+RESIDENT = 200_000_000
 """Bytes of mapped rows that stay in the process's memory; parts beyond it are let go of when they have been read."""
 
 LARGEST = 127 << 8

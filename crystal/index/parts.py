@@ -89,7 +89,7 @@ def _contents(documents: Documents, words: dict[str, Array]) -> Contents:
 # ----------------------------------------------------------------------------------------------------------- opened
 
 
-MOST_RESIDENT = 400_000_000
+MOST_RESIDENT = 320_000_000
 """When more of files than this is in memory, searches give it back before they begin: what is needed least first."""
 
 _opened: dict[Path, tuple[Contents, Any]] = {}
@@ -123,12 +123,15 @@ def spare_memory() -> None:
     """Give the memory of all maps back if it is much: what was touched by many searches adds up."""
     if not _opened or resident_bytes() <= MOST_RESIDENT:
         return
-    for _, made in list(_opened.values()):
-        if isinstance(made, tuple):
-            made[1].let_go_of_rest()
-    if resident_bytes() > MOST_RESIDENT:
-        for contents, _ in list(_opened.values()):
-            contents.let_go()
+    opened = list(_opened.values())
+    vectors = [made[1] for _, made in opened if isinstance(made, tuple)]
+    for one in vectors:
+        one.let_go_of_rest()
+    words = [contents for contents, made in opened if isinstance(made, Part)]
+    for some in (words, [contents for contents, _ in opened]):
+        if resident_bytes() > MOST_RESIDENT:
+            for contents in some:
+                contents.let_go()
 
 
 def written(file: PartFile) -> Written:
