@@ -30,6 +30,12 @@ class IndexStore:
         self.store = Store.open(folder / "crystal.db")
         self.dice = random.Random(seed)
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
     def text(self):
         return " ".join(self.dice.choices(WORDS, k=self.dice.choice([0, 1, 3, 8, 40, 90])))
 

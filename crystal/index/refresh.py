@@ -63,7 +63,7 @@ def refresh(store: Store, folder: Path, *, now: int, budget_seconds: float = 20.
             if damaged > ATTEMPTS:
                 raise
             if damaged == ATTEMPTS:  # every file is as it was written, and yet not as it should be
-                index_log.begin(store, now)
+                _begin(store, folder, now)
             else:
                 _look(store, folder, now, thoroughly=True)
             continue
@@ -101,11 +101,11 @@ def _look(store: Store, folder: Path, now: int, *, thoroughly: bool = False) -> 
     """Begin an index where there is none; begin anew where words are damaged; let go of damaged vectors."""
     state = index_log.read_state(store)
     if state is None or state.format != index_log.FORMAT:
-        index_log.begin(store, now)
+        _begin(store, folder, now)
         return
     lost = [file for file in index_log.parts(store) if not _is_good(store, folder, file, thoroughly=thoroughly)]
     if any(file.kind == "words" for file in lost):
-        index_log.begin(store, now)
+        _begin(store, folder, now)
     elif lost:
         damaged = {file.generation for file in lost}
         kept = {one: model for one, model in state.generations.items() if one not in damaged}
@@ -113,6 +113,13 @@ def _look(store: Store, folder: Path, now: int, *, thoroughly: bool = False) -> 
         index_log.change(store, state, what, now)
     for file in lost:
         remove_file(path_of(folder, file.name))
+
+
+def _begin(store: Store, folder: Path, now: int) -> None:
+    """Begin anew. Of files that no list names nobody knows what they hold: it may have been deleted since."""
+    index_log.begin(store, now)
+    for path in files_in(folder):
+        remove_file(path)
 
 
 def _is_good(store: Store, folder: Path, file: PartFile, *, thoroughly: bool) -> bool:
