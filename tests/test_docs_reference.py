@@ -109,7 +109,7 @@ def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(
 
     note("crystal backfill --dry-run", "backfill", "--dry-run", "--json")
     note("crystal sync and crystal backfill", "backfill", "--json")
-    note("crystal search", "search", '"no such words" retry', "--json", "--explain")
+    note("crystal search", "search", '"no such words" retry', "--recency", "strong", "--json", "--explain")
     note("crystal show", "show", PRICES, "--json")
     note("crystal sessions", "sessions", "--json")
     note("crystal sessions", "sessions", "--project", "nowhere", "--json")
