@@ -111,7 +111,11 @@ def sought_words(fields: Sequence[Field], stems: Sequence[str]) -> tuple[list[So
 
 
 def rarity(count: int, documents: int) -> float:
-    """The weight of a word that ``count`` of the documents have (the idf of BM25, never negative)."""
+    """The weight of a word that ``count`` of the documents have (the idf of BM25, never negative).
+
+    The count may be too high: documents that have changed since count twice.
+    """
+    count = min(count, documents)
     return max(math.log((documents - count + 0.5) / (count + 0.5)), 1e-6)
 
 
