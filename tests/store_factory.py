@@ -21,6 +21,10 @@ DAY = 24 * HOUR
 SESSION = "11111111-aaaa-4000-8000-000000000001"
 
 
+def after_turn(store: Store, number: int) -> None:
+    """What a test wants to happen after the so manieth turn (replace it): nothing."""
+
+
 def open_store(folder: Path) -> Store:
     store = Store.open(folder / "crystal.db")
     store.execute("PRAGMA synchronous = OFF")  # nothing here has to survive a power cut
@@ -72,6 +76,7 @@ def add_turn(
     projects = {} if project is None else {project_of(project).cwd: project_of(project)}
     with store.transaction():
         add_turns(store, Origin(agent, device, session, subagent), [(turn, None, split(text))], projects, title)
+    after_turn(store, number + 1)
     return turn.uuid
 
 

@@ -12,6 +12,7 @@ from crystal.cli import app
 from crystal.errors import NotConfigured
 from crystal.wiring import Machine, these_places
 from tests.capture_machine import CaptureMachine, line
+from tests.ranked_by import each_way, prepare  # noqa: F401 - a fixture
 from tests.store_factory import DAY, HOUR, SESSION, Meaning, add_turn, chunk_id, embed_all, open_store
 
 FORK = "22222222-bbbb-4000-8000-000000000002"
@@ -23,8 +24,8 @@ KEYWORDS_ALONE = "crystal: note: searched by keywords alone: no embedding model 
 
 
 @pytest.fixture
-def store(home, monkeypatch):
-    """This machine's store, with keywords alone unless a test says otherwise."""
+def store(home, monkeypatch, ranked_by):
+    """This machine's store, with keywords alone unless a test says otherwise; asked in every way."""
     monkeypatch.setattr(Machine, "embedder", lambda _: None)
     monkeypatch.chdir(home)
     places = these_places()
@@ -34,8 +35,11 @@ def store(home, monkeypatch):
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
+def run(monkeypatch, capsys, request):
+    store = request.getfixturevalue("store") if "store" in request.fixturenames else None
+
     def run(*arguments):
+        prepare(store)
         monkeypatch.setattr(sys, "argv", ["crystal", *arguments])
         code = run_main()
         printed = capsys.readouterr()
@@ -72,7 +76,7 @@ def test_json_is_one_object_with_the_documented_keys(store, run):
     assert (hit["freshness"], hit["source"], hit["role"]) == ("recent", "conversation", "user")
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", hit["timestamp"])
     assert "explain" not in hit
-    assert hits(run("search", "login", "--json", "--explain")[1])[0]["explain"]["ranks"] == {"keywords": 1}
+    assert hits(run("search", "login", "--json", "--explain")[1])[0]["explain"]["ranks"]["keywords"] == 1
 
 
 def test_nothing_found_is_no_error_and_says_what_to_try(store, run):
@@ -125,10 +129,10 @@ def test_every_filter_reaches_the_search(store, run):
         store, "needle", session="t2", role="user", ts=NOW - 9 * DAY, project="/code/site", branch="b2", agent="cc-b"
     )
     for options in (["--session", "s"], ["--role", "assistant"], ["--since", "7d"], ["--project", "shop"],
-                    ["--project", "/code/shop"], ["--branch", "b1"], ["--agent", "cc-a"], ["--device", "laptop"],
-                    ["-n", "1"]):  # fmt: skip
+                    ["--project", "/code/shop"], ["--branch", "b1"], ["--agent", "cc-a"], ["--device", "laptop"]):  # fmt: skip
         assert [hit["uuid"] for hit in hits(run("search", "needle", "--json", *options)[1])] == [uuid], options
     assert [hit["uuid"] for hit in hits(run("search", "needle", "--json", "--before", "7d")[1])] != [uuid]
+    assert len(hits(run("search", "needle", "--json", "-n", "1")[1])) == 1
 
 
 def test_an_unknown_project_is_a_note_not_an_error(store, run):

@@ -17,12 +17,15 @@ from crystal import Crystal
 from crystal.errors import UsageProblem
 from crystal.model import MIRROR_IDS, Filters
 from crystal.reading import find_target, read, sessions
-from crystal.search import Side, search, search_home_first
+from crystal.search import Side
 from crystal.store import Store
 from crystal.wiring import Machine, these_places
 from crystal.wiring.mirrored import STALE_MS, mirror_notes, open_mirror
 from tests.command import crystal as run
+from tests.ranked_by import each_way, prepare, search, search_home_first  # noqa: F401 - a fixture
 from tests.store_factory import DAY, HOUR, NOW, Meaning, add_turn, chunk_id, embed_all, open_store
+
+pytestmark = pytest.mark.usefixtures("ranked_by")
 
 PHONE = "33333333-cccc-4000-8000-000000000003"
 
@@ -60,7 +63,7 @@ def in_both(stores, text, **more):
 
 def test_hits_of_both_stand_in_one_list(stores):
     add_turn(stores[0], "needle here", uuid="own")
-    add_turn(stores[1], "other", uuid="x")
+    add_turn(stores[1], "other", uuid="x", session=PHONE)
     add_turn(stores[1], "a needle there", uuid="theirs", device="phone")
     result = ask(stores)
     assert sorted(found(result)) == [("own", "local"), ("theirs", "mirror")]
@@ -100,9 +103,8 @@ def test_filters_act_in_both(stores):
         for project in ("/code/shop", "/code/engine"):
             for device in ("desk", "phone"):
                 for ts in (NOW - HOUR, NOW - 9 * DAY):
-                    add_turn(
-                        store, "needle", uuid=f"{number}{project}{device}{ts}", project=project, device=device, ts=ts
-                    )
+                    name = f"{number}{project}{device}{ts}"
+                    add_turn(store, f"needle {name}", uuid=name, project=project, device=device, ts=ts)
     assert len(ask(stores).hits) == 10
     assert len(ask(stores, limit=100).hits) == 16
     for filters in ({"project": "shop"}, {"device": "phone"}, {"since": NOW - DAY}, {"before": NOW - DAY}):
@@ -145,11 +147,15 @@ def test_an_identifier_itself_comes_first_whichever_memory_has_it(stores):
     assert not [note for note in result.notes if "itself" in note]
 
 
-def test_a_small_memory_is_not_drowned_by_a_large_one(stores):
+def test_a_small_memory_is_not_drowned_by_a_large_one(stores, ranked_by):
     add_turn(stores[0], "needle", uuid="own", ts=NOW)
     for at in range(300):
-        add_turn(stores[1], f"hay {at}" + (" needle" if at < 30 else ""), uuid=f"theirs{at}", ts=NOW - DAY)
-    assert ("own", "local") in found(ask(stores))[:2]
+        text = f"hay {at}" + (" needle" if at < 30 else "")
+        add_turn(stores[1], text, uuid=f"theirs{at}", ts=NOW - DAY, session=PHONE)
+    few = (
+        2 if ranked_by == "engines" else 4
+    )  # the index prefers a session that has much of it: three hits, then another
+    assert ("own", "local") in found(ask(stores))[:few]
 
 
 def test_cosines_of_both_compare(stores):
@@ -212,9 +218,9 @@ WORDS = ["car", "auto", "kitten", "rain", "x_y.z()", "数据库", "money"]
 TURNS = st.lists(st.tuples(st.lists(st.sampled_from(WORDS), min_size=1, max_size=5), st.integers(1, 3)), max_size=12)
 
 
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(turns=TURNS, query=st.lists(st.sampled_from(WORDS), min_size=1, max_size=3), vectors=st.booleans())
-def test_no_turn_is_lost_or_shown_twice(tmp_path_factory, turns, query, vectors):
+def test_no_turn_is_lost_or_shown_twice(tmp_path_factory, ranked_by, turns, query, vectors):
     folders = [tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two"), tmp_path_factory.mktemp("all")]
     with open_store(folders[0]) as own, open_store(folders[1]) as theirs, open_store(folders[2]) as whole:
         for number, (words, where) in enumerate(turns):
@@ -226,8 +232,13 @@ def test_no_turn_is_lost_or_shown_twice(tmp_path_factory, turns, query, vectors)
                 embed_all(store, embedder)
         both = ask((own, theirs), " ".join(query), embedder, limit=100)
         one = search(whole, embedder, " ".join(query), now=NOW, limit=100)
-        assert sorted(hit.uuid for hit in both.hits) == sorted(hit.uuid for hit in one.hits)
-        assert {hit.uuid: hit.copies for hit in both.hits} == {hit.uuid: hit.copies for hit in one.hits}
+        if ranked_by == "engines":
+            assert sorted(hit.uuid for hit in both.hits) == sorted(hit.uuid for hit in one.hits)
+            assert {hit.uuid: hit.copies for hit in both.hits} == {hit.uuid: hit.copies for hit in one.hits}
+        elif ranked_by != "late":  # which one stands for its copies, and who has neighbours, may differ
+            says = lambda result: {hit.text: hit.copies for hit in result.hits if "keywords" in hit.ranks}  # noqa: E731
+            assert says(both) == says(one)
+        assert len({hit.uuid for hit in both.hits}) == len(both.hits)
         for hit in both.hits:
             assert (hit.memory == "local") == (turns[int(hit.uuid[1:])][1] != 2)
         assert ask((own, theirs), " ".join(query), embedder, limit=100) == both
@@ -299,10 +310,12 @@ def machine(home, monkeypatch):
     now = time.time_ns() // 1_000_000
     with open_store(folder) as store:
         add_turn(store, "needle of my own", uuid="own", session="own-session", ts=now)
+        prepare(store)
     with Store.open(folder / "mirror.db") as store:
         add_turn(store, "an earlier word", uuid="w", session=PHONE, ts=now - DAY)
         add_turn(store, "needle of the phone", uuid="theirs", session=PHONE, device="phone", ts=now)
         store.execute("INSERT INTO mirror_applied VALUES (1, 5, x'00', x'01', 7, ?, '{}')", (now,))
+        prepare(store)
     return folder
 
 

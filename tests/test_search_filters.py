@@ -6,9 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from crystal.index import bring_up_to_date
 from crystal.model import Filters
-from crystal.search import search
 from crystal.store.scope import home_of, is_within, project_ids, roles_named
+from tests.ranked_by import WAYS, each_way, search, using  # noqa: F401 - a fixture
 from tests.store_factory import DAY, NOW, SESSION, Meaning, add_turn, embed_all, open_store
 
 FORK = "22222222-bbbb-4000-8000-000000000002"
@@ -24,7 +25,7 @@ TEXTS = (
 
 
 @pytest.fixture
-def store(tmp_path):
+def store(tmp_path, ranked_by):
     with open_store(tmp_path) as store:
         yield store
 
@@ -129,7 +130,7 @@ def test_an_unknown_role_is_explained(store):
 
 
 def test_agent_device_branch_and_source(store):
-    uuid = add_turn(store, "needle", agent="cc-a", device="laptop", branch="fix/x", session="s1")
+    uuid = add_turn(store, "a needle", agent="cc-a", device="laptop", branch="fix/x", session="s1")
     add_turn(store, "needle", agent="cc-b", device="desk", branch="main", session="s2")
     for only in ({"agent": "cc-a"}, {"device": "laptop"}, {"branch": "fix/x"}):
         assert uuids(ask(store, **only)) == [uuid]
@@ -154,8 +155,15 @@ def test_since_includes_and_before_excludes_the_moment(store):
 RARE = 12
 
 
+@pytest.fixture(scope="module", params=WAYS)
+def way(request):
+    """As ``ranked_by``, for stores that many tests share."""
+    with pytest.MonkeyPatch.context() as patch, using(request.param, patch):
+        yield request.param
+
+
 @pytest.fixture(scope="module")
-def large(tmp_path_factory):
+def large(tmp_path_factory, way):
     """12,000 chunks that all have the needle; project ``rare`` has every thousandth, and its texts score worst."""
     with open_store(tmp_path_factory.mktemp("large")) as store:
         add_turn(store, "first", project="/code/common")
@@ -172,6 +180,10 @@ def large(tmp_path_factory):
             )
             store.execute_many("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", [row[:2] for row in rows])
         embed_all(store, Meaning())
+        if way != "engines":
+            bring_up_to_date(store, now=NOW, budget_seconds=60)
+        if way == "tail":
+            store.execute("UPDATE chunks SET branch = 'late' WHERE id % 3 = 0")
         yield store
 
 
@@ -181,7 +193,7 @@ def test_a_filter_that_leaves_one_in_a_thousand_gives_its_full_top_k(large, embe
     assert len(result.hits) == 10
     assert {hit.project for hit in result.hits} == {"rare"}
     if embedder:
-        assert all(hit.ranks.keys() == {"keywords", "vectors"} for hit in result.hits)
+        assert all(hit.ranks.keys() >= {"keywords", "vectors"} for hit in result.hits)
 
 
 def test_a_narrow_filter_costs_less_than_none(large):
@@ -200,7 +212,7 @@ def test_a_narrow_filter_costs_less_than_none(large):
 
 
 @pytest.fixture(scope="module")
-def varied(tmp_path_factory):
+def varied(tmp_path_factory, way):
     """A store in which every filter has something to say; with vectors for most of it."""
     embedder = Meaning()
     with open_store(tmp_path_factory.mktemp("varied")) as store:
@@ -261,16 +273,18 @@ def allowed(hit, filters, store):
     return all(checks)
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(query=QUERIES, filters=FILTERS, meaning=st.booleans(), limit=st.integers(1, 30))
-def test_no_question_raises_and_nothing_excluded_is_returned(varied, query, filters, meaning, limit):
+def test_no_question_raises_and_nothing_excluded_is_returned(varied, way, query, filters, meaning, limit):
     store, embedder = varied
     ask = lambda: search(store, embedder if meaning else None, query, filters=filters, limit=limit, now=NOW)  # noqa: E731
     result = ask()
     assert len(result.hits) <= limit
     assert all(allowed(hit, filters, store) for hit in result.hits)
     assert len({(hit.uuid, hit.id) for hit in result.hits}) == len(result.hits)
-    assert [hit.score for hit in result.hits] == sorted((hit.score for hit in result.hits), reverse=True)
+    assert all(hit.score > 0 for hit in result.hits)
+    if way == "engines":  # the index puts hits of other sessions between the many of one
+        assert [hit.score for hit in result.hits] == sorted((hit.score for hit in result.hits), reverse=True)
     assert ask() == result
     result.query.encode()
 
