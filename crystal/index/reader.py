@@ -18,7 +18,7 @@ from crystal.index.filtering import allowed
 from crystal.index.meanings import Meanings, nearest
 from crystal.index.parts import Part, forget_others, open_meanings, open_part, spare_memory, written
 from crystal.index.scoring import Scorer
-from crystal.index.tail import MOST_ENTRIES, MOST_FRESH, Tail, read_tail
+from crystal.index.tail import Tail, read_tail
 from crystal.store import Store, index_log
 from crystal.store.index_log import FORMAT, PartFile, State
 from crystal.store.scope import Scope
@@ -51,12 +51,9 @@ def open_index(store: Store, folder: Path) -> Index | Absent:
         return Absent("it is of another version of crystal")
     if state.to_read is not None:
         return Absent("it is being made")
-    entries, _ = index_log.count_log(store)
-    if entries > MOST_ENTRIES:
-        return Absent(f"it is behind by {entries:,} changes")
-    log = index_log.read_log(store)
-    if len(log.fresh) > MOST_FRESH:
-        return Absent(f"it is behind by {len(log.fresh):,} chunks")
+    tail = read_tail(store, state)
+    if isinstance(tail, str):
+        return Absent(tail)
     files = index_log.parts(store)
     spare_memory()
     try:
@@ -64,7 +61,7 @@ def open_index(store: Store, folder: Path) -> Index | Absent:
             is_same(path_of(folder, file.name), written(file))
         parts = [open_part(folder, file) for file in files if file.kind == "words"]
         forget_others(folder, [file.name for file in files])
-        return Index(store, folder, state, files, parts, read_tail(store, state, log))
+        return Index(store, folder, state, files, parts, tail)
     except IndexDamaged as error:
         return Absent(str(error))
     except _SYMPTOMS as error:

@@ -10,7 +10,7 @@ import numpy as np
 from crystal.index.files import Array
 from crystal.index.meanings import Meanings, build_arrays
 from crystal.index.parts import Part, build_part
-from crystal.store import Store, index_source
+from crystal.store import Store, index_log, index_source
 from crystal.store.index_log import Log, State
 from crystal.store.words import tokenizer
 
@@ -41,19 +41,25 @@ class Tail:
         return self.vectors[generation]
 
 
-_kept: dict[Path, tuple[State, int, Tail]] = {}
+_kept: dict[Path, tuple[State, tuple[int, int, int], Tail]] = {}
 
 
-def read_tail(store: Store, state: State, log: Log) -> Tail:
-    """The tail of the present snapshot."""
+def read_tail(store: Store, state: State) -> Tail | str:
+    """The tail of the present snapshot, or why it is not read."""
+    counted = index_log.count_log(store)
     known = _kept.get(store.path)
-    if known is not None and known[:2] == (state, log.last) and known[2].log == log:
+    if known is not None and known[:2] == (state, counted):
         return known[2]
+    if counted[0] > MOST_ENTRIES:
+        return f"it is behind by {counted[0]:,} changes"
+    log = index_log.read_log(store)
+    if len(log.fresh) > MOST_FRESH:
+        return f"it is behind by {len(log.fresh):,} chunks"
     part = None
     if log.fresh:
         part = Part(build_part(index_source.documents(store, log.fresh), tokenizer(store)).contents)
     tail = Tail(part, log)
-    _kept[store.path] = (state, log.last, tail)
+    _kept[store.path] = (state, counted, tail)
     return tail
 
 

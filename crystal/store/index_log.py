@@ -126,10 +126,11 @@ def places(store: Store) -> list[tuple[str, int, int]]:
     return [(name + SUFFIX, size, mtime_ns) for name, size, mtime_ns in rows]
 
 
-def count_log(store: Store) -> tuple[int, int]:
-    """How many entries the log has, and the number of the newest."""
-    row = store.row("SELECT count(*), coalesce(max(seq), 0) FROM index_log")
-    return (0, 0) if row is None else (int(row[0]), int(row[1]))
+def count_log(store: Store) -> tuple[int, int, int]:
+    """How many entries the log has, the number of the newest, and the sum of their chunks: another log has others."""
+    row = store.row("SELECT count(*), coalesce(max(seq), 0), coalesce(sum(chunk), 0) FROM index_log")
+    assert row is not None
+    return int(row[0]), int(row[1]), int(row[2])
 
 
 def read_log(store: Store) -> Log:
