@@ -1,37 +1,114 @@
-"""Late interaction with static token vectors: a question and a text, compared token by token.
+"""Late interaction: a question and a text, compared token by token.
 
-Each token's weight is the one that it has in a text's vector, where rare tokens count more. Reading fifty chunks takes
-some milliseconds: a token has one vector wherever it stands, so each is compared once for all texts.
+Each token of the question weighs as much as the word that it is part of. By the static table, reading some dozens of
+chunks takes milliseconds: a token has one vector wherever it stands, so each is compared once for all texts. A
+transformer's token vectors know the words around them and see more; where one is at hand, the two are added up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
+from crystal.embedding.embedder import TokenRows, TokenVectors
 from crystal.embedding.static import StaticModel
+
+WeightOf = Callable[[str], float]
+Floats = npt.NDArray[np.float32]
+
+READ_CHARACTERS = 16_000
+"""So much of texts a transformer reads for one question: about a third of a second on one core."""
+READ_EACH = 1_000
+"""And so much of each."""
+STATIC_SHARE = 0.5 / 0.8
+TRANSFORMER_SHARE = 2.0 / 0.8
+"""What both count beside the table alone, which counts 1 (measured: docs/adr/0018-ranking.md)."""
+
+_WORD = re.compile(r"\w+")
 
 
 class StaticLate:
     """Compares by the embedded table, which is there whatever model makes the vectors of chunks."""
 
-    def __init__(self, model: StaticModel) -> None:
-        self._model = model
+    def __init__(self, table: StaticModel) -> None:
+        self._table = table
 
-    def late(self, question: str, texts: Sequence[str]) -> list[tuple[float, Sequence[int]]]:
+    def late(self, question: str, texts: Sequence[str], weight_of: WeightOf) -> list[tuple[float, Sequence[int]]]:
         """For each text the weighted mean of the best cosines of the question's tokens, and the text's tokens.
 
-        0 for a text or a question without known tokens.
+        0 for a text or a question without known tokens. ``weight_of`` tells what a word of the question weighs.
         """
-        asked = list(dict.fromkeys(self._model.tokens(question)))
-        said = [self._model.tokens(text) for text in texts]
-        weights = self._model.weights(asked)
+        weighed = token_weights(self._table, question, weight_of)
+        said = [self._table.tokens(text) for text in texts]
         lists = [list(dict.fromkeys(tokens)) for tokens in said if tokens]
-        if not lists or not asked or weights.sum() <= 0:
+        if not lists or not weighed:
             return [(0.0, tokens) for tokens in said]
         distinct, places = np.unique(np.concatenate(lists), return_inverse=True)
-        cosines = self._model.rows(distinct.tolist()) @ self._model.rows(asked).T
+        cosines = self._table.rows(distinct.tolist()) @ self._table.rows(list(weighed)).T
         begins = np.cumsum([0, *(len(tokens) for tokens in lists[:-1])])
-        best = iter(np.maximum.reduceat(cosines[places], begins, axis=0) @ (weights / weights.sum()))
+        share = _shares(list(weighed.values()))
+        best = iter(np.maximum.reduceat(cosines[places], begins, axis=0) @ share)
         return [(float(next(best)) if tokens else 0.0, tokens) for tokens in said]
+
+
+class TransformerLate:
+    """Compares by a transformer's token vectors as well, as many of the first texts as there is time for.
+
+    Args:
+        model: Gives the token vectors.
+        table: Compares all texts.
+    """
+
+    def __init__(self, model: TokenVectors, table: StaticModel) -> None:
+        self._model, self._table = model, table
+
+    def late(self, question: str, texts: Sequence[str], weight_of: WeightOf) -> list[tuple[float, Sequence[int]]]:
+        """As ``StaticLate``; texts that are not read count as if they were like the least like one that is."""
+        by_table = StaticLate(self._table).late(question, texts, weight_of)
+        words = list(dict.fromkeys(_WORD.findall(question)))
+        asked, *vectors = self._model.token_vectors([question, *words, *_readable(texts)])
+        weighed = _weighed((tokens, weight_of(word)) for (tokens, _), word in zip(vectors, words, strict=False))
+        share, said = _shares([weighed.get(token, 0.0) for token in asked[0]]), vectors[len(words) :]
+        likes = [_like(asked, share, one) for one in said]
+        likes += [min(likes, default=0.0)] * (len(texts) - len(likes))
+        return [
+            (STATIC_SHARE * static + TRANSFORMER_SHARE * like, tokens)
+            for (static, tokens), like in zip(by_table, likes, strict=True)
+        ]
+
+
+def token_weights(table: StaticModel, question: str, weight_of: WeightOf) -> dict[int, float]:
+    """What each token of a question weighs: as much as the heaviest word that it is part of."""
+    return _weighed((table.tokens(word), weight_of(word)) for word in dict.fromkeys(_WORD.findall(question)))
+
+
+def _weighed(words: Iterable[tuple[Sequence[int], float]]) -> dict[int, float]:
+    weighed: dict[int, float] = {}
+    for tokens, weight in words:
+        for token in tokens:
+            weighed[token] = max(weight, weighed.get(token, 0.0))
+    return {token: weight for token, weight in weighed.items() if weight > 0}
+
+
+def _shares(weights: Sequence[float]) -> Floats:
+    total = sum(weights)
+    return np.array([weight / total if total > 0 else 0.0 for weight in weights], np.float32)
+
+
+def _like(asked: TokenRows, share: Floats, said: TokenRows) -> float:
+    if not asked[0] or not said[0]:
+        return 0.0
+    return float(share @ (asked[1] @ said[1].T).max(axis=1))
+
+
+def _readable(texts: Sequence[str]) -> list[str]:
+    left, read = READ_CHARACTERS, []
+    for text in texts:
+        read.append(text[:READ_EACH])
+        left -= len(read[-1])
+        if left < 0:
+            break
+    return read

@@ -9,11 +9,11 @@ Source: Khattab, Zaharia: ColBERT (SIGIR 2020), here with static token vectors a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-LATE = 32
+LATE = 40
 """How many answers are looked at."""
 LATE_CHARACTERS = 4000
 """How much of an answer's text is: a chunk is shorter."""
@@ -40,14 +40,21 @@ class Likeness:
 class LateModel(Protocol):
     """Compares a question with texts token by token."""
 
-    def late(self, question: str, texts: Sequence[str]) -> list[tuple[float, Sequence[int]]]:
-        """For each text the weighted mean of the best cosines of the question's tokens, and the text's tokens."""
+    def late(
+        self, question: str, texts: Sequence[str], weight_of: Callable[[str], float]
+    ) -> list[tuple[float, Sequence[int]]]:
+        """For each text the mean of the best cosines of the question's tokens, weighed, and the text's tokens.
+
+        ``weight_of`` tells what a word of the question weighs.
+        """
 
 
-def likenesses(model: LateModel, question: str, texts: Sequence[str]) -> list[Likeness]:
+def likenesses(
+    model: LateModel, question: str, texts: Sequence[str], weight_of: Callable[[str], float]
+) -> list[Likeness]:
     """Compare the question with texts; see ``LateModel``."""
     cut = [text[:LATE_CHARACTERS] for text in texts]
-    return [Likeness(similarity, tokens) for similarity, tokens in model.late(question, cut)]
+    return [Likeness(similarity, tokens) for similarity, tokens in model.late(question, cut, weight_of)]
 
 
 def late_scores(

@@ -16,7 +16,7 @@ from crystal.ordering import Order, Proposal, Ref, Side, Unit, unit_of
 from crystal.query import Query
 from crystal.ranking.late import LATE, LateModel, Likeness, is_near, late_scores, likenesses
 from crystal.ranking.listing import collapsed, mixed
-from crystal.ranking.pool import Field, Floats, Pool, Sought, pool_of, sought_words
+from crystal.ranking.pool import Field, Floats, Pool, Sought, pool_of, rarity, sought_words
 from crystal.ranking.scoring import (
     Preferences,
     base_scores,
@@ -25,6 +25,7 @@ from crystal.ranking.scoring import (
     rank_numbers,
     session_scores,
 )
+from crystal.store import Store
 from crystal.store.candidates import Candidate, candidates
 from crystal.store.scope import Scope
 
@@ -95,7 +96,7 @@ def ranked_order(places: Sequence[Place], wanted: Wanted, model: LateModel | Non
     best = max((one.score for one in answers), default=1.0) or 1.0
     for one in answers:
         one.score /= best
-    _look_closer(answers, wanted, model)
+    _look_closer(answers, wanted, model, word_weights(places[0].side.store, fields))
     for one in answers:
         tier = int(pool.exact[one.row])
         one.score += EXACT - tier if tier >= 0 else 0.0
@@ -122,6 +123,18 @@ def _words(places: Sequence[Place], wanted: Wanted) -> tuple[list[Sought], list[
         more = [stem for stem in query_terms(store, wording) if stem not in stems]
         words += [Sought(word.stems, OTHER_WORDS * word.weight) for word in sought_words(indexes, more)[0]]
     return words, begun, stems
+
+
+def word_weights(store: Store, fields: Sequence[Field]) -> Callable[[str], float]:
+    """What a word of the question weighs in late interaction: how rare it is, on average of its stems."""
+    documents = sum(field.index.documents for field in fields)
+
+    def weight_of(word: str) -> float:
+        stems = query_terms(store, word)
+        counts = [sum(field.index.frequency(stem) for field in fields) for stem in stems]
+        return sum(rarity(count, documents) for count in counts) / max(1, len(counts))
+
+    return weight_of
 
 
 def _field(place: Place, exact: dict[int, int]) -> Field:
@@ -155,12 +168,14 @@ def _answers(places: Sequence[Place], pool: Pool, scores: Floats, most: int) -> 
     return list(answers.values())
 
 
-def _look_closer(answers: list[Answer], wanted: Wanted, model: LateModel | None) -> None:
+def _look_closer(
+    answers: list[Answer], wanted: Wanted, model: LateModel | None, weight_of: Callable[[str], float]
+) -> None:
     """Score the best answers anew by their texts; all others come behind them."""
     near, far = answers[:LATE], answers[LATE:]
     if model is not None and near:
         texts = [one.one.text for one in near]
-        like = likenesses(model, wanted.asked.text, texts)
+        like = likenesses(model, wanted.asked.text, texts, weight_of)
         scores = late_scores([one.score for one in near], like, wanted.asked.compounds, texts)
         lowest = min(scores)
         shift = 0.01 - lowest if lowest < 0.01 else 0.0  # a score is above zero, and says nothing but the order

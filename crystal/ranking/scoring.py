@@ -23,7 +23,7 @@ RECENCY: dict[str, float] = {"off": 0.0, "light": 0.01, "strong": 0.1}
 RECENT_MS = 30 * 86_400_000
 """After so long the preference for what is new has fallen to a third."""
 
-SESSION = 0.5
+SESSION = 1.0
 """What the best session adds to each of its chunks; the best chunk's own words count 1."""
 SESSION_TURNS = 5
 """A session is as good as so many of its best turns together."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from crystal.wiring.machine import Machine
 from crystal.wiring.mirrored import Mirrored, mirror_side
 
 if TYPE_CHECKING:
+    from crystal.embedding import Embedder
     from crystal.model import Filters
     from crystal.ranking.late import LateModel
 
@@ -59,7 +59,7 @@ def asking(
         recency=recency or config.search_recency,  # type: ignore[arg-type] # How refuses what is no choice
         fusion=fusion or config.search_fusion,  # type: ignore[arg-type]
         deep=_deep(machine, now) if deep else None,
-        late=_late,
+        late=lambda: _late(embedder),
     )
     return {
         "embedder": embedder, "filters": filters, "now": now, "without_embedder": why_not,
@@ -73,10 +73,12 @@ def _deep(machine: Machine, now: int) -> Any:
     return deep_search(machine.config, now=now)
 
 
-@functools.cache
-def _late() -> LateModel:
-    """The embedded table: token vectors that are at hand on every machine, whoever makes the vectors of chunks."""
-    from crystal.embedding.late import StaticLate
+def _late(embedder: Embedder | None) -> LateModel:
+    """What compares token by token: the embedded table, which is everywhere, and a transformer where one is used."""
+    from crystal.embedding.choice import ChosenEmbedder
+    from crystal.embedding.late import StaticLate, TransformerLate
     from crystal.embedding.static import static_model
 
+    if isinstance(embedder, ChosenEmbedder) and embedder.provider == "local" and embedder.has_token_vectors:
+        return TransformerLate(embedder, static_model())
     return StaticLate(static_model())
