@@ -176,6 +176,7 @@ def _memory(machine: Machine) -> Iterator[Check]:
     yield _store(machine.store)
     yield from _capture(found)
     yield _embedding(machine)
+    yield _index(machine.store)
     relay = list(_relay(machine, found["relay"]))
     yield from relay
     known = {check.name for check in relay if check.verdict != "ok"}
@@ -183,6 +184,18 @@ def _memory(machine: Machine) -> Iterator[Check]:
         if problem["room"] in known:
             continue  # the same, seen just now
         yield Check(problem["room"], "warning", problem["message"], "crystal sync tries again")
+
+
+def _index(store: Store) -> Check:
+    """Whether the derived index ranks, or the store has to do without it."""
+    from crystal.index import folder_of
+    from crystal.index.reader import Absent, open_index
+
+    with store.reading():
+        found = open_index(store, folder_of(store.path))
+        if isinstance(found, Absent):
+            return Check("search index", "note", f"searches do without it: {found.reason}", "crystal sync makes it")
+        return Check("search index", "ok", f"{found.documents:,} chunks")
 
 
 def _relay(machine: Machine, standing: dict[str, Any] | None) -> Iterator[Check]:

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Literal, get_args
 from crystal.engines import QuestionVector, keywords, with_phrases
 from crystal.errors import UsageProblem
 from crystal.index import folder_of
-from crystal.model import Filters, Hit, Neighbour
+from crystal.model import Filters, Hit
 from crystal.ordering import Order, Proposal, Side, freshness, latest_order, order_of
 from crystal.query import Query, has_content, parse_query
 from crystal.store import Store
 from crystal.store.scope import Scope, scope_of
-from crystal.store.surroundings import Said, around
+from crystal.surroundings import surrounded_hits
 from crystal.timewords import TimeSpan, find_times
 from crystal.when import clock
 
@@ -47,10 +47,6 @@ MAX_LIMIT = 1_000
 
 MOST_CANDIDATES = 100_000
 """Where looking for more answers ends when a few turns of many chunks fill the list."""
-
-SURROUNDED = 100
-"""So many hits get what was said around them."""
-AROUND_CHARACTERS = 240
 
 NO_EMBEDDER = "no embedding model is configured"
 
@@ -238,13 +234,15 @@ class _Question:
             scopes = [scope_of(place.side.store, filters) for place in self.places]
             found = [(place, scope) for place, scope in zip(self.places, scopes, strict=True) if not scope.is_empty]
             notes = tuple(note for place in self.places for note in place.side.notes)
-            if not found or not self.asked.text:
-                why = _joined([scope.notes for scope in scopes]) if self.asked.text else ("the question is empty",)
+            is_empty = not any(map(str.isalnum, self.asked.text))
+            if not found or is_empty:
+                what = "has no words" if self.asked.text else "is empty"
+                why = (f"the question {what}",) if is_empty else _joined([scope.notes for scope in scopes])
                 return SearchResult(self.text, "keywords", (), (*why, *notes))
             result = self._latest(found) if self._is_time_alone() else self._search(found)
-            hits = tuple(
-                self._surrounded(result.order, at, filters) for at in range(min(self.limit, len(result.order.fused)))
-            )
+            hits = surrounded_hits(result.order, self.limit, self.now, filters)
+        if self.how.deep is not None and self.how.deep.asker is None:  # who asks for it is told what it takes
+            notes = (*notes, *self.how.deep.reasons)
         explained = (*(self._explained_time(span) for span in self.times), *result.explained)
         return SearchResult(self.text, result.mode or "keywords", hits, (*result.notes, *notes), explained)
 
@@ -293,9 +291,15 @@ class _Question:
         is_meant = any(place.vector.data for place in places)
         mode: Mode = "keywords" if not is_meant else "hybrid" if asked.has_words else "vectors"
         explained = [f"other words: {', '.join(self.wordings)}"] if self.wordings else []
-        explained += self.how.deep.reasons if self.how.deep is not None else []
+        explained += self._deep_reasons(order)
         explained += [] if self.how.recency == "light" else [f"recency: {self.how.recency}"]
         return _Found(order, notes, tuple(explained), mode, meant), ""
+
+    def _deep_reasons(self, order: Order) -> list[str]:
+        if self.how.deep is None:
+            return []
+        by_model = sum("model" in scores for scores in order.scores.values())
+        return [*self.how.deep.reasons, *([f"the first {by_model} in the order of the model"] if by_model else [])]
 
     @staticmethod
     def _checked(place: _Asked, index: Index) -> tuple[QuestionVector | None, tuple[str, ...]]:
@@ -342,39 +346,21 @@ class _Question:
         return not has_content(rest)
 
     def _latest(self, found: Sequence[tuple[_Asked, Scope]]) -> _Found:
-        """What was said last in the times that are asked for."""
-        spans = [(span.start, span.end) for span in self.times]
-        order = latest_order([(place.side, scope) for place, scope in found], spans, self.limit)
+        """What was said last in the times that are asked for; where nothing was, in twice as long on either side."""
         words = ", ".join(dict.fromkeys(f'"{span.words}"' for span in self.times))
-        notes = (f"only a time is asked for: the latest of {words}",) if order.fused else (f"nothing is from {words}",)
+        spans = [(span.start, span.end) for span in self.times]
+        wider = [(3 * start - 2 * end, 3 * end - 2 * start) for start, end in spans]
+        places = [(place.side, scope) for place, scope in found]
+        order = latest_order(places, spans, self.limit)
+        if order.fused:
+            return _Found(order, (f"only a time is asked for: the latest of {words}",), (), "keywords")
+        order = latest_order(places, wider, self.limit)
+        notes = (f"nothing is from {words}", *(("these are the latest from around it",) if order.fused else ()))
         return _Found(order, notes, (), "keywords")
 
     def _explained_time(self, span: TimeSpan) -> str:
-        return f'"{span.words}": {clock(span.start, self.now, self.how.tz)} to {clock(span.end, self.now, self.how.tz)}'
-
-    # ---------------------------------------------------------------------------------------------------- surroundings
-
-    def _surrounded(self, order: Order, at: int, filters: Filters) -> Hit:
-        """A hit with what was said around it."""
-        key = order.fused[at].key
-        hit, (where, ident) = order.hit(order.fused[at], self.now), order.shown[key]
-        turn = order.details[where, ident].turn
-        if turn is None or at >= SURROUNDED:
-            return hit
-        store = order.proposals[where].side.store
-        before, after = around(store, turn, since=filters.since, before=filters.before)
-        return replace(hit, before=_neighbour(before, end=True), after=_neighbour(after, end=False))
-
-
-def _neighbour(said: Said | None, *, end: bool) -> Neighbour | None:
-    """The end of what was said before, the beginning of what was said after, as one line."""
-    if said is None:
-        return None
-    role, text, uuid, ts = said
-    line = " ".join((text[-2 * AROUND_CHARACTERS :] if end else text[: 2 * AROUND_CHARACTERS]).split())
-    if len(line) > AROUND_CHARACTERS:
-        line = f"... {line[-AROUND_CHARACTERS:]}" if end else f"{line[:AROUND_CHARACTERS]} ..."
-    return Neighbour(role, line, uuid, ts)
+        start, end = (clock(moment, self.now, self.how.tz) for moment in (span.start, span.end))
+        return f'preferred, for "{span.words}": {start} to {end}'
 
 
 def _has_own_words(order: Order) -> bool:

@@ -26,6 +26,7 @@ FaultKind = Literal[
     "ledger",
     "archive",
     "archive-unknown",
+    "index",
     "turns",
     "database",
     "keywords",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -110,9 +111,9 @@ def search(
         if explain:
             render.note(*result.explained)
         if not result.hits:
-            _say_nothing_found(result, filters)
+            _say_nothing_found(result, filters, as_of)
             return
-        _print(machine, result, render.look_of(sys.stdout), explain=explain)
+        _print(machine, result, render.look_of(sys.stdout), asked["now"], explain=explain)
 
 
 # ----------------------------------------------------------------------------------------------------------- scope
@@ -242,23 +243,26 @@ def _neighbour_json(said: Neighbour | None) -> dict[str, Any] | None:
     return {"role": said.role, "text": said.text, "uuid": said.uuid, "timestamp": iso(said.timestamp)}
 
 
-def _print(machine: Machine, result: SearchResult, look: Look, *, explain: bool) -> None:
+def _print(machine: Machine, result: SearchResult, look: Look, now: int, *, explain: bool) -> None:
     from crystal.cli import render
     from crystal.matching import match_spans
 
     width = len(str(len(result.hits))) + 2
+    seen = {hit.uuid for hit in result.hits}
     for number, hit in enumerate(result.hits, 1):
         indent = " " * width
         spans = match_spans(machine.store, result.query, hit.text)
         lead = look.dim(f"{number}.".ljust(width))
-        render.say(lead + _headline(hit, look, machine.now(), look.width - width, here=machine.config.device))
-        if hit.before is not None:
-            render.say(indent + look.dim(_around("before", hit.before, look.width - width)))
+        render.say(lead + _headline(hit, look, now, look.width - width, here=machine.config.device))
+        around = {"before": hit.before, "after": hit.after}
+        lines = {where: said for where, said in around.items() if said is not None and said.uuid not in seen}
+        seen.update(said.uuid for said in lines.values())
+        shown = {where: [look.dim(_around(where, said, look.width - width))] for where, said in lines.items()}
+        render.say(*(indent + line for line in shown.get("before", ())))
         render.say(*render.snippet(hit.text, spans, look, indent=indent))
-        if hit.after is not None:
-            render.say(indent + look.dim(_around("after", hit.after, look.width - width)))
+        render.say(*(indent + line for line in shown.get("after", ())))
         if explain:
-            render.say(indent + look.dim(_explained(hit)))
+            render.say(*(indent + look.dim(line) for line in textwrap.wrap(_explained(hit), look.width - width)))
         render.say(indent + look.dim(f"crystal show {render.hit_name(hit.id)}"), "")
 
 
@@ -302,13 +306,14 @@ def _explained(hit: Hit) -> str:
     return f"score {hit.score:.4f}: {', '.join((*exact, *engines))}"
 
 
-def _say_nothing_found(result: SearchResult, filters: Filters) -> None:
+def _say_nothing_found(result: SearchResult, filters: Filters, as_of: str | None) -> None:
     """Say on stderr what was searched and what to try: an empty answer is empty output."""
     from crystal.cli.render import clipped, one_line, say
 
     names = {"project": "project", "session": "session", "role": "role", "agent": "agent", "device": "device",
              "branch": "branch", "since": "--since", "before": "--before"}  # fmt: skip
     used = [name for field, name in names.items() if getattr(filters, field) is not None]
+    used += [] if as_of is None else ["--as-of"]
     where = f" (narrowed by {', '.join(used)})" if used else ""
     say(f"crystal: nothing found for {clipped(one_line(result.query), 60)!r}{where}", stream=sys.stderr)
     fresh_start = "use fewer or other words; crystal backfill imports past sessions"

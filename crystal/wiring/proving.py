@@ -23,9 +23,11 @@ def _cleaner(machine: Machine) -> Cleaner:
 
 def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:
     """Verify this machine's memory, see crystal/verify.py."""
-    from crystal.verify import verify
+    from crystal.index import folder_of
+    from crystal.index.refresh import check
+    from crystal.verify import Fault, verify
 
-    return verify(
+    proof = verify(
         machine.store,
         ldm_home=machine.places.ldm_home,
         agents=machine.places.ldm_home / "agents",
@@ -34,10 +36,15 @@ def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:
         cleaner=_cleaner(machine),
         progress=progress,
     )
+    folder = folder_of(machine.store.path)
+    proof.faults += [Fault("index", str(folder), problem) for problem in check(machine.store, folder)]
+    return proof
 
 
 def repair_all(machine: Machine, proof: Proof) -> list[str]:
     """Mend what a proof found, capture what is behind, and make derived things again. Gives what was done, in words."""
+    from crystal.index import folder_of
+    from crystal.index.refresh import drop
     from crystal.project import find_project
     from crystal.recover import recover_archives
     from crystal.repair import repair
@@ -61,6 +68,9 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
     tally = run_capture(machine, mend)
     if tally.bytes_captured:
         done.append(f"{tally.bytes_captured:,} bytes captured")
+    if any(fault.kind == "index" for fault in proof.faults):
+        drop(machine.store, folder_of(machine.store.path))
+        done.append("the search index is made anew")
     enrich(machine, budget_seconds=600)
     return done
 
