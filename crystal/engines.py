@@ -11,16 +11,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from crystal.errors import CrystalError
-from crystal.query import Query, unspaced_pairs, without_phrases
+from crystal.query import UNSPACED, Query, completions, unspaced_pairs, without_phrases
 from crystal.store import Store, vectors
 from crystal.store.candidates import (
     all_of,
     any_of,
-    candidates,
+    has_any,
     having,
     keyword_candidates,
+    literal_candidates,
     prefix,
     quoted,
+    saying,
     substring_candidates,
 )
 from crystal.store.scope import Scope
@@ -58,11 +60,20 @@ def with_phrases(
     """Narrow to what has the quoted phrases; if nothing has them in any place, ask for their words instead."""
     if not asked.phrases:
         return asked, list(places), ()
-    expression = all_of(map(quoted, asked.phrases))
-    if any(keyword_candidates(store, expression, scope, 1) for store, scope in places):
-        return asked, [(store, scope & having(expression)) for store, scope in places], ()
+    condition = _phrased(asked.phrases)
+    if any(has_any(store, scope & condition) for store, scope in places):
+        return asked, [(store, scope & condition) for store, scope in places], ()
     words = " and ".join(f'"{phrase}"' for phrase in asked.phrases)
     return without_phrases(asked), list(places), (f"nothing has {words} word for word",)
+
+
+def _phrased(phrases: Sequence[str]) -> Scope:
+    """The condition to have phrases; those of a script without spaces may stand inside of a run of characters."""
+    spaced = [phrase for phrase in phrases if not UNSPACED.search(phrase)]
+    condition = having(all_of(map(quoted, spaced))) if spaced else Scope()
+    for phrase in phrases:
+        condition &= saying(phrase) if phrase not in spaced else Scope()
+    return condition
 
 
 def keywords(store: Store, asked: Query, scope: Scope, limit: int) -> Ranked:
@@ -75,7 +86,10 @@ def keywords(store: Store, asked: Query, scope: Scope, limit: int) -> Ranked:
     tiers: dict[int, int] = {}
     if asked.is_literal:
         exact, tiers = _literal(store, asked, scope, limit)
-    found = {ident: exact[ident] for ident in tiers}
+    named = [ident for name in asked.names for ident in naming_chunks(store, name, scope, limit)]
+    tiers.update(dict.fromkeys(named, 2))
+    exact_scores = exact | dict.fromkeys(named, 1.0)
+    found = {ident: exact_scores[ident] for ident in tiers}
     wider = [any_of(compounds + terms)] if len(terms) == 1 else [all_of(terms), any_of(compounds + terms)]
     for tier, expression in enumerate(wider, 3):
         for ident, score in keyword_candidates(store, expression, scope, limit):
@@ -88,7 +102,8 @@ def keywords(store: Store, asked: Query, scope: Scope, limit: int) -> Ranked:
         parts = f"nothing has {asked.compounds[0]} itself; these have parts of it" if asked.is_literal else ""
         notes = () if exact or not parts else (parts,)
         return Ranked(found, notes, frozenset(exact), max(found.values()), tiers=tiers)
-    beginnings = any_of(prefix(term) for term in asked.terms if len(term) > 2)
+    typed = [term for term in asked.terms if len(term) > 2]
+    beginnings = any_of([*map(prefix, typed), *(quoted(word) for term in typed for word in completions(term))])
     found = dict(keyword_candidates(store, beginnings, scope, limit)) if beginnings else {}
     notes = ("nothing has these words; some words begin with them",) if found else ()
     return Ranked(found, notes, best=max(found.values(), default=1.0), tiers=dict.fromkeys(found, 6))
@@ -99,21 +114,16 @@ def exact_chunks(store: Store, asked: Query, scope: Scope, limit: int) -> dict[i
     return _literal(store, asked, scope, limit)[1] if asked.is_literal else {}
 
 
+def naming_chunks(store: Store, name: str, scope: Scope, limit: int) -> list[int]:
+    """The chunks that have a name of the question as it is written, in any case."""
+    found = literal_candidates(store, quoted(name), name, scope, limit)
+    return [ident for ident, _, tier in found if tier < 2]
+
+
 def _literal(store: Store, asked: Query, scope: Scope, limit: int) -> tuple[dict[int, float], dict[int, int]]:
-    exact = dict(keyword_candidates(store, quoted(asked.compounds[0]), scope, limit))
-    return exact, _literal_first(store, asked.compounds[0], exact)
-
-
-def _literal_first(store: Store, literal: str, found: dict[int, float]) -> dict[int, int]:
-    """Put what has the very characters before what has the same words with other signs between them: the tiers."""
-    texts = {ident: one.text for ident, one in candidates(store, list(found)).items()}
-    folded = literal.casefold()
-
-    def distance(ident: int) -> int:
-        text = texts.get(ident, "")
-        return 0 if literal in text else 1 if folded in text.casefold() else 2
-
-    return dict(sorted(((ident, distance(ident)) for ident in found), key=lambda item: item[1]))
+    """Scores and tiers: what has the very characters comes before the same words with other signs between them."""
+    found = literal_candidates(store, quoted(asked.compounds[0]), asked.compounds[0], scope, limit)
+    return {ident: score for ident, score, _ in found}, {ident: tier for ident, _, tier in found}
 
 
 # --------------------------------------------------------------------------------------------------------- vectors

@@ -10,6 +10,7 @@ MAX_CHARACTERS = 10_000
 
 MAX_TERMS = 64
 MAX_PAIRS = 12
+MAX_NAMES = 8
 
 _STOP_WORDS = """
 a an and are as at be been but by did do does for from has have he her his how i in into is it its me my of on or our
@@ -28,8 +29,22 @@ us work worked working recap remind go going went gone get got us just else
 _GENERIC = frozenset(_GENERIC_WORDS.split())
 """Words that ask for nothing in particular beside a time."""
 
+_ENDINGS = """
+ational tional ation ization izations ations ator ators alism iveness fulness ousness ness ality alities ivity ivities
+bility bilities ology ologies ency encies ancy ancies ence ences ance ances izer izers ably ibly ally ently ely ously
+ingly edly icate ative atives alize ize ized izes izing icity ical ically ful fully able ible ement ements ment ments
+ent ents ant ants ion ions sion sions ism isms ate ated ates ating ous ive ives ing ings ed es ies ied er ers al als ity
+ities
+""".split()
+
 _UNUSABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
-_QUOTED = re.compile('"([^"]*)"|\u201c([^\u201c\u201d]*)\u201d|\u201e([^\u201e\u201c\u201d]*)[\u201c\u201d]')
+_QUOTED = re.compile(
+    '"([^"]*)"|\uff02([^\uff02]*)\uff02|[\u201c\u201f]([^\u201c\u201d]*)\u201d|\u201e([^\u201e\u201c\u201d]*)[\u201c\u201d]'
+    "|\u201d([^\u201c\u201d]*)\u201d|\u00ab([^\u00ab\u00bb]*)\u00bb|\u00bb([^\u00ab\u00bb]*)\u00ab"
+    "|\u300c([^\u300c\u300d]*)\u300d|\u300e([^\u300e\u300f]*)\u300f|\u301d([^\u301d-\u301f]*)[\u301e\u301f]"
+)
+# What no plain word with a hyphen or an apostrophe has: signs of paths, calls and versions, digits, many hyphens.
+_NAME = re.compile(r"[^\w'\u2019-]|[\d_]|-.*-")
 _PIECE = re.compile(r"[^\W_]+")
 _EDGES = re.compile(r"^[\W_]+|[\W_]+$")
 # Han, kana, Hangul, Thai, Lao, Burmese, Khmer: a word of the index is whatever stands between two signs there.
@@ -57,6 +72,12 @@ class Query:
     compounds: tuple[str, ...]
     terms: tuple[str, ...]
     is_literal: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Identifiers, paths, versions and the like in a question that asks for more than one such thing."""
+        found = [name for name in (*self.phrases, *self.compounds) if " " not in name and _NAME.search(name)]
+        return () if self.is_literal else tuple(found[:MAX_NAMES])
 
     @property
     def has_words(self) -> bool:
@@ -105,6 +126,15 @@ def has_content(text: str) -> bool:
     """Whether a text asks for anything, once its time words are taken away: ``what did we do`` does not."""
     words = [_EDGES.sub("", word).casefold().replace("\u2019", "'") for word in _UNUSABLE.sub(" ", text).split()]
     return any(word and word not in STOP_WORDS and word not in _GENERIC for word in words)
+
+
+def completions(word: str) -> tuple[str, ...]:
+    """What a word may become whose English ending is being typed: ``organizatio`` may become ``organization``."""
+    if not (word.isascii() and word.isalpha()):
+        return ()
+    small = word.lower()
+    cuts = ((ending, at) for ending in _ENDINGS for at in range(1, len(ending)) if small.endswith(ending[:at]))
+    return tuple(dict.fromkeys(word + ending[at:] for ending, at in cuts))
 
 
 def unspaced_pairs(text: str) -> tuple[str, ...]:

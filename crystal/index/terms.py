@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,7 +28,8 @@ _DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
 class Words:
     """The words of one document: of its date, of its text in order, and the parts of compound names, each once.
 
-    All of them are looked up and counted; only those of the text make its length.
+    All of them are looked up and counted; only those of the text make its length. ``parts`` also has the last
+    characters of runs without spaces.
     """
 
     header: list[str]
@@ -38,7 +40,7 @@ class Words:
 def document_words(tokenize: Tokenize, text: str, ts: int | None) -> Words:
     """Take a document apart; ``ts`` is its time in milliseconds, or None."""
     header = [word for one in date_words(ts).split() for word in tokenize(one)]
-    parts = camel_parts(text)
+    parts = [*camel_parts(text), *last_characters(text)]
     return Words(header, tokenize(normalised(text)), tokenize(" ".join(parts)) if parts else [])
 
 
@@ -50,13 +52,28 @@ def document_terms(store: Store, text: str, ts: int | None) -> list[str]:
 
 def query_terms(store: Store, text: str) -> list[str]:
     """The words of a question in the form in which the index has them, in order, repeated ones too."""
-    words = document_words(tokenizer(store), text, None)
-    return [*words.text, *words.parts]
+    tokenize = tokenizer(store)
+    return [*tokenize(normalised(text)), *tokenize(" ".join(camel_parts(text)))]
 
 
 def normalised(text: str) -> str:
-    """Make words where a script has none: runs of Han, kana, Hangul, Thai and the like become pairs of characters."""
-    return text if text.isascii() else UNSPACED.sub(_pairs, text)
+    """Make words where a script has none: runs of Han, kana, Hangul, Thai and the like become pairs of characters.
+
+    Wide, narrow and composed forms of a character become one, and a sharp s becomes two.
+    """
+    return text if text.isascii() else UNSPACED.sub(_pairs, _folded(text))
+
+
+def last_characters(text: str) -> list[str]:
+    """The last character of each run without spaces, each once: every other one begins a pair."""
+    if text.isascii():
+        return []
+    runs = UNSPACED.findall(_folded(text))
+    return list(dict.fromkeys(run[-1] for run in runs if len(run) > 1))
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).replace("\u00df", "ss").replace("\u1e9e", "ss")
 
 
 def camel_parts(text: str) -> list[str]:

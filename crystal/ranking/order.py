@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from crystal.engines import QuestionVector, Ranked, exact_chunks
+from crystal.engines import QuestionVector, Ranked, exact_chunks, naming_chunks
 from crystal.fusion import Fused
 from crystal.index.reader import Index
 from crystal.index.terms import query_terms
 from crystal.ordering import Order, Proposal, Ref, Side, Unit, unit_of
-from crystal.query import Query
+from crystal.query import Query, completions
 from crystal.ranking.late import LATE, LateModel, Likeness, is_near, late_scores, likenesses
 from crystal.ranking.listing import collapsed, mixed
 from crystal.ranking.pool import Field, Floats, Pool, Sought, pool_of, rarity, sought_words
@@ -28,9 +28,12 @@ from crystal.ranking.scoring import (
 from crystal.store import Store
 from crystal.store.candidates import Candidate, candidates
 from crystal.store.scope import Scope
+from crystal.store.words import tokenizer
 
 EXACT = 10.0
 """What is added to the score of an answer that has the very thing looked for; less for each tier below."""
+MOST_NAMED = 1000
+"""A name of the question that as many chunks have is no better than its words."""
 OTHER_WORDS = 0.4
 """What a word counts that only another wording of the question has."""
 
@@ -86,11 +89,11 @@ def ranked_order(places: Sequence[Place], wanted: Wanted, model: LateModel | Non
     asked = wanted.asked
     words, begun, stems = _words(places, wanted)
     exact = [exact_chunks(place.side.store, asked, place.narrowed, 4 * wanted.limit) for place in places]
-    fields = [_field(place, found) for place, found in zip(places, exact, strict=True)]
+    fields = [_field(place, found, _named(place, wanted)) for place, found in zip(places, exact, strict=True)]
     depth = 4 * wanted.limit
-    pool = pool_of(fields, words, wanted.preferences.spans, depth, by_meaning=True)
-    if not asked.has_meaning and not (pool.own > 0).any() and not any(exact):
-        pool = pool_of(fields, words, (), depth, by_meaning=False)
+    # The very thing that was looked for is there, or is nowhere: nothing is near to it in meaning.
+    by_meaning = asked.has_meaning
+    pool = pool_of(fields, words, wanted.preferences.spans, depth, by_meaning=by_meaning)
     scores = base_scores(pool, wanted.preferences)
     answers = _answers(places, pool, scores, max(2 * LATE, 3 * wanted.limit))
     best = max((one.score for one in answers), default=1.0) or 1.0
@@ -113,12 +116,13 @@ def ranked_order(places: Sequence[Place], wanted: Wanted, model: LateModel | Non
 
 
 def _words(places: Sequence[Place], wanted: Wanted) -> tuple[list[Sought], list[str], list[str]]:
-    indexes = [Field(place.index, None, 0, None, 0.0, {}) for place in places]
+    indexes = [Field(place.index, None, 0, None, 0.0, {}, {}) for place in places]
     store = places[0].side.store
     asked = wanted.asked
     stems = query_terms(store, " ".join((*asked.phrases, *asked.terms)))
     stems += [stem for name in asked.compounds for stem in query_terms(store, name) if stem not in stems]
-    words, begun = sought_words(indexes, stems)
+    tokenize = tokenizer(store)
+    words, begun = sought_words(indexes, stems, lambda word: tokenize(" ".join(completions(word))))
     for wording in wanted.wordings:
         more = [stem for stem in query_terms(store, wording) if stem not in stems]
         words += [Sought(word.stems, OTHER_WORDS * word.weight) for word in sought_words(indexes, more)[0]]
@@ -137,10 +141,21 @@ def word_weights(store: Store, fields: Sequence[Field]) -> Callable[[str], float
     return weight_of
 
 
-def _field(place: Place, exact: dict[int, int]) -> Field:
+def _named(place: Place, wanted: Wanted) -> dict[int, float]:
+    """What the names in a question weigh for the chunks that have them as they are written: each is one rare word."""
+    weights: dict[int, float] = {}
+    for name in wanted.asked.names:
+        found = naming_chunks(place.side.store, name, place.narrowed, MOST_NAMED)
+        weight = rarity(len(found), place.index.documents) if len(found) < MOST_NAMED else 0.0
+        for ident in found:
+            weights[ident] = weights.get(ident, 0.0) + weight
+    return weights
+
+
+def _field(place: Place, exact: dict[int, int], named: dict[int, float]) -> Field:
     index, vector = place.index, place.vector
     data = np.frombuffer(vector.data, "<f4") if vector.data and index.has_vectors(vector.generation) else None
-    return Field(index, index.mask(place.narrowed), vector.generation, data, vector.floor, exact)
+    return Field(index, index.mask(place.narrowed), vector.generation, data, vector.floor, exact, named)
 
 
 def _answers(places: Sequence[Place], pool: Pool, scores: Floats, most: int) -> list[Answer]:
@@ -206,8 +221,9 @@ def _reorder(order: list[Answer], wanted: Wanted) -> None:
     scores = sorted((order[at].score for at in places), reverse=True)
     moved = [order[at] for at in places]
     order[: len(moved)] = moved
-    for one, score in zip(moved, scores, strict=True):
+    for place, (one, score) in enumerate(zip(moved, scores, strict=True), 1):
         one.score = score
+        one.scores["model"] = float(place)
 
 
 def _order_of(places: Sequence[Place], pool: Pool, answers: Sequence[Answer], similar: dict[Unit, int]) -> Order:

@@ -7,7 +7,8 @@ neighbours' words or its meaning are among the best, or when its words are among
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from crystal.index.documents import NO_TIME
 from crystal.index.reader import Index
+from crystal.query import UNSPACED
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -30,13 +32,20 @@ PADDED = 0.5
 """What the words of a chunk together with its neighbours count, beside its own."""
 SHORTENED = 3
 """How many letters a beginning of a word may have more than a stem: ``migratio`` finds ``migrat``."""
-BEGINNINGS = 24
+BEGINNINGS = 400
 """How many words a beginning stands for, when no word is just so;"""
 COMPOUNDS = 8
 """and beside a word that is."""
 COMPOUND_WEIGHT = 0.3
 """What a longer word with this beginning counts beside the word itself: ``Datenbank`` and ``Datenbankzugriff``."""
 COMPOUND_LETTERS = 5
+SHORT_WEIGHT = 0.01
+"""What it counts where the word is shorter: those that have the word itself come first."""
+BEGUN_LETTERS = 3
+FEW = 10
+PAIRS = 1000
+"""How many pairs of characters a single one stands for."""
+_HASH = re.compile("(?=.*[0-9])[0-9a-f]{7,63}")
 RARE = 0.01
 """Only a word that fewer documents have than this share is looked for in longer ones."""
 
@@ -52,6 +61,7 @@ class Field:
         vector: The question as a unit vector; None where there is none to ask with.
         floor: The cosine under which two texts have nothing to do with each other.
         exact: Chunk ids that have the very thing looked for, each with its tier: 0 is the most exact.
+        named: Chunk ids that have names of the question as they are written, each with what these weigh as words.
     """
 
     index: Index
@@ -60,6 +70,7 @@ class Field:
     vector: Floats | None
     floor: float
     exact: dict[int, int]
+    named: dict[int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +103,13 @@ class Sought:
     weight: float
 
 
-def sought_words(fields: Sequence[Field], stems: Sequence[str]) -> tuple[list[Sought], list[str]]:
-    """Weigh the words of a question by how rare they are; give also those that only beginnings of words stand for."""
+def sought_words(
+    fields: Sequence[Field], stems: Sequence[str], completed: Callable[[str], Sequence[str]] = lambda _: ()
+) -> tuple[list[Sought], list[str]]:
+    """Weigh the words of a question by how rare they are; give also those that only beginnings of words stand for.
+
+    ``completed`` gives the stems that a word may have once it is typed to its end.
+    """
     documents = sum(field.index.documents for field in fields)
     found: list[Sought] = []
     begun: list[str] = []
@@ -102,9 +118,18 @@ def sought_words(fields: Sequence[Field], stems: Sequence[str]) -> tuple[list[So
         if count:
             found.append(Sought((stem,), rarity(count, documents)))
         longer = _longer(fields, stem, count, documents)
-        if longer:
+        if not count:
+            longer = longer | {
+                word: times
+                for word in completed(stem)
+                if word not in longer and (times := sum(field.index.frequency(word) for field in fields))
+            }
+        if longer and _is_character(stem):
+            found = [one for one in found if one.stems != (stem,)]
+            found.append(Sought((stem, *longer), rarity(count + sum(longer.values()), documents)))
+        elif longer:
             times = min(documents, sum(longer.values()))
-            share = COMPOUND_WEIGHT if count else 1.0
+            share = 1.0 if not count else COMPOUND_WEIGHT if len(stem) >= COMPOUND_LETTERS else SHORT_WEIGHT
             found.append(Sought(tuple(longer), share * rarity(times, documents)))
             begun += [] if count else [stem]
     return found, begun
@@ -119,11 +144,18 @@ def rarity(count: int, documents: int) -> float:
     return max(math.log((documents - count + 0.5) / (count + 0.5)), 1e-6)
 
 
+def _is_character(stem: str) -> bool:
+    return len(stem) == 1 and UNSPACED.fullmatch(stem) is not None
+
+
 def _longer(fields: Sequence[Field], stem: str, count: int, documents: int) -> dict[str, int]:
     """The words that begin so, for a word that is nowhere, and for a rare one that may be part of a compound."""
-    if count and (count > RARE * documents or len(stem) < COMPOUND_LETTERS or not stem.isalpha()):
+    if _is_character(stem):  # of a script without spaces: every pair that begins with it has it
+        return {word: times for field in fields for word, times in field.index.beginning(stem, PAIRS) if word != stem}
+    is_compound = len(stem) >= BEGUN_LETTERS and (stem.isalpha() or _HASH.fullmatch(stem) is not None)
+    if count and (count > max(RARE * documents, FEW) or not is_compound):
         return {}
-    if not count and len(stem) < (3 if stem.isascii() else 1):
+    if not count and len(stem) < (2 if stem.isascii() else 1):
         return {}
     longer: dict[str, int] = {}
     for field in fields:
@@ -153,6 +185,9 @@ def pool_of(
     """
     terms = [(word.stems, word.weight) for word in words]
     scored = [field.index.scores(terms, field.mask) for field in fields] if terms else []
+    for (own, _), field in zip(scored, fields, strict=False):
+        places = field.index.find(sorted(field.named))
+        own[places[places >= 0]] += np.array([field.named[one] for one in sorted(field.named)], np.float32)[places >= 0]
     best_own = max((float(own.max(initial=0.0)) for own, _ in scored), default=0.0)
     best_padded = max((float(padded.max(initial=0.0)) for _, padded in scored), default=0.0)
     rows = []

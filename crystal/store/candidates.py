@@ -11,6 +11,8 @@ import apsw
 from crystal.store.connection import Store
 from crystal.store.scope import Scope
 
+_MOST_READ = 20_000
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -84,6 +86,29 @@ def keyword_candidates(store: Store, expression: str, scope: Scope, limit: int) 
     return [(int(ident), -float(cost)) for ident, cost in rows]
 
 
+def literal_candidates(
+    store: Store, expression: str, literal: str, scope: Scope, limit: int
+) -> list[tuple[int, float, int]]:
+    """The chunks that match an FTS5 expression, those first that have ``literal`` to the letter, then in any case.
+
+    Returns:
+        (chunk id, BM25; higher is better, tier), where the tier is 0 to the letter, 1 in any case of ASCII, 2 neither.
+    """
+    inside = f" AND +rowid IN (SELECT id FROM chunks WHERE {scope.sql})" if scope.sql else ""
+    # The newest so many: what is everywhere needs no order by the letter.
+    newest = (
+        "SELECT rowid AS chunk, bm25(chunks_fts) AS cost FROM chunks_fts WHERE chunks_fts MATCH ?"
+        f"{inside} ORDER BY rowid DESC LIMIT {_MOST_READ}"
+    )
+    tier = "CASE WHEN instr(c.text, ?) > 0 THEN 0 WHEN instr(lower(c.text), lower(?)) > 0 THEN 1 ELSE 2 END"
+    rows = store.rows(
+        f"SELECT id, cost, tier FROM (SELECT c.id, cost, {tier} AS tier FROM ({newest}) JOIN chunks c ON c.id = chunk)"
+        " ORDER BY tier, cost, id DESC LIMIT ?",
+        (literal, literal, expression, *scope.values, limit),
+    )
+    return [(int(ident), -float(cost), int(tier)) for ident, cost, tier in rows]
+
+
 def substring_candidates(store: Store, parts: Sequence[str], scope: Scope, limit: int) -> list[tuple[int, float]]:
     """The chunks that have some strings in their text, as (chunk id, how many of them), most first, newest first.
 
@@ -101,9 +126,20 @@ def substring_candidates(store: Store, parts: Sequence[str], scope: Scope, limit
     return [(int(ident), float(found)) for ident, found in rows]
 
 
+def saying(run: str) -> Scope:
+    """The chunks that have some characters in their text, as a filter; SQLite reads every text for it."""
+    return Scope("instr(lower(text), lower(?)) > 0", (run,))
+
+
 def having(expression: str) -> Scope:
     """The chunks that match an FTS5 expression, as a filter for any engine."""
     return Scope("id IN (SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ?)", (expression,))
+
+
+def has_any(store: Store, scope: Scope) -> bool:
+    """Whether a filter leaves anything."""
+    where = f" WHERE {scope.sql}" if scope.sql else ""
+    return bool(store.value(f"SELECT EXISTS (SELECT 1 FROM chunks{where})", scope.values))
 
 
 def latest_chunks(store: Store, scope: Scope, spans: Sequence[tuple[int, int]], limit: int) -> list[int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from crystal.store.connection import Store
 
-FORMAT = 2
+FORMAT = 3
 """Of the files. Raise it when they change, or when a text has other words than before: all are made anew."""
 
 SUFFIX = ".part"
