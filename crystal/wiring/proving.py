@@ -24,6 +24,7 @@ def _cleaner(machine: Machine) -> Cleaner:
 def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:
     """Verify this machine's memory, see crystal/verify.py."""
     from crystal.index import folder_of
+    from crystal.index.reader import Absent, open_index
     from crystal.index.refresh import check
     from crystal.verify import Fault, verify
 
@@ -37,7 +38,10 @@ def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:
         progress=progress,
     )
     folder = folder_of(machine.store.path)
-    proof.faults += [Fault("index", str(folder), problem) for problem in check(machine.store, folder)]
+    with machine.store.reading():
+        is_used = not isinstance(open_index(machine.store, folder), Absent)
+    if is_used:  # what a search sees is amiss is made anew by itself
+        proof.faults += [Fault("index", str(folder), problem) for problem in check(machine.store, folder)]
     return proof
 
 
