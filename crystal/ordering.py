@@ -179,13 +179,18 @@ def order_of(proposals: Sequence[Proposal]) -> Order:
 
 def latest_order(places: Sequence[tuple[Side, Scope]], spans: Sequence[tuple[int, int]], limit: int) -> Order:
     """What people and the assistant said last within spans of time, the latest first; no engine has a rank for it."""
-    details: dict[Ref, Candidate] = {}
-    for at, (side, scope) in enumerate(places):
-        found = candidates(side.store, latest_chunks(side.store, scope, spans, 4 * limit))
-        details.update(((at, ident), one) for ident, one in found.items())
-    shown: dict[Unit, Ref] = {}
-    for ref in sorted(details, key=lambda ref: _by_time(ref, details)):
-        shown.setdefault(unit_of(ref, details[ref]), ref)
+    depth = 4 * limit
+    while True:
+        latest = [latest_chunks(side.store, scope, spans, depth) for side, scope in places]
+        details: dict[Ref, Candidate] = {}
+        for at, (side, _) in enumerate(places):
+            details.update(((at, ident), one) for ident, one in candidates(side.store, latest[at]).items())
+        shown: dict[Unit, Ref] = {}
+        for ref in sorted(details, key=lambda ref: _by_time(ref, details)):
+            shown.setdefault(unit_of(ref, details[ref]), ref)
+        if len(shown) >= limit or all(len(ids) < depth for ids in latest):
+            break
+        depth *= 8  # turns of many chunks fill the list
     fused = [Fused(unit, 1.0 / place, {}) for place, unit in enumerate(list(shown)[:limit], 1)]
     return Order([Proposal(side, scope, Ranked({}), Ranked({})) for side, scope in places], fused, shown, details)
 

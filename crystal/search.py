@@ -11,6 +11,7 @@ there is a mirror of home's memory, both are searched as one (docs/adr/0014-mirr
 from __future__ import annotations
 
 import contextlib
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
@@ -234,7 +235,7 @@ class _Question:
             scopes = [scope_of(place.side.store, filters) for place in self.places]
             found = [(place, scope) for place, scope in zip(self.places, scopes, strict=True) if not scope.is_empty]
             notes = tuple(note for place in self.places for note in place.side.notes)
-            is_empty = not any(map(str.isalnum, self.asked.text))
+            is_empty = not any(map(_means_something, self.asked.text))
             if not found or is_empty:
                 what = "has no words" if self.asked.text else "is empty"
                 why = (f"the question {what}",) if is_empty else _joined([scope.notes for scope in scopes])
@@ -361,6 +362,11 @@ class _Question:
     def _explained_time(self, span: TimeSpan) -> str:
         start, end = (clock(moment, self.now, self.how.tz) for moment in (span.start, span.end))
         return f'preferred, for "{span.words}": {start} to {end}'
+
+
+def _means_something(character: str) -> bool:
+    """Whether a character is a letter, a digit, or a picture that a model may know."""
+    return character.isalnum() or unicodedata.category(character) == "So"
 
 
 def _has_own_words(order: Order) -> bool:

@@ -34,6 +34,8 @@ EXACT = 10.0
 """What is added to the score of an answer that has the very thing looked for; less for each tier below."""
 MOST_NAMED = 1000
 """A name of the question that as many chunks have is no better than its words."""
+SHORTEST = 3
+"""So many letters of a word are enough for a beginning."""
 OTHER_WORDS = 0.4
 """What a word counts that only another wording of the question has."""
 
@@ -122,6 +124,9 @@ def _words(places: Sequence[Place], wanted: Wanted) -> tuple[list[Sought], list[
     stems = query_terms(store, " ".join((*asked.phrases, *asked.terms)))
     stems += [stem for name in asked.compounds for stem in query_terms(store, name) if stem not in stems]
     tokenize = tokenizer(store)
+    # The beginning of a word may look like an English ending, and lose too much: ``res`` becomes ``re``.
+    short = [term.lower() for term in asked.terms if term.isascii() and len(term) == SHORTEST]
+    stems += [term for term in short if term not in stems and len("".join(tokenize(term))) < SHORTEST]
     words, begun = sought_words(indexes, stems, lambda word: tokenize(" ".join(completions(word))))
     for wording in wanted.wordings:
         more = [stem for stem in query_terms(store, wording) if stem not in stems]

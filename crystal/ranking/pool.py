@@ -155,7 +155,7 @@ def _longer(fields: Sequence[Field], stem: str, count: int, documents: int) -> d
     is_compound = len(stem) >= BEGUN_LETTERS and (stem.isalpha() or _HASH.fullmatch(stem) is not None)
     if count and (count > max(RARE * documents, FEW) or not is_compound):
         return {}
-    if not count and len(stem) < (2 if stem.isascii() else 1):
+    if not count and len(stem) < (3 if stem.isascii() else 1):
         return {}
     longer: dict[str, int] = {}
     for field in fields:

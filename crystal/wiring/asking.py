@@ -53,7 +53,7 @@ def asking(
     if as_of is not None:
         then = end_of(as_of, now=now, name="as-of") if isinstance(as_of, str) else as_of
         end = then if filters.before is None else min(then, filters.before)
-        filters, now = replace(filters, before=end), min(now, then)
+        filters, now = replace(filters, before=end), min(now, then - 1)  # the end of a day is the next one
     config = machine.config
     how = How(
         recency=recency or config.search_recency,  # type: ignore[arg-type] # How refuses what is no choice
