@@ -297,7 +297,7 @@ class _Question:
         return _Found(order, notes, tuple(explained), mode, meant), ""
 
     def _deep_reasons(self, order: Order) -> list[str]:
-        if self.how.deep is None:
+        if self.how.deep is None or self.how.deep.asker is None:
             return []
         by_model = sum("model" in scores for scores in order.scores.values())
         return [*self.how.deep.reasons, *([f"the first {by_model} in the order of the model"] if by_model else [])]
