@@ -72,7 +72,8 @@ def measure_speed(texts: list[str]) -> str:
 
 
 def measure_queue(texts: list[str]) -> str:
-    from crystal.embedding import embed_pending, make_embedder
+    from crystal.embedding import make_embedder
+    from crystal.embedding.pending import embed_pending
     from crystal.store import Store
     from tests.embedding_store import NOW, add_chunk
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from crystal.embedding import RateLimited, ServerFault, TextRefused, WrongAnswer, embed_pending
-from crystal.embedding.pending import ROOM, ROOM_REFUSED, Watch
+from crystal.embedding import RateLimited, ServerFault, TextRefused, WrongAnswer
+from crystal.embedding.pending import ROOM, ROOM_REFUSED, Watch, embed_pending
 from crystal.errors import Denied, Unavailable
 from crystal.store import Store, vectors
 from crystal.store.problems import find_problem, list_problems
@@ -351,7 +351,8 @@ def test_killed_at_any_statement_and_run_again_nothing_is_lost_or_doubled(tmp_pa
 def test_a_hook_with_nothing_new_loads_no_model_and_no_numpy(tmp_path: Path):
     code = (
         "import sys; from pathlib import Path; from crystal.store import Store\n"
-        "from crystal.embedding import embed_pending, make_embedder\n"
+        "from crystal.embedding import make_embedder\n"
+        "from crystal.embedding.pending import embed_pending\n"
         "store = Store.open(Path(sys.argv[1]) / 'crystal.db')\n"
         "for provider in ('embedded', 'openai', 'ollama', 'google', 'voyage'):\n"
         "    embed_pending(store, make_embedder(provider, key='k'), now=1)\n"

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from crystal.embedding import RateLimited, ServerFault, TextRefused, WrongAnswer, embed_pending, make_embedder, web
+from crystal.embedding import RateLimited, ServerFault, TextRefused, WrongAnswer, make_embedder, web
+from crystal.embedding.pending import embed_pending
 from crystal.embedding.remote import labels, sendable, unit_vector
 from crystal.embedding.web import parsed, refusal, retry_after, shown
 from crystal.errors import CrystalError, Denied, NotConfigured, Unavailable, UsageProblem

@@ -129,3 +129,9 @@ def _arranged(arrays: dict[str, Array], names: dict[str, list[str]]) -> Document
     order = np.empty(len(places), np.int64)
     order[places] = np.arange(len(places))
     return Documents(ordered, names, order)
+
+
+def distinct(numbers: Array) -> Array:
+    """Numbers in ascending order, each once. ``np.unique`` would load ``numpy.ma``: 40 ms at the first question."""
+    ordered = np.sort(numbers)
+    return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(ordered) else ordered

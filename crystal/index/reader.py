@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from crystal.index.documents import NAMES
+from crystal.index.documents import NAMES, distinct
 from crystal.index.files import IndexDamaged, is_same, path_of
 from crystal.index.filtering import allowed
 from crystal.index.meanings import Meanings, nearest
@@ -119,7 +119,7 @@ class Index:
         ordinals = np.asarray(ordinals, np.int64)
         found = np.empty(len(ordinals), object if name in NAMES else np.int64)
         which = np.searchsorted(self._starts, ordinals, side="right") - 1
-        for number in np.unique(which):
+        for number in distinct(which).tolist():
             part, start = self._parts[number], int(self._starts[number])
             here = which == number
             found[here] = _attribute(part, name, ordinals[here] - start, start)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from crystal.index.documents import distinct
 from crystal.index.files import Array
 from crystal.index.parts import Part
 
@@ -106,7 +107,7 @@ class Scorer:
         after = found[found < self._part.size - 1]
         before = found[found > 0] - 1
         joined = self._part.joined
-        return np.unique(np.concatenate([found, after[joined[after]] + 1, before[joined[before]]]))
+        return distinct(np.concatenate([found, after[joined[after]] + 1, before[joined[before]]]))
 
     def _scatter(self, spans: Sequence[tuple[int, int]], times: Floats) -> None:
         words = self._part.words

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from crystal.index.documents import NO_TIME
+from crystal.index.documents import NO_TIME, distinct
 from crystal.index.reader import Index
 from crystal.query import UNSPACED
 
@@ -219,7 +219,7 @@ def _chosen(
         found.append(near[cosines >= field.floor])
     if field.exact:
         found.append(index.find(sorted(field.exact)))
-    chosen = np.unique(np.concatenate(found))
+    chosen = distinct(np.concatenate(found))
     return chosen[chosen >= 0]
 
 

@@ -44,7 +44,7 @@ def _embed(machine: Machine, deadline: float) -> str | None:
     serving = vectors.serving_generation(machine.store)
     if not vectors.count_pending(machine.store, serving.id if serving else 0) and _is_embedder_of(machine, serving):
         return None
-    from crystal.embedding import embed_pending
+    from crystal.embedding.pending import embed_pending
 
     try:
         embedder = machine.embedder()

@@ -15,8 +15,9 @@ from crystal.errors import CrystalError, Damaged, NotConfigured, Unavailable, Us
 from crystal.wiring.machine import ON_THIS_MACHINE, Machine, open_reader, this_config
 
 if TYPE_CHECKING:
-    from crystal.embedding import Embedder, EmbedReport
+    from crystal.embedding import Embedder
     from crystal.embedding.local.manifest import Manifest
+    from crystal.embedding.pending import EmbedReport
     from crystal.store.vectors import Generation
     from crystal.trial import Size, Trial
 
@@ -309,7 +310,7 @@ def in_use(name: str) -> str | None:
 def fill_now(machine: Machine, progress: Callable[[int], None], *, seconds: float) -> EmbedReport | None:
     """Give vectors of the chosen model to all chunks that wait. None when another process does, or none is chosen."""
     from crystal.capture.lock import try_lock
-    from crystal.embedding import embed_pending
+    from crystal.embedding.pending import embed_pending
     from crystal.index import bring_up_to_date
     from crystal.wiring.enriching import ENRICH_LOCK, insist
 
