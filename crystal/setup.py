@@ -24,6 +24,8 @@ OWN_DATA = (
     "crystal.db",
     "crystal.db-*",
     "crystal.db.*",
+    "index/crystal",
+    "index/mirror",
     "spool",
     "recovered",
     "stalled",
@@ -151,6 +153,6 @@ def purge(plan: RemovalPlan, places: Places) -> None:
             path.unlink(missing_ok=True)
     agents = places.ldm_home / "agents"
     emptied = [folder for path in plan.data for folder in path.parents if agents in folder.parents]
-    for folder in (*emptied, agents, places.data_dir, places.ldm_home, places.config_file.parent):
+    for folder in (*emptied, agents, places.data_dir / "index", places.data_dir, places.ldm_home, places.config_file.parent):
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
