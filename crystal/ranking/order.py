@@ -36,6 +36,8 @@ MOST_NAMED = 1000
 """A name of the question that as many chunks have is no better than its words."""
 SHORTEST = 3
 """So many letters of a word are enough for a beginning."""
+MOST_CANDIDATES = 100_000
+"""Where looking for more answers ends when copies of few texts fill the list."""
 OTHER_WORDS = 0.4
 """What a word counts that only another wording of the question has."""
 
@@ -92,21 +94,17 @@ def ranked_order(places: Sequence[Place], wanted: Wanted, model: LateModel | Non
     words, begun, stems = _words(places, wanted)
     exact = [exact_chunks(place.side.store, asked, place.narrowed, 4 * wanted.limit) for place in places]
     fields = [_field(place, found, _named(place, wanted)) for place, found in zip(places, exact, strict=True)]
-    depth = 4 * wanted.limit
-    # The very thing that was looked for is there, or is nowhere: nothing is near to it in meaning.
-    by_meaning = asked.has_meaning
-    pool = pool_of(fields, words, wanted.preferences.spans, depth, by_meaning=by_meaning)
-    scores = base_scores(pool, wanted.preferences)
-    answers = _answers(places, pool, scores, max(2 * LATE, 3 * wanted.limit))
-    best = max((one.score for one in answers), default=1.0) or 1.0
-    for one in answers:
-        one.score /= best
-    _look_closer(answers, wanted, model, word_weights(places[0].side.store, fields))
-    for one in answers:
-        tier = int(pool.exact[one.row])
-        one.score += EXACT - tier if tier >= 0 else 0.0
-    answers.sort(key=lambda one: (-one.score, *_by_time(one)))
-    kept = collapsed(answers, lambda one: (one.one.role, one.one.text_sha256), _nearly_same, LATE)
+    depth, most = 4 * wanted.limit, max(2 * LATE, 3 * wanted.limit)
+    while True:
+        # The very thing that was looked for is there, or is nowhere: nothing is near to it in meaning.
+        pool = pool_of(fields, words, wanted.preferences.spans, depth, by_meaning=asked.has_meaning)
+        answers = _answers(places, pool, base_scores(pool, wanted.preferences), most)
+        _score(answers, pool, wanted, model, word_weights(places[0].side.store, fields))
+        kept = collapsed(answers, lambda one: (one.one.role, one.one.text_sha256), _nearly_same, LATE)
+        has_all = len(pool) < depth and len(answers) < most
+        if len(kept) >= wanted.limit or has_all or depth > MOST_CANDIDATES:
+            break
+        depth, most = 8 * depth, 8 * most  # copies of few texts, or turns of many chunks, fill the list
     order = [one for one, _ in kept]
     if all(place.scope.session is None for place in places):
         order = mixed(order, lambda one: one.one.session_id)
@@ -115,6 +113,20 @@ def ranked_order(places: Sequence[Place], wanted: Wanted, model: LateModel | Non
     return _order_of(places, pool, order, similar), _notes(
         asked, stems, begun, is_exact=any(exact), has_words=bool((pool.own > 0).any())
     )
+
+
+def _score(
+    answers: list[Answer], pool: Pool, wanted: Wanted, model: LateModel | None, weight_of: Callable[[str], float]
+) -> None:
+    """Score answers by their texts, what has the very thing looked for before all others, and put them in order."""
+    best = max((one.score for one in answers), default=1.0) or 1.0
+    for one in answers:
+        one.score /= best
+    _look_closer(answers, wanted, model, weight_of)
+    for one in answers:
+        tier = int(pool.exact[one.row])
+        one.score += EXACT - tier if tier >= 0 else 0.0
+    answers.sort(key=lambda one: (-one.score, *_by_time(one)))
 
 
 def _words(places: Sequence[Place], wanted: Wanted) -> tuple[list[Sought], list[str], list[str]]:
