@@ -11,16 +11,19 @@ Opening looks at the directory and at the time of the file; only ``check`` reads
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import mmap
 import os
+import secrets
+import shutil
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +38,10 @@ ALIGNMENT = 64
 TRAILER = struct.Struct("<QI8s")
 TEMPORARY = ".tmp"
 _STEP = 1 << 24
+
+
+SYMPTOMS = (IndexError, ValueError, KeyError, OverflowError, MemoryError, TypeError)
+"""What wrong bytes in a file can lead to."""
 
 
 class IndexDamaged(Exception):
@@ -78,23 +85,48 @@ def path_of(folder: Path, name: str) -> Path:
     return folder / f"{name}{SUFFIX}"
 
 
+def make_folder(folder: Path) -> None:
+    """Make the folder of the index, which nobody else can look into."""
+    for one in (folder.parent, folder):  # with ``parents`` only the last one would be private
+        one.mkdir(mode=0o700, exist_ok=True)
+
+
+def prove_room(folder: Path, size: int) -> None:
+    """Find out whether files can be written, before there is work that would be lost.
+
+    Raises:
+        OSError: The folder cannot be written, or the disk has no room for so many bytes.
+    """
+    make_folder(folder)
+    probe = path_of(folder, f"probe-{secrets.token_hex(8)}")
+    os.close(os.open(probe, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    probe.unlink()
+    if shutil.disk_usage(folder).free < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+
+
 class Draft:
     """A file being written: its arrays are zeros to be filled; it gets its name when ``finish`` says so."""
 
     def __init__(self, path: Path, shapes: Shapes) -> None:
         self._path = path
         self._temporary = path.with_name(path.name + TEMPORARY)
+        self._is_finished = False
         self._places: dict[str, int] = {}
         end = ALIGNMENT
         for name, (dtype, shape) in shapes.items():
             self._places[name] = end
             end += -(-np.dtype(dtype).itemsize * math.prod(shape) // ALIGNMENT) * ALIGNMENT
-        for folder in (path.parent.parent, path.parent):  # with ``parents`` only the last one would be private
-            folder.mkdir(mode=0o700, exist_ok=True)
+        make_folder(path.parent)
         descriptor = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o600)
         self._file = os.fdopen(descriptor, "r+b")
-        self._file.truncate(end)
-        self._map = mmap.mmap(self._file.fileno(), end)
+        try:
+            _take_room(self._file, end)
+            self._map = mmap.mmap(self._file.fileno(), end)
+        except BaseException:
+            self._file.close()
+            self._temporary.unlink(missing_ok=True)  # on a full disk nobody else must miss what was taken
+            raise
         self._map[: len(MAGIC)] = MAGIC
         self._end = end
         self.arrays: dict[str, Array] = {
@@ -126,17 +158,38 @@ class Draft:
         self._file.write(directory + TRAILER.pack(self._end, checksum, MAGIC))
         self._file.flush()
         os.fsync(self._file.fileno())
-        self.close()
+        self._let_go()
         self._temporary.replace(self._path)
+        self._is_finished = True
         found = self._path.stat()
         return Written(found.st_size, found.st_mtime_ns, checksum)
 
     def close(self) -> None:
-        """Let go of the file; one that was not finished is left to be swept away."""
+        """Let go of the file; one that was not finished is deleted, so that a full disk has its room again."""
+        self._let_go()
+        if not self._is_finished:
+            remove_file(self._temporary)
+
+    def _let_go(self) -> None:
         self.arrays = {}
         with contextlib.suppress(BufferError):  # somebody still holds an array: the map ends with it
             self._map.close()
-        self._file.close()
+        with contextlib.suppress(OSError):  # what cannot be written has been told, or is not needed
+            self._file.close()
+
+
+def _take_room(file: BinaryIO, size: int) -> None:
+    """Make a file as long as it is to become: writing to a map for which the disk has no room ends the process."""
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+                raise
+        else:
+            return
+    file.writelines(bytes(min(_STEP, size - start)) for start in range(0, size, _STEP))
+    file.flush()
 
 
 def write_file(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> Written:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crystal.index.documents import NAMES, distinct
-from crystal.index.files import IndexDamaged, is_same, path_of
+from crystal.index.files import SYMPTOMS, IndexDamaged, is_same, path_of
 from crystal.index.filtering import allowed
 from crystal.index.meanings import Meanings, nearest
 from crystal.index.parts import Part, forget_others, open_meanings, open_part, spare_memory, written
@@ -30,9 +30,6 @@ Mask = npt.NDArray[np.bool_]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-# What wrong bytes in a file can lead to.
-_SYMPTOMS = (IndexError, ValueError, KeyError, OverflowError, MemoryError, TypeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ def open_index(store: Store, folder: Path) -> Index | Absent:
         return Index(store, folder, state, files, parts, tail)
     except IndexDamaged as error:
         return Absent(str(error))
-    except _SYMPTOMS as error:
+    except SYMPTOMS as error:
         return Absent(f"it is damaged: {error}")
 
 
@@ -75,7 +72,7 @@ def _damage_told(method: Callable[P, R]) -> Callable[P, R]:
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return method(*args, **kwargs)
-        except _SYMPTOMS as error:
+        except SYMPTOMS as error:
             raise IndexDamaged(f"{method.__name__}: {error}") from error
 
     return guarded

@@ -8,12 +8,13 @@ names; they are swept away. What is searched is always one state of list, log an
 from __future__ import annotations
 
 import contextlib
+import errno
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from crystal.index.files import IndexDamaged, check_file, files_in, is_same, path_of, remove_file
-from crystal.index.parts import written
+from crystal.index.files import IndexDamaged, check_file, files_in, is_same, path_of, prove_room, remove_file
+from crystal.index.parts import MOST_DOCUMENTS, written
 from crystal.index.step import Step
 from crystal.store import Store, index_log
 from crystal.store.index_log import Change, PartFile
@@ -25,6 +26,9 @@ UNKNOWN_MS = 600_000
 """So old is a file that no list names and that nobody is writing any more."""
 
 ATTEMPTS = 3
+
+BYTES_EACH = 2_048
+"""Of a document with its vector, roughly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +58,15 @@ def refresh(store: Store, folder: Path, *, now: int, budget_seconds: float = 20.
     parts = damaged = 0
     _look(store, folder, now)
     _sweep(store, folder, now)
+    prove_room(folder, BYTES_EACH * min(MOST_DOCUMENTS, index_log.most_to_write(store)))
     while True:
         step = Step(store, folder, now, lambda: time.monotonic() > deadline)
         try:
             is_more = step.take()
-        except IndexDamaged:
+        except IndexDamaged as error:
             damaged += 1
             if damaged > ATTEMPTS:
-                raise
+                raise OSError(errno.EIO, str(error), str(folder)) from error
             if damaged == ATTEMPTS:  # every file is as it was written, and yet not as it should be
                 _begin(store, folder, now)
             else:
@@ -93,7 +98,8 @@ def check(store: Store, folder: Path) -> list[str]:
         try:
             check_file(path_of(folder, file.name), written(file))
         except IndexDamaged as error:
-            problems.append(str(error))
+            if file.name in index_log.listed(store):  # not, while it was read, let go of by another process
+                problems.append(str(error))
     return problems
 
 

@@ -10,7 +10,16 @@ from typing import TypeVar
 
 import numpy as np
 
-from crystal.index.files import Array, Draft, path_of, remove_file, write_file
+from crystal.index.files import (
+    SYMPTOMS,
+    Array,
+    Draft,
+    IndexDamaged,
+    files_in,
+    path_of,
+    remove_file,
+    write_file,
+)
 from crystal.index.meanings import build_arrays, merge_arrays, shapes
 from crystal.index.parts import Built, Part, build_part, merge_parts, open_meanings, open_part, open_vectors
 from crystal.index.plan import merges
@@ -50,6 +59,7 @@ class Step:
         self._added: list[PartFile] = []
         self._retired: list[str] = []
         self._purged: list[str] = []
+        self._forgets = False
         self.written = 0
 
     def take(self) -> bool:
@@ -60,17 +70,31 @@ class Step:
         """
         with self._store.reading():
             state = index_log.read_state(self._store)
-            what = None if state is None else self._changes(state)
+            try:
+                what = None if state is None else self._changes(state)
+            except SYMPTOMS as error:
+                raise IndexDamaged(f"it cannot be put together: {error!r}") from error
             if self._purged:  # what is deleted may be in these too
                 self._purged += [*self._retired, *index_log.retired(self._store)]
                 self._retired = []
         if state is None or what is None:
             return False
+        leftovers = self._leftovers() if self._forgets else []
         is_changed = index_log.change(self._store, state, what(), self._now)
-        for name in self._purged if is_changed else [file.name for file in self._added]:
-            remove_file(path_of(self._folder, name))
+        gone = self._purged if is_changed else [file.name for file in self._added]
+        for path in [*(path_of(self._folder, name) for name in gone), *(leftovers if is_changed else [])]:
+            remove_file(path)
         self.written = len(self._added) if is_changed else 0
         return is_changed
+
+    def _leftovers(self) -> list[Path]:
+        """Files that no list names: of processes that were killed, and of one whose change will not be taken.
+
+        They may hold what is deleted now. Looked for before the list changes: what comes later is of a later state.
+        """
+        known = index_log.listed(self._store).union(file.name for file in self._added)
+        paths = {path_of(self._folder, name) for name in known}
+        return [path for path in files_in(self._folder) if path not in paths]
 
     def _changes(self, state: State) -> Callable[[], Change] | None:
         self._files = index_log.parts(self._store)
@@ -83,6 +107,7 @@ class Step:
             self._change_generations(state, known)
             return lambda: Change(self._added, self._retired, generations=known)
         log = index_log.read_log(self._store)
+        self._forgets = not log.stale.issubset(log.fresh)
         later = frozenset(log.fresh[FRESH_AT_ONCE:])
         waiting = self._take_in(log, later, tuple(known))
         if not (self._added or self._retired or self._purged or index_log.has_news(self._store)):

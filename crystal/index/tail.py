@@ -41,7 +41,7 @@ class Tail:
         return self.vectors[generation]
 
 
-_kept: dict[Path, tuple[State, tuple[int, int, int], Tail]] = {}
+_kept: dict[Path, tuple[State, tuple[int, int, int, bytes | None], Tail]] = {}
 
 
 def read_tail(store: Store, state: State) -> Tail | str:

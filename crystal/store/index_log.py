@@ -7,12 +7,13 @@ true of every chunk that the log does not name. A chunk that it names counts as 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from crystal.store.connection import Store
 
-FORMAT = 3
+FORMAT = 4
 """Of the files. Raise it when they change, or when a text has other words than before: all are made anew."""
 
 SUFFIX = ".part"
@@ -22,7 +23,8 @@ SUFFIX = ".part"
 class State:
     """How far the index is.
 
-    ``version`` rises with every change of the list. ``to_read`` is the chunk down to which everything newer is in the
+    ``version`` rises with every change of the list, and begins anywhere: no two indexes of one place are taken for one
+    another. ``to_read`` is the chunk down to which everything newer is in the
     files, None when all is. The vectors of ``generations`` are in the files too, or in the log: embedding generations
     with the names of their models, because a number may come back with another one.
     """
@@ -126,11 +128,18 @@ def places(store: Store) -> list[tuple[str, int, int]]:
     return [(name + SUFFIX, size, mtime_ns) for name, size, mtime_ns in rows]
 
 
-def count_log(store: Store) -> tuple[int, int, int]:
-    """How many entries the log has, the number of the newest, and the sum of their chunks: another log has others."""
-    row = store.row("SELECT count(*), coalesce(max(seq), 0), coalesce(sum(chunk), 0) FROM index_log")
+def count_log(store: Store) -> tuple[int, int, int, bytes | None]:
+    """How many entries the log has, the number of the newest, the sum of their chunks, and what the newest chunk says.
+
+    Another log has others: also that of a store that was put back to what it was, and went on in another way.
+    """
+    row = store.row(
+        "SELECT count(*), coalesce(max(seq), 0), coalesce(sum(chunk), 0),"
+        " (SELECT text_sha256 FROM chunks WHERE id = (SELECT chunk FROM index_log ORDER BY seq DESC LIMIT 1))"
+        " FROM index_log"
+    )
     assert row is not None
-    return int(row[0]), int(row[1]), int(row[2])
+    return int(row[0]), int(row[1]), int(row[2]), row[3]
 
 
 def read_log(store: Store) -> Log:
@@ -146,6 +155,12 @@ def read_log(store: Store) -> Log:
             newest[chunk] = what != "gone"
     fresh = tuple(sorted(chunk for chunk, is_there in newest.items() if is_there))
     return Log(last, fresh, frozenset(newest), tuple(sorted(embedded - newest.keys())))
+
+
+def most_to_write(store: Store) -> int:
+    """How many documents wait to be put into files, at most."""
+    to_read = store.value("SELECT to_read FROM index_state")
+    return int(to_read or 0) + int(store.value("SELECT count(*) FROM index_log"))
 
 
 def retired_before(store: Store, then: int) -> list[str]:
@@ -169,12 +184,11 @@ def listed(store: Store) -> frozenset[str]:
 def begin(store: Store, now: int) -> None:
     """Note changes from now on, and list nothing: every chunk that there is now is to be read."""
     with store.transaction():
-        version = store.value("SELECT version FROM index_state") or 0
         _end(store)
         newest = store.value("SELECT max(id) FROM chunks")
         store.execute(
             "INSERT INTO index_state (id, format, version, to_read, generations, made_at) VALUES (1, ?, ?, ?, ?, ?)",
-            (FORMAT, version + 1, newest, json.dumps(generations(store)), now),
+            (FORMAT, secrets.randbits(48), newest, json.dumps(generations(store)), now),
         )
 
 
