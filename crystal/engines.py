@@ -6,6 +6,7 @@ for what a question says, and an embedder that fails costs vectors only.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 FLOORS = {"embedded": 0.25}
 FLOOR = 0.15
 """The cosine under which two texts have nothing to do with each other, by provider; measured for the embedded model."""
+
+
+_VERSION = re.compile(r"[vV]?([0-9]+\.[0-9].*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +120,20 @@ def exact_chunks(store: Store, asked: Query, scope: Scope, limit: int) -> dict[i
 
 def naming_chunks(store: Store, name: str, scope: Scope, limit: int) -> list[int]:
     """The chunks that have a name of the question as it is written, in any case."""
-    found = literal_candidates(store, quoted(name), name, scope, limit)
+    found = literal_candidates(store, _as_words(name), name, scope, limit)
     return [ident for ident, _, tier in found if tier < 2]
 
 
 def _literal(store: Store, asked: Query, scope: Scope, limit: int) -> tuple[dict[int, float], dict[int, int]]:
     """Scores and tiers: what has the very characters comes before the same words with other signs between them."""
-    found = literal_candidates(store, quoted(asked.compounds[0]), asked.compounds[0], scope, limit)
+    found = literal_candidates(store, _as_words(asked.compounds[0]), asked.compounds[0], scope, limit)
     return {ident: score for ident, score, _ in found}, {ident: tier for ident, _, tier in found}
+
+
+def _as_words(name: str) -> str:
+    """A name as the keyword index has it; a version with the ``v`` before it, and without."""
+    version = _VERSION.match(name)
+    return any_of([quoted(name), quoted(version[1]), quoted(f"v{version[1]}")]) if version else quoted(name)
 
 
 # --------------------------------------------------------------------------------------------------------- vectors
@@ -158,6 +168,8 @@ class QuestionVector:
             name = repr(_identity(embedder))
             if text and name not in known:
                 known[name] = embedder.embed_query(text)
+            if text and not known[name]:
+                return cls(note=_alone(f"{embedder.model} knows no word of the question"))
             return cls(serving.id, known.get(name, b""), floor)
         except CrystalError as error:
             return cls(note=_alone(error.message))

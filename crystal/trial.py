@@ -282,7 +282,8 @@ def _measure(
     own = {one.uuid: ident for one, ident in zip(asked, idents, strict=False)}  # those with questions come first
     alone = []
     for one in asked:
-        near = vectors.nearest(sample, generation, remembering.embed_query(one.question or ""), DEPTH)
+        meant = remembering.embed_query(one.question or "")
+        near = vectors.nearest(sample, generation, meant, DEPTH) if meant else []
         alone.append(next((place for place, (ident, _) in enumerate(near, 1) if ident == own[one.uuid]), float("inf")))
     together = [ask.place(remembering, one) for one in asked]
     name = f"{embedder.provider} {embedder.model}"

@@ -52,7 +52,10 @@ class Embedder(Protocol):
         """
 
     def embed_query(self, text: str) -> bytes:
-        """Give the vector of a question; it fails like ``embed_documents``."""
+        """Give the vector of a question, or nothing (``b""``) for one of which the model knows no word.
+
+        It fails like ``embed_documents``.
+        """
 
     def take_tokens(self) -> int:
         """Give the tokens that were paid for since the last call, 0 where nothing is paid."""

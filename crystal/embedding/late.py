@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from crystal.embedding.embedder import TokenRows, TokenVectors
 from crystal.embedding.static import StaticModel
+from crystal.query import MARKS
 
 WeightOf = Callable[[str], float]
 Floats = npt.NDArray[np.float32]
@@ -27,7 +28,7 @@ STATIC_SHARE = 0.5 / 0.8
 TRANSFORMER_SHARE = 2.0 / 0.8
 """What both count beside the table alone, which counts 1 (measured: docs/adr/0018-ranking.md)."""
 
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(rf"[\w{MARKS}]+")
 
 
 class StaticLate:

@@ -103,11 +103,11 @@ class StaticEmbedder:
 
     def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
         """See ``Embedder``."""
-        return [self.embed_query(text) for text in texts]
+        return [self.model.vector(text).astype("<f4").tobytes() for text in texts]
 
     def embed_query(self, text: str) -> bytes:
         """See ``Embedder``."""
-        return self.model.vector(text).astype("<f4").tobytes()
+        return self.model.vector(text).astype("<f4").tobytes() if self.model.tokens(text) else b""
 
     def token_vectors(self, texts: Sequence[str]) -> list[TokenRows]:
         """See ``TokenVectors``."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from crystal.query import UNSPACED
+from crystal.query import MARKS, UNSPACED
 from crystal.store import Store
 from crystal.store.words import tokenizer
 
@@ -19,6 +19,12 @@ _HUMP = re.compile("[a-z][A-Z]")
 # A run of letters with a small one before a capital; written so that a long run is looked at once.
 _CAMEL = re.compile(r"(?<![A-Za-z])[A-Z]*[a-z]+[A-Z][A-Za-z]*")
 _PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
+_MARKS = re.compile(f"[{MARKS}]+")
+_LETTERS = str.maketrans({
+    "\u00df": "ss", "\u1e9e": "ss", "\u0131": "i", "\u00f8": "o", "\u00d8": "O", "\u0142": "l", "\u0141": "L",
+    "\u0111": "d", "\u0110": "D", "\u0127": "h", "\u0126": "H", "\u00e6": "ae", "\u00c6": "Ae", "\u0153": "oe",
+    "\u0152": "Oe", "\u00fe": "th", "\u00de": "Th", "\u00f0": "d", "\u00d0": "D",
+})  # fmt: skip
 _DAY_MS = 86_400_000
 _MONTHS = "january february march april may june july august september october november december".split()
 _DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
@@ -59,7 +65,8 @@ def query_terms(store: Store, text: str) -> list[str]:
 def normalised(text: str) -> str:
     """Make words where a script has none: runs of Han, kana, Hangul, Thai and the like become pairs of characters.
 
-    Wide, narrow and composed forms of a character become one, and a sharp s becomes two.
+    Wide, narrow and composed forms of a character become one, accents and vowel signs fall away, and letters that are
+    no letters of ASCII with a sign become what people type for them.
     """
     return text if text.isascii() else UNSPACED.sub(_pairs, _folded(text))
 
@@ -73,7 +80,8 @@ def last_characters(text: str) -> list[str]:
 
 
 def _folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).replace("\u00df", "ss").replace("\u1e9e", "ss")
+    bare = _MARKS.sub("", unicodedata.normalize("NFKD", text))
+    return unicodedata.normalize("NFC", bare).translate(_LETTERS)
 
 
 def camel_parts(text: str) -> list[str]:
