@@ -172,11 +172,16 @@ def _folders(config: Config) -> Iterator[Check]:
 
 
 def _memory(machine: Machine) -> Iterator[Check]:
+    from crystal.wiring.mirrored import open_mirror
+
     found = status.gather(machine)
     yield _store(machine.store)
     yield from _capture(found)
     yield _embedding(machine)
-    yield _index(machine.store)
+    yield _index(machine.store, "search index")
+    with open_mirror(machine.places, machine.config.role) as mirrored:
+        if mirrored is not None and mirrored.store is not None:
+            yield _index(mirrored.store, "search index of the mirror")
     relay = list(_relay(machine, found["relay"]))
     yield from relay
     known = {check.name for check in relay if check.verdict != "ok"}
@@ -186,7 +191,7 @@ def _memory(machine: Machine) -> Iterator[Check]:
         yield Check(problem["room"], "warning", problem["message"], "crystal sync tries again")
 
 
-def _index(store: Store) -> Check:
+def _index(store: Store, name: str) -> Check:
     """Whether the derived index ranks, or the store has to do without it."""
     from crystal.index import folder_of
     from crystal.index.reader import Absent, open_index
@@ -194,8 +199,8 @@ def _index(store: Store) -> Check:
     with store.reading():
         found = open_index(store, folder_of(store.path))
         if isinstance(found, Absent):
-            return Check("search index", "note", f"searches do without it: {found.reason}", "crystal sync makes it")
-        return Check("search index", "ok", f"{found.documents:,} chunks")
+            return Check(name, "note", f"searches do without it: {found.reason}", "crystal sync makes it")
+        return Check(name, "ok", f"{found.documents:,} chunks")
 
 
 def _relay(machine: Machine, standing: dict[str, Any] | None) -> Iterator[Check]:

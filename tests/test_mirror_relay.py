@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
+from crystal.index import folder_of
+from crystal.index.reader import Absent, open_index
 from crystal.relay.client import RelayClient
 from crystal.relay.errors import RelayDenied
 from crystal.relay.mirror import on_told
+from crystal.store import vectors
+from crystal.store.mirror_apply import open_mirror
+from crystal.store.scope import Scope
+from crystal.store.space import delete_chunks
+from crystal.wiring import upkeep
+from crystal.wiring.relaying import _keep_mirror
 from tests.mirror_world import World, assert_equal
 from tests.relay_world import RelaySite
-from tests.store_factory import Meaning, add_turn, embed_all
+from tests.store_factory import NOW, Meaning, add_turn, chunk_id, embed_all
 
 URL = "http://127.0.0.1:8600"
 
@@ -59,3 +70,49 @@ def test_a_relay_that_lost_its_disk_is_filled_again(world):
     on_told(world.store, device.told(), now=world.now, random=world.dice.randbytes)
     assert world.both(device).is_whole
     assert_equal(world, device)
+
+
+def index_of(device):
+    """Bring the index of a device's mirror up to date; gives its documents, which are those of the mirror."""
+    with open_mirror(device.path) as store:
+        upkeep.index(store, NOW, 1e12)
+        with store.reading():
+            index = open_index(store, folder_of(store.path))
+            assert not isinstance(index, Absent), index
+            assert index.documents == store.value("SELECT count(*) FROM chunks")
+            ids = sorted(index.take("id", np.flatnonzero(index.mask(Scope("1")))).tolist())
+            assert ids == [ident for (ident,) in store.rows("SELECT id FROM chunks ORDER BY id")]
+            serving = vectors.serving_generation(store)
+            assert serving is None or index.has_vectors(serving.id)
+            return index
+
+
+def test_the_index_of_a_mirror_follows_and_forgets(world):
+    device = world.device()
+    for round_trip in range(4):
+        for at in range(10):
+            add_turn(world.store, f"the car {round_trip} {at}")
+        uuid = add_turn(world.store, f"xyzzyplugh{round_trip}")
+        embed_all(world.store, Meaning())
+        assert world.both(device).is_whole
+        assert index_of(device).frequency(f"xyzzyplugh{round_trip}") == 1
+        with world.store.transaction():
+            delete_chunks(world.store, [chunk_id(world.store, uuid)])
+        if round_trip == 2:  # it is built anew, beside the one that is searched
+            wanted = device.memo.read_text().replace('"starts_over": false', '"starts_over": true')
+            assert '"starts_over": true' in wanted
+            device.memo.write_text(wanted)
+        assert world.both(device).is_whole
+        assert index_of(device).find([1]).tolist() != [-1]
+        data = b"".join(path.read_bytes() for path in device.path.parent.rglob("*") if path.is_file())
+        assert b"xyzzyplugh" not in data
+
+
+def test_a_mirror_whose_index_cannot_be_written_is_delivered_all_the_same(world, monkeypatch):
+    device = world.device()
+    add_turn(world.store, "one")
+    assert world.both(device).is_whole
+    (device.path.parent / "index").write_text("in the way")
+    _keep_mirror(SimpleNamespace(places=SimpleNamespace(data_dir=device.path.parent)))
+    device.path.write_bytes(b"no database any more")
+    _keep_mirror(SimpleNamespace(places=SimpleNamespace(data_dir=device.path.parent)))

@@ -37,8 +37,9 @@ BUSY = "another crystal process is at the relay just now"
 MIRROR_ROOM = "mirror"
 """The room under which it is noted that the mirror cannot be brought up to date."""
 SEND_SECONDS = 3600.0
-KEEP_SECONDS = 60.0
 """How long a command that a person waits for goes on sending."""
+KEEP_SECONDS = 60.0
+"""How long the mirror's index is worked at after each delivery, which holds the lock meanwhile."""
 
 
 def device_sinks(
@@ -233,15 +234,16 @@ def _fetch_mirror(machine: Machine, mirror: Mirror, client: RelayClient, should_
 
 
 def _keep_mirror(machine: Machine) -> None:
-    """Keep the mirror fast and small."""
+    """Keep the mirror fast and small. Where that fails it is searched as it is; ``crystal doctor`` says so."""
     from crystal.store.mirror_apply import open_mirror
     from crystal.wiring import upkeep
 
     path = machine.places.data_dir / "mirror.db"
-    if path.exists():
-        with open_mirror(path) as store:
-            upkeep.index(store, now_ms(), time.monotonic() + KEEP_SECONDS)
-            upkeep.tidy(store, time.monotonic() + KEEP_SECONDS)
+    with contextlib.suppress(CrystalError):  # what was delivered and fetched stays so
+        if path.exists():
+            with open_mirror(path) as store:
+                upkeep.index(store, now_ms(), time.monotonic() + KEEP_SECONDS)
+                upkeep.tidy(store, time.monotonic() + KEEP_SECONDS)
 
 
 def _send_all(machine: Machine) -> None:
