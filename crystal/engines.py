@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from crystal.errors import CrystalError
-from crystal.query import UNSPACED, Query, completions, unspaced_pairs, without_phrases
+from crystal.query import UNSPACED, Query, completions, in_short, unspaced_pairs, without_phrases
 from crystal.store import Store, vectors
 from crystal.store.candidates import (
     all_of,
@@ -67,7 +67,7 @@ def with_phrases(
     condition = _phrased(asked.phrases)
     if any(has_any(store, scope & condition) for store, scope in places):
         return asked, [(store, scope & condition) for store, scope in places], ()
-    words = " and ".join(f'"{phrase}"' for phrase in asked.phrases)
+    words = " and ".join(f'"{in_short(phrase)}"' for phrase in asked.phrases[:3])
     return without_phrases(asked), list(places), (f"nothing has {words} word for word",)
 
 
@@ -103,7 +103,7 @@ def keywords(store: Store, asked: Query, scope: Scope, limit: int) -> Ranked:
         found.setdefault(ident, score)
         tiers.setdefault(ident, 5)
     if found:
-        parts = f"nothing has {asked.compounds[0]} itself; these have parts of it" if asked.is_literal else ""
+        parts = f"nothing has {in_short(asked.compounds[0])} itself; these have parts of it" if asked.is_literal else ""
         notes = () if exact or not parts else (parts,)
         return Ranked(found, notes, frozenset(exact), max(found.values()), tiers=tiers)
     typed = [term for term in asked.terms if len(term) > 2]

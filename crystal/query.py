@@ -11,6 +11,8 @@ MAX_CHARACTERS = 10_000
 MAX_TERMS = 64
 MAX_PAIRS = 12
 MAX_NAMES = 8
+SHOWN = 80
+"""So much of a name stands in a note."""
 
 _STOP_WORDS = """
 a an and are as at be been but by did do does for from has have he her his how i in into is it its me my of on or our
@@ -131,6 +133,11 @@ def parse_query(text: str) -> Query:
     compounds, terms = _sorted_out(kept)
     alone = len(words) == 1 and not phrases and bool(compounds)
     return Query(clean, _distinct(phrases), compounds, terms, is_literal=alone)
+
+
+def in_short(name: str) -> str:
+    """A name or phrase as a note shows it."""
+    return name if len(name) <= SHOWN else f"{name[:SHOWN]}..."
 
 
 def has_content(text: str) -> bool:

@@ -21,8 +21,9 @@ from crystal.engines import QuestionVector, keywords, with_phrases
 from crystal.errors import UsageProblem
 from crystal.index import folder_of
 from crystal.model import Filters, Hit
-from crystal.ordering import Order, Proposal, Side, freshness, latest_order, order_of
-from crystal.query import Query, has_content, parse_query
+from crystal.ordering import Order, Proposal, Side, freshness, order_of
+from crystal.query import Query, parse_query
+from crystal.ranking.latest import is_time_alone, listed_latest, showing_order
 from crystal.store import Store
 from crystal.store.scope import Scope, scope_of
 from crystal.surroundings import surrounded_hits
@@ -240,11 +241,14 @@ class _Question:
                 what = "has no words" if self.asked.text else "is empty"
                 why = (f"the question {what}",) if is_empty else _joined([scope.notes for scope in scopes])
                 return SearchResult(self.text, "keywords", (), (*why, *notes))
-            result = self._latest(found) if self._is_time_alone() else self._search(found)
+            if is_time_alone(self.asked, self.times):
+                result = self._latest(found)
+            else:
+                result = self._showing(found) or self._search(found)
             hits = surrounded_hits(result.order, self.limit, self.now, filters)
         if self.how.deep is not None and self.how.deep.asker is None:  # who asks for it is told what it takes
             notes = (*notes, *self.how.deep.reasons)
-        explained = (*(self._explained_time(span) for span in self.times), *result.explained)
+        explained = (*dict.fromkeys(self._explained_time(span) for span in self.times), *result.explained)
         return SearchResult(self.text, result.mode or "keywords", hits, (*result.notes, *notes), explained)
 
     # ------------------------------------------------------------------------------------------------ how it is found
@@ -259,8 +263,16 @@ class _Question:
         meant = _joined([*([()] if is_mirror_alone else []), *ranked.meant])
         vague = ranked.mode == "hybrid" and bool(ranked.order.fused) and not _has_own_words(ranked.order)
         only_meaning = ("no word of the question was found; these are near in meaning",) if vague else ()
-        ranked.notes = (*relaxed, *ranked.notes, *meant, *only_meaning)
+        nothing = () if ranked.order.fused else (_nothing(ranked.mode, asked),)
+        ranked.notes = (*relaxed, *ranked.notes, *meant, *only_meaning, *nothing)
         return ranked
+
+    def _showing(self, found: Sequence[tuple[_Asked, Scope]]) -> _Found | None:
+        """What has the pictures that are asked for, the latest first; None for words, or where nothing has them."""
+        if self.asked.has_words:
+            return None
+        order = showing_order([(place.side, scope) for place, scope in found], self.asked.text, self.limit)
+        return _Found(order, ("the latest that have it",), (), "keywords") if order.fused else None
 
     def _ranked(
         self, asked: Query, found: Sequence[tuple[_Asked, Scope]], narrowed: Sequence[Scope]
@@ -337,25 +349,16 @@ class _Question:
 
     # ------------------------------------------------------------------------------------------------------ time words
 
-    def _is_time_alone(self) -> bool:
-        """Whether nothing but a time is asked for: ``what did we do yesterday``."""
-        if not self.times or self.asked.phrases:
-            return False
-        rest = self.asked.text
-        for start, end in sorted({span.at for span in self.times}, reverse=True):
-            rest = f"{rest[:start]} {rest[end:]}"
-        return not has_content(rest)
-
     def _latest(self, found: Sequence[tuple[_Asked, Scope]]) -> _Found:
         """What was said last in the times that are asked for; where nothing was, in twice as long on either side."""
         words = ", ".join(dict.fromkeys(f'"{span.words}"' for span in self.times))
         spans = [(span.start, span.end) for span in self.times]
         wider = [(3 * start - 2 * end, 3 * end - 2 * start) for start, end in spans]
         places = [(place.side, scope) for place, scope in found]
-        order = latest_order(places, spans, self.limit)
+        order = listed_latest(places, spans, self.limit)
         if order.fused:
             return _Found(order, (f"only a time is asked for: the latest of {words}",), (), "keywords")
-        order = latest_order(places, wider, self.limit)
+        order = listed_latest(places, wider, self.limit)
         notes = (f"nothing is from {words}", *(("these are the latest from around it",) if order.fused else ()))
         return _Found(order, notes, (), "keywords")
 
@@ -367,6 +370,13 @@ class _Question:
 def _means_something(character: str) -> bool:
     """Whether a character is a letter, a digit, or a picture that a model may know."""
     return character.isalnum() or unicodedata.category(character) == "So"
+
+
+def _nothing(mode: Mode | None, asked: Query) -> str:
+    """Why an answer is empty."""
+    what = ["has a word of the question"] if asked.has_words else []
+    what += ["is near to it in meaning"] if mode != "keywords" and asked.has_meaning else []
+    return f"nothing {' or '.join(what) or 'has this'}"
 
 
 def _has_own_words(order: Order) -> bool:

@@ -8,7 +8,7 @@ from crystal.embedding.choice import make_embedder
 from crystal.query import parse_query
 from crystal.store import vectors
 from tests.ranked_by import each_way, search  # noqa: F401 - a fixture
-from tests.store_factory import DAY, NOW, add_turn, open_store
+from tests.store_factory import DAY, HOUR, NOW, add_turn, open_store
 
 
 @pytest.fixture
@@ -83,3 +83,50 @@ def test_a_question_of_which_the_model_knows_no_word_is_not_near_to_what_it_know
     assert result.hits == ()
     assert result.mode == "keywords"
     assert any("knows no word of the question" in note for note in result.notes)
+
+
+@pytest.mark.usefixtures("ranked_by")
+def test_a_picture_is_found_where_it_stands(store):
+    wanted, _, also = said(store, "🎉🚀 shipped the release", "ร้านอาหารไทย", "and again \u2764 🎉")
+    assert [hit.uuid for hit in search(store, None, "🎉", now=NOW).hits] == [wanted, also]
+    assert [hit.uuid for hit in search(store, None, "\u2764\ufe0f 🎉", now=NOW).hits] == [also]
+    assert search(store, None, "🦜", now=NOW).hits == ()
+
+
+@pytest.mark.usefixtures("ranked_by")
+@pytest.mark.parametrize("query", ["1e999", "qqzzj wvvwv", "ERR-9999-77"])
+def test_an_empty_result_says_why_also_with_an_embedder(store, query):
+    said(store, "hello world")
+    embedder = make_embedder("embedded")
+    generation = vectors.ensure_generation(store, "embedded", "crystal-static-1", 256, NOW)
+    vectors.put_vectors(store, generation, [(1, embedder.embed_documents(["hello world"])[0])])
+    vectors.promote(store, generation)
+    result = search(store, embedder, query, now=NOW)
+    assert result.hits == ()
+    assert any(note.startswith("nothing has") for note in result.notes)
+
+
+@pytest.mark.usefixtures("ranked_by")
+def test_a_question_of_a_time_alone_collapses_and_mixes_as_others_do(store):
+    for number in range(8):
+        add_turn(store, "All tests pass.", role="assistant", session="busy", ts=NOW - HOUR - number)
+        add_turn(store, f"something else {number}", session="busy", ts=NOW - HOUR - 100 - number)
+    other = add_turn(store, "a word from elsewhere", session="calm", ts=NOW - HOUR - 50_000)
+    hits = search(store, None, "what did we do yesterday?", now=NOW, limit=5).hits
+    assert len({hit.text for hit in hits}) == 5
+    assert hits[0].similar == 7
+    assert hits[3].uuid == other
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+def test_a_time_named_many_times_is_explained_once(store):
+    said(store, "the garden")
+    explained = search(store, None, "garden last week " * 20, now=NOW).explained
+    assert sum('"last week"' in line for line in explained) == 1
+
+
+@pytest.mark.usefixtures("ranked_by")
+def test_a_note_about_an_endless_name_is_short(store):
+    said(store, "a a a a b")
+    assert all(len(note) < 300 for note in search(store, None, "a_b" * 900, now=NOW).notes)
+    assert all(len(note) < 300 for note in search(store, None, f'"{"x " * 900}"', now=NOW).notes)

@@ -13,7 +13,7 @@ from crystal.fusion import Fused
 from crystal.index.reader import Index
 from crystal.index.terms import query_terms
 from crystal.ordering import Order, Proposal, Ref, Side, Unit, unit_of
-from crystal.query import Query, completions
+from crystal.query import Query, completions, in_short
 from crystal.ranking.late import LATE, LateModel, Likeness, is_near, late_scores, likenesses
 from crystal.ranking.listing import collapsed, mixed
 from crystal.ranking.pool import Field, Floats, Pool, Sought, pool_of, rarity, sought_words
@@ -269,7 +269,7 @@ def _ranked(pool: Pool, at: int, scores: np.ndarray[Any, np.dtype[np.float32]]) 
 
 def _notes(asked: Query, stems: list[str], begun: list[str], *, is_exact: bool, has_words: bool) -> tuple[str, ...]:
     if asked.is_literal and not is_exact:
-        return (f"nothing has {asked.compounds[0]} itself; these have parts of it",) if has_words else ()
+        return (f"nothing has {in_short(asked.compounds[0])} itself; these have parts of it",) if has_words else ()
     if begun and len(begun) == len(set(stems)) and has_words:
         return ("nothing has these words; some words begin with them",)
     return ()
