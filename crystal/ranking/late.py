@@ -21,6 +21,8 @@ WEIGHT = 0.8
 """What the words' meaning counts beside the score so far, whose best is 1."""
 LENGTH = 0.03
 """A long text meets any word somewhere: so much is taken off for each natural logarithm of its tokens."""
+NEIGHBOUR = 0.25
+"""What the better of its neighbours among them counts beside the text itself: an answer stands beside its question."""
 LITERAL = 0.2
 """What is added when all names of the question (``foo_bar``, ``src/x.py``) stand in the text as they were written."""
 NEAR = 0.9
@@ -58,21 +60,30 @@ def likenesses(
 
 
 def late_scores(
-    base: Sequence[float], like: Sequence[Likeness], names: Sequence[str], texts: Sequence[str]
+    base: Sequence[float],
+    like: Sequence[Likeness],
+    beside: Sequence[Sequence[int]],
+    names: Sequence[str],
+    texts: Sequence[str],
 ) -> list[float]:
     """The scores after late interaction.
 
     Args:
         base: The scores so far, the best of all answers being 1.
         like: How each text is like the question.
+        beside: For each text the places of those that stand just before and after it; what is not there is taken to
+            be as the least like one.
         names: Compound words of the question.
         texts: The texts.
     """
     folded = [name.casefold() for name in names]
+    least = min((one.similarity for one in like), default=0.0)
     scores = []
-    for score, one, text in zip(base, like, texts, strict=True):
+    for score, one, around, text in zip(base, like, beside, texts, strict=True):
+        near = max((like[at].similarity for at in around), default=least)
         lengthy = LENGTH * math.log(max(1, len(one.tokens)))
-        scores.append(score + WEIGHT * (one.similarity - lengthy) + LITERAL * _share_of(folded, text))
+        seen = one.similarity + NEIGHBOUR * near - lengthy
+        scores.append(score + WEIGHT * seen + LITERAL * _share_of(folded, text))
     return scores
 
 

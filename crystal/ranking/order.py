@@ -99,7 +99,7 @@ def ranked_order(places: Sequence[Place], wanted: Wanted, model: LateModel | Non
         # The very thing that was looked for is there, or is nowhere: nothing is near to it in meaning.
         pool = pool_of(fields, words, wanted.preferences.spans, depth, by_meaning=asked.has_meaning)
         answers = _answers(places, pool, base_scores(pool, wanted.preferences), most)
-        _score(answers, pool, wanted, model, word_weights(places[0].side.store, fields))
+        _score(answers, fields, pool, wanted, model, word_weights(places[0].side.store, fields))
         kept = collapsed(answers, lambda one: (one.one.role, one.one.text_sha256), _nearly_same, LATE)
         has_all = len(pool) < depth and len(answers) < most
         if len(kept) >= wanted.limit or has_all or depth > MOST_CANDIDATES:
@@ -116,13 +116,18 @@ def ranked_order(places: Sequence[Place], wanted: Wanted, model: LateModel | Non
 
 
 def _score(
-    answers: list[Answer], pool: Pool, wanted: Wanted, model: LateModel | None, weight_of: Callable[[str], float]
+    answers: list[Answer],
+    fields: Sequence[Field],
+    pool: Pool,
+    wanted: Wanted,
+    model: LateModel | None,
+    weight_of: Callable[[str], float],
 ) -> None:
     """Score answers by their texts, what has the very thing looked for before all others, and put them in order."""
     best = max((one.score for one in answers), default=1.0) or 1.0
     for one in answers:
         one.score /= best
-    _look_closer(answers, wanted, model, weight_of)
+    _look_closer(answers, fields, pool, wanted, model, weight_of)
     for one in answers:
         tier = int(pool.exact[one.row])
         one.score += EXACT - tier if tier >= 0 else 0.0
@@ -200,15 +205,35 @@ def _answers(places: Sequence[Place], pool: Pool, scores: Floats, most: int) -> 
     return list(answers.values())
 
 
+def _beside(answers: Sequence[Answer], fields: Sequence[Field], pool: Pool) -> list[list[int]]:
+    """For each answer the places of those that stand just before and after it in the conversation."""
+    places = {(int(pool.field[one.row]), int(pool.ordinal[one.row])): at for at, one in enumerate(answers)}
+    found: list[list[int]] = [[] for _ in answers]
+    for name in ("prev", "next"):
+        for number, one_field in enumerate(fields):
+            here = [(ordinal, at) for (where, ordinal), at in places.items() if where == number]
+            others = one_field.index.take(name, np.array([ordinal for ordinal, _ in here], np.int64)).tolist()
+            for (_, at), other in zip(here, others, strict=True):
+                if (number, other) in places:
+                    found[at].append(places[number, other])
+    return found
+
+
 def _look_closer(
-    answers: list[Answer], wanted: Wanted, model: LateModel | None, weight_of: Callable[[str], float]
+    answers: list[Answer],
+    fields: Sequence[Field],
+    pool: Pool,
+    wanted: Wanted,
+    model: LateModel | None,
+    weight_of: Callable[[str], float],
 ) -> None:
     """Score the best answers anew by their texts; all others come behind them."""
     near, far = answers[:LATE], answers[LATE:]
     if model is not None and near:
         texts = [one.one.text for one in near]
         like = likenesses(model, wanted.asked.text, texts, weight_of)
-        scores = late_scores([one.score for one in near], like, wanted.asked.compounds, texts)
+        beside = _beside(near, fields, pool)
+        scores = late_scores([one.score for one in near], like, beside, wanted.asked.compounds, texts)
         lowest = min(scores)
         shift = 0.01 - lowest if lowest < 0.01 else 0.0  # a score is above zero, and says nothing but the order
         for one, score, found in zip(near, scores, like, strict=True):
