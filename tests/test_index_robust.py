@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from types import SimpleNamespace
 
 import apsw
 import numpy as np
@@ -17,7 +18,7 @@ from crystal.index.reader import Absent, open_index
 from crystal.index.refresh import check, drop, rebuild
 from crystal.store import Store, index_log
 from crystal.store.mirror_apply import copy_over
-from crystal.wiring import upkeep
+from crystal.wiring import enriching, upkeep
 from tests.index_store import NOW, IndexStore
 from tests.test_index import all_bytes, assert_says_what_the_store_says
 
@@ -260,3 +261,14 @@ def test_another_store_of_the_same_name_is_read_anew(world, tmp_path):
     assert isinstance(open_index(world.store, world.folder), Absent)
     world.refresh()
     assert_says_what_the_store_says(world, world.open(), is_fresh=True)
+
+
+def test_a_lasting_problem_is_told_once(monkeypatch):
+    def fails(*_):
+        raise Unavailable("the search index cannot be written: No space left on device")
+
+    monkeypatch.setattr(enriching.upkeep, "index", fails)
+    for name in ("_log", "_embed", "_summarize", "_tidy"):
+        monkeypatch.setattr(enriching, name, lambda *_: None)
+    machine = SimpleNamespace(store=None, now=lambda: NOW)
+    assert len(enriching._enrich(machine, float("inf"))) == 1

@@ -30,7 +30,7 @@ def _enrich(machine: Machine, deadline: float) -> list[str]:
                 problem = step(machine, deadline)
             except Unavailable as error:
                 problem = error.message
-            problems += [problem] if problem else []
+            problems += [problem] if problem and problem not in problems else []
     return problems
 
 
