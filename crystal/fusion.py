@@ -33,7 +33,7 @@ def fuse(
     lists: Mapping[str, Sequence[tuple[Key, float]]],
     tie: Callable[[Key], tuple[float, ...]],
     *,
-    first: frozenset[Key] = frozenset(),
+    first: Mapping[Key, int] | None = None,
     k: int = RRF_K,
 ) -> list[Fused[Key]]:
     """Fuse ranked lists: the sums of the engines' votes decide.
@@ -41,7 +41,7 @@ def fuse(
     Args:
         lists: Each engine's answers with how sure it is of them (0 to 1), best first, without repeats.
         tie: Decides between equal sums, the smaller first. It must tell all answers apart.
-        first: Answers that come before all others, in the order of their sums; they get 1 on top.
+        first: Answers that come before all others, each with what it gets on top: of more, it comes before these too.
         k: How little the first ranks differ.
     """
     ranks: dict[Key, dict[str, int]] = {}
@@ -49,7 +49,7 @@ def fuse(
     for engine, answers in lists.items():
         for rank, (key, sureness) in enumerate(answers, 1):
             ranks.setdefault(key, {})[engine] = rank
-            scores[key] = scores.get(key, float(key in first)) + sureness / (k + rank)
+            scores[key] = scores.get(key, float(first.get(key, 0) if first else 0)) + sureness / (k + rank)
     order = sorted(scores, key=lambda key: (-scores[key], *tie(key)))
     return [Fused(key, scores[key], ranks[key]) for key in order]
 

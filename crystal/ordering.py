@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from crystal.embedding import Embedder
 
 DAY_MS = 86_400_000
+EXACT = 3
+"""What an answer gets on top that has the very thing looked for to the letter; less for each tier below."""
 
 Ref = tuple[int, int]
 """A chunk: in which memory (their order in the search), and its id there."""
@@ -168,12 +170,13 @@ def order_of(proposals: Sequence[Proposal]) -> Order:
         for unit, ref in {**best, **repeated}.items():
             if unit not in shown or shown[unit][0] > ref[0]:
                 shown[unit] = ref
-    exact = {(at, ident) for at, one in enumerate(proposals) for ident in one.by_words.exact}
-    first = frozenset(unit for unit, ref in shown.items() if ref in exact)
+    exact = {(at, ident): one.by_words.tiers.get(ident, 0)
+             for at, one in enumerate(proposals) for ident in one.by_words.exact}  # fmt: skip
+    first = {unit: EXACT - min(exact[ref], EXACT - 1) for unit, ref in shown.items() if ref in exact}
     fused = fuse(lists, lambda unit: _by_time(shown[unit], details), first=first)
     for answer in fused:
         if answer.key in first:
-            answer.ranks["exact"] = 1
+            answer.ranks["exact"] = EXACT + 1 - first[answer.key]
     return Order(proposals, fused, shown, details)
 
 

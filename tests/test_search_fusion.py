@@ -44,10 +44,10 @@ def test_everything_is_answered_once_in_falling_order_and_whatever_the_order_of_
     assert {one.key for one in turned} == {one.key for one in found}
 
 
-@given(LISTS, st.frozensets(st.integers(0, 30)))
-def test_what_is_first_stays_before_the_rest(lists, first):
-    flags = [one.key in first for one in fuse(lists, by_number, first=first)]
-    assert flags == sorted(flags, reverse=True)
+@given(LISTS, st.dictionaries(st.integers(0, 30), st.integers(1, 3)))
+def test_what_is_first_stays_before_the_rest_and_what_has_more_before_that(lists, first):
+    given_on_top = [first.get(one.key, 0) for one in fuse(lists, by_number, first=first)]
+    assert given_on_top == sorted(given_on_top, reverse=True)
 
 
 @given(LISTS)

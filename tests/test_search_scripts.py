@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from crystal.deep import Deep
 from crystal.embedding.choice import make_embedder
 from crystal.query import parse_query
 from crystal.store import vectors
+from crystal.summarize.llm import ModelUnavailable
 from tests.ranked_by import each_way, search  # noqa: F401 - a fixture
 from tests.store_factory import DAY, HOUR, NOW, add_turn, open_store
 
@@ -130,3 +132,37 @@ def test_a_note_about_an_endless_name_is_short(store):
     said(store, "a a a a b")
     assert all(len(note) < 300 for note in search(store, None, "a_b" * 900, now=NOW).notes)
     assert all(len(note) < 300 for note in search(store, None, f'"{"x " * 900}"', now=NOW).notes)
+
+
+@pytest.mark.usefixtures("ranked_by")
+def test_what_has_a_name_to_the_letter_comes_before_what_has_its_words_also_with_meaning(store):
+    texts = ["we fixed foo_bar.baz yesterday in a very long story about other things " + "and on " * 80, "foo bar baz"]
+    letter, words = said(store, *texts)
+    embedder = make_embedder("embedded")
+    generation = vectors.ensure_generation(store, "embedded", "crystal-static-1", 256, NOW)
+    vectors.put_vectors(store, generation, list(zip([1, 2], embedder.embed_documents(texts), strict=True)))
+    vectors.promote(store, generation)
+    hits = search(store, embedder, "foo_bar.baz", now=NOW).hits
+    assert [hit.uuid for hit in hits] == [letter, words]
+    assert [hit.ranks["exact"] for hit in hits] == [1, 3]
+
+
+def test_who_cannot_be_reached_is_asked_once_and_only_what_is_shown_is_put_into_order():
+    asked = []
+
+    class Gone:
+        def ask(self, prompt, *, most_tokens):
+            asked.append(prompt)
+            raise ModelUnavailable("nobody is there")
+
+    deep = Deep(lambda _seconds: Gone(), NOW)
+    assert deep.expand("why?") == ("why?",)
+    assert deep.rerank("why?", ["one", "two"]) is None
+    assert len(asked) == 1
+    assert len(deep.reasons) == 1
+
+    class Backwards:
+        def ask(self, prompt, *, most_tokens):
+            return "[2, 1]"
+
+    assert Deep(lambda _seconds: Backwards(), NOW).rerank("why?", ["a"] * 50) == [1, 0, *range(2, 20)]
