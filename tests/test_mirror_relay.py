@@ -116,3 +116,14 @@ def test_a_mirror_whose_index_cannot_be_written_is_delivered_all_the_same(world,
     _keep_mirror(SimpleNamespace(places=SimpleNamespace(data_dir=device.path.parent)))
     device.path.write_bytes(b"no database any more")
     _keep_mirror(SimpleNamespace(places=SimpleNamespace(data_dir=device.path.parent)))
+
+
+def test_a_mirror_that_is_let_go_leaves_nothing_of_its_index(world):
+    device = world.device()
+    add_turn(world.store, "xyzzyplugh")
+    assert world.both(device).is_whole
+    index_of(device)
+    assert list(folder_of(device.path).glob("*.part"))
+    device.discard()
+    assert not (device.path.parent / "index").exists()
+    device.discard()

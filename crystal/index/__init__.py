@@ -6,6 +6,7 @@ crystal.db is the truth; nothing here is needed for correctness. ``open_index`` 
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from crystal.store import Store, index_log
@@ -44,3 +45,13 @@ def _are_there(store: Store, folder: Path) -> bool:
         if (found.st_size, found.st_mtime_ns) != (size, mtime_ns):
             return False
     return True
+
+
+def discard(db: Path) -> None:
+    """Delete the index of a store that is deleted: it has its words."""
+    folder = folder_of(db)
+    for path in folder.glob(f"*{index_log.SUFFIX}*"):
+        path.unlink(missing_ok=True)
+    for empty in (folder, folder.parent):
+        with contextlib.suppress(OSError):  # something else is in it, or it is not there
+            empty.rmdir()

@@ -142,7 +142,7 @@ def written(file: PartFile) -> Written:
 def forget_others(folder: Path, names: Iterable[str]) -> None:
     """Let go of all files of a folder but some."""
     kept = {path_of(folder, name) for name in names}
-    for path in [path for path in _opened if path.parent == folder and path not in kept]:
+    for path in [path for path in list(_opened) if path.parent == folder and path not in kept]:
         _opened.pop(path, None)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from crystal import index
 from crystal.errors import Denied
 from crystal.paths import alone_in, make_private_dir
 from crystal.relay.mirror.fetching import SURE, Fetcher, Files, MirrorDamaged, MirrorReport, Run
@@ -180,6 +181,7 @@ class Mirror:
         """Delete the mirror and all that is known of it: this device has another home now, or none."""
         for path in (self.building, self.path):
             remove_file(path)
+        index.discard(self.path)
         self.memo.unlink(missing_ok=True)
 
     def _applied(self) -> Applied:
