@@ -6,6 +6,8 @@ import pytest
 
 from crystal.deep import Deep
 from crystal.embedding.choice import make_embedder
+from crystal.embedding.late import StaticLate, TransformerLate
+from crystal.embedding.static import static_model
 from crystal.query import parse_query
 from crystal.store import vectors
 from crystal.summarize.llm import ModelUnavailable
@@ -166,3 +168,13 @@ def test_who_cannot_be_reached_is_asked_once_and_only_what_is_shown_is_put_into_
             return "[2, 1]"
 
     assert Deep(lambda _seconds: Backwards(), NOW).rerank("why?", ["a"] * 50) == [1, 0, *range(2, 20)]
+
+
+def test_a_transformer_that_fails_leaves_the_table_to_compare():
+    class Damaged:
+        def token_vectors(self, texts):
+            raise ModelUnavailable("its file is damaged")
+
+    table = StaticLate(static_model())
+    asked = ("the garden", ["a garden gnome", "nothing"], lambda _word: 1.0)
+    assert TransformerLate(Damaged(), static_model()).late(*asked) == table.late(*asked)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from crystal.embedding.embedder import TokenRows, TokenVectors
 from crystal.embedding.static import StaticModel
+from crystal.errors import CrystalError
 from crystal.query import MARKS
 
 WeightOf = Callable[[str], float]
@@ -70,7 +71,10 @@ class TransformerLate:
         """As ``StaticLate``; texts that are not read count as if they were like the least like one that is."""
         by_table = StaticLate(self._table).late(question, texts, weight_of)
         words = list(dict.fromkeys(_WORD.findall(question)))
-        asked, *vectors = self._model.token_vectors([question, *words, *_readable(texts)])
+        try:
+            asked, *vectors = self._model.token_vectors([question, *words, *_readable(texts)])
+        except CrystalError:  # a model that fails takes nothing away; why it does is told where it is asked first
+            return by_table
         weighed = _weighed((tokens, weight_of(word)) for (tokens, _), word in zip(vectors, words, strict=False))
         share, said = _shares([weighed.get(token, 0.0) for token in asked[0]]), vectors[len(words) :]
         likes = [_like(asked, share, one) for one in said]
