@@ -303,7 +303,7 @@ def _explained(hit: Hit) -> str:
     others = {"session": "session", "late": "words by meaning"}
     engines += [f"{words} {hit.scores[name]:.3g}" for name, words in others.items() if name in hit.scores]
     exact = ["word for word"] if "exact" in hit.ranks else []
-    return f"score {hit.score:.4f}: {', '.join((*exact, *engines))}"
+    return f"score {hit.score:.4f}: {', '.join((*exact, *engines)) or 'by time alone'}"
 
 
 def _say_nothing_found(result: SearchResult, filters: Filters, as_of: str | None) -> None:
