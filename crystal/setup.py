@@ -125,6 +125,7 @@ def plan_removal(places: Places) -> RemovalPlan:
     data = [path for pattern in OWN_DATA for path in sorted(places.data_dir.glob(pattern))]
     data += [places.config_file, places.machine_json]
     data += [folder / name for folder in _agent_folders(places) for name in AGENT_FOLDERS]
+    data += [manifest.parent for manifest in sorted(places.models.glob("*/crystal.json"))]
     return RemovalPlan(
         tuple(settings.plan_uninstall(folder / "settings.json") for folder in places.claude_dirs),
         tuple(path for path in data if path.exists()),
@@ -153,6 +154,7 @@ def purge(plan: RemovalPlan, places: Places) -> None:
             path.unlink(missing_ok=True)
     agents = places.ldm_home / "agents"
     emptied = [folder for path in plan.data for folder in path.parents if agents in folder.parents]
-    for folder in (*emptied, agents, places.data_dir / "index", places.data_dir, places.ldm_home, places.config_file.parent):
+    own = (places.data_dir / "index", places.data_dir, places.models, places.ldm_home, places.config_file.parent)
+    for folder in (*emptied, agents, *own):
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()

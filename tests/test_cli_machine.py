@@ -168,6 +168,9 @@ def test_purge_deletes_all_that_crystal_made_and_nothing_else(
     monkeypatch.setenv("CRYSTAL_AGENT_ID", "cc-never-registered")
     say(projects, "0b7d2a4e-6d0a-4c55-9e5f-0d1c2b3a4f50", "by another agent")
     crystal("sync")
+    for name, file in (("minilm", "crystal.json"), ("of-another-program", "weights.bin")):
+        (home / ".ldm/models" / name).mkdir(parents=True)
+        (home / ".ldm/models" / name / file).write_text("{}")
     assert list(home.rglob("cc-never-registered/memory/transcripts/*.zst"))
     done = crystal("uninstall", "--purge", "--yes")
     assert done.code == 0, done.err
@@ -175,6 +178,7 @@ def test_purge_deletes_all_that_crystal_made_and_nothing_else(
     assert {path for path in left if not path.startswith(".claude/")} == {
         "Documents/thesis.txt",
         ".ldm/agents/cc-rock/SOUL.md",
+        ".ldm/models/of-another-program/weights.bin",
     }
 
 
