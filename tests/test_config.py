@@ -53,6 +53,8 @@ GOOD: dict[str, tuple[str, str, Any]] = {
     "private.sessions": ("abc*:d", '["abc*", "d"]', ("abc*", "d")),
     "redact.enabled": ("off", "false", False),
     "search.limit": ("20", "20", 20),
+    "search.recency": ("strong", '"strong"', "strong"),
+    "search.fusion": ("rrf", '"rrf"', "rrf"),
     "hook.wait": ("true", "true", True),
     "hook.flush_seconds": ("2.5", "2.5", 2.5),
     "credentials.keyring": ("0", "false", False),

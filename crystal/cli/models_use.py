@@ -166,9 +166,7 @@ def _say_next(target: Target, report: dict[str, Any]) -> None:
         return
     say(f"{one_line(target.name)} is chosen")
     if report["waiting"]:
-        say(
-            f"{count_words(report['waiting'], 'chunk')} get new vectors in the background, or at once by: crystal sync"
-        )
+        say(f"{count_words(report['waiting'], 'chunk')} get new vectors in the background, or at once by: crystal sync")
         say(f"{one_line(report['serving'] or 'keywords')} serves until they are complete")
     elif report["embedded"]:
         say(f"{count_words(report['embedded'], 'chunk')} embedded; it serves now")
