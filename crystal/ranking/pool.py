@@ -24,7 +24,7 @@ Flags = npt.NDArray[np.bool_]
 
 CANDIDATES = 1000
 """How many chunks their words propose at least."""
-NEAREST = 200
+NEAREST = 64
 """How many chunks their meaning proposes at least."""
 IN_SPAN = 200
 """How many chunks of a time that is asked for are proposed."""
