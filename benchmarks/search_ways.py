@@ -13,16 +13,18 @@ from search_questions import Question
 from search_stores import MODEL, PROVIDER, Place, plain_connection
 from search_text import END
 
+from crystal.embedding.late import StaticLate
+from crystal.embedding.static import static_model
 from crystal.engines import QuestionVector
 from crystal.index import folder_of
 from crystal.index.reader import Absent, open_index
-from crystal.search import search
+from crystal.search import How, search
 from crystal.store import Store
 from crystal.store.scope import Scope
 
 TOP = 10
 DEPTH = 50
-CRYSTAL_DEPTH = 200
+CRYSTAL_DEPTH = 64
 
 
 class Prepared:
@@ -60,10 +62,19 @@ class Crystal:
     def __init__(self, place: Place) -> None:
         self.store = Store.open_existing(place.crystal)
         self.embedder = Prepared(place.dimension)
+        self.how = How(late=lambda: StaticLate(static_model()))  # as every door asks
 
     def answer(self, question: Question) -> list[int]:
         self.embedder.vector = question.vector
-        found = search(self.store, self.embedder, question.text, filters=question.crystal_filters, limit=TOP, now=END)
+        found = search(
+            self.store,
+            self.embedder,
+            question.text,
+            filters=question.crystal_filters,
+            limit=TOP,
+            now=END,
+            how=self.how,
+        )
         return [hit.id for hit in found.hits]
 
     def nearest(self, question: Question) -> list[int]:
