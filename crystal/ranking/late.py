@@ -11,10 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Protocol
 
 LATE = 40
 """How many answers are looked at."""
+LATE_TOGETHER = 24_000
+"""How many characters of all of them: some fifteen full chunks, or forty turns of a chat."""
 LATE_CHARACTERS = 4000
 """How much of an answer's text is: a chunk is shorter."""
 WEIGHT = 0.8
@@ -37,6 +40,12 @@ class Likeness:
 
     similarity: float
     tokens: Sequence[int]
+
+
+def looked_at(lengths: Sequence[int]) -> int:
+    """How many of the first texts, of some lengths in characters, are looked at."""
+    together = accumulate(min(length, LATE_CHARACTERS) for length in lengths[:LATE])
+    return sum(1 for total in together if total <= LATE_TOGETHER)
 
 
 class LateModel(Protocol):

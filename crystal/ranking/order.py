@@ -14,7 +14,7 @@ from crystal.index.reader import Index
 from crystal.index.terms import query_terms
 from crystal.ordering import Order, Proposal, Ref, Side, Unit, unit_of
 from crystal.query import Query, completions, in_short
-from crystal.ranking.late import LATE, LateModel, Likeness, is_near, late_scores, likenesses
+from crystal.ranking.late import LATE, LateModel, Likeness, is_near, late_scores, likenesses, looked_at
 from crystal.ranking.listing import collapsed, mixed
 from crystal.ranking.pool import Field, Floats, Pool, Sought, pool_of, rarity, sought_words
 from crystal.ranking.scoring import (
@@ -228,7 +228,8 @@ def _look_closer(
     weight_of: Callable[[str], float],
 ) -> None:
     """Score the best answers anew by their texts; all others come behind them."""
-    near, far = answers[:LATE], answers[LATE:]
+    seen = looked_at([len(one.one.text) for one in answers])
+    near, far = answers[:seen], answers[seen:]
     if model is not None and near:
         texts = [one.one.text for one in near]
         like = likenesses(model, wanted.asked.text, texts, weight_of)
