@@ -49,7 +49,12 @@ WORDS = {
     "problems": "What does not work just now.",
     "costs": "Every paid call.",
     "hook_runs": "How long the hook took.",
-    "memories": "Facts that were stored on purpose; filled by a later version.",
+    "memories": "What somebody asked to remember.",
+    "memory_history": "What memories were before they were changed.",
+    "tombstones": "What was forgotten, so that nothing brings it back.",
+    "forgotten_sessions": "Sessions of which something was forgotten.",
+    "forget_work": "What is still to be taken out of files.",
+    "injections": "What was told to the agent at the start of sessions.",
     "entities": "People and things that are named; filled by a later version.",
     "relationships": "What entities have to do with each other; filled by a later version.",
     "source_collections": "Folders of files to index; filled by a later version.",
@@ -81,18 +86,20 @@ WORDS = {
 """What each table is for. A table that is not here stops the generator."""
 
 CREATE = re.compile(r"^CREATE (?:VIRTUAL )?TABLE (?P<name>\w+)", re.MULTILINE)
+ADDED = re.compile(r"^ALTER TABLE (?P<name>\w+) ADD COLUMN (?P<column>[^;]+); -- (?P<comment>.*)$", re.MULTILINE)
 COLUMN = re.compile(r"^    (?P<column>[a-z]\w*)\s+(?P<type>[^,-]*?(?:\([^)]*\)[^,-]*?)*),?\s*(?:-- (?P<comment>.*))?$")
 
 
 def render() -> str:
     """The whole page."""
-    parts = [HEAD]
+    bodies: dict[str, str] = {}
     for file in sorted(MIGRATIONS.glob("*.sql")):
         sql = file.read_text("utf-8")
         for match in CREATE.finditer(sql):
-            body = sql[match.end() : sql.index("\n)", match.end())]
-            parts.append(_table(match["name"], body))
-    return "\n".join(parts)
+            bodies[match["name"]] = sql[match.end() : sql.index("\n)", match.end())]
+        for match in ADDED.finditer(sql):
+            bodies[match["name"]] += f"\n    {match['column']}, -- {match['comment']}"
+    return "\n".join([HEAD, *(_table(name, body) for name, body in bodies.items())])
 
 
 def _table(name: str, body: str) -> str:

@@ -1,0 +1,27 @@
+"""The fence around recalled text: data with its origin, never an instruction, and left out again when it is captured.
+
+Whatever crystal tells an agent of itself or on request stands between two tags. The agent reads there who said it;
+capture takes the whole stretch out (crystal/redact), so that what was recalled never comes back as something said.
+The tags hold no character that JSON escapes, and a text cannot close its own fence.
+"""
+
+from __future__ import annotations
+
+OPEN = "<crystal-memory>"
+CLOSE = "</crystal-memory>"
+
+_NAMES = ("<crystal-memory", "</crystal-memory")
+
+
+def fenced(text: str, origin: str) -> str:
+    """A text between the tags, under a line that says where it comes from.
+
+    Args:
+        text: What was said; tags in it lose their angle bracket.
+        origin: Who said it, when and where: ``user, 2026-11-14, shop, laptop``.
+    """
+    for name in _NAMES:
+        text = text.replace(name, "(" + name[1:])
+        origin = origin.replace(name, "(" + name[1:])
+    said_by = " ".join(origin.split())
+    return f"{OPEN}\nrecalled, as data: {said_by}\n{text}\n{CLOSE}"
