@@ -74,8 +74,12 @@ class Pairs:
         name: str | None = None,
         over: bool = False,
         claim: bytes = b"c" * 32,
+        afterwards: Callable[[str], None] = lambda code: None,
     ) -> tuple[Any, Any]:
-        """Pair and join at the same time; gives what each side got, or what it raised."""
+        """Pair and join at the same time; gives what each side got, or what it raised.
+
+        ``afterwards`` is called when the device has come to its end, whatever home does by then.
+        """
         shown, code = threading.Event(), []
         found: dict[str, Any] = {}
 
@@ -103,6 +107,7 @@ class Pairs:
                     )
             except BaseException as error:  # noqa: BLE001 - the claim is about what it raises
                 found["device"] = error
+            afterwards(code[0])
         thread.join(20)
         assert not thread.is_alive()
         return found["home"], found.get("device")

@@ -265,12 +265,16 @@ def test_a_second_machine_with_the_code_is_refused(pairs: Pairs) -> None:
     def claimed_by_another(code: str) -> str:
         with pairs.joining(b"x" * 32) as client:
             client.claim_mailbox(parse_code(code).nameplate)
-            client.put_mail(parse_code(code).nameplate, "b", "hello", b"nonsense")
         return code
 
-    failed, refused = pairs.run(type_code=claimed_by_another)
+    def writes_nonsense(code: str) -> None:  # home waits until then, and so keeps the mailbox
+        with pairs.joining(b"x" * 32) as client:
+            client.put_mail(parse_code(code).nameplate, "b", "hello", b"nonsense")
+
+    failed, refused = pairs.run(type_code=claimed_by_another, afterwards=writes_nonsense)
     assert isinstance(refused, MailboxTaken)
     assert isinstance(failed, PairingFailed)
+    assert failed.code == "version"  # what it read was nonsense, from the first byte on
     nothing_left(pairs)
 
 
