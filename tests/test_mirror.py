@@ -79,7 +79,10 @@ def test_everything_travels_and_the_answers_are_homes(world):
         add_turn(world.store, f"the car number {at} needs money", session=f"s{at % 3}", tool="Bash" if at % 2 else None)
     add_turn(world.store, "again", session="fork", uuid="u000003")
     embed_all(world.store, Meaning())
-    world.store.execute("INSERT INTO memories VALUES (1, 'tabs', 'preference', NULL, 'active', 1, 2)")
+    world.store.execute(
+        "INSERT INTO memories VALUES (1, 'mem-0123456789ab', 'tabs', 'preference', 'indent', NULL, 'active', 'cli',"
+        " 'cc-test', 'desk', NULL, 1, 2)"
+    )
     world.papers["cc/sessions/2026-11-20.md"] = b"# The shop\n"
     with world.store.transaction():
         add_private_lines(world.store, ["secret-uuid", "1e5"])
@@ -356,12 +359,21 @@ def test_content_that_is_none_is_refused(data):
 
 def test_content_is_the_same_after_packing():
     vector = Dice("w", 4).embed_query("x")
-    content = Content(3, b"m" * 16, {"chunks": [tuple(range(12))]}, ["text \u2028 数"], {"chunk": [1], "private": ["1e5"]},
+    content = Content(3, b"m" * 16, {"chunks": [tuple(range(13))]}, ["text \u2028 数"], {"chunk": [1], "private": ["1e5"]},
                       [Document("cc", "sessions/a.md", b"\xff")], VectorSpace(2, "p", "m", 4), [(5, vector)], [6])  # fmt: skip
     assert unpack(pack(content)) == content
     for cut in range(0, len(pack(content)), 7):
         with pytest.raises(ContentUnreadable):
             unpack(pack(content)[:cut])
+
+
+def test_an_object_from_before_memories_is_read():
+    row = tuple(range(13))
+    content = Content(3, b"m" * 8, {"chunks": [(*row[:12], None)], "chunk_origins": [(*row[:10], None)]}, ["text"])
+    old = Content(3, b"m" * 8, {"chunks": [row[:12]], "chunk_origins": [row[:10]]}, ["text"])
+    assert unpack(pack(old).replace(b'"format":2', b'"format":1')) == content
+    with pytest.raises(ContentUnreadable):
+        unpack(pack(old))
 
 
 # ----------------------------------------------------------------------------------------------------- interrupted

@@ -135,18 +135,19 @@ class Mirrors(RuleBasedStateMachine):
             for table in ("chunks", "sessions"):
                 self.world.store.execute(f"UPDATE {table} SET device = ? WHERE device = ?", (new, old))
 
-    @rule(ident=st.integers(1, 4), act=st.sampled_from(["put", "delete"]))
-    def remember(self, ident: int, act: str) -> None:
+    @rule(ident=st.integers(1, 4), key=st.sampled_from([None, "name", "shell"]), act=st.sampled_from(["put", "delete"]))
+    def remember(self, ident: int, key: str | None, act: str) -> None:
         store = self.world.store
         if act == "delete":
             store.execute("DELETE FROM memories WHERE id = ?", (ident,))
         else:
-            text = f"fact {self.dice.random()}"
-            store.execute(
-                "INSERT INTO memories VALUES (?, ?, 'fact', ?, 'active', 1, 2)"
-                " ON CONFLICT (id) DO UPDATE SET text = excluded.text",
-                (ident, text, f"key {ident}"),
-            )
+            with store.transaction():
+                store.execute("UPDATE memories SET key = NULL WHERE key = ?", (key,))
+                store.execute(
+                    "INSERT INTO memories VALUES (?, ?, ?, 'fact', ?, NULL, 'active', 'cli', 'cc', 'desk', NULL, 1, 2)"
+                    " ON CONFLICT (id) DO UPDATE SET text = excluded.text, key = excluded.key",
+                    (ident, f"mem-{ident:012x}", f"fact {self.dice.random()}", key),
+                )
 
     @rule(number=st.integers(0, 5))
     def keep_private(self, number: int) -> None:

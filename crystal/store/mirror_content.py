@@ -16,7 +16,8 @@ _SESSION = (
     " summary_path summary_mode summary_title logged_turn"
 )
 _TURN = "id uuid part session offset role tool parent_uuid subagent ts project branch message_id model full_length"
-_CHUNK = "id turn start source role session project agent device branch subagent ts"
+_CHUNK = "id turn start source role session project agent device branch subagent ts memory"
+_MEMORY = "id uid text category key project status source agent device session created_at updated_at"
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "projects": ("id", "cwd", "git_root", "remote", "name"),
@@ -24,7 +25,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "turns": tuple(_TURN.split()),
     "chunks": tuple(_CHUNK.split()),
     "chunk_origins": tuple(_CHUNK.replace("turn start ", "").split()),
-    "memories": ("id", "text", "category", "key", "status", "created_at", "updated_at"),
+    "memories": tuple(_MEMORY.split()),
     "turn_copies": ("session", "turn"),
     "private_lines": ("uuid",),
 }

@@ -22,7 +22,10 @@ from crystal.store.mirror_content import COLUMNS, KINDS, Content, Document, Row,
 from crystal.store.mirror_export import WIDE_DIMENSION
 
 MAGIC = b"MIR1"
-FORMAT = 1
+FORMAT = 2
+BEFORE_MEMORIES = 1
+"""The format of objects whose chunks have no ``memory``."""
+
 MOST_DIMENSIONS = 65_536
 
 
@@ -64,7 +67,9 @@ def unpack(data: bytes) -> Content:
     (length,) = struct.unpack(">I", data[4:8])
     try:
         index = orjson.loads(data[8 : 8 + length])
-        if index.get("format") != FORMAT:
+        if index.get("format") == BEFORE_MEMORIES:
+            _add_memory(index["rows"])
+        elif index.get("format") != FORMAT:
             raise ContentUnreadable(
                 f"the mirror has format {index.get('format')!r}, this crystal knows {FORMAT}",
                 hint="upgrade crystal on this machine",
@@ -72,6 +77,12 @@ def unpack(data: bytes) -> Content:
         return _content(index, memoryview(data)[8 + length :])
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, struct.error) as error:
         raise ContentUnreadable(f"an object of the mirror cannot be understood ({type(error).__name__})") from error
+
+
+def _add_memory(rows: dict[str, list[list[Any]]]) -> None:
+    for table in ("chunks", "chunk_origins"):
+        if table in rows:
+            rows[table].append([None] * len(rows[table][0]))
 
 
 def _content(index: Mapping[str, Any], body: memoryview) -> Content:
