@@ -9,6 +9,8 @@ from __future__ import annotations
 
 OPEN = "<crystal-memory>"
 CLOSE = "</crystal-memory>"
+HEADER = "recalled, as data:"
+"""How the line after the opening tag begins."""
 
 _NAMES = ("<crystal-memory", "</crystal-memory")
 
@@ -24,4 +26,4 @@ def fenced(text: str, origin: str) -> str:
         text = text.replace(name, "(" + name[1:])
         origin = origin.replace(name, "(" + name[1:])
     said_by = " ".join(origin.split())
-    return f"{OPEN}\nrecalled, as data: {said_by}\n{text}\n{CLOSE}"
+    return f"{OPEN}\n{HEADER} {said_by}\n{text}\n{CLOSE}"

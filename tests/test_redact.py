@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from crystal.fence import fenced
 from crystal.redact import FAILED_LINE, Redactor
 from crystal.redact.formats import FORMATS
 from crystal.redact.spans import MARKER
@@ -256,6 +257,55 @@ def test_a_private_span_is_hidden_in_every_copy_of_a_line(redactor: Redactor) ->
     clean, findings = redactor.clean_line(line)
     assert b"4711" not in clean
     assert findings == {"private-span": 4}
+
+
+# What crystal recalled
+
+RECALLED = fenced("the key of the shed is under the red pot", "user, 2026-11-14, shop, laptop")
+
+
+@pytest.mark.parametrize("secrets", [True, False])
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (f"a {RECALLED} c", "a [recalled] c"),
+        (f"{RECALLED}\n\n{RECALLED}!", "[recalled]\n\n[recalled]!"),
+        (f"a {RECALLED[:60]}", "a [recalled]"),
+        (f"a {RECALLED[:36]}", "a [recalled]"),
+        (f"{RECALLED[:60]} then {RECALLED} c", "[recalled] c"),
+        ("1\t" + RECALLED[:70].replace("\n", "\n2\t"), "1\t[recalled]"),
+        ("> " + RECALLED[:70].replace("\n", "\n> "), "> [recalled]"),
+        ("a <crystal-memory> recalled, as data: user b", "a [recalled]"),
+        ("a <crystal-memory>b</crystal-memory> c", "a [recalled] c"),
+        ("<crystal-memory>\nb", "[recalled]"),
+        (json.dumps({"text": RECALLED}), '{"text": "[recalled]"}'),
+        ("a \\u003ccrystal-memory\\u003eb\\u003c/crystal-memory\\u003e c", "a [recalled] c"),
+        ("what does <crystal-memory> mean?", None),
+        ("what does <crystal-memory>\nmean?", None),
+        ("`<crystal-memory>` and `</crystal-memory>` are its tags", None),
+        ("a </crystal-memory> b", None),
+        ("the crystal-memory, and <crystal-memories>b</crystal-memories>", None),
+        (f"what does <crystal-memory> mean? {RECALLED} c", "what does <crystal-memory> mean? [recalled] c"),
+    ],
+)
+def test_recalled_text_goes_with_and_without_secrets(text: str, left: str | None, secrets: bool) -> None:
+    redactor = Redactor(b"k", secrets=secrets)
+    left = text if left is None else left
+    assert redactor.clean_text(text)[0] == left
+    clean, findings = redactor.clean_line(json.dumps({"a": [text], "b": "kept"}).encode())
+    assert json.loads(clean) == {"a": [left], "b": "kept"}
+    assert findings == ({"recalled": left.count("[recalled]")} if text != left else {})
+    assert redactor.clean_line(clean) == (clean, {})
+
+
+def test_recalled_text_is_left_out_of_every_copy_of_a_line(redactor: Redactor) -> None:
+    told = json.dumps({"hookSpecificOutput": {"additionalContext": RECALLED}})
+    line = json.dumps(
+        {"type": "attachment", "attachment": {"stdout": told}, "blob": json.dumps({"stdout": told}), RECALLED: 1}
+    ).encode()
+    clean, findings = redactor.clean_line(line)
+    assert b"red pot" not in clean
+    assert findings == {"recalled": 3}
 
 
 def test_the_escapes_of_a_tag_do_not_hide_it(redactor: Redactor) -> None:

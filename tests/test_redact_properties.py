@@ -13,9 +13,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from crystal.fence import CLOSE, HEADER, OPEN, fenced
 from crystal.redact import Redactor
 from crystal.redact.prefilter import plain_secret_prefilter
 from crystal.redact.private import private_spans
+from crystal.redact.recalled import recalled_spans
 from crystal.redact.spans import MARKER
 from crystal.redact.views import unescaped, unescaped_json
 from tests import redact_samples as samples
@@ -28,6 +30,7 @@ PIECES = [
     *"= : == => ( ) [ ] { } < > / // :// @ & ; - -- _ .".split(),
     *(": ", '": "', "': '", ", ", '"', "'", "`", "\n", "\t", " ", "\x00", "\x1b[31m", "\x1b[0m"),
     *r"\ \\ \" \n \u0070 \u003c \/".split(),
+    *("<crystal-memory>", "</crystal-memory>", "<crystal-memory>\nrecalled, as data: ", "[recalled]"),
     *("<private>", "</private>", "<private/>", "< PRIVATE a='b'>", "[private]", "[redacted:password:0123abcd]"),
     *"[redacted: hunter2 P@ssw0rd! swordfish get_password() None str é \ud800 漢字".split(),
     *("\u2028", "postgres://ada:", "Bearer ", "Basic ", "Authorization: ", "Cookie: a=", "curl -u ada:"),
@@ -173,6 +176,34 @@ def test_a_view_leads_back_to_its_source(text: str, plain: bool, data: st.DataOb
     ((begin, stop),) = view.lead_back([(start, end)])
     part = unescaped(source[begin:stop])
     assert view.text[start:end] in (source[begin:stop] if part is None else part.text)
+
+
+@settings(max_examples=100, deadline=None)
+@given(TEXTS, st.one_of(TEXTS, NAMED), TEXTS, st.integers(0, 4), st.booleans(), st.booleans())
+def test_what_was_recalled_goes_whatever_it_is_and_stands_in(
+    before: str, inside: str, after: str, levels: int, plain: bool, closed: bool
+) -> None:
+    told = fenced(f"shed {inside} pot", "user, laptop")
+    text = before + (told + after if closed else told.removesuffix(CLOSE))
+    for _ in range(levels):
+        text = json.dumps([{"a": [text]}], ensure_ascii=plain)
+    line = json.dumps({"content": text}, ensure_ascii=plain).encode("utf-8", "surrogatepass")
+    for redactor in (REDACTOR, Redactor(b"k", secrets=False)):
+        clean, findings = redactor.clean_line(line)
+        assert b"shed" not in clean
+        assert b" pot" not in clean
+        assert findings
+        assert redactor.clean_line(clean) == (clean, {})
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from([OPEN, CLOSE, HEADER, "`", "a", "<", "\n", " "]), max_size=12).map("".join))
+def test_recalled_spans_begin_and_end_with_tags_and_never_overlap(text: str) -> None:
+    raw = text.encode()
+    spans = recalled_spans(raw)
+    assert all(raw.startswith(OPEN.encode(), start) for start, _ in spans)
+    assert all(raw.endswith(CLOSE.encode(), 0, end) or end == len(raw) for _, end in spans)
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
 
 
 def test_private_spans_never_overlap_and_are_in_order() -> None:

@@ -1,10 +1,10 @@
-"""Secrets out, private spans out, of every string of every transcript line, before anything is written.
+"""Secrets, private spans and crystal's own words out, of every string of every line, before anything is written.
 
 This room works on bytes and knows nothing of turns, stores or settings. What it promises:
 
 * a line in which nothing is found comes back untouched, byte for byte;
-* otherwise only the found stretches change, each to ``[redacted:kind:hash8]`` or ``[private]``: the rest of the line
-  keeps its bytes, so valid JSON stays valid JSON with the same structure;
+* otherwise only the found stretches change, each to ``[redacted:kind:hash8]``, ``[private]`` or ``[recalled]``: the
+  rest of the line keeps its bytes, so valid JSON stays valid JSON with the same structure;
 * cleaning cleaned text changes nothing;
 * it never raises: a line that cannot be handled is replaced whole.
 

@@ -28,6 +28,7 @@ from crystal.redact.named import named_spans
 from crystal.redact.named_hints import NAMED_HINTS
 from crystal.redact.names import STEM_LITERALS
 from crystal.redact.private import PRIVATE_HINT
+from crystal.redact.recalled import FENCE_NAME
 from crystal.redact.spans import Span
 
 Prefilter = Callable[[bytes], bool]
@@ -48,12 +49,12 @@ _COLOUR_HINT = rb"\x1b\[|u001[bB]\["
 
 def secret_hints() -> list[bytes]:
     """Return everything that the first look looks for."""
-    return [PRIVATE_HINT, _WRITTEN_OUT, *(hint for hints, _ in _FAMILIES for hint in hints)]
+    return [PRIVATE_HINT, FENCE_NAME, _WRITTEN_OUT, *(hint for hints, _ in _FAMILIES for hint in hints)]
 
 
 @lru_cache(maxsize=1)
 def secret_prefilter() -> Prefilter:
-    """Return the prefilter for secrets and private spans."""
+    """Return the prefilter for secrets, private spans and recalled text."""
     if not engine.HAVE_RE2:
         return plain_secret_prefilter()
     search = engine.re2_search([_COLOUR_HINT, *secret_hints()])
@@ -71,10 +72,10 @@ def secret_prefilter() -> Prefilter:
 
 @lru_cache(maxsize=1)
 def plain_secret_prefilter() -> Prefilter:
-    """Return the prefilter for secrets and private spans that needs no RE2."""
+    """Return the same, without RE2."""
     return _through_colours(
         engine.plain_prefilter(
-            (*BLOCK_LITERALS, *FORMAT_LITERALS, *ADDRESS_LITERALS),
+            (FENCE_NAME, *BLOCK_LITERALS, *FORMAT_LITERALS, *ADDRESS_LITERALS),
             (b"private", *ADDRESS_FOLDED, *STEM_LITERALS),
             (*FORMAT_PATTERNS, _WRITTEN_OUT),
         )
@@ -83,11 +84,13 @@ def plain_secret_prefilter() -> Prefilter:
 
 @lru_cache(maxsize=1)
 def private_prefilter() -> Prefilter:
-    """Return the prefilter for private spans alone."""
+    """Return the prefilter for private spans and recalled text alone."""
     pattern = re.compile(PRIVATE_HINT)
 
     def seen(text: bytes) -> bool:
         if b"\\u00" in text and re.search(_WRITTEN_OUT, text):
+            return True
+        if FENCE_NAME in text:
             return True
         return b"private" in text.lower() and pattern.search(text) is not None
 

@@ -12,7 +12,8 @@ from crystal.redact.named import is_secret_beside
 from crystal.redact.names import strength
 from crystal.redact.prefilter import private_prefilter, secret_families, secret_prefilter
 from crystal.redact.private import private_spans
-from crystal.redact.spans import NAMED, PRIVATE, Cut, Span, masked, merged
+from crystal.redact.recalled import recalled_spans
+from crystal.redact.spans import NAMED, PRIVATE, RECALLED, Cut, Span, masked, merged
 from crystal.redact.views import MAX_LEVELS, View, unescaped, unescaped_json
 
 FAILED_LINE = b'{"type":"crystal-redaction-failed"}'
@@ -28,17 +29,17 @@ class NotSettled(Exception):
 
 
 class Redactor:
-    """Takes secrets and private spans out of transcript lines.
+    """Takes secrets, private spans and what crystal recalled out of transcript lines.
 
     Args:
         key: A secret of this machine. The hashes in the markers are keyed with it, so that equal secrets are seen
             to be equal here, and nobody without the key can confirm a guess.
-        secrets: Whether secrets are taken out. Private spans always are.
+        secrets: Whether secrets are taken out. Private spans and recalled text always are.
     """
 
     def __init__(self, key: bytes, *, secrets: bool = True) -> None:
         self._key = key if len(key) <= 64 else blake2b(key).digest()
-        self._seek: Callable[[bytes], Iterator[Span]] = _all_spans if secrets else _private_only
+        self._seek: Callable[[bytes], Iterator[Span]] = _all_spans if secrets else _always_spans
         self._secrets = secrets
         self._may_hold = secret_prefilter() if secrets else private_prefilter()
 
@@ -90,6 +91,8 @@ class Redactor:
     def _marker(self, cut: Cut) -> bytes:
         if cut.rank == PRIVATE:
             return b"[private]"
+        if cut.rank == RECALLED:
+            return b"[recalled]"
         digest = blake2b(cut.secret, key=self._key, digest_size=4, person=b"crystal-redact").hexdigest()
         return f"[redacted:{cut.kind}:{digest}]".encode()
 
@@ -169,13 +172,15 @@ def _named_leaf(name: bytes, leaf: bytes) -> list[Cut]:
     return cuts
 
 
-def _private_only(text: bytes) -> Iterator[Span]:
+def _always_spans(text: bytes) -> Iterator[Span]:
     for start, end in private_spans(text):
         yield Span(start, end, "private-span", PRIVATE)
+    for start, end in recalled_spans(text):
+        yield Span(start, end, "recalled", RECALLED)
 
 
 def _all_spans(text: bytes) -> Iterator[Span]:
-    yield from _private_only(text)
+    yield from _always_spans(text)
     plain = masked(text)
     for may_hold, spans in secret_families():
         if may_hold(plain):

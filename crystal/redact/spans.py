@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-MARKER = re.compile(rb"\[redacted:[a-z][a-z0-9-]{1,31}:[0-9a-f]{8}\]|\[private\]")
+MARKER = re.compile(rb"\[redacted:[a-z][a-z0-9-]{1,31}:[0-9a-f]{8}\]|\[private\]|\[recalled\]")
 """What stands where something was taken out. Rules never look inside it: cleaning twice is cleaning once."""
 
-PRIVATE, BLOCK, FORMAT, ADDRESS, HEADER, NAMED, NEARBY = range(7)
+PRIVATE, RECALLED, BLOCK, FORMAT, ADDRESS, HEADER, NAMED, NEARBY = range(8)
 """Ranks: where spans overlap, the lower one names the kind."""
 
 
@@ -34,7 +34,7 @@ class Cut(NamedTuple):
 
 def masked(text: bytes) -> bytes:
     """Return the text with every marker blanked by the byte 0xFF, which ends every rule's match. Offsets stay."""
-    if b"[redacted:" not in text and b"[private]" not in text:
+    if b"[redacted:" not in text and b"[private]" not in text and b"[recalled]" not in text:
         return text
     return MARKER.sub(lambda found: b"\xff" * len(found.group()), text)
 

@@ -1,0 +1,63 @@
+"""What crystal itself told an agent: fenced by ``crystal.fence``, and never kept a second time.
+
+A fence is ``<crystal-memory>`` with the line that a fence begins with behind it, or alone on its line, or one that is
+closed. One that is cut off hides everything up to the end of its string. A tag that somebody merely names, between
+quotes or in a sentence, opens none. Escaped tags are not looked for: each level of escaping is read in turn.
+"""
+
+from __future__ import annotations
+
+import re
+
+from crystal.fence import CLOSE, HEADER, OPEN
+
+FENCE_NAME = OPEN.strip("<>").encode("ascii")
+"""What a raw line must hold for a fence to be in any of its strings."""
+
+_TAG = re.compile(rb"(?P<open>" + re.escape(OPEN.encode()) + rb")|" + re.escape(CLOSE.encode()))
+_QUOTES = (b"`", b"'", b'"')
+_ALONE_BEFORE = (b"", b"\n", b"\t", b'"')
+_ALONE_AFTER = re.compile(rb"[ \t\r]*(?:\n|\Z)")
+_HEADER_NEAR = re.compile(rb"[\W\d]{0,48}" + re.escape(HEADER.encode()))
+"""The line may have been quoted, numbered or joined to the tag's."""
+
+
+def recalled_spans(text: bytes) -> list[tuple[int, int]]:
+    """Return the stretches between fences, tags included, in order and without overlap.
+
+    A fence ends at the next closing tag: fenced text holds none. A tag that is merely named counts as a fence if a
+    closing one follows before any other opens.
+    """
+    if FENCE_NAME not in text:
+        return []
+    spans: list[tuple[int, int]] = []
+    fence = named = -1
+    for tag in _TAG.finditer(text):
+        if _is_quoted(text, tag):
+            continue
+        if tag["open"] is None:
+            begin = fence if fence >= 0 else named
+            if begin >= 0:
+                spans.append((begin, tag.end()))
+            fence = named = -1
+        elif fence < 0:
+            if _begins_fence(text, tag):
+                fence = tag.start()
+            else:
+                named = tag.start()
+    if fence >= 0:
+        spans.append((fence, len(text)))
+    return spans
+
+
+def _begins_fence(text: bytes, tag: re.Match[bytes]) -> bool:
+    if _HEADER_NEAR.match(text, tag.end()):
+        return True
+    before = text[tag.start() - 1 : tag.start()] if tag.start() else b""
+    return before in _ALONE_BEFORE and _ALONE_AFTER.match(text, tag.end()) is not None
+
+
+def _is_quoted(text: bytes, tag: re.Match[bytes]) -> bool:
+    """Whether a tag stands by itself between two quotes, as one that is named in a sentence does."""
+    quote = text[tag.end() : tag.end() + 1]
+    return quote in _QUOTES and tag.start() > 0 and text[tag.start() - 1 : tag.start()] == quote
