@@ -1,0 +1,100 @@
+"""Looking for many strings of bytes at once, in one pass whose cost does not grow with their number.
+
+Every string is stood for by its least usual five bytes. A table says for each place of the data whether it may begin
+one of those; the few places that are left are compared with the strings themselves, so nothing is missed or invented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+SHORTEST = 5
+"""Bytes; a shorter string would be found by chance."""
+
+LONGEST = 1 << 16
+PIECE = 1 << 22
+
+_STEP = 1 << 18
+_BITS = 20
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_DOWN = np.uint64(64 - _BITS)
+_MASKS = {width: np.uint64((1 << 8 * width) - 1) for width in range(SHORTEST, 9)}
+_USUAL = frozenset(b' \0etaoinsrhld\\",.')
+
+Keys = npt.NDArray[np.uint64]
+Hit = tuple[int, int]
+"""Where a string begins, and its number."""
+
+
+class Seeker:
+    """Some strings, ready to be looked for; each of ``SHORTEST`` to ``LONGEST`` bytes."""
+
+    def __init__(self, strings: Sequence[bytes]) -> None:
+        self.strings = tuple(strings)
+        self.longest = max(map(len, self.strings), default=0)
+        self._table: npt.NDArray[np.bool_] = np.zeros(1 << _BITS, np.bool_)
+        self._by_key: dict[int, dict[int, list[Hit]]] = {}
+        for number, string in enumerate(self.strings):
+            at, width = _anchor(string)
+            key = int.from_bytes(string[at : at + width], "little")
+            self._by_key.setdefault(width, {}).setdefault(key, []).append((at, number))
+        self._keys: dict[int, Keys] = {}
+        for width, known in self._by_key.items():
+            keys = np.array(sorted(known), np.uint64)
+            self._keys[width] = keys
+            self._table[_places_of(keys & _MASKS[SHORTEST])] = True
+
+    def __len__(self) -> int:
+        return len(self.strings)
+
+    def find(self, data: bytes) -> Iterator[Hit]:
+        """Every place of ``data`` where one of the strings begins, in no order."""
+        if not self.strings or len(data) < SHORTEST:
+            return
+        padded = data + bytes(8)
+        keys: Keys = np.ndarray((len(data),), "<u8", padded, strides=(1,))
+        for start in range(0, len(data), _STEP):
+            block = keys[start : start + _STEP]
+            maybe = np.flatnonzero(self._table[_places_of(block & _MASKS[SHORTEST])])
+            if len(maybe):
+                yield from self._sure(data, start, maybe, block[maybe])
+
+    def _sure(self, data: bytes, start: int, places: npt.NDArray[Any], found: Keys) -> Iterator[Hit]:
+        for width, known in self._keys.items():
+            some = found & _MASKS[width]
+            at = np.minimum(np.searchsorted(known, some), len(known) - 1)
+            for index in np.flatnonzero(known[at] == some).tolist():
+                place = start + int(places[index])
+                for back, number in self._by_key[width][int(some[index])]:
+                    if place >= back and data.startswith(self.strings[number], place - back):
+                        yield place - back, number
+
+    def find_in(self, file: BinaryIO) -> Iterator[Hit]:
+        """Every place of what is left to read of a file, piece by piece: a file of any size in the same memory."""
+        kept, at = b"", 0
+        while piece := file.read(PIECE):
+            data = kept + piece
+            for place, number in self.find(data):
+                if place + len(self.strings[number]) > len(kept):
+                    yield at - len(kept) + place, number
+            at += len(piece)
+            kept = data[max(0, len(data) - self.longest + 1) :] if self.longest > 1 else b""
+
+
+def _places_of(keys: Keys) -> npt.NDArray[Any]:
+    with np.errstate(over="ignore"):
+        return (keys * _SPREAD) >> _DOWN
+
+
+def _anchor(string: bytes) -> Hit:
+    """Where the bytes of a string lie that stand for it, and how many: eight, or all of a shorter one."""
+    if len(string) <= 8:
+        return 0, len(string)
+    head = string[:512]
+    unusual = [byte not in _USUAL for byte in head]
+    best = max(range(len(head) - 7), key=lambda at: (sum(unusual[at : at + 5]), len(set(head[at : at + 8]))))
+    return best, 8

@@ -1,0 +1,174 @@
+"""What was forgotten: tombstones, what they block, and the work that is left. Names only, never words.
+
+A tombstone is the queue and the memory at once: while ``done_at`` is NULL something of it is still here, afterwards it
+keeps away what another file, machine or backup brings. What blocks lines are the tables of privacy: ids of lines in
+``private_lines``, sessions, folders and times in ``private_marks`` with the reason ``forgotten``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from crystal.store.connection import Row, Store
+
+FORGOTTEN = "forgotten"
+"""The reason of marks that a tombstone makes: capture is not off because of them."""
+
+TombstoneKind = Literal["lines", "session", "project", "before", "memory"]
+KINDS: tuple[TombstoneKind, ...] = ("lines", "session", "project", "before", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """What was forgotten, by name.
+
+    Attributes:
+        uid: 32 hexadecimal digits, the same on every machine.
+        kind: ``lines`` {"lines", "sessions"}, ``session`` {"session", "lines"}, ``project`` {"folders", "lines"},
+            ``before`` {"lines"}, ``memory`` {"memories", "lines", "sessions"}; each a list of ids but ``session``.
+        value: The names.
+        until_at: session, project, before: what was said before this moment, ms.
+        made_at: When it was forgotten, ms.
+        device: On which machine.
+    """
+
+    uid: str
+    kind: TombstoneKind
+    value: Mapping[str, Any]
+    until_at: int | None
+    made_at: int
+    device: str
+
+    def names(self, what: str) -> tuple[str, ...]:
+        """One list of the value's names; empty where there is none, whatever another machine sent."""
+        found = self.value.get(what)
+        return tuple(name for name in found if isinstance(name, str)) if isinstance(found, list | tuple) else ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Ids of transcript lines."""
+        return self.names("lines")
+
+    @property
+    def sessions(self) -> tuple[str, ...]:
+        """Claude Code's ids of the sessions that something was forgotten of."""
+        session = self.value.get("session")
+        return (*((session,) if isinstance(session, str) else ()), *self.names("sessions"))
+
+    @property
+    def memories(self) -> tuple[str, ...]:
+        """Ids of memories (mem-...)."""
+        return self.names("memories")
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Folders of a project."""
+        return self.names("folders")
+
+
+_COLUMNS = "uid, kind, value, until_at, made_at, device"
+
+
+def _tombstone(row: Row) -> Tombstone:
+    uid, kind, value, until_at, made_at, device = row
+    return Tombstone(uid, kind, json.loads(value), until_at, made_at, device)
+
+
+def add_tombstones(store: Store, tombstones: Iterable[Tombstone], now: int) -> int:
+    """Note what is forgotten and block it, inside the caller's transaction; gives how many were new.
+
+    Idempotent by ``uid``. Deletes nothing: what is here is found and deleted by ``crystal.forgetting.finish``, whose
+    queue the tombstones without ``done_at`` are.
+    """
+    new = 0
+    for tombstone in tombstones:
+        if store.value("SELECT 1 FROM tombstones WHERE uid = ?", (tombstone.uid,)) is not None:
+            continue
+        store.execute(
+            f"INSERT INTO tombstones ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                tombstone.uid,
+                tombstone.kind,
+                json.dumps(dict(tombstone.value), ensure_ascii=False, sort_keys=True),
+                tombstone.until_at,
+                tombstone.made_at,
+                tombstone.device,
+            ),
+        )
+        _block(store, tombstone, now)
+        new += 1
+    return new
+
+
+def _block(store: Store, tombstone: Tombstone, now: int) -> None:
+    store.execute_many(
+        "INSERT INTO private_lines (uuid) VALUES (?) ON CONFLICT DO NOTHING", [(uuid,) for uuid in tombstone.lines]
+    )
+    store.execute_many(
+        "INSERT INTO forgotten_sessions (session_id) VALUES (?) ON CONFLICT DO NOTHING",
+        [(session,) for session in tombstone.sessions],
+    )
+    if tombstone.until_at is None:
+        return
+    places: list[tuple[str | None, str | None]] = []
+    if tombstone.kind == "session":
+        places = [(session, None) for session in tombstone.sessions]
+    elif tombstone.kind == "project":
+        places = [(None, folder) for folder in tombstone.folders]
+    elif tombstone.kind == "before":
+        places = [(None, None)]
+    store.execute_many(
+        "INSERT INTO private_marks (session_id, reason, from_at, last_at, until_at, folder) VALUES (?, ?, 0, ?, ?, ?)",
+        [(session, FORGOTTEN, now, tombstone.until_at, folder) for session, folder in places],
+    )
+
+
+def tombstones_after(store: Store, number: int, limit: int) -> list[tuple[int, Tombstone]]:
+    """Tombstones in the order in which this machine learnt of them, with their numbers, after one of these."""
+    rows = store.rows(f"SELECT id, {_COLUMNS} FROM tombstones WHERE id > ? ORDER BY id LIMIT ?", (number, limit))
+    return [(int(row[0]), _tombstone(row[1:])) for row in rows]
+
+
+def newest_tombstone(store: Store) -> int:
+    """The number of the newest tombstone, 0 when there is none."""
+    return int(store.value("SELECT max(id) FROM tombstones") or 0)
+
+
+def open_tombstones(store: Store, limit: int = 1000) -> list[tuple[int, Tombstone]]:
+    """Tombstones of which something may still be here, oldest first, with their numbers."""
+    rows = store.rows(f"SELECT id, {_COLUMNS} FROM tombstones WHERE done_at IS NULL ORDER BY id LIMIT ?", (limit,))
+    return [(int(row[0]), _tombstone(row[1:])) for row in rows]
+
+
+def is_work_left(store: Store) -> bool:
+    """Whether ``finish`` has something to do: two looks into tables that are empty or indexed."""
+    return bool(
+        store.value(
+            "SELECT EXISTS (SELECT 1 FROM tombstones WHERE done_at IS NULL) OR EXISTS (SELECT 1 FROM forget_work)"
+        )
+    )
+
+
+def is_anything_forgotten(store: Store) -> bool:
+    """Whether anything was ever forgotten here, so that lines must be looked at."""
+    return store.value("SELECT 1 FROM tombstones LIMIT 1") is not None
+
+
+def is_session_forgotten(store: Store, session_id: str) -> bool:
+    """Whether something of this session was forgotten: what may repeat it is left out."""
+    return store.value("SELECT 1 FROM forgotten_sessions WHERE session_id = ?", (session_id,)) is not None
+
+
+def forgotten_memories(store: Store, uids: Sequence[str]) -> set[str]:
+    """Which of these memories were forgotten."""
+    if not uids:
+        return set()
+    rows = store.rows(
+        "SELECT DISTINCT m.value FROM tombstones t, json_each(t.value, '$.memories') m"
+        " WHERE t.kind = 'memory' AND m.value IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(uids)),),
+    )
+    return {str(uid) for (uid,) in rows}
