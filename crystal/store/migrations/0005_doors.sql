@@ -51,7 +51,8 @@ CREATE TABLE tombstones (                  -- what was forgotten, so that nothin
     until_at INTEGER,                      -- session, project, before: what was said before this moment
     made_at  INTEGER NOT NULL,             -- when it was forgotten
     device   TEXT NOT NULL,                -- on which machine
-    done_at  INTEGER                       -- when nothing of it was left here, NULL while there is work
+    done_at  INTEGER,                      -- when nothing of it was left here, NULL while there is work
+    heard_at INTEGER                       -- on a device: when home said that it has it, NULL: not yet
 );
 CREATE INDEX tombstones_open ON tombstones(id) WHERE done_at IS NULL;
 
