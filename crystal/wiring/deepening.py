@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from crystal.config import Config
+from crystal.wiring.machine import api_key
 
 if TYPE_CHECKING:
     from crystal.deep import Asker, Deep
@@ -24,7 +24,7 @@ def deep_search(config: Config, *, now: int) -> Deep:
     if not config.deep_consent and not stays_here(provider, base_url):
         return Deep(None, now, [f"{provider} may not be shown passages; run: crystal config set deep.consent true"])
     try:
-        key = _key(config, provider)
+        key = api_key(config, provider)
     except CrystalError as error:
         return Deep(None, now, [error.message])
     model = choose_model("llm", provider, model=config.deep_model, base_url=base_url, key=key, consent=True)
@@ -35,10 +35,3 @@ def deep_search(config: Config, *, now: int) -> Deep:
         return ChatAsker(model, lambda: Store.open(config.places.db), config.deep_daily_cap_usd, now, seconds)
 
     return Deep(asker, now)
-
-
-def _key(config: Config, provider: str) -> str | None:
-    from crystal.credentials import key_for
-
-    found = None if provider == "ollama" else key_for(config, provider, os.environ)
-    return None if found is None else found.reveal()

@@ -63,6 +63,20 @@ def usable_config(config: Config) -> Config:
     return config
 
 
+def api_key(config: Config, provider: str) -> str | None:
+    """The key of a provider; None where none is found, and for what runs on this machine.
+
+    Raises:
+        NotConfigured: A place that the user has set up for keys fails.
+    """
+    from crystal.credentials import key_for
+
+    if provider in (*ON_THIS_MACHINE, "ollama"):
+        return None
+    found = key_for(config, provider, os.environ)
+    return None if found is None else found.reveal()
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """This machine's settings, its open store, and where there is one the mirror. Whoever opened them closes them."""
@@ -107,7 +121,7 @@ class Machine:
             model=config.embedding_model,
             dimension=config.embedding_dimension,
             base_url=config.embedding_base_url,
-            key=lambda: self._key(provider),
+            key=lambda: api_key(config, provider),
             models=self.places.models,
             threads=config.embedding_threads,
         )
@@ -142,7 +156,7 @@ class Machine:
             return self._installed(serving)
         base_url = self.config.embedding_base_url
         return make_embedder(
-            provider, serving.model, serving.dimension, base_url=base_url, key=lambda: self._key(provider)
+            provider, serving.model, serving.dimension, base_url=base_url, key=lambda: api_key(self.config, provider)
         )
 
     def _installed(self, serving: Generation) -> Embedder:
@@ -165,7 +179,7 @@ class Machine:
 
         provider = config.summary_provider
         try:
-            key = self._key(provider)
+            key = api_key(config, provider)
         except CrystalError as error:
             return MissingModel(error)
         return choose_model(
@@ -176,14 +190,6 @@ class Machine:
             key=key,
             consent=config.summary_consent,
         )
-
-    def _key(self, provider: str) -> str | None:
-        from crystal.credentials import key_for
-
-        if provider in (*ON_THIS_MACHINE, "ollama"):
-            return None
-        found = key_for(self.config, provider, os.environ)
-        return None if found is None else found.reveal()
 
     def redaction_key(self) -> bytes:
         """The key of the hashes that stand for secrets in this store."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crystal.config import Config
 from crystal.errors import CrystalError, Damaged, NotConfigured, Unavailable, UsageProblem
-from crystal.wiring.machine import ON_THIS_MACHINE, Machine, open_reader, this_config
+from crystal.wiring.machine import ON_THIS_MACHINE, Machine, api_key, open_reader, this_config
 
 if TYPE_CHECKING:
     from crystal.embedding import Embedder
@@ -75,6 +75,14 @@ class Target:
 # ------------------------------------------------------------------------------------------------------------- list
 
 
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """How many chunks the memory has, and by provider and model each generation with how many have its vector."""
+
+    chunks: int = 0
+    generations: Mapping[tuple[str, str], tuple[Generation, int]] = field(default_factory=dict)
+
+
 def list_models() -> list[ModelRow]:
     """Every model: the embedded one, installed ones, those that could be, and the provider in use if it is another."""
     from crystal.embedding.choice import DIMENSIONS, EMBEDDED_MODEL
@@ -93,14 +101,15 @@ def list_models() -> list[ModelRow]:
         "int8",
         "Apache-2.0",
     )
-    rows = [_with_progress(config, embedded, "embedded", EMBEDDED_MODEL)]
+    filled = _filled()
+    rows = [_with_progress(config, filled, embedded, "embedded", EMBEDDED_MODEL)]
     for found in installed_models(config.places.models):
         if isinstance(found, Damaged):
             name = found.message.removeprefix("the model ").partition(" ")[0]
             chosen = config.embedding_provider == "local" and config.embedding_model in (name, None)
             rows.append(ModelRow(name, "damaged", found.message, is_chosen=chosen))
         else:
-            rows.append(_with_progress(config, _row_of(found), "local", found.full_name))
+            rows.append(_with_progress(config, filled, _row_of(found), "local", found.full_name))
     names = {row.name for row in rows}
     rows += [
         ModelRow(one.name, "available", one.about, one.dimension, one.megabytes * 1_000_000, licence=one.licence)
@@ -108,7 +117,7 @@ def list_models() -> list[ModelRow]:
         if one.name not in names
     ]
     if config.embedding_provider in PROVIDERS:
-        rows.append(_row_of_provider(config))
+        rows.append(_row_of_provider(config, filled))
     return rows
 
 
@@ -129,7 +138,7 @@ def _row_of(found: Manifest) -> ModelRow:
     )
 
 
-def _row_of_provider(config: Config) -> ModelRow:
+def _row_of_provider(config: Config, filled: _Filled) -> ModelRow:
     from crystal.embedding import make_embedder
 
     provider = config.embedding_provider
@@ -138,10 +147,10 @@ def _row_of_provider(config: Config) -> ModelRow:
     except CrystalError as error:
         return ModelRow(provider, "damaged", error.message, is_chosen=True)
     row = ModelRow(f"{provider}:{chosen.model}", "installed", "not on this machine", chosen.dimension)
-    return _with_progress(config, row, provider, chosen.model)
+    return _with_progress(config, filled, row, provider, chosen.model)
 
 
-def _with_progress(config: Config, row: ModelRow, provider: str, model: str) -> ModelRow:
+def _with_progress(config: Config, filled: _Filled, row: ModelRow, provider: str, model: str) -> ModelRow:
     """A row with what the store and the settings say of it."""
     from dataclasses import replace
 
@@ -149,7 +158,8 @@ def _with_progress(config: Config, row: ModelRow, provider: str, model: str) -> 
 
     named = config.embedding_model or USUAL_MODELS.get(config.embedding_provider)
     is_chosen = config.embedding_provider == provider and named in (model, model.partition("@")[0])
-    generation, done, chunks = _progress(provider, model)
+    generation, done = filled.generations.get((provider, model), (None, 0))
+    chunks = filled.chunks
     if generation is not None and (generation.serving or is_chosen):
         state = "serving" if generation.serving else "filling"
         return replace(row, state=state, is_chosen=is_chosen, done=done, chunks=chunks)
@@ -158,22 +168,20 @@ def _with_progress(config: Config, row: ModelRow, provider: str, model: str) -> 
     )
 
 
-def _progress(provider: str, model: str) -> tuple[Generation | None, int, int]:
-    """The generation of a model with the chunks that it has and that there are; None and zeros without a memory."""
+def _filled() -> _Filled:
+    """What the memory has of vectors; nothing without a memory."""
     from crystal.store import stats, vectors
 
     try:
         with open_reader() as machine, machine.store.reading():
-            chunks = stats.counts(machine.store)["chunks"]
-            known = (
-                one for one in vectors.generations(machine.store) if (one.provider, one.model) == (provider, model)
-            )
-            found = next(known, None)
-            if found is None:
-                return None, 0, chunks
-            return found, chunks - vectors.count_pending(machine.store, found.id), chunks
+            store = machine.store
+            chunks = stats.counts(store)["chunks"]
+            generations: dict[tuple[str, str], tuple[Generation, int]] = {}
+            for one in vectors.generations(store):
+                generations.setdefault((one.provider, one.model), (one, chunks - vectors.count_pending(store, one.id)))
+            return _Filled(chunks, generations)
     except NotConfigured:
-        return None, 0, 0
+        return _Filled()
 
 
 # -------------------------------------------------------------------------------------------------------------- use
@@ -218,19 +226,10 @@ def embedder_of(target: Target) -> Embedder | None:
         target.provider,
         target.model,
         base_url=_base_url(config, target),
-        key=lambda: _key(config, target.provider),
+        key=lambda: api_key(config, target.provider),
         models=config.places.models,
         threads=config.embedding_threads,
     )
-
-
-def _key(config: Config, provider: str) -> str | None:
-    from crystal.credentials import key_for
-
-    if provider in (*ON_THIS_MACHINE, "ollama"):
-        return None
-    found = key_for(config, provider, os.environ)
-    return None if found is None else found.reveal()
 
 
 def check_key(target: Target) -> None:
@@ -242,7 +241,7 @@ def check_key(target: Target) -> None:
     config = this_config()
     if target.provider in (*ON_THIS_MACHINE, "none", "ollama") or _base_url(config, target) is not None:
         return
-    if _key(config, target.provider) is None:
+    if api_key(config, target.provider) is None:
         raise NotConfigured(
             f"there is no API key for {target.provider}", hint="docs/reference/configuration.md, API keys"
         )
@@ -311,8 +310,8 @@ def fill_now(machine: Machine, progress: Callable[[int], None], *, seconds: floa
     """Give vectors of the chosen model to all chunks that wait. None when another process does, or none is chosen."""
     from crystal.capture.lock import try_lock
     from crystal.embedding.pending import embed_pending
-    from crystal.index import bring_up_to_date
     from crystal.wiring.enriching import ENRICH_LOCK, insist
+    from crystal.wiring.upkeep import index
 
     insist(machine)
     embedder = machine.embedder()
@@ -322,8 +321,8 @@ def fill_now(machine: Machine, progress: Callable[[int], None], *, seconds: floa
         report = embed_pending(
             machine.store, embedder, now=machine.now, budget_seconds=seconds, batch=32, progress=progress
         )
-        with contextlib.suppress(Unavailable, OSError):  # the index is derived: the next run brings it up to date
-            bring_up_to_date(machine.store, now=machine.now(), budget_seconds=seconds)
+        with contextlib.suppress(Unavailable):  # the index is derived: the next run brings it up to date
+            index(machine.store, machine.now(), time.monotonic() + seconds)
         return report
 
 
