@@ -17,6 +17,12 @@ LedgerState = Literal["captured", "private", "skipped"]
 Memory = Literal["local", "mirror"]
 """Where something was found: in this machine's own store, or in its copy of the home machine's."""
 
+Recency = Literal["off", "light", "strong"]
+"""How much a search prefers what is new among answers that are nearly as good."""
+
+Fusion = Literal["weighted", "rrf"]
+"""How a search puts its engines together: by their scores, or by reciprocal ranks (k = 60)."""
+
 MIRROR_IDS = 10**12
 """What is added to the ids of the mirror's rows where they are handed out, so that a number names one thing."""
 

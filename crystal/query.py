@@ -158,8 +158,12 @@ def completions(word: str) -> tuple[str, ...]:
 def unspaced_pairs(text: str) -> tuple[str, ...]:
     """What to look for as substrings in scripts without spaces: pairs of neighbouring characters, or a lone one."""
     runs = UNSPACED.findall(text)
-    pairs = [run[at : at + 2] for run in runs for at in range(max(1, len(run) - 1))]
-    return tuple(dict.fromkeys(pairs))[:MAX_PAIRS]
+    return tuple(dict.fromkeys(pair for run in runs for pair in character_pairs(run)))[:MAX_PAIRS]
+
+
+def character_pairs(run: str) -> list[str]:
+    """The pairs of neighbouring characters of a run, in order; a lone character stands for itself."""
+    return [run[at : at + 2] for at in range(max(1, len(run) - 1))]
 
 
 def _is_stop(word: str) -> bool:

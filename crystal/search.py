@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from crystal.engines import QuestionVector, keywords, with_phrases
 from crystal.errors import UsageProblem
 from crystal.index import folder_of
-from crystal.model import Filters, Hit
+from crystal.model import Filters, Fusion, Hit, Recency
 from crystal.ordering import Order, Proposal, Side, freshness, order_of
 from crystal.query import Query, parse_query
 from crystal.ranking.latest import is_time_alone, listed_latest, showing_order
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["How", "SearchResult", "Side", "freshness", "search", "search_home_first"]
 
 Mode = Literal["hybrid", "keywords", "vectors"]
-Recency = Literal["off", "light", "strong"]
-Fusion = Literal["weighted", "rrf"]
 
 CANDIDATES = 200
 """How many answers each engine proposes at least, where there is no index."""
@@ -302,11 +300,10 @@ class _Question:
         except IndexDamaged as error:
             return None, str(error)
         is_meant = any(place.vector.data for place in places)
-        mode: Mode = "keywords" if not is_meant else "hybrid" if asked.has_words else "vectors"
         explained = [f"other words: {', '.join(self.wordings)}"] if self.wordings else []
         explained += self._deep_reasons(order)
         explained += [] if self.how.recency == "light" else [f"recency: {self.how.recency}"]
-        return _Found(order, notes, tuple(explained), mode, meant), ""
+        return _Found(order, notes, tuple(explained), _mode(asked, is_meant=is_meant), meant), ""
 
     def _deep_reasons(self, order: Order) -> list[str]:
         if self.how.deep is None or self.how.deep.asker is None:
@@ -344,8 +341,8 @@ class _Question:
                 break
             depth *= 8
         is_meant = any(one.asked for one in near)
-        mode: Mode = "keywords" if not is_meant else "hybrid" if asked.has_words else "vectors"
-        return _Found(order, _shared([one.notes for one in said if one.scores]), (), mode, [one.notes for one in near])
+        mode, notes = _mode(asked, is_meant=is_meant), _shared([one.notes for one in said if one.scores])
+        return _Found(order, notes, (), mode, [one.notes for one in near])
 
     # ------------------------------------------------------------------------------------------------------ time words
 
@@ -370,6 +367,11 @@ class _Question:
 def _means_something(character: str) -> bool:
     """Whether a character is a letter, a digit, or a picture that a model may know."""
     return character.isalnum() or unicodedata.category(character) == "So"
+
+
+def _mode(asked: Query, *, is_meant: bool) -> Mode:
+    """Which engines answer; ``is_meant`` says whether any memory was asked by meaning."""
+    return "keywords" if not is_meant else "hybrid" if asked.has_words else "vectors"
 
 
 def _nothing(mode: Mode | None, asked: Query) -> str:

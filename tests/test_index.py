@@ -22,11 +22,12 @@ from crystal.index.files import IndexDamaged
 from crystal.index.plan import merges
 from crystal.index.reader import Absent, open_index
 from crystal.index.refresh import check, drop, rebuild, refresh
-from crystal.index.terms import camel_parts, document_terms, query_terms
+from crystal.index.terms import camel_parts, document_words, query_terms
 from crystal.model import Filters
 from crystal.store import Store, index_log, vectors
 from crystal.store.mirror_apply import copy_over
 from crystal.store.scope import Scope, scope_of
+from crystal.store.words import tokenizer
 from tests.index_store import DIMENSION, NOW, WORDS, IndexStore, reference, vector
 
 
@@ -612,6 +613,12 @@ def test_merging_leaves_few_parts_and_loses_none(sizes):
     assert not groups
     assert sum(0 < size < 512 for size in sizes) <= 1
     assert sum(512 <= size < 4_096 for size in sizes) < 8
+
+
+def document_terms(store, text, ts):
+    """All words under which a document is found."""
+    words = document_words(tokenizer(store), text, ts)
+    return [*words.header, *words.text, *words.parts]
 
 
 @given(st.text(), st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)))

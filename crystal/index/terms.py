@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from crystal.query import MARKS, UNSPACED
+from crystal.query import MARKS, UNSPACED, character_pairs
 from crystal.store import Store
 from crystal.store.words import tokenizer
 
@@ -48,12 +48,6 @@ def document_words(tokenize: Tokenize, text: str, ts: int | None) -> Words:
     header = [word for one in date_words(ts).split() for word in tokenize(one)]
     parts = [*camel_parts(text), *last_characters(text)]
     return Words(header, tokenize(normalised(text)), tokenize(" ".join(parts)) if parts else [])
-
-
-def document_terms(store: Store, text: str, ts: int | None) -> list[str]:
-    """All words under which a document is found."""
-    words = document_words(tokenizer(store), text, ts)
-    return [*words.header, *words.text, *words.parts]
 
 
 def query_terms(store: Store, text: str) -> list[str]:
@@ -107,6 +101,4 @@ def _day_words(day: int) -> str:
 
 
 def _pairs(match: re.Match[str]) -> str:
-    run = match[0]
-    pairs = [run[at : at + 2] for at in range(max(1, len(run) - 1))]
-    return f" {' '.join(pairs)} "
+    return f" {' '.join(character_pairs(match[0]))} "

@@ -33,9 +33,6 @@ from crystal.keys.codes import PairingCode
 from crystal.keys.derive import Random
 from crystal.keys.exchange import Exchange, MessageType, PairingFailed
 
-PHASES_OF_HOME = ("hello", "confirm", "bundle")
-PHASES_OF_DEVICE = ("hello", "confirm", "answer")
-
 
 class _Pairing:
     """What both sides have in common.

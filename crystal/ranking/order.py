@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,9 @@ from crystal.index.reader import Index
 from crystal.index.terms import query_terms
 from crystal.ordering import Order, Proposal, Ref, Side, Unit, unit_of
 from crystal.query import Query, completions, in_short
-from crystal.ranking.late import LATE, LateModel, Likeness, is_near, late_scores, likenesses, looked_at
+from crystal.ranking.late import LATE, LateModel, is_near, late_scores, likenesses, looked_at
 from crystal.ranking.listing import collapsed, mixed
-from crystal.ranking.pool import Field, Floats, Pool, Sought, pool_of, rarity, sought_words
+from crystal.ranking.pool import Field, Floats, Pool, Sought, frequency, pool_of, rarity, sought_words
 from crystal.ranking.scoring import (
     Preferences,
     base_scores,
@@ -79,7 +80,6 @@ class Answer:
     row: int
     one: Candidate
     score: float
-    like: Likeness | None = None
     tokens: frozenset[int] = frozenset()
     scores: dict[str, float] = field(default_factory=dict)
 
@@ -94,12 +94,13 @@ def ranked_order(places: Sequence[Place], wanted: Wanted, model: LateModel | Non
     words, begun, stems = _words(places, wanted)
     exact = [exact_chunks(place.side.store, asked, place.narrowed, 4 * wanted.limit) for place in places]
     fields = [_field(place, found, _named(place, wanted)) for place, found in zip(places, exact, strict=True)]
+    weight_of = word_weights(places[0].side.store, [place.index for place in places])
     depth, most = 4 * wanted.limit, max(2 * LATE, 3 * wanted.limit)
     while True:
         # The very thing that was looked for is there, or is nowhere: nothing is near to it in meaning.
         pool = pool_of(fields, words, wanted.preferences.spans, depth, by_meaning=asked.has_meaning)
         answers = _answers(places, pool, base_scores(pool, wanted.preferences), most)
-        _score(answers, fields, pool, wanted, model, word_weights(places[0].side.store, fields))
+        _score(answers, fields, pool, wanted, model, weight_of)
         kept = collapsed(answers, lambda one: (one.one.role, one.one.text_sha256), _nearly_same, LATE)
         has_all = len(pool) < depth and len(answers) < most
         if len(kept) >= wanted.limit or has_all or depth > MOST_CANDIDATES:
@@ -135,7 +136,7 @@ def _score(
 
 
 def _words(places: Sequence[Place], wanted: Wanted) -> tuple[list[Sought], list[str], list[str]]:
-    indexes = [Field(place.index, None, 0, None, 0.0, {}, {}) for place in places]
+    indexes = [place.index for place in places]
     store = places[0].side.store
     asked = wanted.asked
     stems = query_terms(store, " ".join((*asked.phrases, *asked.terms)))
@@ -151,13 +152,13 @@ def _words(places: Sequence[Place], wanted: Wanted) -> tuple[list[Sought], list[
     return words, begun, stems
 
 
-def word_weights(store: Store, fields: Sequence[Field]) -> Callable[[str], float]:
+def word_weights(store: Store, indexes: Sequence[Index]) -> Callable[[str], float]:
     """What a word of the question weighs in late interaction: how rare it is, on average of its stems."""
-    documents = sum(field.index.documents for field in fields)
+    documents = sum(index.documents for index in indexes)
 
+    @cache
     def weight_of(word: str) -> float:
-        stems = query_terms(store, word)
-        counts = [sum(field.index.frequency(stem) for field in fields) for stem in stems]
+        counts = [frequency(indexes, stem) for stem in query_terms(store, word)]
         return sum(rarity(count, documents) for count in counts) / max(1, len(counts))
 
     return weight_of
@@ -238,7 +239,7 @@ def _look_closer(
         lowest = min(scores)
         shift = 0.01 - lowest if lowest < 0.01 else 0.0  # a score is above zero, and says nothing but the order
         for one, score, found in zip(near, scores, like, strict=True):
-            one.score, one.like, one.tokens = score + shift, found, frozenset(found.tokens)
+            one.score, one.tokens = score + shift, frozenset(found.tokens)
             one.scores["late"] = found.similarity
         behind = (lowest + shift) / max((one.score for one in far), default=1.0)
         for one in far:

@@ -103,26 +103,29 @@ class Sought:
     weight: float
 
 
+def frequency(indexes: Sequence[Index], word: str) -> int:
+    """How many documents of all memories have a word; those that have changed since count twice."""
+    return sum(index.frequency(word) for index in indexes)
+
+
 def sought_words(
-    fields: Sequence[Field], stems: Sequence[str], completed: Callable[[str], Sequence[str]] = lambda _: ()
+    indexes: Sequence[Index], stems: Sequence[str], completed: Callable[[str], Sequence[str]] = lambda _: ()
 ) -> tuple[list[Sought], list[str]]:
     """Weigh the words of a question by how rare they are; give also those that only beginnings of words stand for.
 
     ``completed`` gives the stems that a word may have once it is typed to its end.
     """
-    documents = sum(field.index.documents for field in fields)
+    documents = sum(index.documents for index in indexes)
     found: list[Sought] = []
     begun: list[str] = []
     for stem in dict.fromkeys(stems):
-        count = sum(field.index.frequency(stem) for field in fields)
+        count = frequency(indexes, stem)
         if count:
             found.append(Sought((stem,), rarity(count, documents)))
-        longer = _longer(fields, stem, count, documents)
+        longer = _longer(indexes, stem, count, documents)
         if not count:
             longer = longer | {
-                word: times
-                for word in completed(stem)
-                if word not in longer and (times := sum(field.index.frequency(word) for field in fields))
+                word: times for word in completed(stem) if word not in longer and (times := frequency(indexes, word))
             }
         if longer and _is_character(stem):
             found = [one for one in found if one.stems != (stem,)]
@@ -148,23 +151,23 @@ def _is_character(stem: str) -> bool:
     return len(stem) == 1 and UNSPACED.fullmatch(stem) is not None
 
 
-def _longer(fields: Sequence[Field], stem: str, count: int, documents: int) -> dict[str, int]:
+def _longer(indexes: Sequence[Index], stem: str, count: int, documents: int) -> dict[str, int]:
     """The words that begin so, for a word that is nowhere, and for a rare one that may be part of a compound."""
     if _is_character(stem):  # of a script without spaces: every pair that begins with it has it
-        return {word: times for field in fields for word, times in field.index.beginning(stem, PAIRS) if word != stem}
+        return {word: times for index in indexes for word, times in index.beginning(stem, PAIRS) if word != stem}
     is_compound = len(stem) >= BEGUN_LETTERS and (stem.isalpha() or _HASH.fullmatch(stem) is not None)
     if count and (count > max(RARE * documents, FEW) or not is_compound):
         return {}
     if not count and len(stem) < (3 if stem.isascii() else 1):
         return {}
     longer: dict[str, int] = {}
-    for field in fields:
-        for word, times in field.index.beginning(stem, COMPOUNDS if count else BEGINNINGS):
+    for index in indexes:
+        for word, times in index.beginning(stem, COMPOUNDS if count else BEGINNINGS):
             longer[word] = longer.get(word, 0) + times
         if not count:
             for cut in range(1, SHORTENED + 1):
                 short = stem[:-cut]
-                if len(short) >= COMPOUND_LETTERS and (times := field.index.frequency(short)):
+                if len(short) >= COMPOUND_LETTERS and (times := index.frequency(short)):
                     longer[short] = longer.get(short, 0) + times
                     break
     longer.pop(stem, None)

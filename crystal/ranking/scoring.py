@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
+from crystal.fusion import RRF_K
 from crystal.index.documents import NO_TIME
-from crystal.ranking.pool import PADDED, Flags, Floats, Ints, Pool, within
-
-Recency = Literal["off", "light", "strong"]
-Fusion = Literal["weighted", "rrf"]
+from crystal.model import Fusion, Recency
+from crystal.ranking.pool import PADDED, Floats, Ints, Pool, within
 
 RECENCY: dict[str, float] = {"off": 0.0, "light": 0.01, "strong": 0.1}
 """How much more the newest is worth than what is long ago, as a share."""
@@ -31,7 +29,6 @@ USER = 0.05
 """How much more is worth what a person said himself, as a share."""
 IN_TIME = 0.2
 """How much more is worth what was said in the time that is asked for, as a share."""
-RRF_K = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +131,3 @@ def one_a_turn(pool: Pool, order: Sequence[int] | Ints) -> Ints:
 def _units(pool: Pool) -> Ints:
     """What counts as one answer: a number for each turn, and for each chunk that belongs to none."""
     return np.where(pool.turn > 1, pool.turn, -2 * pool.id - pool.field - 2)
-
-
-__all__ = [
-    "Flags", "Fusion", "Preferences", "Recency", "base_scores", "best_first", "one_a_turn", "preference",
-    "rank_numbers", "session_scores",
-]  # fmt: skip
