@@ -6,8 +6,8 @@ one of those; the few places that are left are compared with the strings themsel
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -73,10 +73,10 @@ class Seeker:
                     if place >= back and data.startswith(self.strings[number], place - back):
                         yield place - back, number
 
-    def find_in(self, file: BinaryIO) -> Iterator[Hit]:
-        """Every place of what is left to read of a file, piece by piece: a file of any size in the same memory."""
+    def find_in(self, pieces: Iterable[bytes]) -> Iterator[Hit]:
+        """Every place of a file that comes in pieces: a file of any size in the same memory."""
         kept, at = b"", 0
-        while piece := file.read(PIECE):
+        for piece in pieces:
             data = kept + piece
             for place, number in self.find(data):
                 if place + len(self.strings[number]) > len(kept):
@@ -87,7 +87,7 @@ class Seeker:
 
 def _places_of(keys: Keys) -> npt.NDArray[Any]:
     with np.errstate(over="ignore"):
-        return (keys * _SPREAD) >> _DOWN
+        return np.asarray((keys * _SPREAD) >> _DOWN)
 
 
 def _anchor(string: bytes) -> Hit:

@@ -15,7 +15,7 @@ from crystal.errors import StoreForeign
 APPLICATION_ID = 0x43525953
 """``CRYS``: marks a database file as ours, see https://www.sqlite.org/fileformat2.html, section 1.3.17."""
 
-_HEADER = b"SQLite format 3\x00"
+HEADER = b"SQLite format 3\x00"
 _FOLDER = Path(__file__).with_name("migrations")
 
 
@@ -56,7 +56,7 @@ def refuse_foreign(path: Path) -> None:
     version, application = (
         (struct.unpack(">i", header[at : at + 4])[0] for at in (60, 68)) if len(header) == 100 else (0, 0)
     )
-    if not header.startswith(_HEADER) or application != APPLICATION_ID:
+    if not header.startswith(HEADER) or application != APPLICATION_ID:
         raise StoreForeign(
             f"{path} is not a crystal store", hint="move it away, or point CRYSTAL_DATA_DIR at another folder"
         )
@@ -69,7 +69,7 @@ def refuse_foreign(path: Path) -> None:
 def _is_without_tables(header: bytes) -> bool:
     """Whether a database is one that nobody ever put a table into: a process makes the store, or died beginning to."""
     pages, schema_changes = struct.unpack(">I8xI", header[28:44]) if len(header) == 100 else (0, 0)
-    return header.startswith(_HEADER) and pages == 1 and schema_changes == 0
+    return header.startswith(HEADER) and pages == 1 and schema_changes == 0
 
 
 def upgrade(db: apsw.Connection, path: Path) -> None:

@@ -1,0 +1,220 @@
+"""What a proof looks for: the forgotten words, in every form in which a file can hold them. Pure, in memory only.
+
+A text is looked for in stretches short enough that a quotation of it holds one, and whole; its rare words are looked
+for by themselves, also in the form in which an index holds them. What is also said elsewhere proves nothing, and is
+struck off before: see ``staying``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from crystal.forgetting.seeking import LONGEST, SHORTEST, Seeker
+from crystal.index.terms import Tokenize, document_words
+from crystal.summarize.wording import escaped, one_line
+
+LINE = 20
+"""Characters; a shorter line says too little to be looked for alone."""
+
+STRETCH = 32
+"""Characters; whoever quotes twice as many of a longer line quotes one of its stretches."""
+
+WORD = 5
+"""Characters of the shortest word that is looked for."""
+
+MOST_WHOLE = 16_384
+BATCH = 1 << 20
+PACKAGE = Path(__file__).resolve().parents[1]
+
+_WORD = re.compile(r"[^\W_]+(?:['_.-][^\W_]+)*")
+_PLAIN = re.compile(r"[^\W_]+")
+_NAMING = re.compile(r"[^\W\da-fA-F_]")
+_HEX = re.compile(r"\\u[0-9a-f]{4}")
+_GO = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+
+
+@dataclass(frozen=True, slots=True)
+class Needles:
+    """What is looked for. Never written anywhere.
+
+    Attributes:
+        seeker: Seeks stretches, lines and whole texts in all forms, then rare words as they were said and indexed.
+        texts: How many of its strings are not words.
+        stems: The rare words as the keyword index has them.
+        lines, memories: The ids of what was forgotten.
+        asked: How many texts were forgotten.
+        by_rows_only: How many of them are too short, or also said elsewhere, so that only rows can prove them gone.
+    """
+
+    seeker: Seeker
+    texts: int
+    stems: tuple[str, ...] = ()
+    lines: frozenset[str] = frozenset()
+    memories: frozenset[str] = frozenset()
+    asked: int = 0
+    by_rows_only: int = 0
+
+    def is_text(self, number: int) -> bool:
+        """Whether what was found is a text, or else a word."""
+        return number < self.texts
+
+
+def needles_of(
+    texts: Iterable[str],
+    *,
+    staying: Iterable[str] = (),
+    is_said: Callable[[str], bool] = lambda _: False,
+    tokenize: Tokenize | None = None,
+    lines: Iterable[str] = (),
+    memories: Iterable[str] = (),
+) -> Needles:
+    """Make needles of what is about to be forgotten.
+
+    Args:
+        texts: The forgotten texts, whole.
+        staying: Everything that stays, as far as people can see it: what it says too is not looked for.
+        is_said: Whether a word, as an index has it, is also a word of what stays.
+        tokenize: The words of a text in the form of the keyword index; None where no index is.
+        lines: The ids of the forgotten lines.
+        memories: The ids of the forgotten memories.
+    """
+    whole = list(dict.fromkeys(text for text in texts if text.strip()))
+    layers = {text: (stretches_of(text), lines_of(text), [text.strip()[:MOST_WHOLE]]) for text in whole}
+    said = {word for text in whole for word in words_of(text)}
+    stems = {stem for text in whole for stem in index_words(text, tokenize)} if tokenize else set()
+    own = own_words(tokenize)
+    said = {word for word in said if word.lower() not in own}
+    stems -= own
+    strings = {string for one in layers.values() for layer in one for string in layer}
+    struck, common = _struck(strings, said | stems, staying)
+    kept: set[str] = set()
+    unseen = 0
+    for one in layers.values():
+        found = next((some for layer in one if (some := {each for each in layer if each not in struck})), set())
+        usable = {each for each in found if len(each) >= WORD and len(each.encode("utf-8", "replace")) >= SHORTEST}
+        kept |= usable
+        unseen += not usable
+    stems = {stem for stem in stems - common if not is_said(stem)}
+    said = {word for word in said - common if not is_said(word)}
+    forms = {form for string in kept for form in forms_of(string)}
+    small = {form for word in said | stems for form in forms_of(word)}
+    long, short = (sorted(form for form in some if SHORTEST <= len(form) <= LONGEST) for some in (forms, small - forms))
+    return Needles(
+        Seeker([*long, *short]),
+        len(long),
+        tuple(sorted(stems)),
+        frozenset(lines),
+        frozenset(memories),
+        len(whole),
+        unseen,
+    )
+
+
+# --------------------------------------------------------------------------------------------------- taking apart
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text that say enough."""
+    found = (line.strip() for line in text.splitlines())
+    return list(dict.fromkeys(line for line in found if LINE <= len(line) <= MOST_WHOLE))
+
+
+def stretches_of(text: str) -> list[str]:
+    """Short lines, and long ones in stretches; the last one of a line ends with it."""
+    found: list[str] = []
+    for line in (line.strip() for line in text.splitlines()):
+        if len(line) < LINE:
+            continue
+        starts = [*range(0, len(line) - STRETCH, STRETCH), max(0, len(line) - STRETCH)]
+        found += (line[start : start + STRETCH] for start in starts)
+    return list(dict.fromkeys(found))
+
+
+def words_of(text: str) -> set[str]:
+    """The words of a text that name something, and the parts of compound ones, as they stand there."""
+    found = set(_WORD.findall(text)) | set(_PLAIN.findall(text))
+    return {word for word in found if _names(word)}
+
+
+def index_words(text: str, tokenize: Tokenize) -> set[str]:
+    """The same as indexes hold them."""
+    words = document_words(tokenize, text, None)
+    return {word for word in (*words.text, *words.parts) if _names(word)}
+
+
+def _names(word: str) -> bool:
+    """Whether a word is long enough, and no number in any notation: those stand in files for other reasons."""
+    return WORD <= len(word) <= 100 and _NAMING.search(word) is not None
+
+
+@cache
+def own_words(tokenize: Tokenize | None) -> frozenset[str]:
+    """The words that crystal's own files are full of: what its program says, as said and as an index has it."""
+    found: set[str] = set()
+    for path in sorted((*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.sql"))):
+        text = path.read_text("utf-8", "replace")
+        found |= {word.lower() for word in _PLAIN.findall(text)}
+    if tokenize is not None:
+        found |= {stem for word in sorted(found) for stem in tokenize(word)}
+    return frozenset(found)
+
+
+def _struck(strings: set[str], words: set[str], staying: Iterable[str]) -> tuple[set[str], set[str]]:
+    """Those of some strings that stand in what stays, and those of some words, these in any case of letters."""
+    exact = _Struck({string: string for string in strings})
+    folded = _Struck({word: word.lower() for word in words})
+    for batch in _batches(staying):
+        exact.look(batch)
+        folded.look(batch.lower())
+    return exact.found, folded.found
+
+
+class _Struck:
+    """Which strings were seen; each is known by what is looked for in its place."""
+
+    def __init__(self, strings: Mapping[str, str]) -> None:
+        self._known: dict[bytes, set[str]] = {}
+        for string, sought in strings.items():
+            data = sought.encode("utf-8", "replace")
+            if SHORTEST <= len(data) <= LONGEST:
+                self._known.setdefault(data, set()).add(string)
+        self._seeker = Seeker(sorted(self._known))
+        self.found: set[str] = set()
+
+    def look(self, text: str) -> None:
+        for _, number in self._seeker.find(text.encode("utf-8", "replace")):
+            self.found |= self._known[self._seeker.strings[number]]
+
+
+def _batches(texts: Iterable[str]) -> Iterator[str]:
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        batch.append(text)
+        size += len(text)
+        if size > BATCH:
+            yield "\n".join(batch)
+            batch, size = [], 0
+    yield "\n".join(batch)
+
+
+# ---------------------------------------------------------------------------------------------------------- forms
+
+
+def forms_of(text: str) -> set[bytes]:
+    """A string as files hold it: plain, in JSON, in JSON within JSON, in Markdown and YAML, in UTF-16."""
+    plain = json.dumps(text, ensure_ascii=False)[1:-1]
+    ascii_only = json.dumps(text)[1:-1]
+    once = {plain, plain.translate(_GO), ascii_only, ascii_only.translate(_GO)}
+    once |= {_HEX.sub(lambda match: "\\u" + match[0][2:].upper(), each) for each in once}
+    once |= {each.replace("/", "\\/") for each in once}
+    twice = {json.dumps(each, ensure_ascii=False)[1:-1] for each in once}
+    line = one_line(text)
+    marked = {line, escaped(line), json.dumps(escaped(line), ensure_ascii=False)[1:-1]}
+    found = {each.encode("utf-8", "surrogatepass") for each in (text, *once, *twice, *marked) if each}
+    return found | {text.encode(name, "surrogatepass") for name in ("utf-16-le", "utf-16-be")}

@@ -1,0 +1,304 @@
+"""The proof that something is forgotten on this machine: every byte of every file of crystal's is looked at.
+
+Rows are counted by their ids, tables are read value by value, the keyword index is asked for the words, archives and
+sealed blobs are opened, and all files are read raw, to their last byte: free pages, logs and leftovers as well. What
+cannot be read is told, and then nothing is proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from crystal import transcript
+from crystal.errors import CrystalError, Damaged
+from crystal.forgetting import places
+from crystal.forgetting.needles import Needles, needles_of
+from crystal.forgetting.seeking import PIECE
+from crystal.forgetting.wish import ForgetPlan, Grounds
+from crystal.store import Store, traces
+from crystal.store.words import tokenizer
+
+MOST_TRACES = 1000
+MOST_TRANSCRIPTS = 10_000
+
+
+class NotProved(Damaged):
+    """Something that was forgotten is still in a file, or a file could not be read to the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Where something of what was forgotten still is; never what.
+
+    ``kind`` is text, word, line (an archived line, known by its id), row (of a table), index (a word of the keyword
+    index), name (the file's own), outbox. ``offset`` counts bytes; of what is decompressed, in the decompressed text.
+    """
+
+    file: str
+    offset: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """What could not be looked at, and why."""
+
+    file: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetProof:
+    """What a proof found.
+
+    Attributes:
+        files, bytes: How much was looked at.
+        texts: How many texts were forgotten.
+        by_rows_only: How many of them have no words of their own to look for: too short, or said elsewhere too.
+        traces: Where something is left.
+        unread: What could not be looked at.
+        transcripts: Files of Claude Code that hold it. They are not crystal's and do not count.
+    """
+
+    files: int
+    bytes: int
+    texts: int
+    by_rows_only: int
+    traces: tuple[Trace, ...]
+    unread: tuple[Unread, ...]
+    transcripts: tuple[str, ...]
+
+    @property
+    def proved(self) -> bool:
+        """Whether everything was read and nothing was found."""
+        return not self.traces and not self.unread
+
+    def as_dict(self) -> dict[str, Any]:
+        """The keys that ``--json`` prints."""
+        return {
+            "proved": self.proved,
+            "files": self.files,
+            "bytes": self.bytes,
+            "texts": self.texts,
+            "by_rows_only": self.by_rows_only,
+            "findings": [{"file": one.file, "offset": one.offset, "kind": one.kind} for one in self.traces],
+            "unread": [{"file": one.file, "why": one.why} for one in self.unread],
+            "transcripts": list(self.transcripts),
+        }
+
+
+def needles_for(grounds: Grounds, plan: ForgetPlan) -> Needles:
+    """What a proof of this plan looks for. Called before the plan is carried out, while the words are still there."""
+    lines = {uuid for _, value, _ in plan.kinds for uuid in _names(value, "lines")}
+    memories = {uid for _, value, _ in plan.kinds for uid in _names(value, "memories")}
+    sessions = set(plan.sessions)
+    with grounds.open_mirror() as mirror:
+        stores = [grounds.store, *([mirror] if mirror is not None else [])]
+        texts = [text for store in stores for text in traces.said_texts(store, lines, memories)]
+
+        def staying() -> Iterator[str]:
+            for store in stores:
+                yield from traces.staying_texts(store, lines, memories, sessions)
+
+        return needles_of(
+            [*texts, *plan.needles],
+            staying=staying(),
+            is_said=lambda word: any(traces.is_said(store, word, lines, memories) for store in stores),
+            tokenize=tokenizer(grounds.store),
+            lines=lines,
+            memories=memories,
+        )
+
+
+def _names(value: Mapping[str, Any], what: str) -> Sequence[str]:
+    found = value.get(what)
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list | tuple) else []
+
+
+def prove(grounds: Grounds, needles: Needles, *, progress: Callable[[int], None] = lambda _: None) -> ForgetProof:
+    """Look for what was forgotten in every file of crystal's on this machine. Changes nothing.
+
+    Args:
+        grounds: This machine.
+        needles: What to look for, made before it was forgotten.
+        progress: Told how many bytes were looked at since the last call.
+    """
+    with grounds.open_mirror() as mirror:
+        stores = [grounds.store, *([mirror] if mirror is not None else [])]
+        search = _Search(grounds, needles, stores, progress)
+        for store in stores:
+            search.look_into_store(store)
+        for one in places.files_of(grounds.ldm_home, grounds.data_dir, grounds.ldm_home / "models"):
+            if isinstance(one, tuple):
+                search.unread.append(Unread(*one))
+            else:
+                search.look_into_file(one)
+        search.look_into_outbox()
+        found = tuple(search.transcripts())
+    traces_found = tuple(dict.fromkeys(search.traces))
+    return ForgetProof(
+        search.files, search.size, needles.asked, needles.by_rows_only, traces_found, tuple(search.unread), found
+    )
+
+
+@dataclass
+class _Search:
+    """One proof at work."""
+
+    grounds: Grounds
+    needles: Needles
+    stores: Sequence[Store]
+    progress: Callable[[int], None]
+    traces: list[Trace] = field(default_factory=list)
+    unread: list[Unread] = field(default_factory=list)
+    files: int = 0
+    size: int = 0
+
+    def add(self, file: str, offset: int, kind: str) -> None:
+        if len(self.traces) < MOST_TRACES:
+            self.traces.append(Trace(file, offset, kind))
+
+    # -- databases ---------------------------------------------------------------------------------------------------
+
+    def look_into_store(self, store: Store) -> None:
+        """Ask an open database for rows, values and words."""
+        name = places.name_of(store.path, self.grounds.ldm_home)
+        try:
+            if traces.rows_left(store, self.needles.lines, self.needles.memories):
+                self.add(name, 0, "row")
+            for table, batch in _batches(traces.values(store)):
+                if any(True for _ in self.needles.seeker.find(batch)):
+                    self.add(f"{name}: {table}", 0, "row")
+            for _ in traces.indexed_words(store, self.needles.stems):
+                self.add(name, 0, "index")
+        except CrystalError as error:
+            self.unread.append(Unread(name, error.message))
+
+    def _look_into_copy(self, found: places.Found) -> None:
+        if any(found.path == store.path for store in self.stores):
+            return
+        try:
+            with traces.opened_copy(found.path) as store:
+                self.look_into_store(store)
+        except CrystalError as error:
+            self.unread.append(Unread(found.name, error.message))
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    def look_into_file(self, found: places.Found) -> None:
+        """Read a file to its last byte, and what it holds compressed."""
+        for _ in self.needles.seeker.find(found.name.encode("utf-8", "surrogateescape")):
+            self.add(found.name, 0, "name")
+        try:
+            with found.path.open("rb") as file:
+                head = file.read(places.HEAD)
+            compressed = places.is_compressed(head)
+            self._look_at_bytes(found, head, compressed=compressed)
+            if compressed:
+                self._look_at_lines(found.name, places.decompressed(found.path, head))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.unread.append(Unread(found.name, error.strerror or str(error)))
+        except places.Unreadable as error:
+            self.unread.append(Unread(found.name, str(error)))
+        if traces.is_database(head):
+            self._look_into_copy(found)
+
+    def _look_at_bytes(self, found: places.Found, head: bytes, *, compressed: bool) -> None:
+        words = places.word_list(found.path) if head.startswith(places.INDEX_MAGIC) else None
+        with found.path.open("rb", buffering=0) as file:
+            for offset, number in self.needles.seeker.find_in(_read(file, self._counts)):
+                stop = offset + len(self.needles.seeker.strings[number])
+                if self.needles.is_text(number):
+                    self.add(found.name, offset, "text")
+                elif not compressed and not (words is not None and words.joins(offset, stop)):
+                    self.add(found.name, offset, "word")  # compressed, a short word stands by chance
+        self.files += 1
+
+    def _counts(self, size: int) -> None:
+        self.size += size
+        self.progress(size)
+
+    def _look_at_lines(self, name: str, texts: Iterator[bytes]) -> None:
+        """Look at the decompressed lines of an archive; what a line says that stays may be said."""
+        at = 0
+        for text in places.lines_of(texts):
+            for offset, kind in self._in_lines(text):
+                self.add(name, at + offset, kind)
+            at += len(text)
+
+    def _in_lines(self, text: bytes) -> Iterator[tuple[int, str]]:
+        if self.needles.lines:
+            at = 0
+            for line in text.split(b"\n"):
+                if transcript.line_facts(line).uuid in self.needles.lines:
+                    yield at, "line"
+                at += len(line) + 1
+        for offset, number in self.needles.seeker.find(text):
+            start, stop = text.rfind(b"\n", 0, offset) + 1, text.find(b"\n", offset)
+            if not self._stays(text[start : stop if stop >= 0 else len(text)]):
+                yield offset, "text" if self.needles.is_text(number) else "word"
+
+    def _stays(self, line: bytes) -> bool:
+        """Whether a line is one that people still find in the memory: then it says the same by right."""
+        uuid = transcript.line_facts(line).uuid
+        if uuid is None or uuid in self.needles.lines:
+            return False
+        return any(traces.has_line(store, uuid) for store in self.stores)
+
+    # -- elsewhere ---------------------------------------------------------------------------------------------------
+
+    def look_into_outbox(self) -> None:
+        """Open the sealed blobs that wait for other machines."""
+        if self.grounds.outbox is None:
+            return
+        try:
+            for place in self.grounds.outbox.find(lambda payload: any(True for _ in self._in_lines(payload))):
+                self.add(f"outbox: {place}", 0, "outbox")
+        except CrystalError as error:
+            self.unread.append(Unread("outbox", error.message))
+
+    def transcripts(self) -> Iterator[str]:
+        """The files of Claude Code that hold one of the texts."""
+        count = 0
+        for root in self.grounds.roots:
+            for path in sorted(root.rglob("*.jsonl")):
+                count += 1
+                if count > MOST_TRANSCRIPTS:
+                    return
+                if self._holds(path):
+                    yield str(path)
+
+    def _holds(self, path: Path) -> bool:
+        try:
+            with path.open("rb", buffering=0) as file:
+                return any(self.needles.is_text(number) for _, number in self.needles.seeker.find_in(_read(file)))
+        except OSError:
+            return False
+
+
+def _read(file: FileIO, tell: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
+    """A file piece by piece; told of each how long it is."""
+    while piece := file.read(PIECE):
+        tell(len(piece))
+        yield piece
+
+
+def _batches(values: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+    """Many small values of one table as one string of bytes."""
+    batch: list[bytes] = []
+    size, of = 0, ""
+    for table, value in values:
+        if batch and (table != of or size > PIECE):
+            yield of, b"\0".join(batch)
+            batch, size = [], 0
+        of = table
+        batch.append(value)
+        size += len(value)
+    if batch:
+        yield of, b"\0".join(batch)
