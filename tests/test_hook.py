@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 
 from crystal import hook
 from crystal.paths import resolve_places
-from crystal.settings import TIMEOUTS
 from tests.data_dir_cases import DATA_DIR_CASES, DataDirCase
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the hook is untested on Windows")
@@ -695,25 +694,3 @@ leave(0)
         check=True,
     )
     assert set(done.stdout.decode().split()) <= ALLOWED_MODULES
-
-
-# --- the plugin
-
-
-PLUGIN = Path(hook.__file__).parent.parent / "hooks" / "hooks.json"
-
-
-def test_the_plugin_runs_the_same_events_with_the_same_limits() -> None:
-    groups = json.loads(PLUGIN.read_bytes())["hooks"]
-    limits = {event: group["hooks"][0]["timeout"] for event, (group,) in groups.items()}
-    assert limits == TIMEOUTS
-
-
-@pytest.mark.parametrize("event", TIMEOUTS)
-def test_the_plugins_command_leaves_a_note(machine: Machine, event: str) -> None:
-    command = json.loads(PLUGIN.read_bytes())["hooks"][event][0]["hooks"][0]["command"]
-    env = {**machine.env, "CLAUDE_PLUGIN_ROOT": str(machine.package), "CRYSTAL_PYTHON": sys.executable}
-    stdin = json.dumps({**STOP, "hook_event_name": event}).encode()
-    assert is_silent(run(["/bin/sh", "-c", command], input=stdin, env=env))
-    assert [note["event"] for note in machine.notes()] == [event]
-    assert len(machine.workers()) == 1
