@@ -1,7 +1,8 @@
 """THE ingest: a segment becomes archive, ledger, turns and chunks in one transaction, together with its watermark.
 
-The hook's worker, the sweep, backfill, repair and later the poller all call ``ingest``. It is idempotent: a turn is
-its transcript line's uuid, so lines that are met again (forks, replaced files, another process) change nothing.
+The hook's worker, the sweep, backfill, repair and the poller all call ``ingest``. It is idempotent: a turn is its
+transcript line's uuid, so lines that are met again (forks, replaced files, another process) change nothing. What was
+forgotten is taken out here, whatever source it comes from.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from itertools import chain, count
 from pathlib import Path
 
 from crystal import archive, chunking, transcript
+from crystal.forgotten import without_forgotten
 from crystal.model import Chunk, Piece, Project, Segment, Turn
-from crystal.store import Store, ledger, privacy, turns
+from crystal.store import Store, forgetting, ledger, privacy, turns
 
 Claim = Callable[[Store, Segment, int], int]
 
@@ -104,6 +106,10 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
 
     So several segments wait for the disk together: end ``flushes`` before the transaction.
     """
+    blocks = forgetting.read_blocks(store)
+    if blocks is not None and (kept := without_forgotten(blocks, segment)) != segment:
+        segment = kept
+        prepared = prepare(segment)
     captured = [piece for piece in segment.pieces if piece.state == "captured"]
     ident = claim(store, segment, now)
     rows = flushes.enter_context(_kept(store, segment, captured, ident, ldm_home, archive_folder, now))

@@ -7,7 +7,9 @@ as said before crystal, which only backfill imports.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,8 +23,13 @@ from crystal.capture.engine import Capture, Tally
 from crystal.model import BEFORE_CRYSTAL, RESTORED, Watermark
 from crystal.paths import make_private_dir
 from crystal.store import ledger
+from crystal.store.forgetting import Tombstone, add_tombstones
+from crystal.transcript import FORGOTTEN
 
 ASIDE = ".recovered"
+_REWRITTEN = re.compile(r"\+\d+$")
+"""The end of the name of an archive that was written anew without what was forgotten, see archive.next_name."""
+
 
 
 def recover_archives(capture: Capture, archives: Sequence[Path], folder: Path) -> list[str]:
@@ -49,11 +56,13 @@ def recover_archives(capture: Capture, archives: Sequence[Path], folder: Path) -
             path.replace(aside)
         agent_folder = _transcripts_folder(path)
         key = target.relative_to(agent_folder).as_posix().removesuffix(".jsonl.zst")
+        key = _REWRITTEN.sub("", key)
         plain = _plain_name(folder, key)
         make_private_dir(plain.parent)
         with os.fdopen(os.open(plain, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
             for text in frames_in(aside):
                 out.write(text)
+                _block_again(capture, target, text)
         tally = Tally()
         replace(verbatim, agent=agent_folder.parent.parent.name).capture_tail(plain, tally)
         if key in on_disk:
@@ -62,6 +71,22 @@ def recover_archives(capture: Capture, archives: Sequence[Path], folder: Path) -
         done.append(f"{target.name}: {tally.turns} turns taken in from the archive")
     shutil.rmtree(folder, ignore_errors=True)
     return done
+
+
+def _block_again(capture: Capture, target: Path, text: bytes) -> None:
+    """Where the words of a line were forgotten, its place is still in the archive: it stays forgotten."""
+    if FORGOTTEN.encode() not in text:
+        return
+    shells = [fields for line in text.split(b"\n") if (fields := transcript.parse_line(line) or {}).get(FORGOTTEN)]
+    lines = sorted({uuid for fields in shells if (uuid := transcript.facts_of(fields).uuid)})
+    sessions = sorted({session for fields in shells if (session := transcript.facts_of(fields).session_id)})
+    if not lines:
+        return
+    uid = hashlib.sha256("\n".join((target.name, *lines)).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    value = {"lines": lines, "sessions": sessions}
+    tombstone = Tombstone(uid, "lines", value, None, capture.clock(), capture.device)
+    with capture.store.transaction():
+        add_tombstones(capture.store, [tombstone], capture.clock())
 
 
 def _plain_name(folder: Path, key: str) -> Path:

@@ -17,7 +17,7 @@ from crystal.capture import files, tail
 from crystal.errors import CrystalError, Damaged, Unavailable
 from crystal.model import Chunk, Turn
 from crystal.paths import refused
-from crystal.store import Store, checks, ledger
+from crystal.store import Store, checks, forgetting, ledger
 
 FaultKind = Literal[
     "behind",
@@ -216,7 +216,7 @@ def missing_turns(
         found = stored.get((turn.uuid, turn.part))
         if found is not None and not _says(found.chunks, turn.text):
             missing.append((turn, found.id))
-        elif found is None and not is_stored(store, turn):
+        elif found is None and not is_stored(store, turn) and not forgetting.is_line_forgotten(store, turn.uuid):
             missing.append((turn, None))
     return missing
 
@@ -260,7 +260,8 @@ def _check_file(
             return
         for row in rows:
             if row.generation == mark.generation and row.state == "captured":
-                if _hash_range(file, row.start, row.stop, cleaner) != row.raw_hash:
+                # Where a line was forgotten the hash is too: it would confirm a guess.
+                if row.raw_hash and _hash_range(file, row.start, row.stop, cleaner) != row.raw_hash:
                     message = f"bytes {row.start} to {row.stop} changed since they were captured"
                     proof.faults.append(Fault("edited", state.path, message, row.start, row.stop, state.id, row.id))
                 progress(row.stop - row.start)

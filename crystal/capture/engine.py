@@ -18,7 +18,7 @@ from crystal.capture import files, tail
 from crystal.capture.privacy import BY_ECHO, Policy
 from crystal.errors import CrystalError, StoreBusy, StoreDamaged, StoreFull, WatermarkMoved
 from crystal.model import Origin, Segment, Watermark
-from crystal.store import Store, ledger, privacy, problems
+from crystal.store import Store, forgetting, ledger, privacy, problems
 
 Claim = Callable[[Store, Segment, int], int]
 MAX_RACES = 50
@@ -229,7 +229,9 @@ class Capture:
         return True
 
     def is_tainted(self, policy: Policy, session_id: str) -> bool:
-        """Whether anything of a session was ever private, so that its bookkeeping may tell of it."""
+        """Whether anything of a session was ever private or forgotten, so that its bookkeeping may tell of it."""
+        if forgetting.is_session_forgotten(self.store, session_id):
+            return True
         return not policy.is_open(session_id) and ledger.has_private(self.store, session_id, except_for=BY_ECHO)
 
     def _note_move(self, state: ledger.TranscriptState, found: files.Found) -> None:

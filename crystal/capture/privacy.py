@@ -1,7 +1,8 @@
 """Which lines may be kept: decided on the facts of a line, before any of it is written anywhere.
 
 A line is private when it was said while capture was off (for all, for its session, by ``CRYSTAL_PRIVATE``), when its
-folder or session is named private in the settings, or when it is a copy of a line that was left out elsewhere.
+folder or session is named private in the settings, when it was forgotten, or when it is a copy of a line that was
+left out elsewhere.
 Facts that a line lacks are taken from the lines before it, else from those after it: the client writes the prompt
 a second time into lines that name neither folder nor time. It does so again later, and in forks: where something is
 private, bookkeeping and summaries are private too, because nothing tells what they repeat.
@@ -17,6 +18,7 @@ from typing import TypeVar
 
 from crystal.model import Origin
 from crystal.store.privacy import Mark
+from crystal.store.scope import is_within
 from crystal.transcript import LineFacts
 
 BY_PROJECT = "private-project"
@@ -119,7 +121,7 @@ class Policy:
         for mark in self.marks:
             if mark.session_id not in (None, session_id) or at is None:
                 continue
-            if mark.from_at <= at and (mark.until_at is None or at < mark.until_at):
+            if mark.from_at <= at and (mark.until_at is None or at < mark.until_at) and _is_in(mark.folder, cwd):
                 return f"private-{mark.reason}"
         if self.projects and cwd is not None and self._is_private_folder(cwd):
             return BY_PROJECT
@@ -137,6 +139,10 @@ class Policy:
             if parent == folder or not parent:
                 return False
             folder = parent
+
+
+def _is_in(folder: str | None, cwd: str | None) -> bool:
+    return folder is None or (cwd is not None and is_within(cwd, folder))
 
 
 def _is_bookkeeping(facts: LineFacts) -> bool:

@@ -85,7 +85,7 @@ class Reading:
     """What a raw stretch is read as: whose it is, and what decides about privacy.
 
     ``closed`` is why all of it is private whatever the lines say, None to decide line by line; ``inherited`` why the
-    bytes before it are private; ``tainted`` whether anything of the session was ever private.
+    bytes before it are private; ``tainted`` whether anything of the session was ever private or forgotten.
     """
 
     origin: Origin
@@ -130,7 +130,7 @@ def _reasons(
     lines: list[tuple[int, bytes]], raw: RawSegment, reading: Reading
 ) -> tuple[list[str | None], tuple[str, ...]]:
     policy = reading.policy
-    if reading.closed is None and policy.is_open(reading.origin.session_id):
+    if reading.closed is None and not reading.tainted and policy.is_open(reading.origin.session_id):
         return [None] * len(lines), ()
     facts = [transcript.line_facts(line) for _, line in lines]
     if reading.closed is not None:

@@ -13,6 +13,7 @@ from typing import Any
 from crystal.model import Chunk, Origin, Project, Turn
 from crystal.store import turns
 from crystal.store.connection import Row, Store
+from crystal.store.forgetting import Blocks, read_blocks
 
 PAGE = 500
 
@@ -33,9 +34,15 @@ def adopt_turns(store: Store, other: Store) -> int:
         after = rows[-1][0]
         said = list(_read(other, rows))
         with store.transaction():
-            for origin, group in groupby(said, key=lambda one: one.origin):
+            blocks = read_blocks(store)
+            kept = said if blocks is None else [one for one in said if not _is_forgotten(blocks, one)]
+            for origin, group in groupby(kept, key=lambda one: one.origin):
                 added += _add(store, origin, list(group))
     return added
+
+
+def _is_forgotten(blocks: Blocks, one: _Said) -> bool:
+    return blocks.holds(one.turn.uuid, one.origin.session_id, one.turn.timestamp, one.turn.cwd)
 
 
 def _add(store: Store, origin: Origin, said: list[_Said]) -> int:

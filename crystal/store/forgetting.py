@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from crystal.store.connection import Row, Store
+from crystal.store.privacy import is_private_line
+from crystal.store.scope import is_within
 
 FORGOTTEN = "forgotten"
 """The reason of marks that a tombstone makes: capture is not off because of them."""
@@ -172,3 +174,44 @@ def forgotten_memories(store: Store, uids: Sequence[str]) -> set[str]:
         (json.dumps(list(uids)),),
     )
     return {str(uid) for (uid,) in rows}
+
+
+# ---------------------------------------------------------------------------------------------------------- blocking
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """What was forgotten, as a question about single lines. Read once for a stretch of them.
+
+    ``marks`` are (session or None, folder or None, until ms).
+    """
+
+    store: Store
+    marks: tuple[tuple[str | None, str | None, int], ...]
+
+    def holds(self, uuid: str | None, session_id: str, at: int | None, cwd: str | None) -> bool:
+        """Whether a line or a turn was forgotten: by its id, or by where and when it was said."""
+        if uuid is not None and is_private_line(self.store, uuid):
+            return True
+        return at is not None and any(
+            at < until
+            and session in (None, session_id)
+            and (folder is None or (cwd is not None and is_within(cwd, folder)))
+            for session, folder, until in self.marks
+        )
+
+
+def read_blocks(store: Store) -> Blocks | None:
+    """What keeps lines away, None when nothing was ever forgotten."""
+    if not is_anything_forgotten(store):
+        return None
+    rows = store.rows(
+        "SELECT DISTINCT session_id, folder, until_at FROM private_marks WHERE reason = ? AND until_at IS NOT NULL",
+        (FORGOTTEN,),
+    )
+    return Blocks(store, tuple((session, folder, int(until)) for session, folder, until in rows))
+
+
+def is_line_forgotten(store: Store, uuid: str) -> bool:
+    """Whether a line is kept away, where anything was forgotten at all."""
+    return is_anything_forgotten(store) and is_private_line(store, uuid)

@@ -11,18 +11,23 @@ from crystal.store.connection import Store
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A time in which what is said is private: ``from_at`` to ``until_at`` (None: still), in one session or all."""
+    """A time in which what is said is private: ``from_at`` to ``until_at`` (None: still), in one session or all.
+
+    With a ``folder`` only what is said in it or below.
+    """
 
     session_id: str | None
     reason: str
     from_at: int
     until_at: int | None
+    folder: str | None = None
 
 
 def marks(store: Store) -> tuple[Mark, ...]:
     """All marks, oldest first."""
     return tuple(
-        Mark(*row) for row in store.rows("SELECT session_id, reason, from_at, until_at FROM private_marks ORDER BY id")
+        Mark(*row)
+        for row in store.rows("SELECT session_id, reason, from_at, until_at, folder FROM private_marks ORDER BY id")
     )
 
 

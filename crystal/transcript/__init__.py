@@ -6,13 +6,14 @@ know files' owners, secrets, time and the store. One file a question: ``framing`
 ``titles`` what a session is called.
 """
 
-from crystal.transcript.claude_code import parse_turns, turns_of
+from crystal.transcript.claude_code import FORGOTTEN, parse_turns, turns_of
 from crystal.transcript.framing import SEGMENT_BYTES, last_newline, read_segment, split_lines
 from crystal.transcript.line import NO_FACTS, LineFacts, ParsedLine, facts_of, line_facts, parse_line
 from crystal.transcript.names import transcript_key
 from crystal.transcript.titles import titles
 
 __all__ = [
+    "FORGOTTEN",
     "NO_FACTS",
     "SEGMENT_BYTES",
     "LineFacts",

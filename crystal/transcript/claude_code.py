@@ -18,6 +18,9 @@ from crystal.transcript.injected import is_machinery, spoken_command, strip_inje
 from crystal.transcript.line import ParsedLine, clean_text, identifier, parse_line, parse_time, word
 
 _SYNTHETIC = "<synthetic>"
+FORGOTTEN = "crystalForgotten"
+"""The field of a line whose words were forgotten: its place in the conversation is kept, it says nothing."""
+
 _MARKS = (b'"user"', b'"assistant"', b'"queued_command"')
 """A line with none of these is not conversation and need not be parsed."""
 
@@ -92,7 +95,7 @@ def turns_of(
 def _message(fields: ParsedLine) -> ParsedLine | None:
     """Return the message of a conversation line, None for any other line."""
     kind = fields.get("type")
-    if fields.get("isMeta"):
+    if fields.get("isMeta") or fields.get(FORGOTTEN):
         return None
     if kind == "attachment":
         return _queued_message(fields.get("attachment"))

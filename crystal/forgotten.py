@@ -1,0 +1,83 @@
+"""The last look before anything is written: lines that were forgotten are taken out of a segment, wherever it is from.
+
+Capture leaves them out already where it can (capture/privacy.py). This is for what comes another way: from another
+machine, from an archive, from a file that was read before somebody forgot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from crystal import transcript
+from crystal.model import Piece, Segment, Turn
+from crystal.store.forgetting import FORGOTTEN, Blocks, is_session_forgotten
+
+BY_FORGETTING = f"private-{FORGOTTEN}"
+"""The rule under which bytes are private whose words were forgotten."""
+
+
+def without_forgotten(blocks: Blocks, segment: Segment) -> Segment:
+    """The segment with forgotten lines private; the same where there are none.
+
+    Where something of its session was forgotten, the client's notes and summaries go as well: nothing tells what they
+    repeat.
+    """
+    tainted = is_session_forgotten(blocks.store, segment.origin.session_id)
+    turns = _turns_by_offset(segment)
+    pieces: list[Piece] = []
+    uuids: list[str] = []
+    for piece in segment.pieces:
+        if piece.state != "captured":
+            pieces.append(piece)
+            continue
+        gone = [_is_forgotten(blocks, segment, line, turns.get(at, []), tainted) for at, line in piece.lines]
+        if not any(gone):
+            pieces.append(piece)
+            continue
+        pieces += _split(piece, {at for (at, _), is_gone in zip(piece.lines, gone, strict=True) if is_gone})
+        lines = [line for (_, line), is_gone in zip(piece.lines, gone, strict=True) if is_gone]
+        uuids += [uuid for line in lines if (uuid := transcript.line_facts(line).uuid) is not None]
+    if not uuids and len(pieces) == len(segment.pieces) and tuple(pieces) == segment.pieces:
+        return segment
+    return replace(segment, pieces=tuple(pieces), private_uuids=(*segment.private_uuids, *uuids))
+
+
+def _turns_by_offset(segment: Segment) -> dict[int, list[Turn]]:
+    lines = [line for piece in segment.pieces if piece.state == "captured" for line in piece.lines]
+    found: dict[int, list[Turn]] = {}
+    subagent = segment.origin.subagent is not None
+    for turn in transcript.parse_turns(lines, segment.before.transcript, subagent=subagent):
+        found.setdefault(turn.offset, []).append(turn)
+    return found
+
+
+def _is_forgotten(blocks: Blocks, segment: Segment, line: bytes, turns: list[Turn], tainted: bool) -> bool:
+    fields = transcript.parse_line(line) or {}
+    facts = transcript.facts_of(fields)
+    if fields.get(transcript.FORGOTTEN):
+        return True
+    session = segment.origin.session_id
+    ids = {facts.uuid, *(turn.uuid for turn in turns)}
+    if any(blocks.holds(uuid, session, facts.timestamp_ms, facts.cwd) for uuid in ids):
+        return True
+    is_note = facts.uuid is None and facts.type not in ("user", "assistant")
+    return tainted and (is_note or bool(fields.get("isCompactSummary")))
+
+
+def _split(piece: Piece, gone: set[int]) -> list[Piece]:
+    """A captured piece as runs of lines that stay and lines that do not. Blank lines go with the line before them."""
+    runs: list[tuple[bool, int, list[tuple[int, bytes]]]] = []
+    for at, line in piece.lines:
+        is_gone = at in gone
+        if not runs or runs[-1][0] != is_gone:
+            runs.append((is_gone, at if runs else piece.start, []))
+        runs[-1][2].append((at, line))
+    pieces = []
+    for number, (is_gone, start, lines) in enumerate(runs):
+        end = runs[number + 1][1] if number + 1 < len(runs) else piece.end
+        if is_gone:
+            pieces.append(Piece(start, end, "private", BY_FORGETTING))
+        else:
+            clean = b"".join(line + b"\n" for _, line in lines)
+            pieces.append(Piece(start, end, "captured", piece.rule, clean, None, tuple(lines)))
+    return pieces
