@@ -108,7 +108,7 @@ class Crystal:
                 the question, ages and recency are told from then.
             recency: How much what is new is preferred among hits nearly as good: ``off``, ``light``, ``strong``; None
                 for the setting ``search.recency``.
-            fusion: ``weighted``, or ``rrf`` for Reciprocal Rank Fusion; None for the setting ``search.fusion``.
+            fusion: ``weighted``, ``rrf`` or ``similarity``; None for the setting ``search.fusion``.
             deep: Let the model of ``deep.provider`` find other wordings and put the best hits in order.
 
         Raises:

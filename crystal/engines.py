@@ -185,7 +185,7 @@ class QuestionVector:
         waiting = vectors.count_pending(store, self.generation)
         if waiting and not vectors.has_any(store, self.generation):
             return QuestionVector(note=_no_vectors(waiting)), (_no_vectors(waiting),)
-        return self, (f"{_chunks(waiting)} not embedded yet, found by keywords alone",) if waiting else ()
+        return self, (f"{_chunks(waiting)} {_WAITING}",) if waiting else ()
 
     def nearest(self, store: Store, scope: Scope, limit: int) -> Ranked:
         """Rank by meaning."""
@@ -204,8 +204,18 @@ def _no_vectors(waiting: int) -> str:
     return _alone(f"no vectors yet, {_chunks(waiting)} to embed")
 
 
+_ALONE, _WAITING = "searched by keywords alone: ", "not embedded yet, found by keywords alone"
+
+
+def by_meaning_alone(note: str) -> str:
+    """What a note of ``QuestionVector`` says where keywords are not asked."""
+    if note.startswith(_ALONE):
+        return f"similarity needs vectors: {note.removeprefix(_ALONE)}"
+    return note.replace(_WAITING, "not embedded yet, not found by similarity")
+
+
 def _alone(reason: str) -> str:
-    return f"searched by keywords alone: {reason}"
+    return f"{_ALONE}{reason}"
 
 
 def _chunks(count: int) -> str:

@@ -20,8 +20,14 @@ Memory = Literal["local", "mirror"]
 Recency = Literal["off", "light", "strong"]
 """How much a search prefers what is new among answers that are nearly as good."""
 
-Fusion = Literal["weighted", "rrf"]
-"""How a search puts its engines together: by their scores, or by reciprocal ranks (k = 60)."""
+Fusion = Literal["weighted", "rrf", "similarity"]
+"""How a search puts its engines together: by their scores, by reciprocal ranks (k = 60), or by meaning alone."""
+
+Category = Literal["fact", "preference", "event", "opinion", "skill"]
+"""What kind of thing somebody asked to remember."""
+
+MemoryStatus = Literal["active", "deprecated"]
+"""``deprecated`` is kept, and found by its id alone."""
 
 MIRROR_IDS = 10**12
 """What is added to the ids of the mirror's rows where they are handed out, so that a number names one thing."""
@@ -164,6 +170,54 @@ class Project:
 
 
 @dataclass(frozen=True, slots=True)
+class Remembered:
+    """Something that somebody asked to remember.
+
+    Attributes:
+        id: ``mem-`` and 12 hexadecimal digits, the same on every machine.
+        text: What to remember, cleaned.
+        category: What kind of thing it is.
+        key: Names it for exact look-up; one memory has it.
+        project: Where it holds, by name; None: everywhere.
+        cwd: That project's folder; where only a name was given, the name.
+        status: Whether it is found.
+        source: By which door it came: ``cli``, ``mcp``, ``prompt``, ``python``, or a caller's own name.
+        agent: crystal's agent id of the machine where it was asked for.
+        device: That machine's name.
+        session_id: The session in which it was asked for.
+        created_at: When it was first remembered.
+        updated_at: When it was last changed. The newest version wins between machines.
+        memory: Where it was found.
+    """
+
+    id: str
+    text: str
+    category: Category
+    key: str | None
+    project: str | None
+    cwd: str | None
+    status: MemoryStatus
+    source: str
+    agent: str
+    device: str
+    session_id: str | None
+    created_at: int
+    updated_at: int
+    memory: Memory = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class FormerMemory:
+    """What a memory was from one moment until it was changed at another."""
+
+    text: str
+    category: Category
+    status: MemoryStatus
+    from_at: int
+    until_at: int
+
+
+@dataclass(frozen=True, slots=True)
 class Filters:
     """What a search may return. Every set field narrows; None lets all through.
 
@@ -199,6 +253,7 @@ class Hit:
     ``copies`` counts the places within the search's filters that say exactly this, the hit itself included.
     ``memory`` tells where it was found; the ids of the mirror's chunks have ``MIRROR_IDS`` added. ``similar`` counts
     answers that say nearly the same and are not shown. ``before`` and ``after`` are what was said around it.
+    Of something that somebody asked to remember, ``uuid`` is its id, ``category`` its kind, and ``key`` its key.
     """
 
     id: int
@@ -224,3 +279,5 @@ class Hit:
     similar: int = 0
     before: Neighbour | None = None
     after: Neighbour | None = None
+    category: Category | None = None
+    key: str | None = None

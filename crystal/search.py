@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import contextlib
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import tzinfo
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
-from crystal.engines import QuestionVector, keywords, with_phrases
+from crystal.engines import QuestionVector, by_meaning_alone, keywords, with_phrases
 from crystal.errors import UsageProblem
 from crystal.index import folder_of
-from crystal.model import Filters, Fusion, Hit, Recency
+from crystal.model import Filters, Hit
 from crystal.ordering import Order, Proposal, Side, freshness, order_of
 from crystal.query import Query, parse_query
+from crystal.ranking.how import How
 from crystal.ranking.latest import is_time_alone, listed_latest, showing_order
 from crystal.store import Store
 from crystal.store.scope import Scope, scope_of
@@ -31,10 +31,8 @@ from crystal.timewords import TimeSpan, find_times
 from crystal.when import clock
 
 if TYPE_CHECKING:
-    from crystal.deep import Deep
     from crystal.embedding import Embedder
     from crystal.index.reader import Index
-    from crystal.ranking.late import LateModel
 
 __all__ = ["How", "SearchResult", "Side", "freshness", "search", "search_home_first"]
 
@@ -49,31 +47,6 @@ MOST_CANDIDATES = 100_000
 """Where looking for more answers ends when a few turns of many chunks fill the list."""
 
 NO_EMBEDDER = "no embedding model is configured"
-
-
-@dataclass(frozen=True, slots=True)
-class How:
-    """How to search, where the user has a choice.
-
-    Attributes:
-        recency: How much what is new is preferred among answers that are nearly as good.
-        fusion: ``weighted``, or ``rrf``: Reciprocal Rank Fusion with k = 60.
-        deep: Who is asked for other wordings and for the order of the best answers; None for nobody.
-        late: What compares a question with texts token by token; None leaves that out.
-        tz: The zone in which time words are understood; None for the machine's.
-    """
-
-    recency: Recency = "light"
-    fusion: Fusion = "weighted"
-    deep: Deep | None = None
-    late: Callable[[], LateModel] | None = None
-    tz: tzinfo | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse what is no choice."""
-        for name, value, known in (("recency", self.recency, Recency), ("fusion", self.fusion, Fusion)):
-            if value not in get_args(known):
-                raise UsageProblem(f"{name} is {value!r}", hint=f"use {', '.join(get_args(known))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +212,9 @@ class _Question:
                 what = "has no words" if self.asked.text else "is empty"
                 why = (f"the question {what}",) if is_empty else _joined([scope.notes for scope in scopes])
                 return SearchResult(self.text, "keywords", (), (*why, *notes))
-            if is_time_alone(self.asked, self.times):
+            if self.how.fusion == "similarity":
+                result = self._similar(found)
+            elif is_time_alone(self.asked, self.times):
                 result = self._latest(found)
             else:
                 result = self._showing(found) or self._search(found)
@@ -271,6 +246,22 @@ class _Question:
             return None
         order = showing_order([(place.side, scope) for place, scope in found], self.asked.text, self.limit)
         return _Found(order, ("the latest that have it",), (), "keywords") if order.fused else None
+
+    def _similar(self, found: Sequence[tuple[_Asked, Scope]]) -> _Found:
+        """What is nearest in meaning, in the memories that have vectors to ask."""
+        from crystal.ranking.similar import Meant, similar_order
+
+        _, narrowed, relaxed = with_phrases([(place.side.store, scope) for place, scope in found], self.asked)
+        places, said = [], []
+        for (place, scope), (store, narrow) in zip(found, narrowed, strict=True):
+            vector, notes = place.vector.checked(store)
+            said.append(tuple(map(by_meaning_alone, notes)))
+            if vector.data:
+                places.append(Meant(place.side, scope, narrow, vector, place.space))
+        order = similar_order(places, self.limit, self.how.late)
+        nothing = () if order.fused or not places else ("nothing is near to it in meaning",)
+        meant = _joined([*([()] if found[0][0].side.memory == "mirror" else []), *said])
+        return _Found(order, (*relaxed, *meant, *nothing), (), "vectors")
 
     def _ranked(
         self, asked: Query, found: Sequence[tuple[_Asked, Scope]], narrowed: Sequence[Scope]

@@ -64,7 +64,7 @@ def search(
         typer.Option(help="Prefer what is new among hits nearly as good: off, light, strong.", metavar="HOW"),
     ] = None,
     fusion: Annotated[
-        str | None, typer.Option(help="How engines are put together: weighted, rrf.", metavar="HOW")
+        str | None, typer.Option(help="How engines are put together: weighted, rrf, similarity.", metavar="HOW")
     ] = None,
     deep: Annotated[
         bool, typer.Option("--deep", help="Ask a model for other words and for the order (see deep.provider).")

@@ -259,8 +259,9 @@ class Config:
     search_fusion: str = _setting(
         "weighted",
         "search.fusion",
-        choice("weighted", "rrf"),
-        "How search puts keywords and vectors together: by their scores, or by reciprocal ranks (k = 60).",
+        choice("weighted", "rrf", "similarity"),
+        "How search puts keywords and vectors together: by their scores, or by reciprocal ranks (k = 60). With "
+        "`similarity` it asks vectors alone, and each score is a cosine from 0 to 1.",
     )
     deep_provider: str = _setting(
         "none",

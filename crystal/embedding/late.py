@@ -55,6 +55,10 @@ class StaticLate:
         best = iter(np.maximum.reduceat(cosines[places], begins, axis=0) @ share)
         return [(float(next(best)) if tokens else 0.0, tokens) for tokens in said]
 
+    def tokens(self, texts: Sequence[str]) -> list[Sequence[int]]:
+        """The tokens of texts."""
+        return [self._table.tokens(text) for text in texts]
+
 
 class TransformerLate:
     """Compares by a transformer's token vectors as well, as many of the first texts as there is time for.
@@ -83,6 +87,10 @@ class TransformerLate:
             (STATIC_SHARE * static + TRANSFORMER_SHARE * like, tokens)
             for (static, tokens), like in zip(by_table, likes, strict=True)
         ]
+
+    def tokens(self, texts: Sequence[str]) -> list[Sequence[int]]:
+        """The tokens of texts, by the table."""
+        return StaticLate(self._table).tokens(texts)
 
 
 def token_weights(table: StaticModel, question: str, weight_of: WeightOf) -> dict[int, float]:

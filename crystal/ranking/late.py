@@ -59,6 +59,9 @@ class LateModel(Protocol):
         ``weight_of`` tells what a word of the question weighs.
         """
 
+    def tokens(self, texts: Sequence[str]) -> list[Sequence[int]]:
+        """The tokens of texts, by which they are told from nearly equal ones."""
+
 
 def likenesses(
     model: LateModel, question: str, texts: Sequence[str], weight_of: Callable[[str], float]

@@ -34,7 +34,7 @@ def asking(
         mirrored: The mirror of home's memory, if there is one.
         filters: What the user narrows the search to.
         recency: ``off``, ``light`` or ``strong``; None for what the settings say.
-        fusion: ``weighted`` or ``rrf``; None for what the settings say.
+        fusion: ``weighted``, ``rrf`` or ``similarity``; None for what the settings say.
         as_of: Search the memory as it was then, the whole of a day: ms since the epoch, or words like ``2026-05-01``.
         deep: Whether a model may be asked for other wordings, and for the order of the best hits.
 
