@@ -13,7 +13,7 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -54,15 +54,18 @@ class Found:
     size: int
 
 
-def files_of(ldm_home: Path, data_dir: Path, models: Path) -> Iterator[Found | tuple[str, str]]:
-    """Every file below the two folders, each once; as (name, why) what cannot be looked at.
+def files_of(folders: Sequence[Path], models: Path, others: Collection[Path]) -> Iterator[Found | tuple[str, str]]:
+    """Every file below some folders, each once; as (name, why) what cannot be looked at. Links are followed.
 
-    Files of installed models are left out when they are what was installed. Links are followed.
+    Args:
+        folders: Names of files are told relative to the first.
+        models: The folder of models; their files are left out as far as they are what was installed.
+        others: Folders below these that belong to another program.
     """
-    known = _models_as_installed(models)
+    known = _models_as_installed(models) | set(others)
     seen: set[tuple[int, int]] = set()
-    for root in dict.fromkeys((ldm_home, data_dir)):
-        yield from _walk(root, ldm_home, known, seen)
+    for root in dict.fromkeys(folders):
+        yield from _walk(root, folders[0], known, seen)
 
 
 def _walk(folder: Path, home: Path, known: set[Path], seen: set[tuple[int, int]]) -> Iterator[Found | tuple[str, str]]:

@@ -8,7 +8,7 @@ cannot be read is told, and then nothing is proved.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from crystal.forgetting.wish import ForgetPlan, Grounds
 from crystal.store import Store, traces
 from crystal.store.words import tokenizer
 
-MOST_TRACES = 1000
+MOST_TRACES = 10_000
 MOST_TRANSCRIPTS = 10_000
 
 
@@ -35,12 +35,14 @@ class Trace:
     """Where something of what was forgotten still is; never what.
 
     ``kind`` is text, word, line (an archived line, known by its id), row (of a table), index (a word of the keyword
-    index), name (the file's own), outbox. ``offset`` counts bytes; of what is decompressed, in the decompressed text.
+    index), name (the file's own), outbox. ``offset`` counts bytes to the first of ``times`` places; of what is
+    decompressed, in the decompressed text.
     """
 
     file: str
     offset: int
     kind: str
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,8 @@ class ForgetProof:
             "bytes": self.bytes,
             "texts": self.texts,
             "by_rows_only": self.by_rows_only,
-            "findings": [{"file": one.file, "offset": one.offset, "kind": one.kind} for one in self.traces],
-            "unread": [{"file": one.file, "why": one.why} for one in self.unread],
+            "findings": [asdict(one) for one in self.traces],
+            "unread": [asdict(one) for one in self.unread],
             "transcripts": list(self.transcripts),
         }
 
@@ -132,16 +134,21 @@ def prove(grounds: Grounds, needles: Needles, *, progress: Callable[[int], None]
         search = _Search(grounds, needles, stores, progress)
         for store in stores:
             search.look_into_store(store)
-        for one in places.files_of(grounds.ldm_home, grounds.data_dir, grounds.ldm_home / "models"):
+        for one in places.files_of((grounds.ldm_home, grounds.data_dir), grounds.ldm_home / "models", grounds.roots):
             if isinstance(one, tuple):
                 search.unread.append(Unread(*one))
             else:
                 search.look_into_file(one)
         search.look_into_outbox()
         found = tuple(search.transcripts())
-    traces_found = tuple(dict.fromkeys(search.traces))
     return ForgetProof(
-        search.files, search.size, needles.asked, needles.by_rows_only, traces_found, tuple(search.unread), found
+        search.files,
+        search.size,
+        needles.asked,
+        needles.by_rows_only,
+        tuple(search.seen.values()),
+        tuple(search.unread),
+        found,
     )
 
 
@@ -153,14 +160,17 @@ class _Search:
     needles: Needles
     stores: Sequence[Store]
     progress: Callable[[int], None]
-    traces: list[Trace] = field(default_factory=list)
+    seen: dict[tuple[str, str], Trace] = field(default_factory=dict)
     unread: list[Unread] = field(default_factory=list)
     files: int = 0
     size: int = 0
 
     def add(self, file: str, offset: int, kind: str) -> None:
-        if len(self.traces) < MOST_TRACES:
-            self.traces.append(Trace(file, offset, kind))
+        before = self.seen.get((file, kind))
+        if before is not None:
+            self.seen[file, kind] = Trace(file, min(offset, before.offset), kind, before.times + 1)
+        elif len(self.seen) < MOST_TRACES:
+            self.seen[file, kind] = Trace(file, offset, kind)
 
     # -- databases ---------------------------------------------------------------------------------------------------
 
