@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import json
-import os
 import shlex
-import stat
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,10 +12,10 @@ from typing import Any, Literal
 
 from crystal import hook
 from crystal.errors import CrystalError, Damaged, Unavailable, UsageProblem
-from crystal.paths import absolute, make_private_dir, refused, sync_folder
+from crystal.paths import absolute, make_private_dir
 from crystal.settings import hooks, jsontext
+from crystal.settings.disk import BOM, decoded, difference, read_whole, shown, system_errors, write_whole
 
-BOM = b"\xef\xbb\xbf"
 MEND = "nothing was changed; mend that place (Claude Code's /doctor shows it too), then run the command again"
 WRITTEN_BY_HAND = "nothing was changed; see docs/reference/hook.md for the entries to change by hand"
 
@@ -54,7 +50,7 @@ class SettingsPlan:
             return f"{self.path}: nothing to change\n"
         news = {(True, False): " (new file)", (False, True): " (the file is removed)"}
         lines = [f"{self.path}{news.get((self.before is None, self.after is None), '')}"]
-        lines.extend(_difference(_shown(self.before), _shown(self.after)))
+        lines.extend(difference(shown(self.before), shown(self.after)))
         return "\n".join(lines) + "\n"
 
 
@@ -111,8 +107,8 @@ def plan_install(settings: Path, command: str, *, timeouts: Mapping[str, int] = 
             column and next step.
         Unavailable: The system refuses to read it.
     """
-    target, before = _read(settings)
-    mark, text = _decoded(settings, before or b"")
+    target, before = read_whole(settings)
+    mark, text = decoded(settings, before or b"", MEND)
     with _telling_where(settings, text):
         after = hooks.installed(text, command, timeouts)
     old, new = _loaded(text), json.loads(after)
@@ -132,13 +128,13 @@ def plan_uninstall(settings: Path) -> SettingsPlan:
         UsageProblem: The file is not JSON, and mentions us.
         Unavailable: The system refuses to read it.
     """
-    target, before = _read(settings)
+    target, before = read_whole(settings)
     if before is None or (b"hook.py" not in before):
         return SettingsPlan(settings, target, before, before)
-    mark, text = _decoded(settings, before)
+    mark, text = decoded(settings, before, MEND)
     backup = _backup_bytes(settings)
     with _telling_where(settings, text):
-        left = hooks.removed(text, None if backup is None else _decoded(settings, backup)[1])
+        left = hooks.removed(text, None if backup is None else decoded(settings, backup, MEND)[1])
     old, new = _loaded(text), json.loads(left)
     if hooks.ours(new) or not hooks.same(hooks.without_ours(new), hooks.without_ours(old)):
         raise Damaged(f"{settings}: crystal's hooks cannot be taken out without changing more", hint=WRITTEN_BY_HAND)
@@ -158,19 +154,19 @@ def apply(plan: SettingsPlan) -> None:
     """
     if not plan.changed:
         return
-    with _system_errors(plan.path):
-        if _read(plan.path) != (plan.target, plan.before):
+    with system_errors(plan.path):
+        if read_whole(plan.path) != (plan.target, plan.before):
             raise Unavailable(f"{plan.path} was changed by someone else just now", hint="run the command again")
         backup = backup_path(plan.path)
         if plan.backup == "write" and plan.before is not None:
-            _write(backup, plan.before, like=plan.target)
+            write_whole(backup, plan.before, like=plan.target)
         elif plan.backup == "shelve" and backup.exists():
             backup.replace(backup.with_name(backup.name + "-old"))
         if plan.after is None:
             plan.target.unlink()
         else:
             make_private_dir(plan.target.parent)
-            _write(plan.target, plan.after, like=plan.target)
+            write_whole(plan.target, plan.after, like=plan.target)
         if plan.backup == "drop":
             backup.unlink(missing_ok=True)
 
@@ -192,10 +188,10 @@ def uninstall(settings: Path) -> SettingsPlan:
 def read_facts(settings: Path) -> SettingsFacts:
     """Read what matters to capture. Never raises a ``CrystalError``: a broken file is a fact too."""
     try:
-        _, data = _read(settings)
+        _, data = read_whole(settings)
         if data is None or not data.removeprefix(BOM).strip():
             return SettingsFacts(settings, exists=data is not None)
-        _, text = _decoded(settings, data)
+        _, text = decoded(settings, data, MEND)
         with _telling_where(settings, text):
             document = hooks.checked(text, hooks.TIMEOUTS).value
     except CrystalError as error:
@@ -209,31 +205,11 @@ def backup_path(settings: Path) -> Path:
     return settings.with_name(settings.name + ".crystal-backup")
 
 
-def _read(settings: Path) -> tuple[Path, bytes | None]:
-    with _system_errors(settings):
-        target = Path(os.path.realpath(settings))
-        try:
-            if not stat.S_ISREG(target.stat().st_mode):
-                raise UsageProblem(f"{settings} is not a regular file", hint="move it away, then run the command again")
-            return target, target.read_bytes()
-        except FileNotFoundError:
-            return target, None
-
-
 def _backup_bytes(settings: Path) -> bytes | None:
     try:
         return backup_path(settings).read_bytes()
     except OSError:
         return None
-
-
-def _decoded(settings: Path, data: bytes) -> tuple[bytes, str]:
-    mark = BOM if data.startswith(BOM) else b""
-    try:
-        return mark, data[len(mark) :].decode("utf-8")
-    except UnicodeDecodeError as error:
-        line, column = jsontext.place(data[len(mark) :][: error.start].decode("utf-8"), error.start)
-        raise UsageProblem(f"{settings}: line {line}, column {column}: not UTF-8", hint=MEND) from error
 
 
 def _encoded(settings: Path, text: str) -> bytes:
@@ -258,65 +234,3 @@ def _telling_where(settings: Path, text: str) -> Iterator[None]:
     except hooks.WrongShape as error:
         line, column = jsontext.place(text, error.node.start)
         raise UsageProblem(f"{settings}: line {line}, column {column}: {error.problem}", hint=MEND) from error
-
-
-@contextlib.contextmanager
-def _system_errors(settings: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise refused(error, settings) from error
-
-
-def _write(path: Path, data: bytes, *, like: Path) -> None:
-    """Replace a file as a whole, with the mode and owner of ``like`` if that is there, else private."""
-    temporary = path.with_name(f".crystal-{os.getpid()}-{os.urandom(6).hex()}.tmp")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            with contextlib.suppress(FileNotFoundError):
-                _imitate(temporary, like.stat())
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
-
-
-def _imitate(temporary: Path, like: os.stat_result) -> None:
-    mine = temporary.stat()
-    if sys.platform != "win32" and (mine.st_uid, mine.st_gid) != (like.st_uid, like.st_gid):
-        with contextlib.suppress(PermissionError):
-            os.chown(temporary, like.st_uid, like.st_gid)
-    temporary.chmod(stat.S_IMODE(like.st_mode))
-
-
-def _shown(data: bytes | None) -> str:
-    return (data or b"").removeprefix(BOM).decode("utf-8", "replace")
-
-
-def _difference(old: str, new: str) -> Iterator[str]:
-    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
-    for kind, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        if kind != "equal":
-            gone, come = _middles("".join(before[a:b]), "".join(after[c:d]))
-            yield f"@@ line {c + 1} @@"
-            yield from (f"- {line}" for line in gone.splitlines())
-            yield from (f"+ {line}" for line in come.splitlines())
-
-
-def _middles(old: str, new: str) -> tuple[str, str]:
-    """What differs between two texts that may begin and end alike."""
-    start = _alike(old, new)
-    old, new = old[start:], new[start:]
-    end = _alike(old[::-1], new[::-1])
-    return old[: len(old) - end], new[: len(new) - end]
-
-
-def _alike(one: str, other: str) -> int:
-    return next(
-        (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
-    )
