@@ -8,10 +8,10 @@ by the byte ranges what it has.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from crystal.envelope import Channel, Kind, LinkKeys, open_blob, read_header, seal, seal_parts, tag_of
+from crystal.envelope import Channel, Kind, LinkKeys, Opened, open_blob, read_header, seal, seal_parts, tag_of
 from crystal.errors import NotConfigured, WatermarkMoved
 from crystal.relay.wire import Lane
 from crystal.store import Store, outbox, relay_peers
@@ -68,20 +68,7 @@ def put_message(store: Store, link: Link, payload: bytes, *, kind: Kind, lane: L
     if relay_peers.peer_by_id(store, link.peer.id).generation != link.peer.generation:
         raise WatermarkMoved(f"the keys for {link.peer.name} were rotated just now")
     stream = _writable(store, link, Channel.CONVERSATIONS, lane, now)
-    blobs = seal_parts(
-        link.keys,
-        payload,
-        channel=Channel.CONVERSATIONS,
-        kind=kind,
-        stream=stream.stream,
-        seq=stream.last_seq + 1,
-        prev=stream.last_tag,
-        salts=lambda: link.random(32),
-        created_at=now,
-    )
-    for seq, blob in enumerate(blobs, stream.last_seq + 1):
-        outbox.put_blob(store, stream.id, seq, tag_of(blob), blob, now)
-    outbox.advance(store, stream.id, stream.last_seq + len(blobs), tag_of(blobs[-1]))
+    _append(store, stream, seal_message(link, stream, kind, payload, now), now)
 
 
 def seal_document(store: Store, link: Link, channel: Channel, payload: bytes, now: int) -> tuple[bytes, int, bytes]:
@@ -117,10 +104,38 @@ def open_another(store: Store, link: Link, channel: Channel, lane: str, now: int
     return outbox.new_stream(store, stream, link.peer.id, channel, lane, link.peer.generation, now, because)
 
 
-def seal_again(store: Store, link: Link, old: OutStream, start: int, now: int, because: str) -> int:
+Change = Callable[[Kind, bytes], tuple[Kind, bytes] | None]
+"""Gives the message that takes a message's place, None where it stays as it is."""
+
+
+def _as_it_is(_: Kind, __: bytes) -> None:
+    """Leave every message as it is."""
+
+
+def seal_again(
+    store: Store,
+    link: Link,
+    old: OutStream,
+    start: int,
+    now: int,
+    because: str,
+    *,
+    change: Change = _as_it_is,
+    ahead: Sequence[bytes] = (),
+) -> int:
     """Seal the kept blobs of a stream from ``start`` on again, in the lane's open stream or a new one; gives how many.
 
     The stream is not written again. A message of several parts goes as a whole, so that it may begin before ``start``.
+
+    Args:
+        store: The store.
+        link: The link.
+        old: The stream.
+        start: The first number that counts.
+        now: The time, ms.
+        because: Why, as home is told.
+        change: Gives other messages in the place of some.
+        ahead: Messages of control that home must know before all that follows.
 
     Raises:
         NotConfigured: A key is gone. Nothing was changed.
@@ -132,52 +147,110 @@ def seal_again(store: Store, link: Link, old: OutStream, start: int, now: int, b
         else:
             target = _writable(store, link, Channel(old.channel), old.lane, now)
         start = _message_start(store, old, start)
-        seqs = [blob.seq for blob in outbox.kept_from(store, old.id, start)]
-        _say_continues(store, link, target, old, start, now, because)
-        target = outbox.stream_by_id(store, target.id)
-        seq, prev = target.last_seq, target.last_tag
-        for number in seqs:
-            blob = outbox.sealed_blob(store, old.id, number) or b""
-            keys = link.kept_keys(old.generation)
-            opened = open_blob(blob, keys, channel=old.channel, stream=old.stream, seq=number, prev=None)
-            seq += 1
-            sealed = seal(
-                link.keys,
-                opened.payload,
-                channel=old.channel,
-                kind=opened.kind,
-                stream=target.stream,
-                seq=seq,
-                prev=prev,
-                salt=link.random(32),
-                created_at=opened.created_at,
-                more=opened.header.more,
-            )
-            prev = tag_of(sealed)
-            outbox.put_blob(store, target.id, seq, prev, sealed, opened.created_at)
-        outbox.advance(store, target.id, seq, prev)
+        words = {"v": 1, "kind": "continues", "stream": old.stream.hex(), "from": start, "because": because}
+        for payload in (json.dumps(words).encode(), *ahead):  # the first: home need not wait for the old one any more
+            target = _append(store, target, seal_message(link, target, Kind.CONTROL, payload, now), now)
+        seqs: list[int] = []
+        for message in kept_messages(store, link, old, start):
+            seqs += message.seqs
+            changed = change(message.kind, message.payload)
+            if changed is None:
+                blobs = message.sealed_for(link, target)
+            else:
+                blobs = seal_message(link, target, *changed, message.created_at)
+            target = _append(store, target, blobs, message.created_at)
         outbox.drop_blobs(store, old.id, seqs)
     return len(seqs)
 
 
-def _say_continues(
-    store: Store, link: Link, target: OutStream, old: OutStream, start: int, now: int, because: str
-) -> None:
-    """Tell home, in the new stream, what follows here: it need not wait for the old one any more."""
-    words = {"v": 1, "kind": "continues", "stream": old.stream.hex(), "from": start, "because": because}
-    blob = seal(
+@dataclass(frozen=True, slots=True)
+class KeptMessage:
+    """A message of the outbox, opened: the blobs that it lies in, and what it says."""
+
+    opened: tuple[Opened, ...]
+
+    @property
+    def seqs(self) -> list[int]:
+        """The numbers of its blobs."""
+        return [one.header.seq for one in self.opened]
+
+    @property
+    def kind(self) -> Kind:
+        """What it holds."""
+        return self.opened[0].kind
+
+    @property
+    def created_at(self) -> int:
+        """When it was sealed first, ms."""
+        return self.opened[0].created_at
+
+    @property
+    def payload(self) -> bytes:
+        """The message, whole."""
+        return b"".join(one.payload for one in self.opened)
+
+    def sealed_for(self, link: Link, target: OutStream) -> list[bytes]:
+        """The same parts, sealed for another place."""
+        blobs: list[bytes] = []
+        prev = target.last_tag
+        for seq, one in enumerate(self.opened, target.last_seq + 1):
+            blob = seal(
+                link.keys,
+                one.payload,
+                channel=target.channel,
+                kind=one.kind,
+                stream=target.stream,
+                seq=seq,
+                prev=prev,
+                salt=link.random(32),
+                created_at=one.created_at,
+                more=one.header.more,
+            )
+            prev = tag_of(blob)
+            blobs.append(blob)
+        return blobs
+
+
+def kept_messages(store: Store, link: Link, stream: OutStream, start: int = 1) -> Iterator[KeptMessage]:
+    """The messages of a stream that are kept, from a number on, opened with our own keys.
+
+    Raises:
+        NotConfigured: The key is gone.
+    """
+    parts: list[Opened] = []
+    for blob in outbox.kept_from(store, stream.id, start):
+        sealed = outbox.sealed_blob(store, stream.id, blob.seq) or b""
+        keys = link.kept_keys(stream.generation)
+        parts.append(open_blob(sealed, keys, channel=stream.channel, stream=stream.stream, seq=blob.seq, prev=None))
+        if not parts[-1].header.more:
+            yield KeptMessage(tuple(parts))
+            parts = []
+    if parts:
+        yield KeptMessage(tuple(parts))
+
+
+def seal_message(link: Link, target: OutStream, kind: Kind, payload: bytes, created_at: int) -> list[bytes]:
+    """A message as the next blobs of a stream."""
+    return seal_parts(
         link.keys,
-        json.dumps(words).encode(),
-        channel=old.channel,
-        kind=Kind.CONTROL,
+        payload,
+        channel=Channel(target.channel),
+        kind=kind,
         stream=target.stream,
         seq=target.last_seq + 1,
         prev=target.last_tag,
-        salt=link.random(32),
-        created_at=now,
+        salts=lambda: link.random(32),
+        created_at=created_at,
     )
-    outbox.put_blob(store, target.id, target.last_seq + 1, tag_of(blob), blob, now)
-    outbox.advance(store, target.id, target.last_seq + 1, tag_of(blob))
+
+
+def _append(store: Store, target: OutStream, blobs: Sequence[bytes], created_at: int) -> OutStream:
+    """Put blobs at the end of a stream; gives it as it is then."""
+    for seq, blob in enumerate(blobs, target.last_seq + 1):
+        outbox.put_blob(store, target.id, seq, tag_of(blob), blob, created_at)
+    last = target.last_seq + len(blobs)
+    outbox.advance(store, target.id, last, tag_of(blobs[-1]))
+    return replace(target, last_seq=last, last_tag=tag_of(blobs[-1]))
 
 
 def _message_start(store: Store, old: OutStream, start: int) -> int:
