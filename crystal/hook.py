@@ -1,8 +1,9 @@
 """The hook's door: leave a note, start a worker, be gone. Claude Code runs this file at the end of every turn.
 
 It promises the user's session that it is quick, silent and always exits 0, whatever stdin holds and whatever is broken;
-and it promises the user that no word of a conversation gets into a file by its hand. The note is a hint: the worker
-looks for itself, and the sweep finds what no note told of (docs/adr/0002-the-hook-is-a-hint.md).
+and it promises the user that no word of a conversation gets into a file by its hand, but those of a prompt that asks
+to remember them. The note is a hint: the worker looks for itself, and the sweep finds what no note told of
+(docs/adr/0002-the-hook-is-a-hint.md). What a session is told lies ready (docs/adr/0022-session-context.md).
 
 Run as ``/abs/python -I -S /abs/crystal/hook.py [--env NAME=VALUE]...``. A script has no cached byte code and the
 interpreter's start is most of its time, so: few lines, few modules, nothing from this package (tests/test_hook.py
@@ -16,7 +17,7 @@ import time
 TYPE_CHECKING = False  # as type checkers understand it, without the time that importing ``typing`` takes
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeVar
+    from typing import Any, TypeVar
 
     Result = TypeVar("Result")
 
@@ -28,6 +29,7 @@ STDIN_SECONDS = 3  # the client writes at once and closes; whoever does not is n
 WAIT_SECONDS = 60
 STALLED_AFTER_NS = 15 * 60 * 1_000_000_000
 LOG_LIMIT = 64 * 1024
+PROMPT_BEGINS = "rp\u8bb0\u8a18\u8bf7\u8acb"  # of the words that ask to remember something
 WORKER = """\
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -48,15 +50,17 @@ def main(arguments: list[str]) -> None:
     _attempt(_hurry_on_signals)
     said = _attempt(parse_hook_input, _attempt(_read_stdin) or b"") or {}
     env = with_baked(dict(os.environ), arguments)
+    event = _word(said.get("hook_event_name"))
+    if event == "UserPromptSubmit" and not _attempt(asked_to_remember, said, env):
+        return  # the user waits at every prompt: no note, no worker
     data_dir = _attempt(find_data_dir, env)
     for name in PLACES:
         _attempt(_place, env, name)
     spool = os.path.join(data_dir, "spool") if data_dir else None
     note = _attempt(_write_note, spool, said, env, now) if spool else None
     finished = _attempt(_start_worker if hasattr(os, "fork") else _start_worker_on_windows, env, note)
-    event = _word(said.get("hook_event_name"))
     if data_dir and event == "SessionStart":
-        _attempt(_tell_if_stalled, data_dir, now)
+        _attempt(_tell, data_dir, said, env, now)
     if spool:
         spent = cpu + time.perf_counter() - wall
         _attempt(_log_latency, spool, f"{now // 1_000_000} {event or '-'} {spent * 1000:.2f}\n")
@@ -100,16 +104,21 @@ def parse_hook_input(raw: bytes) -> dict[str, object]:
 def make_note(said: dict[str, object], env: dict[str, str], now: int) -> dict[str, object]:
     """What the worker may know: a list of allowed fields, none of which can hold a sentence.
 
+    Only the note of a prompt that asks to remember something has one more, with the words to remember.
+
     Args:
         said: What the client wrote on stdin.
         env: The environment.
         now: Nanoseconds since the epoch.
     """
     transcript, agent_transcript = _path(said.get("transcript_path")), _path(said.get("agent_transcript_path"))
+    event = _word(said.get("hook_event_name"))
+    asked = asked_to_remember(said, env) if event == "UserPromptSubmit" else None
     return {
+        **({"remember": asked} if asked else {}),
         "v": 1,
         "at": now // 1_000_000,
-        "event": _word(said.get("hook_event_name")),
+        "event": event,
         "session_id": _word(said.get("session_id")),
         "transcript_path": transcript,
         "agent_transcript_path": agent_transcript,
@@ -122,6 +131,16 @@ def make_note(said: dict[str, object], env: dict[str, str], now: int) -> dict[st
         "private": truthy(env.get("CRYSTAL_PRIVATE")),
         "awaited": _awaited(said.get("last_assistant_message")),
     }
+
+
+def asked_to_remember(said: dict[str, object], env: dict[str, str]) -> dict[str, object] | None:
+    """What a prompt asks to remember; None for nearly all prompts, in private, and for what no person wrote."""
+    prompt = said.get("prompt")
+    if not isinstance(prompt, str) or said.get("agent_id") or truthy(env.get("CRYSTAL_PRIVATE")):
+        return None
+    begin = prompt.lstrip("\ufeff \t\r\n").lstrip()[:1].lower()
+    asked: dict[str, object] | None = _half().asked(prompt) if begin and begin in PROMPT_BEGINS else None
+    return asked
 
 
 def encode(value: object) -> str:
@@ -148,6 +167,27 @@ def stalled_text(data_dir: str, now: int) -> str | None:
     if waiting <= STALLED_AFTER_NS:
         return None
     return f"capture is stalled, the oldest note is {waiting // 60_000_000_000} minutes old; run: crystal doctor"
+
+
+def context_text(data_dir: str, said: dict[str, object], env: dict[str, str], now: int) -> str | None:
+    """What lies ready to be told to a session that begins; None when nothing may be told."""
+    session, source, cwd = _word(said.get("session_id")), _word(said.get("source")), _path(said.get("cwd"))
+    if not session or not source or not cwd or said.get("agent_id") or said.get("agent_type"):
+        return None
+    if truthy(env.get("CRYSTAL_PRIVATE")) or not os.path.isdir(os.path.join(data_dir, "context")):
+        return None
+    text: str | None = _half().told_once(data_dir, (session, source, cwd), env, now, parse_hook_input)
+    return text
+
+
+def _half() -> "Any":
+    """The half that is seldom needed. It is imported, so that Python keeps its byte code."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    sys.path.append(folder)
+    try:
+        return __import__("hook_memory")
+    finally:
+        sys.path.remove(folder)
 
 
 def _place(env: dict[str, str], name: str) -> str | None:
@@ -369,10 +409,17 @@ def _worker_command() -> list[str]:
     return [sys.executable, "-I", "-X", "utf8", "-c", WORKER, root]
 
 
-def _tell_if_stalled(data_dir: str, now: int) -> None:
-    text = stalled_text(data_dir, now)
-    if text:
-        os.write(1, (encode({"systemMessage": f"crystal: {text}"}) + "\n").encode("ascii"))
+def _tell(data_dir: str, said: dict[str, object], env: dict[str, str], now: int) -> None:
+    """Print the one line that a session's start may hear of: capture stands still; what is remembered."""
+    answer: dict[str, object] = {}
+    stalled, context = _attempt(stalled_text, data_dir, now), _attempt(context_text, data_dir, said, env, now)
+    if stalled:
+        answer["systemMessage"] = f"crystal: {stalled}"
+    if context:
+        answer["hookSpecificOutput"] = {"hookEventName": "SessionStart", "additionalContext": context}
+    line = (encode(answer) + "\n").encode("ascii") if answer else b""
+    while line:
+        line = line[os.write(1, line) :]
 
 
 def _log_latency(spool: str, line: str) -> None:

@@ -191,11 +191,12 @@ def test_the_hook_loads_next_to_nothing() -> None:
 
 
 def test_the_hook_knows_the_standard_library_only() -> None:
-    for node in ast.walk(ast.parse((PACKAGE / "hook.py").read_text(encoding="utf-8"))):
-        names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom):
-            names = [node.module or "crystal"]
-        assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names, f"hook.py:{node.lineno}"
+    for file in ("hook.py", "hook_memory.py"):
+        for node in ast.walk(ast.parse((PACKAGE / file).read_text(encoding="utf-8"))):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or "crystal"]
+            assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names, f"{file}:{node.lineno}"
 
 
 def test_importing_crystal_loads_nothing_heavy() -> None:

@@ -1,0 +1,165 @@
+"""The hook's other half: what a prompt asks to remember, and what a session is told at its start.
+
+Here because most runs of the hook need neither, and a script is compiled again at every start. ``hook.py`` imports it
+as a module of its own, without the package: it imports what the hook may import, and nothing of us.
+"""
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+MEMORY_CHARACTERS = 8_000
+TOLD_SOURCES = ("startup", "resume", "clear", "compact")
+CHINESE_BEGINS = ("\u8bf7\u8bb0\u4f4f", "\u8acb\u8a18\u4f4f", "\u8bb0\u4f4f", "\u8a18\u4f4f")
+WHO = frozenset("we i you he she they it the this that our my".split())
+
+
+def asked(prompt: str) -> "dict[str, object] | None":
+    """What a prompt asks to remember: its words (None if they are too many), how many characters, where they hold."""
+    found = words_to_remember(prompt)
+    if found is None:
+        return None
+    words, everywhere = found
+    kept = words if len(words) <= MEMORY_CHARACTERS else None
+    return {"words": kept, "length": len(words), "everywhere": everywhere}
+
+
+def words_to_remember(prompt: str) -> "tuple[str, bool] | None":
+    """The words after ``remember`` at the beginning of a prompt, and whether they hold everywhere; None without any.
+
+    A colon makes it clear that something is to be remembered; without one, a question and a ``remember when we`` are
+    not. The rules are in docs/how-to/start-with-context.md.
+    """
+    text = prompt.lstrip("\ufeff \t\r\n\u3000").lstrip()
+    rest = None
+    for start in CHINESE_BEGINS:
+        if text.startswith(start):
+            rest = text[len(start) :]
+            if rest[:1] in ("\u4e86", "\u8fc7", "\u904e"):
+                return None  # it is remembered: no request
+    if rest is None:
+        rest = _after(text, "please")
+        rest = _after(text if rest is None else rest.lstrip(), "remember")
+        if rest is None:
+            return None
+    clear = rest.lstrip()[:1] in (":", "\uff1a")
+    words = _trimmed(rest)
+    everywhere = _after(words, "everywhere")
+    if everywhere is not None:
+        words = _trimmed(everywhere)
+    opening = _after(words, "that")
+    if opening is None and (_after(words, "this") or "").lstrip()[:1] == ":":
+        opening = words[4:]
+    words = (words if opening is None else _trimmed(opening)).rstrip()
+    if not any(letter.isalnum() for letter in words) or not (clear or _is_statement(words)):
+        return None
+    return words, everywhere is not None
+
+
+def _after(text: str, word: str) -> "str | None":
+    """What stands behind a word that a text begins with, in any case; None when it begins otherwise."""
+    rest = text[len(word) :]
+    is_word = text[: len(word)].lower() == word and (not rest or rest[0].isspace() or rest[0] in ":\uff1a")
+    return rest if is_word else None
+
+
+def _trimmed(text: str) -> str:
+    return text.lstrip(" \t\r\n\u3000:\uff1a,\uff0c\u3001").lstrip()
+
+
+def _is_statement(words: str) -> bool:
+    """Whether a text's first sentence is no question, and no ``when we``."""
+    when = _after(words, "when")
+    who = (when or "").split(None, 1)[:1]
+    if who and who[0].lower() in WHO:
+        return False
+    for at, letter in enumerate(words):
+        if letter in "\uff1f?\n.!\u3002\uff01" and (
+            letter in "\uff1f\n\u3002\uff01" or not words[at + 1 : at + 2].strip()
+        ):
+            return letter not in "?\uff1f"
+    return True
+
+
+def context_file(cwd: str) -> str:
+    """The name of the file that holds what a session in a folder is told."""
+    import zlib
+
+    raw = cwd.encode("utf-8", "surrogatepass")
+    return f"{zlib.crc32(raw):08x}{zlib.adler32(raw):08x}.json"
+
+
+def stamp_of(path: str) -> str:
+    """By what to see that a settings file has changed."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return "-"
+    return f"{found.st_mtime_ns} {found.st_size}"
+
+
+def told_once(
+    data_dir: str,
+    who: "tuple[str, str, str]",
+    env: "dict[str, str]",
+    now: int,
+    parse: "Callable[[bytes], dict[str, Any]]",
+) -> "str | None":
+    """What lies ready for a session that begins; None when it may not be told, or was told already.
+
+    A settings file that changed since it was made ready stops it: what holds now is for the worker to find out.
+
+    Args:
+        data_dir: The data folder.
+        who: The session's id, why it begins, and the folder in which it does.
+        env: The environment.
+        now: Nanoseconds since the epoch.
+        parse: Reads a JSON object.
+
+    Raises:
+        OSError, LookupError: Nothing lies ready, or it was told.
+    """
+    session, source, cwd = who
+    folder = os.path.join(data_dir, "context")
+    rules = _read(os.path.join(folder, "rules.json"), parse)
+    config, variables = rules["config"], rules["variables"]
+    if source not in TOLD_SOURCES or env.get("CRYSTAL_CONFIG", config) != config or stamp_of(config) != rules["stamp"]:
+        return None
+    if any(env.get(name, "") != value for name, value in variables.items()):
+        return None
+    if session.startswith(tuple(rules["private_sessions"])) or session in rules["off"]:
+        return None
+    ready = _ready(folder, cwd.rstrip("/") or cwd, rules, parse)
+    if not ready["text"]:
+        return None
+    told = os.path.join(data_dir, "told")
+    os.makedirs(told, mode=0o700, exist_ok=True)
+    once = os.open(os.path.join(told, f"{session}.{source}"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(once, f"{now // 1_000_000} {ready['told']}\n".encode("ascii"))
+    finally:
+        os.close(once)
+    return str(ready["text"])
+
+
+def _ready(
+    folder: str, cwd: str, rules: "dict[str, Any]", parse: "Callable[[bytes], dict[str, Any]]"
+) -> "dict[str, Any]":
+    """What lies ready for a folder: its own, else what holds everywhere unless the folder may be a private one."""
+    try:
+        own = _read(os.path.join(folder, context_file(cwd)), parse)
+        if own["cwd"] == cwd:
+            return own
+    except OSError:
+        pass  # nothing is known of this folder
+    if cwd.startswith(tuple(rules["private_folders"])):
+        return {"text": None}
+    return _read(os.path.join(folder, "default.json"), parse)
+
+
+def _read(path: str, parse: "Callable[[bytes], dict[str, Any]]") -> "dict[str, Any]":
+    with open(path, "rb") as file:
+        return parse(file.read())
