@@ -6,6 +6,7 @@ machine, from an archive, from a file that was read before somebody forgot.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from crystal import transcript
@@ -22,22 +23,31 @@ def without_forgotten(blocks: Blocks, segment: Segment) -> Segment:
     Where something of its session was forgotten, the client's notes and summaries go as well: nothing tells what they
     repeat.
     """
+    return without_lines(segment, forgotten_lines(blocks, segment))
+
+
+def forgotten_lines(blocks: Blocks, segment: Segment) -> frozenset[int]:
+    """Where the lines of a segment begin that were forgotten."""
     tainted = is_session_forgotten(blocks.store, segment.origin.session_id)
     turns = _turns_by_offset(segment)
+    return frozenset(
+        at
+        for piece in segment.pieces
+        if piece.state == "captured"
+        for at, line in piece.lines
+        if _is_forgotten(blocks, segment, line, turns.get(at, []), tainted)
+    )
+
+
+def without_lines(segment: Segment, gone: Collection[int]) -> Segment:
+    """The segment with the lines that begin at these places private; the same where it has none of them."""
     pieces: list[Piece] = []
     uuids: list[str] = []
     for piece in segment.pieces:
-        if piece.state != "captured":
-            pieces.append(piece)
-            continue
-        gone = [_is_forgotten(blocks, segment, line, turns.get(at, []), tainted) for at, line in piece.lines]
-        if not any(gone):
-            pieces.append(piece)
-            continue
-        pieces += _split(piece, {at for (at, _), is_gone in zip(piece.lines, gone, strict=True) if is_gone})
-        lines = [line for (_, line), is_gone in zip(piece.lines, gone, strict=True) if is_gone]
+        lines = [line for at, line in piece.lines if at in gone] if piece.state == "captured" else []
+        pieces += _split(piece, gone) if lines else [piece]
         uuids += [uuid for line in lines if (uuid := transcript.line_facts(line).uuid) is not None]
-    if not uuids and len(pieces) == len(segment.pieces) and tuple(pieces) == segment.pieces:
+    if tuple(pieces) == segment.pieces:
         return segment
     return replace(segment, pieces=tuple(pieces), private_uuids=(*segment.private_uuids, *uuids))
 
@@ -64,7 +74,7 @@ def _is_forgotten(blocks: Blocks, segment: Segment, line: bytes, turns: list[Tur
     return tainted and (is_note or bool(fields.get("isCompactSummary")))
 
 
-def _split(piece: Piece, gone: set[int]) -> list[Piece]:
+def _split(piece: Piece, gone: Collection[int]) -> list[Piece]:
     """A captured piece as runs of lines that stay and lines that do not. Blank lines go with the line before them."""
     runs: list[tuple[bool, int, list[tuple[int, bytes]]]] = []
     for at, line in piece.lines:
