@@ -39,8 +39,8 @@ def main() -> None:
 
 def _work() -> None:
     from crystal.capture import spool
-    from crystal.capture.drain import drain
     from crystal.wiring import enrich, open_machine
+    from crystal.wiring.capturing import drain_spool
 
     places = these_places()
     # A hook that waits for its worker must not come back before its note was acted on, whoever does it.
@@ -52,7 +52,7 @@ def _work() -> None:
                 # Whoever holds it looks at the spool once more after letting go, see below.
                 return
             with open_machine() as machine:
-                drain(machine.capture(), places.spool, flush_ms=1000 * machine.config.hook_flush_seconds)
+                drain_spool(machine, machine.capture())
                 failed = len(spool.read_notes(places.spool))
         if len(spool.read_notes(places.spool)) <= failed:
             break

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from crystal import transcript
 from crystal.capture import files, spool
+from crystal.capture.asked import Remember, take_asked
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.spool import ENVIRONMENT, Note
 from crystal.errors import CrystalError
@@ -21,19 +22,23 @@ POLL_SECONDS = 0.02
 LOOK_BACK_BYTES = 256 << 10
 
 
-def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS) -> Tally:
+def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS, remember: Remember | None = None) -> Tally:
     """Act on every note in the spool until none is left that can be acted on.
 
     A note waits at most ``flush_ms`` for its answer to be written. Notes of one session are taken in order. A note
     that fails stays, is recorded as a problem of the room ``capture``, and is tried again by the next run.
+    What a prompt asks to remember comes first, by ``remember``; without it those notes stay.
     """
     tally = Tally()
     failed: set[Path] = set()
+    unstored: set[Path] = set()
     first_seen: dict[Path, float] = {}
     add_hook_runs(capture.store, spool.take_latencies(folder))
     spool.sweep_leftovers(folder, capture.clock())
     while True:
-        notes = [note for note in spool.read_notes(folder) if note.file not in failed]
+        if remember is not None:
+            take_asked(capture, folder, remember, unstored)
+        notes = [note for note in spool.read_notes(folder) if note.file not in failed and note.asked is None]
         if not notes:
             break
         capture.meet(frozenset(name for note in notes for name in (note.session_id, note.transcript_path) if name))

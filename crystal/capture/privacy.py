@@ -50,6 +50,13 @@ class Policy:
                 return f"private-{mark.reason}"
         return self._by_session(session_id)
 
+    def why_private(self, session_id: str, at: int, cwd: str | None) -> str | None:
+        """Why words that no transcript told of are private, said at a moment in a folder; None when they are not."""
+        if self.projects and cwd is None:
+            return BY_PROJECT  # fail closed, as for lines
+        facts = LineFacts(timestamp_ms=at, cwd=cwd, session_id=session_id)
+        return self.closed_now(session_id) or self._reason(session_id, facts, at, cwd)
+
     def is_open(self, session_id: str) -> bool:
         """Whether nothing could make a line of this session private, so that no line need be looked at."""
         return not (

@@ -1,4 +1,7 @@
-"""The hook's notes: small files that say which session moved. A note is a hint; losing one costs minutes, no memory."""
+"""The hook's notes: small files that say which session moved. A note is a hint; losing one costs minutes, no memory.
+
+One kind holds words: that of a prompt that asks to remember them.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,15 @@ ENVIRONMENT = "environment"
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What a prompt asks to remember. ``words`` are None when there are too many; ``length`` is in characters."""
+
+    words: str | None
+    length: int
+    everywhere: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """What the hook left: times in ms, sizes in bytes at the moment of the hook, None where it did not know.
 
@@ -36,6 +48,8 @@ class Note:
     size: int | None = None
     private: bool = False
     awaited: tuple[int, int] | None = None
+    cwd: str | None = None
+    asked: Asked | None = None
 
 
 def read_notes(spool: Path) -> list[Note]:
@@ -144,11 +158,12 @@ def _read(file: Path) -> Note | None:
         at=at if isinstance(at, int) else 0,
         **{
             name: _text(fields.get(name))
-            for name in ("event", "session_id", "transcript_path", "agent_transcript_path", "agent_id", "source")
+            for name in ("event", "session_id", "transcript_path", "agent_transcript_path", "agent_id", "source", "cwd")
         },
         size=fields["size"] if _is_size(fields.get("size")) else None,
         private=fields.get("private") is True,
         awaited=_awaited(fields.get("awaited")),
+        asked=_asked(fields.get("remember")),
     )
 
 
@@ -164,3 +179,9 @@ def _awaited(value: object) -> tuple[int, int] | None:
     if isinstance(value, dict) and _is_size(value.get("crc")) and _is_size(value.get("length")):
         return int(value["crc"]), int(value["length"])
     return None
+
+
+def _asked(value: object) -> Asked | None:
+    if not isinstance(value, dict) or not _is_size(value.get("length")):
+        return None
+    return Asked(_text(value.get("words")), int(value["length"]), value.get("everywhere") is True)

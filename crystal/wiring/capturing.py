@@ -15,6 +15,7 @@ from crystal.wiring.machine import Machine
 if TYPE_CHECKING:
     from crystal.capture.ahead import Hand
     from crystal.capture.engine import Capture, Past, Tally
+    from crystal.capture.spool import Note
     from crystal.store import Store
 
 CAPTURE_LOCK = "capture.lock"
@@ -31,24 +32,41 @@ def run_capture(machine: Machine, step: Callable[[Capture], Tally]) -> Tally:
     A worker that finds the lock taken leaves its note to whoever holds it, so the spool is looked at once more after
     letting go.
     """
-    from crystal.capture.drain import drain, merge
+    from crystal.capture.drain import merge
     from crystal.capture.lock import try_lock, wait_lock
     from crystal.capture.spool import read_notes
 
     lock, spool = machine.places.data_dir / CAPTURE_LOCK, machine.places.spool
-    flush_ms = 1000 * machine.config.hook_flush_seconds
     with wait_lock(lock, seconds=LOCK_SECONDS):
         capture = machine.capture()
-        tally = drain(capture, spool, flush_ms=flush_ms)
+        tally = drain_spool(machine, capture)
         failed = len(read_notes(spool))
         merge(tally, step(capture))
     while len(read_notes(spool)) > failed:
         with try_lock(lock) as held:
             if not held:
                 break
-            merge(tally, drain(capture, spool, flush_ms=flush_ms))
+            merge(tally, drain_spool(machine, capture))
             failed = len(read_notes(spool))
     return tally
+
+
+def drain_spool(machine: Machine, capture: Capture) -> Tally:
+    """Act on the hook's notes. Under the capture lock."""
+    from crystal.capture.drain import drain
+
+    flush_ms = 1000 * machine.config.hook_flush_seconds
+    return drain(capture, machine.places.spool, flush_ms=flush_ms, remember=partial(_remember_asked, machine))
+
+
+def _remember_asked(machine: Machine, note: Note) -> None:
+    """Store what a prompt asked to remember: for the project that it was said in, unless it holds everywhere."""
+    from crystal.wiring.remembering import remember
+
+    if note.asked is None or note.asked.words is None:
+        return
+    here = "." if note.cwd and not note.asked.everywhere else None
+    remember(machine, note.asked.words, project=here, cwd=note.cwd, source="prompt", session=note.session_id)
 
 
 def plan_import(machine: Machine, paths: Sequence[Path], since: int | None) -> list[Past]:
