@@ -146,6 +146,8 @@ def decompressed(path: Path, head: bytes) -> Iterator[bytes]:
 def frames(file: BinaryIO) -> Iterator[bytes]:
     """The text of the frames that a file consists of, some megabytes at a time, up to the first that is none.
 
+    A frame that readers skip comes as it is.
+
     Raises:
         Unreadable: A frame is damaged or cut off, or something else follows.
     """
@@ -155,6 +157,17 @@ def frames(file: BinaryIO) -> Iterator[bytes]:
             data += more
         if not data:
             return
+        if data.startswith(SKIPPABLE):
+            left = int.from_bytes(data[4:8], "little")
+            data = data[8:]
+            while left > 0:
+                data = data or file.read(READ)
+                if not data:
+                    raise Unreadable(f"the frame at byte {done} is cut off")
+                yield data[:left]
+                data, left = data[left:], left - len(data)
+            done = file.tell() - len(data)
+            continue
         decoder: Any = zstd.ZstdDecompressor()
         try:
             while not decoder.eof:

@@ -35,8 +35,8 @@ class Trace:
     """Where something of what was forgotten still is; never what.
 
     ``kind`` is text, word, line (an archived line, known by its id), row (of a table), index (a word of the keyword
-    index), name (the file's own), outbox. ``offset`` counts bytes to the first of ``times`` places; of what is
-    decompressed, in the decompressed text.
+    index, or an entry without a text), name (the file's own), outbox. ``offset`` counts bytes to the first of
+    ``times`` places; of what is decompressed, in the decompressed text.
     """
 
     file: str
@@ -183,7 +183,7 @@ class _Search:
             for table, batch in _batches(traces.values(store)):
                 if any(True for _ in self.needles.seeker.find(batch)):
                     self.add(f"{name}: {table}", 0, "row")
-            for _ in traces.indexed_words(store, self.needles.stems):
+            for _ in range(traces.entries_alone(store) + len(traces.indexed_words(store, self.needles.stems))):
                 self.add(name, 0, "index")
         except CrystalError as error:
             self.unread.append(Unread(name, error.message))
@@ -206,10 +206,12 @@ class _Search:
         try:
             with found.path.open("rb") as file:
                 head = file.read(places.HEAD)
-            compressed = places.is_compressed(head)
-            self._look_at_bytes(found, head, compressed=compressed)
-            if compressed:
+            self.files += 1
+            if places.is_compressed(head):
                 self._look_at_lines(found.name, places.decompressed(found.path, head))
+                self._counts(found.size)
+            else:
+                self._look_at_bytes(found, head)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -219,16 +221,15 @@ class _Search:
         if traces.is_database(head):
             self._look_into_copy(found)
 
-    def _look_at_bytes(self, found: places.Found, head: bytes, *, compressed: bool) -> None:
+    def _look_at_bytes(self, found: places.Found, head: bytes) -> None:
         words = places.word_list(found.path) if head.startswith(places.INDEX_MAGIC) else None
         with found.path.open("rb", buffering=0) as file:
             for offset, number in self.needles.seeker.find_in(_read(file, self._counts)):
                 stop = offset + len(self.needles.seeker.strings[number])
                 if self.needles.is_text(number):
                     self.add(found.name, offset, "text")
-                elif not compressed and not (words is not None and words.joins(offset, stop)):
-                    self.add(found.name, offset, "word")  # compressed, a short word stands by chance
-        self.files += 1
+                elif words is None or not words.joins(offset, stop):
+                    self.add(found.name, offset, "word")
 
     def _counts(self, size: int) -> None:
         self.size += size

@@ -15,6 +15,7 @@ import apsw
 from crystal.store import migrate
 from crystal.store.candidates import quoted
 from crystal.store.connection import Store, translated
+from crystal.store.vectors import generations
 
 PAGE = 500
 _SKIPPED = ("outbox", "relay_aside")
@@ -157,6 +158,16 @@ def indexed_words(store: Store, stems: Sequence[str]) -> list[str]:
             finally:
                 store.db.execute("DROP TABLE temp.crystal_words")
     return found
+
+
+def entries_alone(store: Store) -> int:
+    """How many entries of the keyword index and of vectors are of no chunk."""
+    tables = ["chunks_fts_docsize", *(f"chunks_vec_{one.id}_rowids" for one in generations(store))]
+    key = {"chunks_fts_docsize": "id"}
+    return sum(
+        int(store.value(f"SELECT count(*) FROM {table} WHERE {key.get(table, 'rowid')} NOT IN (SELECT id FROM chunks)"))
+        for table in tables
+    )
 
 
 @contextlib.contextmanager
