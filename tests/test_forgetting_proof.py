@@ -85,8 +85,8 @@ def test_each_kind_of_file_is_looked_into(clean: Ground, needles: Needles, subte
 
 
 def _frames(*stretches: bytes) -> bytes:
-    with_bytes = [archive.zstd.compress(stretch, level=3) for stretch in stretches]
-    return b"".join(with_bytes)
+    options = {archive.zstd.CompressionParameter.checksum_flag: 1}
+    return b"".join(archive.zstd.compress(stretch, options=options) for stretch in stretches)
 
 
 def test_each_part_of_a_database_is_looked_into(tmp_path: Path, subtests: pytest.Subtests) -> None:
