@@ -14,10 +14,12 @@ from pathlib import Path
 
 from crystal import archive, transcript
 from crystal.errors import Damaged
+from crystal.forgotten import BY_FORGETTING, without_forgotten
 from crystal.ingest import IngestReport, Prepared, prepare, write
 from crystal.model import Piece, Project, Segment, Watermark
 from crystal.relay.wire import Sent, line_starts
 from crystal.store import Store, checks, inbox, ledger, privacy
+from crystal.store.forgetting import is_anything_forgotten, read_blocks
 
 BLANK = "blank"
 """The rule under which lines without a character are skipped that stand alone between what is here."""
@@ -58,6 +60,10 @@ def arrive(
         StoreFull, StoreBusy, Unavailable: The same; try again later.
     """
     total = NOTHING
+    if (blocks := read_blocks(arrivals.store)) is not None:
+        kept = without_forgotten(blocks, sent.segment)
+        if kept is not sent.segment:
+            sent, prepared = replace(sent, segment=kept), prepare(kept)
     privacy.add_private_lines(arrivals.store, sent.segment.private_uuids)
     for part in _new_parts(arrivals, sent.segment, stream):
         said = prepared if part.pieces == sent.segment.pieces else prepare(part)
@@ -158,9 +164,14 @@ def _agrees(
         except Damaged:
             continue  # verify reports it; what is here counts as what it was
         here = [line for line in clean.split(b"\n")[:-1] if line.strip()]
-        if not _holds(here, coming):
+        if not (_holds_run(here, coming) or (_may_lack_lines(arrivals.store, segment) and _holds(here, coming))):
             return False
     return True
+
+
+def _may_lack_lines(store: Store, segment: Segment) -> bool:
+    """Whether lines may be missing in one place because they were forgotten, and stand in the other still."""
+    return is_anything_forgotten(store) or any(piece.rule == BY_FORGETTING for piece in segment.pieces)
 
 
 def _are_others(store: Store, row: checks.LedgerRow, coming: list[bytes]) -> bool:
@@ -187,6 +198,12 @@ def _lines_between(segment: Segment, low: int, high: int) -> list[bytes] | None:
 
 
 def _holds(here: list[bytes], coming: list[bytes]) -> bool:
+    """Whether lines stand in others, in this order."""
+    rest = iter(here)
+    return all(line in rest for line in coming)
+
+
+def _holds_run(here: list[bytes], coming: list[bytes]) -> bool:
     """Whether lines stand in others in one run."""
     return b"\n".join((b"", *coming, b"")) in b"\n".join((b"", *here, b""))
 

@@ -10,16 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from crystal.envelope import (
-    Channel,
-    LinkKeys,
-    Opened,
-    Refused,
-    open_blob,
-)
+from crystal.envelope import Channel, LinkKeys, Opened, Refused, open_blob
 from crystal.errors import CrystalError, StoreDamaged, Unavailable, WatermarkMoved
 from crystal.relay.ahead import fetched
 from crystal.relay.answers import BlobInfo, BlobPage, StreamInfo, StreamList
+from crystal.relay.cleaning import BECAUSE as FORGOTTEN
 from crystal.relay.client import RelayClient
 from crystal.relay.documents import LATEST_WINS, looks_like_documents, newest_documents, read_document
 from crystal.relay.errors import NotAtRelay, RelayDenied, RelayUnavailable
@@ -147,6 +142,8 @@ class Poller:
             inbox.note_listed(self._store, known.id, info.head)
         # A time that is further off was written by a clock that was wrong.
         is_resting = known.retry_at is not None and 0 < known.retry_at - now <= 2 * LONGEST_WAIT_MS
+        if known.state == "left" and known.code == FORGOTTEN and info.count:
+            self._client.ack(info.stream, info.head)  # what was sealed with the words in it
         if known.state == "left" or is_resting or not (info.count or info.head > known.last_seq):
             return
         try:

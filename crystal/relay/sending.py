@@ -104,65 +104,6 @@ def open_another(store: Store, link: Link, channel: Channel, lane: str, now: int
     return outbox.new_stream(store, stream, link.peer.id, channel, lane, link.peer.generation, now, because)
 
 
-Change = Callable[[Kind, bytes], tuple[Kind, bytes] | None]
-"""Gives the message that takes a message's place, None where it stays as it is."""
-
-
-def _as_it_is(_: Kind, __: bytes) -> None:
-    """Leave every message as it is."""
-
-
-def seal_again(
-    store: Store,
-    link: Link,
-    old: OutStream,
-    start: int,
-    now: int,
-    because: str,
-    *,
-    change: Change = _as_it_is,
-    ahead: Sequence[bytes] = (),
-) -> int:
-    """Seal the kept blobs of a stream from ``start`` on again, in the lane's open stream or a new one; gives how many.
-
-    The stream is not written again. A message of several parts goes as a whole, so that it may begin before ``start``.
-
-    Args:
-        store: The store.
-        link: The link.
-        old: The stream.
-        start: The first number that counts.
-        now: The time, ms.
-        because: Why, as home is told.
-        change: Gives other messages in the place of some.
-        ahead: Messages of control that home must know before all that follows.
-
-    Raises:
-        NotConfigured: A key is gone. Nothing was changed.
-    """
-    with store.transaction():
-        old = outbox.stream_by_id(store, old.id)
-        if old.closed_at is None:
-            target = open_another(store, link, Channel(old.channel), old.lane, now, because)
-        else:
-            target = _writable(store, link, Channel(old.channel), old.lane, now)
-        start = _message_start(store, old, start)
-        words = {"v": 1, "kind": "continues", "stream": old.stream.hex(), "from": start, "because": because}
-        for payload in (json.dumps(words).encode(), *ahead):  # the first: home need not wait for the old one any more
-            target = _append(store, target, seal_message(link, target, Kind.CONTROL, payload, now), now)
-        seqs: list[int] = []
-        for message in kept_messages(store, link, old, start):
-            seqs += message.seqs
-            changed = change(message.kind, message.payload)
-            if changed is None:
-                blobs = message.sealed_for(link, target)
-            else:
-                blobs = seal_message(link, target, *changed, message.created_at)
-            target = _append(store, target, blobs, message.created_at)
-        outbox.drop_blobs(store, old.id, seqs)
-    return len(seqs)
-
-
 @dataclass(frozen=True, slots=True)
 class KeptMessage:
     """A message of the outbox, opened: the blobs that it lies in, and what it says."""
@@ -209,6 +150,65 @@ class KeptMessage:
             prev = tag_of(blob)
             blobs.append(blob)
         return blobs
+
+
+Change = Callable[[KeptMessage], tuple[Kind, bytes] | None]
+"""Gives the message that takes a message's place, None where it stays as it is."""
+
+
+def _as_it_is(_: KeptMessage) -> None:
+    """Leave every message as it is."""
+
+
+def seal_again(
+    store: Store,
+    link: Link,
+    old: OutStream,
+    start: int,
+    now: int,
+    because: str,
+    *,
+    change: Change = _as_it_is,
+    ahead: Sequence[bytes] = (),
+) -> int:
+    """Seal the kept blobs of a stream from ``start`` on again, in the lane's open stream or a new one; gives how many.
+
+    The stream is not written again. A message of several parts goes as a whole, so that it may begin before ``start``.
+
+    Args:
+        store: The store.
+        link: The link.
+        old: The stream.
+        start: The first number that counts.
+        now: The time, ms.
+        because: Why, as home is told.
+        change: Gives other messages in the place of some.
+        ahead: Messages of control that home must know before all that follows.
+
+    Raises:
+        NotConfigured: A key is gone. Nothing was changed.
+    """
+    with store.transaction():
+        old = outbox.stream_by_id(store, old.id)
+        if old.closed_at is None:
+            target = open_another(store, link, Channel(old.channel), old.lane, now, because)
+        else:
+            target = _writable(store, link, Channel(old.channel), old.lane, now)
+        start = _message_start(store, old, start)
+        words = {"v": 1, "kind": "continues", "stream": old.stream.hex(), "from": start, "because": because}
+        for payload in (json.dumps(words).encode(), *ahead):  # the first: home need not wait for the old one any more
+            target = _append(store, target, seal_message(link, target, Kind.CONTROL, payload, now), now)
+        seqs: list[int] = []
+        for message in kept_messages(store, link, old, start):
+            seqs += message.seqs
+            changed = change(message)
+            if changed is None:
+                blobs = message.sealed_for(link, target)
+            else:
+                blobs = seal_message(link, target, *changed, message.created_at)
+            target = _append(store, target, blobs, message.created_at)
+        outbox.drop_blobs(store, old.id, seqs)
+    return len(seqs)
 
 
 def kept_messages(store: Store, link: Link, stream: OutStream, start: int = 1) -> Iterator[KeptMessage]:

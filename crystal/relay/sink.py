@@ -9,11 +9,13 @@ from pathlib import Path
 
 from crystal.envelope import Kind
 from crystal.errors import CrystalError
+from crystal.forgotten import without_forgotten
 from crystal.ingest import Claim, IngestReport, ingest
 from crystal.model import Project, Segment
 from crystal.relay.sending import Link, put_message
 from crystal.relay.wire import Lane, encode_segment
 from crystal.store import Store, ledger, past, privacy, problems
+from crystal.store.forgetting import read_blocks
 from crystal.transcript import parse_turns
 
 ROOM = "relay"
@@ -56,7 +58,9 @@ class DeviceSink:
 
         def claim_and_seal(store: Store, claimed: Segment, now: int) -> int:
             ident = claim(store, claimed, now)
-            put_message(store, link, payload, kind=Kind.RECORDS, lane=self.lane, now=now)
+            # Another one where something of it was forgotten since it was read.
+            said = payload if claimed is segment else encode_segment(claimed, self._projects(claimed), self.lane)
+            put_message(store, link, said, kind=Kind.RECORDS, lane=self.lane, now=now)
             return ident
 
         if not self.local_memory:
@@ -98,6 +102,8 @@ class DeviceSink:
 def _only_ledger(store: Store, segment: Segment, claim: Claim, now: int) -> IngestReport:
     """Move the watermark and keep the ledger; the lines themselves are home's."""
     with store.transaction():
+        blocks = read_blocks(store)
+        segment = segment if blocks is None else without_forgotten(blocks, segment)
         ident = claim(store, segment, now)
         generation = segment.after.generation
         for piece in segment.pieces:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from crystal.store.connection import Row, Store
+from crystal.store.inbox import give_back_fragments
 from crystal.store.privacy import is_private_line
 from crystal.store.scope import is_within
 
@@ -102,6 +103,8 @@ def add_tombstones(store: Store, tombstones: Iterable[Tombstone], now: int) -> i
         )
         _block(store, tombstone, now)
         new += 1
+    if new:
+        give_back_fragments(store)
     return new
 
 

@@ -1,0 +1,165 @@
+"""The outbox without what was forgotten: its blobs are sealed, but the words are in them.
+
+Messages that home has confirmed go. Those that wait are sealed again without the lines, in another stream, which tells
+home first what was forgotten. Source: docs/spec/relay-messages.md, section 7.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crystal.envelope import Channel, Kind
+from crystal.forgotten import forgotten_lines, without_lines
+from crystal.model import Segment
+from crystal.relay.sending import KeptMessage, Link, kept_messages, seal_again
+from crystal.relay.tombstones import messages
+from crystal.relay.wire import BadRecord, Sent, decode_segment, encode_segment
+from crystal.store import Store, outbox
+from crystal.store.forgetting import Blocks, forgotten_memories, open_tombstones, read_blocks
+from crystal.store.outbox import OutStream
+
+BECAUSE = "forgotten"
+"""Why a stream ended, as home is told."""
+NOTHING = json.dumps({"v": 1, "kind": "note"}).encode()
+
+Found = list[Any]
+"""One message: its stream in hex, its first and last number, where its lines begin that match, their ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class SealedOutbox:
+    """The outbox of a device, opened with its own keys.
+
+    Attributes:
+        store: The device's store, open for writing.
+        links: The links that streams were written over, by the row of their other end.
+        clock: Gives the time, ms.
+    """
+
+    store: Store
+    links: Callable[[], Mapping[int, Link]]
+    clock: Callable[[], int]
+
+    def find(self, matches: Callable[[bytes], bool]) -> list[Found]:
+        """The kept messages whose plain bytes match: where they lie, and which of their lines match; never words.
+
+        Raises:
+            NotConfigured: The key is gone.
+        """
+        return [
+            found
+            for link, stream in self._streams()
+            for message in kept_messages(self.store, link, stream)
+            if (found := _found(stream, message, matches)) is not None
+        ]
+
+    def clean(self, found: Sequence[Found]) -> None:
+        """Let the outbox hold nothing of what was found, nor of any line, session or memory that was forgotten.
+
+        Each stream in one transaction. Doing it again, or after a crash, changes nothing. Where something that was
+        found is not there any more, another process has sealed it again: then all that is kept is looked at.
+
+        Raises:
+            NotConfigured: The key is gone.
+        """
+        wanted: dict[str, dict[int, frozenset[int]]] = {}
+        for name, first, _, lines, *_ in found:
+            wanted.setdefault(str(name), {})[int(first)] = frozenset(lines)
+        streams = list(self._streams())
+        is_moved = any(not self._is_kept(streams, name, first) for name, starts in wanted.items() for first in starts)
+        for link, stream in streams:
+            starts = wanted.get(stream.stream.hex(), {})
+            if starts or is_moved:
+                self._clean(link, stream, starts, only=None if is_moved else frozenset(starts))
+
+    def _streams(self) -> Iterator[tuple[Link, OutStream]]:
+        links = self.links()
+        for stream in outbox.streams(self.store):
+            if stream.channel == Channel.CONVERSATIONS and stream.peer in links:
+                yield links[stream.peer], stream
+
+    def _is_kept(self, streams: Sequence[tuple[Link, OutStream]], name: str, seq: int) -> bool:
+        return any(one.stream.hex() == name and outbox.tag_at(self.store, one.id, seq) for _, one in streams)
+
+    def _clean(
+        self, link: Link, stream: OutStream, lines: Mapping[int, frozenset[int]], *, only: frozenset[int] | None
+    ) -> None:
+        with self.store.transaction():
+            blocks = read_blocks(self.store)
+            waits = next((blob.seq for blob in outbox.unreceipted(self.store, stream.id, 1)), None)
+            done: list[int] = []
+            start: int | None = None
+            for message in kept_messages(self.store, link, stream):
+                first, last = message.seqs[0], message.seqs[-1]
+                asked = lines.get(first, frozenset())
+                if (only is not None and first not in only) or _changed(self.store, blocks, message, asked) is None:
+                    continue
+                if waits is None or last < waits:
+                    done += message.seqs
+                else:
+                    start = waits
+            outbox.drop_blobs(self.store, stream.id, done)
+            if start is None:
+                return
+            ahead = list(messages([tombstone for _, tombstone in open_tombstones(self.store)]))
+            seal_again(
+                self.store,
+                link,
+                stream,
+                start,
+                self.clock(),
+                BECAUSE,
+                change=lambda message: _changed(self.store, blocks, message, lines.get(message.seqs[0], frozenset())),
+                ahead=ahead,
+            )
+
+
+def _found(stream: OutStream, message: KeptMessage, matches: Callable[[bytes], bool]) -> Found | None:
+    payload = message.payload
+    if not matches(payload):
+        return None
+    sent = _segment(message, payload)
+    lines = [] if sent is None else [(at, line) for at, line in _said(sent.segment) if matches(line)]
+    return [stream.stream.hex(), message.seqs[0], message.seqs[-1], [at for at, _ in lines]]
+
+
+def _changed(
+    store: Store, blocks: Blocks | None, message: KeptMessage, lines: frozenset[int]
+) -> tuple[Kind, bytes] | None:
+    """What takes a message's place, None where it stays."""
+    payload = message.payload
+    if message.kind is Kind.CONTROL:
+        return (Kind.CONTROL, NOTHING) if _is_of_forgotten_memory(store, payload) else None
+    sent = _segment(message, payload)
+    if sent is None:
+        return None
+    gone = lines if blocks is None else lines | forgotten_lines(blocks, sent.segment)
+    kept = without_lines(sent.segment, gone)
+    return None if kept is sent.segment else (message.kind, encode_segment(kept, sent.projects, sent.lane))
+
+
+def _segment(message: KeptMessage, payload: bytes) -> Sent | None:
+    if message.kind is not Kind.RECORDS:
+        return None
+    try:
+        return decode_segment(payload)
+    except BadRecord:  # what an older version sealed, and home will refuse
+        return None
+
+
+def _said(segment: Segment) -> Iterator[tuple[int, bytes]]:
+    for piece in segment.pieces:
+        yield from piece.lines
+
+
+def _is_of_forgotten_memory(store: Store, payload: bytes) -> bool:
+    try:
+        words = json.loads(payload)
+    except (ValueError, RecursionError):
+        return False
+    memory = words.get("memory") if isinstance(words, dict) and words.get("kind") == "memory" else None
+    uid = memory.get("id") if isinstance(memory, dict) else None
+    return isinstance(uid, str) and bool(forgotten_memories(store, [uid]))
