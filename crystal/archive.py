@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -31,6 +31,7 @@ else:
 
 LEVEL = 3
 MAX_FRAME_BYTES = 4 << 30
+_NUMBERED = re.compile(r"(.*)\+(\d+)", re.DOTALL)
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
 
 
@@ -107,13 +108,7 @@ def _write(file: FileIO, end: int, stretches: Sequence[bytes]) -> list[Frame]:
     at = end
     try:
         for stretch in stretches:
-            frame = zstd.compress(
-                stretch,
-                options={
-                    zstd.CompressionParameter.compression_level: LEVEL,
-                    zstd.CompressionParameter.checksum_flag: 1,
-                },
-            )
+            frame = compressed(stretch)
             left = memoryview(frame)
             while left:
                 left = left[file.write(left) :]
@@ -124,6 +119,58 @@ def _write(file: FileIO, end: int, stretches: Sequence[bytes]) -> list[Frame]:
             file.truncate(end)
         raise
     return frames
+
+
+def compressed(text: bytes) -> bytes:
+    """A frame of some lines."""
+    options: dict[int, int] = {
+        zstd.CompressionParameter.compression_level: LEVEL,
+        zstd.CompressionParameter.checksum_flag: 1,
+    }
+    return bytes(zstd.compress(text, options=options))
+
+
+def next_name(name: str) -> str:
+    """The name of the file that takes an archive's place: ``s.jsonl.zst``, ``s+1.jsonl.zst``, ``s+2.jsonl.zst``.
+
+    No transcript has a name with a plus sign, see ``file_name``.
+    """
+    stem = name.removesuffix(".jsonl.zst")
+    match = _NUMBERED.fullmatch(stem)
+    return f"{match[1]}+{int(match[2]) + 1}.jsonl.zst" if match else f"{stem}+1.jsonl.zst"
+
+
+def write_anew(path: Path, frames: Iterable[bytes]) -> list[Frame]:
+    """Write an archive of these frames, durable when this returns; what was at ``path`` is replaced.
+
+    Raises:
+        StoreFull, Unavailable: There is no file at ``path``.
+    """
+    placed: list[Frame] = []
+    with _translated(path):
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o600)
+        try:
+            at = 0
+            with os.fdopen(handle, "wb") as file:
+                for frame in frames:
+                    file.write(frame)
+                    placed.append(Frame(at, len(frame)))
+                    at += len(frame)
+                file.flush()
+                os.fsync(file.fileno())
+            sync_folder(path.parent)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
+    return placed
+
+
+def read_raw(path: Path, frame: Frame) -> bytes:
+    """The bytes of a frame as they lie in the file, as many as there are."""
+    with _translated(path), path.open("rb") as file:
+        file.seek(frame.offset)
+        return file.read(frame.length)
 
 
 class _Flush(threading.Thread):

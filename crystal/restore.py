@@ -41,6 +41,8 @@ def archived_lines(store: Store, state: ledger.TranscriptState, ldm_home: Path) 
     for row in sorted(rows, key=lambda row: (row.generation != latest, row.generation, row.start)):
         clean = archive.read_frame(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
         for line in clean.split(b"\n")[:-1]:
+            if line and not line.strip(b" "):
+                continue  # forgotten
             uuid = transcript.line_facts(line).uuid
             if uuid is None and row.generation not in whole:
                 continue
