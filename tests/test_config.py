@@ -55,6 +55,8 @@ GOOD: dict[str, tuple[str, str, Any]] = {
     "search.limit": ("20", "20", 20),
     "search.recency": ("strong", '"strong"', "strong"),
     "search.fusion": ("rrf", '"rrf"', "rrf"),
+    "mcp.aliases": ("on", "true", True),
+    "mcp.max_characters": ("30000", "30000", 30_000),
     "hook.wait": ("true", "true", True),
     "hook.flush_seconds": ("2.5", "2.5", 2.5),
     "credentials.keyring": ("0", "false", False),

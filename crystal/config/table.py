@@ -9,68 +9,21 @@ import dataclasses
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-from crystal.config.kinds import AGENT, BOOLEAN, FOLDERS, PATTERNS, TEXT, URL, Kind, choice, number, whole
+from crystal.config.kinds import AGENT, BOOLEAN, FOLDERS, PATTERNS, TEXT, URL, choice, number, whole
+from crystal.config.setting import Alias, Setting
+from crystal.config.setting import described as _setting
+from crystal.config.setting import only_for as _for
 from crystal.errors import UsageProblem
 from crystal.paths import Places
 
-T = TypeVar("T")
+__all__ = [
+    "DEFAULTS", "SETTINGS", "TABLES", "Alias", "Config", "Setting", "setting_for", "unknown_key", "unknown_variables",
+]  # fmt: skip
 
 EMBEDDERS = ("embedded", "local", "openai", "ollama", "google", "voyage", "none")
 WRITERS = ("openai", "ollama", "google")
-
-
-@dataclass(frozen=True, slots=True)
-class Alias:
-    """Another environment variable for a key; with ``when``, only while that key has that value."""
-
-    variable: str
-    when: tuple[str, str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One key of the configuration.
-
-    Attributes:
-        key: Its dotted name, ``table.key``, or just ``key`` at the top of the file.
-        kind: Which values it takes.
-        meaning: What it does, in a sentence or two, for the documentation.
-        aliases: Variables besides ``variable``, which is the strongest; the first that is set wins.
-        default_words: The default in words, where the value alone does not say it.
-        only_environment: The file may not hold it, because the one who needs it (the hook) reads no file.
-    """
-
-    key: str
-    kind: Kind
-    meaning: str
-    aliases: tuple[Alias, ...] = ()
-    default_words: str | None = None
-    only_environment: bool = False
-
-    @property
-    def attribute(self) -> str:
-        """The name of the attribute of ``Config``."""
-        return self.key.replace(".", "_")
-
-    @property
-    def variable(self) -> str:
-        """The environment variable made from its key."""
-        return "CRYSTAL_" + self.attribute.upper()
-
-    @property
-    def variables(self) -> tuple[Alias, ...]:
-        """All its environment variables, the strongest first. The hook knows one name of each only."""
-        return self.aliases if self.only_environment and self.aliases else (Alias(self.variable), *self.aliases)
-
-
-def _setting(default: T, key: str, kind: Kind, meaning: str, *aliases: Alias, **more: Any) -> T:
-    return field(default=default, metadata={"setting": Setting(key, kind, meaning, aliases, **more)})
-
-
-def _for(provider_key: str, provider: str, variable: str) -> Alias:
-    return Alias(variable, (provider_key, provider))
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +215,16 @@ class Config:
         choice("weighted", "rrf", "similarity"),
         "How search puts keywords and vectors together: by their scores, or by reciprocal ranks (k = 60). With "
         "`similarity` it asks vectors alone, and each score is a cosine from 0 to 1.",
+    )
+    mcp_aliases: bool = _setting(
+        False,
+        "mcp.aliases",
+        BOOLEAN,
+        "Whether the MCP server also offers the tools `search_memory`, `get_recent_conversations`, `save_memory` and "
+        "`memory_search`, for instructions that were written for other memories.",
+    )
+    mcp_max_characters: int = _setting(
+        20_000, "mcp.max_characters", whole(2_000, 500_000), "How long an answer of a tool of the MCP server may be."
     )
     deep_provider: str = _setting(
         "none",

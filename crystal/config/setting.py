@@ -1,0 +1,64 @@
+"""What a setting is: a key with its kind, its meaning and the variables that set it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from crystal.config.kinds import Kind
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """Another environment variable for a key; with ``when``, only while that key has that value."""
+
+    variable: str
+    when: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key of the configuration.
+
+    Attributes:
+        key: Its dotted name, ``table.key``, or just ``key`` at the top of the file.
+        kind: Which values it takes.
+        meaning: What it does, in a sentence or two, for the documentation.
+        aliases: Variables besides ``variable``, which is the strongest; the first that is set wins.
+        default_words: The default in words, where the value alone does not say it.
+        only_environment: The file may not hold it, because the one who needs it (the hook) reads no file.
+    """
+
+    key: str
+    kind: Kind
+    meaning: str
+    aliases: tuple[Alias, ...] = ()
+    default_words: str | None = None
+    only_environment: bool = False
+
+    @property
+    def attribute(self) -> str:
+        """The name of the attribute of ``Config``."""
+        return self.key.replace(".", "_")
+
+    @property
+    def variable(self) -> str:
+        """The environment variable made from its key."""
+        return "CRYSTAL_" + self.attribute.upper()
+
+    @property
+    def variables(self) -> tuple[Alias, ...]:
+        """All its environment variables, the strongest first. The hook knows one name of each only."""
+        return self.aliases if self.only_environment and self.aliases else (Alias(self.variable), *self.aliases)
+
+
+def described(default: T, key: str, kind: Kind, meaning: str, *aliases: Alias, **more: Any) -> T:
+    """The field of a setting with its default."""
+    return field(default=default, metadata={"setting": Setting(key, kind, meaning, aliases, **more)})
+
+
+def only_for(provider_key: str, provider: str, variable: str) -> Alias:
+    """A variable that counts while that provider is chosen."""
+    return Alias(variable, (provider_key, provider))
