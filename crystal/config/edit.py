@@ -90,9 +90,9 @@ def unset_value(config_file: Path, key: str) -> bool:
 def with_value(text: str, key: str, value: Any, path: Path) -> str:
     """The text of a settings file with ``key`` set to ``value``; ``path`` is for messages."""
     wanted = _changed(parse(text, path), key, value)
-    lines = _lines(text)
+    lines = lines_of(text)
     place = tuple(key.split("."))
-    statements = list(_statements(lines))
+    statements = list(statements_in(lines))
     found = next((each for each in statements if not each.is_header and each.path == place), None)
     outer = next((each for each in statements if each.is_inline_table and each.path == place[:-1]), None)
     if found:
@@ -107,9 +107,9 @@ def with_value(text: str, key: str, value: Any, path: Path) -> str:
 def without_value(text: str, key: str, path: Path) -> str:
     """The text of a settings file without ``key``; ``path`` is for messages."""
     wanted = _changed(parse(text, path), key, None)
-    lines = _lines(text)
+    lines = lines_of(text)
     place = tuple(key.split("."))
-    for each in _statements(lines):
+    for each in statements_in(lines):
         if not each.is_header and each.path == place:
             lines[each.start : each.end] = []
         elif each.is_inline_table and each.path == place[:-1] and place[-1] in each.value:
@@ -122,7 +122,7 @@ def without_value(text: str, key: str, path: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Statement:
+class Statement:
     """A table's header or one key with its value: the lines ``[start, end)``, and the place in the document."""
 
     start: int
@@ -174,12 +174,13 @@ def _write(path: Path, before: str, after: str) -> None:
         write_private(path, after.encode())
 
 
-def _lines(text: str) -> list[str]:
+def lines_of(text: str) -> list[str]:
     """Lines with their ends; only a line feed ends one, as in TOML."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
-def _statements(lines: list[str]) -> Iterator[_Statement]:
+def statements_in(lines: list[str]) -> Iterator[Statement]:
+    """The statements of a document that is TOML, in order; comments and blank lines belong to none."""
     table: Names = ()
     start = 0
     while start < len(lines):
@@ -189,10 +190,10 @@ def _statements(lines: list[str]) -> Iterator[_Statement]:
         text = "".join(lines[start:end])
         if text.lstrip(" \t").startswith("["):
             table = _innermost(fragment or {})
-            yield _Statement(start, end, table, is_header=True)
+            yield Statement(start, end, table, is_header=True)
         elif fragment:
             inner = _innermost(parse_fragment(text[: _equals(text)] + "= 0") or {})
-            yield _Statement(start, end, table + inner, is_header=False, text=text, value=_at(fragment, inner))
+            yield Statement(start, end, table + inner, is_header=False, text=text, value=_at(fragment, inner))
         start = end
 
 
@@ -220,7 +221,7 @@ def _at(tables: Tables, path: Names) -> Any:
     return inner
 
 
-def _insert(lines: list[str], statements: list[_Statement], place: Names, value: Any) -> None:
+def _insert(lines: list[str], statements: list[Statement], place: Names, value: Any) -> None:
     """Add a new line for a key: below its table's last line, or with a new table at the end."""
     crlf = any(line.endswith("\r\n") for line in lines)
     end_of_line = "\r\n" if crlf else "\n"
@@ -246,7 +247,7 @@ def _insert(lines: list[str], statements: list[_Statement], place: Names, value:
     lines[at:at] = ["".join(new)]
 
 
-def _above(lines: list[str], statements: list[_Statement]) -> int:
+def _above(lines: list[str], statements: list[Statement]) -> int:
     """Where a first key of the top goes: above the first header and the comment that belongs to it."""
     if not statements:
         return len(lines)
