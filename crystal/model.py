@@ -222,6 +222,7 @@ class Filters:
     """What a search may return. Every set field narrows; None lets all through.
 
     ``project`` is a name or a folder (the folder and all below it), ``since`` is inclusive and ``before`` exclusive.
+    ``general`` lets memories that hold everywhere through beside those of the project.
     """
 
     project: str | None = None
@@ -233,6 +234,7 @@ class Filters:
     source: str | None = None
     since: int | None = None
     before: int | None = None
+    general: bool = False
 
 
 @dataclass(frozen=True, slots=True)

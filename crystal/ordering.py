@@ -19,11 +19,13 @@ from crystal.store import Store
 from crystal.store.candidates import (
     Candidate,
     candidates,
+    chunk_of_memory,
     chunk_of_turn,
     count_copies,
     latest_chunks,
     places_of_text,
 )
+from crystal.store.memories import key_prefix
 from crystal.store.scope import Scope
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ Standing = tuple[int, float]
 """The tier in which an engine puts a chunk, and how good it is there, 1 being as good as can be."""
 
 Unit = tuple[str, str]
-"""What counts as one answer: a turn, by what it is called everywhere, or a chunk that belongs to none."""
+"""What counts as one answer: a turn or a memory, by what it is called everywhere, or a chunk that belongs to none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class Order:
         return Hit(
             id=proposal.side.handed_out(ref[1]),
             score=round(fused.score, 6),
-            text=chunk.text,
+            text=_words_of(chunk),
             role=chunk.role,
             session_id=scope.session[1] if copied and scope.session else chunk.session_id or "",
             uuid=chunk.uuid or "",
@@ -125,15 +127,22 @@ class Order:
             copies=self._copies(chunk.text_sha256),
             similar=self.similar.get(fused.key, 0),
             memory=proposal.side.memory,
+            category=chunk.category,
+            key=chunk.key,
         )
 
     def _own(self, ref: Ref) -> Ref:
         """The same chunk in the machine's own memory, if it has it and only the mirror's was proposed."""
         chunk = self.details[ref]
-        if ref[0] == 0 or chunk.uuid is None or chunk.part is None:
-            return ref
         own = self.proposals[0]
-        same = chunk_of_turn(own.side.store, chunk.uuid, chunk.part, chunk.text_sha256, own.scope)
+        if ref[0] == 0 or chunk.uuid is None:
+            return ref
+        if chunk.memory is not None:
+            same = chunk_of_memory(own.side.store, chunk.memory, chunk.text_sha256, own.scope)
+        elif chunk.part is not None:
+            same = chunk_of_turn(own.side.store, chunk.uuid, chunk.part, chunk.text_sha256, own.scope)
+        else:
+            return ref
         return ref if same is None else (0, same)
 
     def _copies(self, text_sha256: bytes) -> int:
@@ -143,6 +152,13 @@ class Order:
             return sum(counts)
         places = [places_of_text(one.side.store, text_sha256, one.scope) for one in self.proposals]
         return sum(counts) - sum(map(len, places)) + len(set[tuple[str, int]]().union(*places))
+
+
+def _words_of(chunk: Candidate) -> str:
+    """What a chunk says: a memory's key stands before its words for the engines alone."""
+    if chunk.memory is not None and chunk.key is not None and chunk.start == 0:
+        return chunk.text.removeprefix(key_prefix(chunk.key)) or chunk.text
+    return chunk.text
 
 
 def freshness(ts: int | None, now: int) -> str:
@@ -224,6 +240,8 @@ def _meanings(proposals: Sequence[Proposal]) -> dict[Ref, Standing]:
 
 def unit_of(ref: Ref, one: Candidate) -> Unit:
     """The answer that a chunk belongs to."""
+    if one.memory is not None:
+        return ("memory", one.memory)
     return ("chunk", f"{ref[0]} {ref[1]}") if one.turn is None else ("turn", f"{one.uuid} {one.part}")
 
 

@@ -58,6 +58,8 @@ def repair(
             with store.transaction():
                 checks.restart(store, fault.transcript)
             done.append(f"{fault.what}: will be read again from its first byte")
+    if remade := checks.mend_memories(store):
+        done.append(f"{remade} memories: what search finds of them was made again")
     if not checks.keyword_index_agrees(store):
         checks.rebuild_keyword_index(store)
         done.append("the keyword index was made again")

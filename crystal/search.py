@@ -25,7 +25,8 @@ from crystal.query import Query, parse_query
 from crystal.ranking.how import How
 from crystal.ranking.latest import is_time_alone, listed_latest, showing_order
 from crystal.store import Store
-from crystal.store.scope import Scope, scope_of
+from crystal.store.memories import superseded
+from crystal.store.scope import Scope, scope_of, without_memories
 from crystal.surroundings import surrounded_hits
 from crystal.timewords import TimeSpan, find_times
 from crystal.when import clock
@@ -131,10 +132,10 @@ def search_home_first(  # noqa: PLR0913 - as search, and the project
         The answer, and whether it is that of the project alone.
     """
     question = _Question.of(_sides(store, embedder, without_embedder, mirror), query, limit, now, how)
-    inside = question.answer(replace(filters or Filters(), project=home))
-    if _has_words(inside):
+    inside = question.answer(replace(filters or Filters(), project=home, general=True))
+    if any("keywords" in hit.ranks for hit in inside.hits if hit.source != "memory" or hit.project is not None):
         return inside, True
-    everywhere = question.answer(replace(filters or Filters(), project=None))
+    everywhere = question.answer(replace(filters or Filters(), project=None, general=False))
     return (inside, True) if inside.hits and not _has_words(everywhere) else (everywhere, False)
 
 
@@ -204,7 +205,7 @@ class _Question:
         with contextlib.ExitStack() as states:
             for place in self.places:
                 states.enter_context(place.side.store.reading())
-            scopes = [scope_of(place.side.store, filters) for place in self.places]
+            scopes = [self._scope(place.side.store, filters) for place in self.places]
             found = [(place, scope) for place, scope in zip(self.places, scopes, strict=True) if not scope.is_empty]
             notes = tuple(note for place in self.places for note in place.side.notes)
             is_empty = not any(map(_means_something, self.asked.text))
@@ -301,6 +302,12 @@ class _Question:
             return []
         by_model = sum("model" in scores for scores in order.scores.values())
         return [*self.how.deep.reasons, *([f"the first {by_model} in the order of the model"] if by_model else [])]
+
+    def _scope(self, store: Store, filters: Filters) -> Scope:
+        """What may be found in a store; of the mirror no memory of which this machine knows a newer version."""
+        own = self.places[0].side.store
+        hidden = () if store is own else superseded(own, store)
+        return scope_of(store, filters) & without_memories(hidden)
 
     @staticmethod
     def _checked(place: _Asked, index: Index) -> tuple[QuestionVector | None, tuple[str, ...]]:

@@ -17,7 +17,7 @@ from crystal.capture import files, tail
 from crystal.errors import CrystalError, Damaged, Unavailable
 from crystal.model import Chunk, Turn
 from crystal.paths import refused
-from crystal.store import Store, checks, forgetting, ledger
+from crystal.store import Store, checks, forgetting, ledger, memories
 
 FaultKind = Literal[
     "behind",
@@ -323,6 +323,9 @@ def _index_faults(store: Store) -> Iterator[Fault]:
     bare = checks.turns_without_chunks(store)
     if bare:
         yield Fault("chunks", "turns", f"{len(bare)} turns have no text")
+    lost = memories.memories_with_other_chunks(store)
+    if lost:
+        yield Fault("chunks", "memories", f"search does not find {len(lost)} memories as they are")
     for faults in checks.vector_faults(store):
         message = f"{len(faults.stray)} vectors without a chunk, {len(faults.missing)} chunks without their vector"
         yield Fault("vectors", f"chunks_vec_{faults.generation}", message)

@@ -31,6 +31,8 @@ def _fulfilling(store: Store, parts: Sequence[Part], condition: Condition) -> li
         return [_named(part, column, values) if column in NAMES else _numbered(part, column, values) for part in parts]
     if kind == "subagent":
         return [_named(part, column, values) | ~_named(part, "subagent", ("",)) for part in parts]
+    if kind == "held":
+        return [_numbered(part, "project", values) | _holds_everywhere(part) for part in parts]
     if kind == "session":
         turns = np.array(sorted(index_source.copied_turns(store, int(values[0]))), np.int64)
         return [_numbered(part, "session", values) | _among(part.arrays["turn"], turns) for part in parts]
@@ -46,6 +48,10 @@ def _fulfilling(store: Store, parts: Sequence[Part], condition: Condition) -> li
         mask[places[places >= 0]] = True
         masks.append(mask)
     return masks
+
+
+def _holds_everywhere(part: Part) -> Mask:
+    return _named(part, "source", ("memory",)) & (part.arrays["project"] == 0)
 
 
 def _named(part: Part, name: str, values: Sequence[str]) -> Mask:

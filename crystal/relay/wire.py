@@ -61,7 +61,7 @@ def encode_segment(segment: Segment, projects: Mapping[str, Project], lane: Lane
 def _fits(row: list[str | None]) -> bool:
     """Whether the other side takes it: a folder's name stands in a transcript, which may say anything."""
     try:
-        _project(row)
+        project_from(row)
     except BadRecord:
         return False
     return True
@@ -141,7 +141,7 @@ def _segment(head: Mapping[str, Any], clean: bytes) -> Sent:
         raise BadRecord("the segment's pieces do not hold its lines")
     findings = tuple(Finding(_text(kind), _whole(count)) for kind, count in _list(head["findings"]))
     private = tuple(_text(uuid, MOST_UUID) for uuid in _list(head["private"]))
-    projects = {_text(row[0], MOST_PATH): _project(row) for row in _list(head["projects"])}
+    projects = {_text(row[0], MOST_PATH): project_from(row) for row in _list(head["projects"])}
     segment = Segment(origin, _path(head["path"]), before, after, tuple(pieces), findings, private)
     return Sent(segment, projects, "past" if head["lane"] == "past" else "live")
 
@@ -193,7 +193,14 @@ def _lines(clean: bytes, start: int, end: int, shifts: Any) -> tuple[tuple[int, 
     return tuple(lines)
 
 
-def _project(row: Sequence[Any]) -> Project:
+def project_from(row: Any) -> Project:
+    """Read what git says of a folder.
+
+    Raises:
+        BadRecord: It is not that.
+    """
+    if not isinstance(row, list) or len(row) != 4:
+        raise BadRecord("the message has something else where a project should be")
     cwd, root, remote, name = _list(row)
     return Project(
         _text(cwd, MOST_PATH),

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from crystal.model import Chunk, Origin, Project, Turn
-from crystal.store import turns
+from crystal.store import memories, turns
 from crystal.store.connection import Row, Store
 from crystal.store.forgetting import Blocks, read_blocks
 
@@ -43,6 +43,16 @@ def adopt_turns(store: Store, other: Store) -> int:
 
 def _is_forgotten(blocks: Blocks, one: _Said) -> bool:
     return blocks.holds(one.turn.uuid, one.origin.session_id, one.turn.timestamp, one.turn.cwd)
+
+
+def adopt_memories(store: Store, other: Store) -> int:
+    """Take every memory of a store that is newer than what this one has; gives how many. Can be run again."""
+    added = after = 0
+    while found := memories.versions_after(other, after, PAGE):
+        after = found[-1][0]
+        with store.transaction():
+            added += sum(memories.put_version(store, version) for _, version in found)
+    return added
 
 
 def _add(store: Store, origin: Origin, said: list[_Said]) -> int:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import apsw
 
+from crystal.model import Category
 from crystal.store.connection import Store
 from crystal.store.scope import Scope
 
@@ -37,6 +38,9 @@ class Candidate:
     project: str | None
     cwd: str | None
     part: int | None = None
+    memory: str | None = None
+    category: Category | None = None
+    key: str | None = None
 
 
 # ---------------------------------------------------------------------------------------------------- expressions
@@ -162,31 +166,43 @@ def count_copies(store: Store, text_sha256: bytes, scope: Scope) -> int:
 
 
 def places_of_text(store: Store, text_sha256: bytes, scope: Scope) -> set[tuple[str, int]]:
-    """The turns that a filter leaves and that have exactly this text in a chunk, as (uuid, part)."""
+    """The turns and memories that a filter leaves and that have exactly this text in a chunk, as (uuid, part)."""
     where = f" AND id IN (SELECT id FROM chunks WHERE {scope.sql})" if scope.sql else ""
     sql = (
-        "SELECT t.uuid, t.part FROM (SELECT turn FROM chunks INDEXED BY chunks_sha WHERE text_sha256 = ?"
-        f"{where}) c JOIN turns t ON t.id = c.turn"
+        "SELECT coalesce(t.uuid, m.uid), coalesce(t.part, 0) FROM"
+        f" (SELECT turn, memory FROM chunks INDEXED BY chunks_sha WHERE text_sha256 = ?{where}) c"
+        " LEFT JOIN turns t ON t.id = c.turn LEFT JOIN memories m ON m.id = c.memory"
+        " WHERE t.id IS NOT NULL OR m.id IS NOT NULL"
     )
     return {(uuid, part) for uuid, part in store.rows(sql, (text_sha256, *scope.values))}
 
 
 def chunk_of_turn(store: Store, uuid: str, part: int, text_sha256: bytes, scope: Scope) -> int | None:
     """The chunk that a filter leaves of a turn's, with exactly this text."""
+    return _own_chunk(store, "turns t ON t.id = c.turn", "t.uuid = ? AND t.part = ?", (uuid, part), text_sha256, scope)
+
+
+def chunk_of_memory(store: Store, uid: str, text_sha256: bytes, scope: Scope) -> int | None:
+    """The chunk that a filter leaves of a memory's, with exactly this text."""
+    return _own_chunk(store, "memories m ON m.id = c.memory", "m.uid = ?", (uid,), text_sha256, scope)
+
+
+def _own_chunk(
+    store: Store, joined: str, which: str, values: tuple[object, ...], text_sha256: bytes, scope: Scope
+) -> int | None:
     where = f" AND c.id IN (SELECT id FROM chunks WHERE {scope.sql})" if scope.sql else ""
     found = store.value(
-        "SELECT c.id FROM turns t JOIN chunks c ON c.turn = t.id WHERE t.uuid = ? AND t.part = ?"
-        f" AND c.text_sha256 = ?{where} LIMIT 1",
-        (uuid, part, text_sha256, *scope.values),
+        f"SELECT c.id FROM chunks c JOIN {joined} WHERE {which} AND c.text_sha256 = ?{where} LIMIT 1",
+        (*values, text_sha256, *scope.values),
     )
     return None if found is None else int(found)
 
 
 _DETAILS = """
 SELECT c.id, c.text, c.text_sha256, c.start, c.role, c.source, c.agent, c.device, c.branch, c.subagent, c.ts,
-       c.turn, t.uuid, t.tool, c.session, s.session_id, p.name, p.cwd, t.part
+       c.turn, coalesce(t.uuid, m.uid), t.tool, c.session, s.session_id, p.name, p.cwd, t.part, m.uid, m.category, m.key
 FROM chunks c LEFT JOIN turns t ON t.id = c.turn LEFT JOIN sessions s ON s.id = c.session
-LEFT JOIN projects p ON p.id = c.project
+LEFT JOIN projects p ON p.id = c.project LEFT JOIN memories m ON m.id = c.memory
 WHERE c.id IN ({marks})
 """
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import apsw
 
 from crystal.model import Chunk
-from crystal.store import vectors
+from crystal.store import memories, vectors
 from crystal.store.connection import Store, translated
 
 
@@ -154,6 +154,8 @@ _ORPHANS = (
     "UPDATE turns SET project = NULL WHERE project NOT IN (SELECT id FROM projects)",
     "UPDATE chunks SET project = NULL WHERE project NOT IN (SELECT id FROM projects)",
     "UPDATE sessions SET project = NULL WHERE project NOT IN (SELECT id FROM projects)",
+    "UPDATE memories SET project = NULL WHERE project NOT IN (SELECT id FROM projects)",
+    "DELETE FROM memory_history WHERE memory NOT IN (SELECT id FROM memories)",
     "DELETE FROM turn_copies WHERE session NOT IN (SELECT id FROM sessions) OR turn NOT IN (SELECT id FROM turns)",
 )
 
@@ -170,8 +172,23 @@ def mend_orphans(store: Store) -> bool:
             store.execute(sql)
         bare = store.rows("SELECT id FROM turns WHERE session NOT IN (SELECT id FROM sessions)")
         drop_turns(store, [ident for (ident,) in bare])
-        _drop_chunks(store, "turn NOT IN (SELECT id FROM turns) OR session NOT IN (SELECT id FROM sessions)")
+        for column, table in (("turn", "turns"), ("session", "sessions"), ("memory", "memories")):
+            _drop_chunks(store, f"{column} IS NOT NULL AND {column} NOT IN (SELECT id FROM {table})")
     return True
+
+
+def mend_memories(store: Store) -> int:
+    """Make the chunks of memories again from their texts, where they are others; gives how many memories that were.
+
+    The keyword index is to be made again afterwards, see ``drop_turns``.
+    """
+    wrong = memories.memories_with_other_chunks(store)
+    for uid in wrong:
+        with store.transaction():
+            row = memories.row_of(store, uid)
+            _drop_chunks(store, "memory = ?", (row,))
+            memories.write_chunks_again(store, uid)
+    return len(wrong)
 
 
 def turns_of_chunks(store: Store, chunks: list[int]) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 from crystal.model import BEFORE_CRYSTAL, Project
 from crystal.store.checks import LedgerRow
@@ -17,12 +17,14 @@ _KEY = "relay_past"
 class Place:
     """Rows of the ledger up to ``row`` are sent, those up to ``until`` are to be.
 
-    Before them the ids of private lines go; those up to ``private`` are sent, None when all are.
+    Before them the ids of private lines go; those up to ``private`` are sent, None when all are. So do memories up to
+    the row ``memory``.
     """
 
     row: int
     until: int
     private: str | None = None
+    memory: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +36,9 @@ class SentRow:
 
 
 def begin(store: Store) -> int:
-    """Let everything that is in the ledger now be sent; gives how many rows that are. Inside a transaction."""
+    """Let everything that is kept here now be sent; gives how many rows of the ledger. Inside a transaction."""
     until = int(store.value("SELECT coalesce(max(id), 0) FROM segments") or 0)
-    _write(store, Place(0, until, ""))
+    _write(store, Place(0, until, "", 0))
     return rows_between(store, 0, until)
 
 
@@ -53,7 +55,14 @@ def include(store: Store, rows: int, *, private: bool) -> None:
     last = int(store.value("SELECT coalesce(max(id), 0) FROM segments") or 0)
     place = read_place(store) or Place(last, last)
     sent = "" if private else place.private
-    _write(store, Place(min(place.row, last), max(place.until, last + rows), sent))
+    _write(store, Place(min(place.row, last), max(place.until, last + rows), sent, place.memory))
+
+
+def include_memory(store: Store, row: int) -> None:
+    """Let a memory be sent with the past, and those after it again. Inside the transaction that changed it."""
+    last = int(store.value("SELECT coalesce(max(id), 0) FROM segments") or 0)
+    place = read_place(store) or Place(last, last)
+    _write(store, replace(place, memory=row - 1 if place.memory is None else min(place.memory, row - 1)))
 
 
 def read_place(store: Store) -> Place | None:
@@ -66,7 +75,7 @@ def move_place(store: Store, row: int) -> Place:
     """Note a row as sealed. Inside the transaction that put it into the outbox."""
     place = read_place(store)
     assert place is not None
-    moved = Place(row, place.until, place.private)
+    moved = replace(place, row=row)
     _write(store, moved)
     return moved
 
@@ -75,7 +84,14 @@ def move_private(store: Store, last: str | None) -> None:
     """Note the private lines to ``last`` as sealed, None for all. Inside the transaction that put them there."""
     place = read_place(store)
     assert place is not None
-    _write(store, Place(place.row, place.until, last))
+    _write(store, replace(place, private=last))
+
+
+def move_memory(store: Store, row: int | None) -> None:
+    """Note the memories to ``row`` as sealed, None for all. Inside the transaction that put them there."""
+    place = read_place(store)
+    assert place is not None
+    _write(store, replace(place, memory=row))
 
 
 def forget_place(store: Store) -> None:
@@ -84,7 +100,7 @@ def forget_place(store: Store) -> None:
 
 
 def _write(store: Store, place: Place) -> None:
-    write_note(store, _KEY, json.dumps({"row": place.row, "until": place.until, "private": place.private}))
+    write_note(store, _KEY, json.dumps(asdict(place)))
 
 
 _SENT = "(archive_length IS NOT NULL OR state = 'private' OR (state = 'skipped' AND rule <> ?3))"

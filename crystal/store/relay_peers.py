@@ -349,5 +349,5 @@ def rename_rows(store: Store, old: str, name: str) -> None:
     """Give everything that a device said its new name. Inside a transaction."""
     if old == name:
         return
-    for table in ("capture_state", "sessions", "chunks", "relay_files"):
+    for table in ("capture_state", "sessions", "chunks", "memories", "relay_files"):
         store.execute(f"UPDATE {table} SET device = ? WHERE device = ?", (name, old))

@@ -6,12 +6,13 @@ The condition is used inside the candidate search of both engines, so it names c
 from __future__ import annotations
 
 import difflib
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from crystal.model import Filters, Role
+from crystal.model import Filters, Project, Role
 from crystal.store.connection import Store
 
 ROLES: tuple[str, ...] = get_args(Role)
@@ -34,13 +35,13 @@ class Condition:
     Attributes:
         kind: ``in``: the column has one of the values. ``from``, ``before``: the time is known and not earlier than
             the value; earlier. ``session``: of the session whose row id is the value, or a turn that it copied.
-            ``subagent``: the role is one of the values, or a subagent said it. ``sql``: only SQLite can tell; the
-            column is the condition.
+            ``subagent``: the role is one of the values, or a subagent said it. ``held``: of one of the projects, or a
+            memory that holds everywhere. ``sql``: only SQLite can tell; the column is the condition.
         column: Of ``chunks``.
         values: What it may have.
     """
 
-    kind: Literal["in", "from", "before", "session", "subagent", "sql"]
+    kind: Literal["in", "from", "before", "session", "subagent", "held", "sql"]
     column: str
     values: tuple[Any, ...]
 
@@ -86,7 +87,7 @@ def scope_of(store: Store, filters: Filters) -> Scope:
     filters = _valid(filters)
     scope = Scope()
     if filters.project is not None:
-        scope &= _project_scope(store, filters.project)
+        scope &= _held_scope(store, filters.project) if filters.general else _project_scope(store, filters.project)
     if filters.session is not None:
         scope &= _session_scope(store, filters.session)
     if filters.role is not None:
@@ -129,6 +130,20 @@ def project_ids(store: Store, wanted: str) -> list[int]:
         return [ident for ident, cwd, root, _ in rows if is_within(cwd, wanted) or (root and is_within(root, wanted))]
     name = wanted.strip().casefold()
     return [ident for ident, _, _, known in rows if known.casefold() == name]
+
+
+def project_named(store: Store, wanted: str) -> Project | None:
+    """The project of a name in any case, as a whole repository; of several the one that was used last."""
+    ids = project_ids(store, wanted) if not is_folder(wanted) else []
+    if not ids:
+        return None
+    row = store.row(
+        "SELECT coalesce(p.git_root, p.cwd), p.git_root, p.remote, p.name FROM projects p"
+        " LEFT JOIN sessions s ON s.project = p.id WHERE p.id IN (SELECT value FROM json_each(?))"
+        " GROUP BY p.id ORDER BY max(s.last_at) IS NULL, max(s.last_at) DESC, p.id LIMIT 1",
+        (json.dumps(ids),),
+    )
+    return None if row is None else Project(*row)
 
 
 def home_of(store: Store, cwd: str, git_root: str | None) -> tuple[str, str] | None:
@@ -179,6 +194,20 @@ def _project_scope(store: Store, wanted: str) -> Scope:
     )
     known = [name for (name,) in store.rows(by_use)]
     return _nothing("project", wanted, known)
+
+
+def _held_scope(store: Store, wanted: str) -> Scope:
+    """What is of a project, and memories that hold everywhere; of a project that is unknown here only these."""
+    ids = project_ids(store, wanted)
+    sql = f"(project IN ({', '.join(map(str, ids))}) OR (project IS NULL AND source = 'memory'))"
+    return Scope(sql, parts=(Condition("held", "project", tuple(ids)),))
+
+
+def without_memories(rows: Sequence[int]) -> Scope:
+    """What is not a part of some memories."""
+    if not rows:
+        return Scope()
+    return Scope(f"(memory IS NULL OR memory NOT IN ({', '.join(str(int(row)) for row in rows)}))")
 
 
 # -------------------------------------------------------------------------------------------------------- sessions

@@ -41,7 +41,7 @@ def add_turns(
     if not said and title is None:
         return Added(0, 0, 0)
     session = _session(store, origin)
-    folders = {cwd: _project(store, project) for cwd, project in projects.items()}
+    folders = {cwd: project_row(store, project) for cwd, project in projects.items()}
     stored = _stored(store, {turn.uuid for turn, _, _ in said})
     next_turn, next_chunk = _next_id(store, "turns"), _next_id(store, "chunks")
     turn_rows: list[tuple[object, ...]] = []
@@ -103,7 +103,8 @@ def _session(store: Store, origin: Origin) -> int:
     return int(store.value("SELECT id FROM sessions WHERE session_id = ?", (origin.session_id,)))
 
 
-def _project(store: Store, project: Project) -> int:
+def project_row(store: Store, project: Project) -> int:
+    """The row of a project, made or brought up to date. Inside a transaction."""
     store.execute(
         "INSERT INTO projects (cwd, git_root, remote, name) VALUES (?, ?, ?, ?) ON CONFLICT (cwd) DO UPDATE SET"
         # A folder that is gone today keeps what git said of it when it was there.

@@ -210,7 +210,7 @@ def take_mirror(machine: Machine) -> int:
 
     A home that is lost lives on in its mirrors alone. One that moves sends its archive later; its rows are here then.
     """
-    from crystal.store.adopt import adopt_turns
+    from crystal.store.adopt import adopt_memories, adopt_turns
     from crystal.wiring.mirrored import open_mirror
     from crystal.wiring.relaying import device_mirror
 
@@ -218,6 +218,7 @@ def take_mirror(machine: Machine) -> int:
         if mirrored is None or mirrored.store is None:
             return 0
         taken = adopt_turns(machine.store, mirrored.store)
+        adopt_memories(machine.store, mirrored.store)
     device_mirror(machine).discard()
     return taken
 

@@ -110,7 +110,7 @@ def _keep_authority(machine: Machine, bundle: Bundle) -> list[str]:
 
 def _write_home(machine: Machine, bundle: Bundle, *, is_shared: bool) -> tuple[str, int]:
     """Write home down and let the past be sent, at once; gives home's name here and how much of the past there is."""
-    from crystal.store import past, relay_peers
+    from crystal.store import memories, past, relay_peers
     from crystal.store.relay_peers import NewLink
 
     store = machine.store
@@ -136,7 +136,7 @@ def _write_home(machine: Machine, bundle: Bundle, *, is_shared: bool) -> tuple[s
         rows = 0
         if not known or known[0].heard_at is None:
             rows = past.begin(store)
-            if not rows:
+            if not rows and not memories.count_memories(store):
                 past.forget_place(store)
     return name, rows
 
