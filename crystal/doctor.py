@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from crystal import settings, status
+from crystal import clients, settings, status
 from crystal.credentials import key_for, variables_of
 from crystal.errors import CrystalError
 from crystal.prices import LOCAL_PROVIDERS
@@ -51,7 +51,7 @@ def examine(read_config: Callable[[], Config], open_reader: Callable[[], Any]) -
         config = read_config()
     except CrystalError as error:  # where everything else lies is not known without them
         return [*_python(), Check("settings", "failure", error.message, error.hint)]
-    checks = [*_python(), *_packages(config), *_client(config), *_folders(config), *_keys(config)]
+    checks = [*_python(), *_packages(config), *_client(config), *_asking(config), *_folders(config), *_keys(config)]
     try:
         with open_reader() as machine:
             checks += _memory(machine)
@@ -114,13 +114,36 @@ def _client(config: Config) -> Iterator[Check]:
             yield Check(name, "failure", facts.problem.message, facts.problem.hint)
             continue
         missing = [event for event in settings.TIMEOUTS if not facts.commands.get(event)]
-        if missing:
+        if missing and facts.plugin and not facts.commands:
+            yield Check(name, "ok", f"those of the plugin, which is on in {facts.path}")
+        elif missing:
             yield Check(name, "failure", f"{facts.path}: no hook for {', '.join(missing)}", "crystal init")
         else:
             yield from _commands(facts)
         if facts.hooks_disabled:
             yield Check(name, "failure", f"{facts.path} has disableAllHooks", "take disableAllHooks out of it")
         yield from _cleanup(facts)
+
+
+def _asking(config: Config) -> Iterator[Check]:
+    """Which agents can ask this memory, and whether what they would start is still there."""
+    known = clients.known_clients(os.environ, Path.home(), config.places)
+    plugin = any(settings.read_facts(folder / "settings.json").plugin for folder in config.places.claude_dirs)
+    asking = ["Claude Code (plugin)"] if plugin else []
+    for name, client in known.items():
+        facts = clients.read_facts(client)
+        fix = f"crystal init --client {name}"
+        if facts.problem is not None:
+            yield Check("agents", "warning", facts.problem.message, facts.problem.hint)
+        elif facts.entry is not None and shutil.which(facts.entry["command"]) is None:
+            command = facts.entry["command"]
+            yield Check("agents", "failure", f"{client.title} would start {command}, which is gone", fix)
+        elif facts.entry is not None:
+            asking.append(client.title)
+        elif facts.present and not (plugin and name == "claude-code"):
+            yield Check("agents", "note", f"{client.title} is here and does not ask this memory", fix)
+    if asking:
+        yield Check("agents", "ok", f"{', '.join(asking)} can ask this memory")
 
 
 def _commands(facts: settings.SettingsFacts) -> Iterator[Check]:

@@ -18,6 +18,17 @@ if TYPE_CHECKING:
     from crystal.wiring import Machine
 
 
+class ClientName(str, Enum):
+    """A client that can be given the MCP server."""
+
+    CLAUDE_CODE = "claude-code"
+    CLAUDE_DESKTOP = "claude-desktop"
+    CODEX = "codex"
+    GEMINI = "gemini"
+    CURSOR = "cursor"
+    ANY = "any"
+
+
 class Role(str, Enum):
     """What a machine is to others."""
 
@@ -54,27 +65,44 @@ def init(
             "--local-memory/--no-local-memory", help="With --role device: keep a memory here too, besides sending."
         ),
     ] = None,
+    client: Annotated[
+        list[ClientName] | None,
+        typer.Option("--client", help="Let this client ask the memory (MCP); may be given again.", show_default=False),
+    ] = None,
+    paste: Annotated[
+        bool, typer.Option("--print", help="Only print the client's entry, to be pasted; any: for any MCP client.")
+    ] = False,
+    instructions: Annotated[
+        bool, typer.Option("--instructions", help="Only print instructions for an agent that knows no skills.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
 ) -> None:
     """Set crystal up on this machine: its folders, its agent id, the hooks in Claude Code. Twice is harmless."""
     from crystal.setup import apply_setup, plan_setup, proposed_agent
     from crystal.wiring import open_machine, plan_import, this_config, this_home, usable_config
 
+    only = None if client is None else [each.value for each in client]
+    if paste or instructions or (only and "any" in only):
+        _print_for_pasting(only or ["any"], instructions=instructions)
+        return
     config = usable_config(this_config())
     asks = sys.stdin.isatty() and not yes and not dry_run
     agent = agent_id or proposed_agent(config)
     if asks and agent_id is None:
         agent = typer.prompt("agent id of this machine", default=agent, err=True)
-    plan = plan_setup(config, agent, os.environ, this_home())
+    plan = plan_setup(config, agent, os.environ, this_home(), only=only)
     _check_role(config.role, role, relay=relay, token_stdin=token_stdin, local_memory=local_memory)
     if dry_run:
         _show_plan(plan)
         return
-    apply_setup(plan)
+    apply_setup(plan, os.environ)
     _say_done(plan)
     _take_role(config, role, relay, local_memory, asks=sys.stdin.isatty() and not yes, token_stdin=token_stdin)
     with open_machine({"agent_id": agent, "data_dir": str(plan.places.data_dir)}) as machine:
         machine.capture().meet()
+        if not plan.settings and not import_past:
+            _say_what_is_asked(plan)
+            return
         past = plan_import(machine, [], None)
         sessions, size = len({one.origin.session_id for one in past}), sum(one.todo for one in past)
         if past:
@@ -164,13 +192,17 @@ def uninstall(
     from crystal.setup import apply_removal, plan_removal
     from crystal.setup import purge as purge_data
     from crystal.timer import SCHEDULES
-    from crystal.wiring import these_places
+    from crystal.wiring import these_places, this_home
 
     places = these_places()
-    plan = plan_removal(places)
+    plan = plan_removal(places, os.environ, this_home())
+    for problem in plan.problems:
+        typer.echo(f"crystal: warning: {problem.message}", err=True)
     if dry_run:
         for change in plan.settings:
             typer.echo(change.diff(), nl=False)
+        for each in plan.clients:
+            typer.echo(each.diff() if each.changed else "", nl=False)
         for path in plan.data if purge else ():
             typer.echo(f"would delete {path}")
         return
@@ -182,15 +214,20 @@ def uninstall(
         for path in plan.data:
             typer.echo(f"  {path}", err=True)
         typer.confirm("delete all of this for good?", abort=True, err=True)
-    apply_removal(plan)
+    apply_removal(plan, places, os.environ)
     for change in plan.settings:
         typer.echo(f"{change.path}: {'hooks taken out' if change.changed else 'has no hook of crystal'}")
+    for each in plan.clients:
+        if each.changed:
+            typer.echo(f"{each.path}: the server of crystal taken out")
     change_timer(install=False, schedules=SCHEDULES)
     if purge:
         purge_data(plan, places)
         typer.echo("memory deleted")
     elif plan.data:
         typer.echo(f"the memory stays in {places.ldm_home}; delete it with: crystal uninstall --purge")
+    if plan.problems:
+        raise plan.problems[0]
 
 
 def _show_plan(plan: SetupPlan) -> None:
@@ -203,8 +240,26 @@ def _show_plan(plan: SetupPlan) -> None:
         typer.echo(f"would set agent_id = {plan.agent} in {plan.places.config_file}")
     if plan.device is not None:
         typer.echo(f"would set device = {plan.device} in {plan.places.config_file}")
-    for change in plan.settings:
-        typer.echo(change.diff(), nl=False)
+    for difference in (*(each.diff() for each in plan.settings), *(each.diff() for each in plan.clients)):
+        typer.echo(difference, nl=False)
+
+
+def _print_for_pasting(names: list[str], *, instructions: bool) -> None:
+    """What a person puts where they want it: nothing is read but the settings, and nothing is written."""
+    from crystal.clients import guidance_text, known_clients, snippet
+    from crystal.setup import server_entry
+    from crystal.wiring import this_config, this_home
+
+    if instructions:
+        typer.echo(guidance_text(), nl=False)
+        return
+    config = this_config()
+    known = known_clients(os.environ, this_home(), config.places)
+    for name in names:
+        client = known.get(name)
+        typer.echo(snippet(client, server_entry(config, os.environ, this_home())), nl=False)
+        if client is not None:
+            typer.echo(f"crystal: hint: it belongs into {client.file}", err=True)
 
 
 def _say_done(plan: SetupPlan) -> None:
@@ -212,6 +267,20 @@ def _say_done(plan: SetupPlan) -> None:
     typer.echo(f"agent: {plan.agent}")
     for change in plan.settings:
         typer.echo(f"hooks: {'installed in' if change.changed else 'already in'} {change.path}")
+    for each in plan.clients:
+        typer.echo(f"server: {'put into' if each.changed else 'already in'} {each.path} ({each.client.title})")
+
+
+def _say_what_is_asked(plan: SetupPlan) -> None:
+    """What is new after a set-up for clients alone."""
+    from crystal.settings import read_facts
+
+    titles = " and ".join(dict.fromkeys(each.client.title for each in plan.clients))
+    typer.echo(f"now: start {titles} again; the agent can search, remember and forget")
+    for guidance in dict.fromkeys(each.client.guidance for each in plan.clients if each.client.guidance):
+        typer.echo(f"     tell it when, in a project: crystal init --instructions >> {guidance}")
+    if not any(read_facts(folder / "settings.json").commands for folder in plan.places.claude_dirs):
+        typer.echo("     to keep the sessions of Claude Code too: crystal init")
 
 
 def _import(machine: Machine, past: list[Past]) -> None:

@@ -66,6 +66,7 @@ class SettingsFacts:
         cleanup_days: ``cleanupPeriodDays`` if set: after so many days the client deletes transcripts (30 by default).
             0 is invalid and switches the whole file off, hooks included.
         problem: Why the file cannot be understood, if so.
+        plugin: The plugin is switched on there: it brings hooks of its own.
     """
 
     path: Path
@@ -74,6 +75,7 @@ class SettingsFacts:
     hooks_disabled: bool = False
     cleanup_days: Any = None
     problem: CrystalError | None = None
+    plugin: bool = False
 
 
 def hook_command(python: Path, hook_file: Path, locations: Mapping[str, str], *, windows: bool = False) -> str:
@@ -197,7 +199,21 @@ def read_facts(settings: Path) -> SettingsFacts:
     except CrystalError as error:
         return SettingsFacts(settings, exists=True, problem=error)
     disabled = document.get("disableAllHooks") is True
-    return SettingsFacts(settings, True, hooks.ours(document), disabled, document.get("cleanupPeriodDays"))
+    return SettingsFacts(
+        settings,
+        exists=True,
+        commands=hooks.ours(document),
+        hooks_disabled=disabled,
+        cleanup_days=document.get("cleanupPeriodDays"),
+        plugin=_has_plugin(document),
+    )
+
+
+def _has_plugin(document: Mapping[str, Any]) -> bool:
+    """Whether a plugin named crystal is on, from whatever marketplace."""
+    plugins = document.get("enabledPlugins")
+    named = plugins.items() if isinstance(plugins, dict) else ()
+    return any(name.split("@")[0] == "crystal" and on is True for name, on in named)
 
 
 def backup_path(settings: Path) -> Path:
