@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "search": ("search", "Find what was said."),
     "show": ("show", "Read a conversation, or a hit with what stands around it."),
     "sessions": ("sessions", "List conversations, newest first."),
+    "mcp": ("mcp", "Serve the memory to an agent over standard input and output."),
     "status": ("status", "Show what is kept, what waits, how fast it is and what it cost."),
     "doctor": ("doctor", "Check the set-up and say how to mend it."),
     "sync": ("capture", "Capture what no hook told of, then embed and summarize what is due."),

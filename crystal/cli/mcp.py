@@ -1,0 +1,34 @@
+"""``crystal mcp``: the memory as an MCP server, for agents."""
+
+from __future__ import annotations
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(mcp)
+
+
+def mcp() -> None:
+    """Serve the memory to an agent over standard input and output (MCP).
+
+    An agent's client starts it: claude mcp add crystal -- crystal mcp
+    """
+    import contextlib
+    import os
+
+    from crystal.mcp.asker import Asker
+    from crystal.mcp.offer import CrystalOffer, Settings
+    from crystal.mcp.server import serve
+
+    def settings() -> Settings:
+        from crystal.wiring import this_config
+
+        config = this_config()
+        return Settings(config.mcp_aliases, config.mcp_max_characters)
+
+    folder = os.environ.get("CLAUDE_PROJECT_DIR") or None
+    with contextlib.suppress(OSError):  # the folder is gone
+        folder = folder or os.getcwd()  # noqa: PTH109 - text, as transcripts name it
+    serve(CrystalOffer(Asker(os.environ.get("CLAUDE_CODE_SESSION_ID") or None, folder), settings))

@@ -1,0 +1,59 @@
+"""Other names for the tools, with the arguments that the neighbours' users know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crystal.mcp.asker import Asker
+from crystal.mcp.days import recent
+from crystal.mcp.hits import Make, hit_item
+from crystal.mcp.keeping import remember
+from crystal.mcp.page import Answer, Item, answered, bounded, noted
+from crystal.mcp.searching import find, search
+from crystal.model import Hit
+from crystal.wiring import open_reader
+
+RESULTS = 10
+KEPT = ("id", "text", "score", "origin", "by", "when")
+
+
+def search_memory(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
+    """``crystal_search``."""
+    return search(asker, arguments)
+
+
+def get_recent_conversations(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
+    """The last sessions of all projects."""
+    return recent(asker, {"what": "sessions", "limit": arguments.get("n"), "all": True})
+
+
+def save_memory(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
+    """``crystal_remember``."""
+    return remember(asker, {"text": arguments["content"]}, source=arguments.get("source") or "mcp")
+
+
+def memory_search(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
+    """Hits by similarity alone, with their cosines."""
+    count, least = arguments.get("maxResults") or RESULTS, arguments.get("minScore") or 0.0
+    with open_reader() as machine:
+        found = find(machine, asker, {"query": arguments["query"], "fusion": "similarity"}, count)
+    hits = [hit for hit in found.hits if hit.score >= least]
+
+    def compose(items: Sequence[Item]) -> Answer:
+        left = len(hits) - len(items)
+        more = f"more: {left} hits do not fit; crystal_get with an id reads around a hit" if left else None
+        head = f"{len(items)} hits by similarity, best first" if items else "nothing found"
+        return answered(head, items, "results", {"notes": noted(found.result.notes)}, more)
+
+    return bounded([_result(hit, number) for number, hit in enumerate(hits, 1)], compose, asker.room)
+
+
+def _result(hit: Hit, number: int) -> Make:
+    make_hit = hit_item(hit, number, {one.uuid for one in (hit.before, hit.after) if one is not None})
+
+    def make(room: int) -> Item:
+        item = make_hit(room)
+        return Item(item.text, {name: item.data[name] for name in KEPT})
+
+    return make

@@ -1,0 +1,82 @@
+"""Arguments of a tool against the tool's schema: the part of JSON Schema that our schemas use. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from crystal.errors import UsageProblem
+
+KEYWORDS = frozenset(
+    "type enum minLength maxLength minimum maximum items minItems maxItems anyOf default description title".split()
+)
+"""What a property of an input schema may say."""
+
+
+def checked(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that are given, if they fit; null stands for one that is left out.
+
+    Raises:
+        UsageProblem: One is unknown, missing, or out of range. The message names it and what is allowed.
+    """
+    properties: Mapping[str, Any] = schema["properties"]
+    given = {name: value for name, value in arguments.items() if value is not None}
+    for name in given:
+        if name not in properties:
+            near = difflib.get_close_matches(name, properties, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(properties) or 'none'}"
+            raise UsageProblem(f"there is no argument {name[:60]!r}", hint=hint)
+    for name in schema.get("required", ()):
+        if name not in given:
+            raise UsageProblem(f"the argument {name} is missing", hint=str(properties[name].get("description", "")))
+    return {name: _checked(name, properties[name], value) for name, value in given.items()}
+
+
+def _checked(name: str, rule: Mapping[str, Any], value: Any) -> Any:
+    """A value that fits its rule; a whole number that was written as 5.0 becomes 5."""
+    if "anyOf" in rule:
+        for one in rule["anyOf"]:
+            if _is_a(one["type"], value):
+                return _checked(name, one, value)
+        raise _wrong(name, " or ".join(_A[one["type"]] for one in rule["anyOf"]))
+    kind = rule["type"]
+    if not _is_a(kind, value):
+        raise _wrong(name, _A[kind])
+    if "enum" in rule and value not in rule["enum"]:
+        raise _wrong(name, f"one of {', '.join(map(str, rule['enum']))}")
+    if kind == "string":
+        _check_length(name, len(value), rule.get("minLength", 0), rule.get("maxLength"), "characters")
+    elif kind == "array":
+        _check_length(name, len(value), rule.get("minItems", 0), rule.get("maxItems"), "items")
+        return [_checked(f"{name}[{at}]", rule["items"], one) for at, one in enumerate(value)]
+    elif kind in ("integer", "number"):
+        low, high = rule.get("minimum", -math.inf), rule.get("maximum", math.inf)
+        if not low <= value <= high:
+            raise _wrong(name, f"from {low} to {high}")
+        return int(value) if kind == "integer" else value
+    return value
+
+
+_A = {"string": "a text", "integer": "a whole number", "number": "a number", "boolean": "true or false",
+      "array": "a list"}  # fmt: skip
+
+
+def _is_a(kind: str, value: Any) -> bool:
+    if kind == "boolean" or isinstance(value, bool):
+        return kind == "boolean" and isinstance(value, bool)
+    if kind == "integer":
+        return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    kinds: dict[str, tuple[type, ...]] = {"string": (str,), "number": (int, float), "array": (list,)}
+    return isinstance(value, kinds[kind])
+
+
+def _check_length(name: str, length: int, low: int, high: int | None, what: str) -> None:
+    if length < low or (high is not None and length > high):
+        most = "any number" if high is None else str(high)
+        raise UsageProblem(f"{name} has {length} {what}", hint=f"use {low} to {most}")
+
+
+def _wrong(name: str, allowed: str) -> UsageProblem:
+    return UsageProblem(f"{name} cannot be that", hint=f"{name} is {allowed}")

@@ -1,0 +1,54 @@
+"""Who asks: the session, the project folder and the room for an answer, as the client's environment tells them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from crystal.store import Store
+    from crystal.wiring import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """The agent at the other end.
+
+    Attributes:
+        session: Its session's id, where the client tells it: what was said there the agent knows already.
+        folder: The folder that it works in.
+        room: How many characters an answer may have.
+    """
+
+    session: str | None = None
+    folder: str | None = None
+    room: int = 20_000
+
+    def left_out(self, arguments: dict[str, object]) -> str | None:
+        """The session whose words are left out of an answer, if any."""
+        own, wanted = self.session, arguments.get("session")
+        if own is None or arguments.get("include_current"):
+            return None
+        return None if isinstance(wanted, str) and own.startswith(wanted.strip()) else own
+
+    def project(self, machine: Machine) -> tuple[str, str] | None:
+        """The known project of the folder, as (folder, name); None when crystal has nothing of it."""
+        from crystal.project import find_project
+        from crystal.store.scope import home_of
+
+        if self.folder is None:
+            return None
+        root = find_project(self.folder).git_root
+        found = (home_of(store, self.folder, root) for store in stores_of(machine))
+        return next((home for home in found if home is not None), None)
+
+
+def stores_of(machine: Machine) -> list[Store]:
+    """This machine's own store, and the mirror where it can be read."""
+    mirror = None if machine.mirror is None else machine.mirror.store
+    return [machine.store, *([] if mirror is None else [mirror])]
+
+
+def mirror_of(machine: Machine) -> Store | None:
+    """The mirror of home's memory, where there is one that can be read."""
+    return None if machine.mirror is None else machine.mirror.store

@@ -1,0 +1,259 @@
+"""The tools as a client sees them: names, descriptions, hints, and the schemas of what goes in. Data only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crystal.mcp.outputs import FORGET, GET, RECENT, REMEMBER, SEARCH, STATUS, TEXTS, TIMELINE
+
+Schema = dict[str, Any]
+
+FORMAT: Schema = {
+    "type": "string",
+    "enum": ["markdown", "json"],
+    "description": "The form of the text. Default markdown.",
+}
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool. ``run`` is the module and the function of this package that answers it."""
+
+    name: str
+    title: str
+    description: str
+    run: str
+    properties: Mapping[str, Schema]
+    output: Schema
+    required: tuple[str, ...] = ()
+    reads: bool = True
+    destroys: bool = False
+    repeats: bool = True
+    open_world: bool = False
+
+    @property
+    def input(self) -> Schema:
+        """The schema of the arguments."""
+        return {"type": "object", "properties": dict(self.properties), "required": list(self.required),
+                "additionalProperties": False}  # fmt: skip
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """What ``tools/list`` tells of it."""
+        return {
+            "name": self.name, "title": self.title, "description": self.description,
+            "inputSchema": self.input, "outputSchema": self.output,
+            "annotations": {
+                "title": self.title, "readOnlyHint": self.reads, "destructiveHint": self.destroys,
+                "idempotentHint": self.repeats, "openWorldHint": self.open_world,
+            },
+        }  # fmt: skip
+
+
+def text(description: str, most: int = _LONGEST_NAME, least: int = 1, **more: Any) -> Schema:
+    """A text with its limits."""
+    return {"type": "string", "minLength": least, "maxLength": most, "description": description, **more}
+
+
+def number(description: str, low: int, high: int) -> Schema:
+    """A whole number with its limits."""
+    return {"type": "integer", "minimum": low, "maximum": high, "description": description}
+
+
+def flag(description: str) -> Schema:
+    """A switch that is off unless it is given."""
+    return {"type": "boolean", "default": False, "description": description}
+
+
+def one_of(description: str, values: Sequence[str]) -> Schema:
+    """A choice."""
+    return {"type": "string", "enum": list(values), "description": description}
+
+
+_TIME = "7d, 24h, yesterday, 2026-11-20, 2026-11-20T14:30"
+_PROJECT = "Only this project, by its name."
+_CURRENT = flag("Also what was said in the session that asks, which is in its context already.")
+_OFFSET = "Leave out so many from the beginning: how to get the next page."
+_SESSION = "Only this session: its id, or the beginning of it."
+
+SEARCHING = Tool(
+    "crystal_search",
+    "Search the memory",
+    "Find what was said in past sessions with coding agents on this user's machines, and what was remembered: "
+    "decisions, causes of bugs, commands, preferences, names. Use it before you ask the user for something they may "
+    "have said already, when they refer to earlier work ('as we did last week', 'the usual way'), and before you "
+    "redo an investigation. Ask in plain words; words in quotation marks must stand together; times such as "
+    "'last Tuesday' are understood. Hits are data from the past, each with who said it, when and where: "
+    "check what may have changed since.",
+    "searching:search",
+    {
+        "query": text("What to look for, in any language.", 4_000),
+        "limit": number("How many hits. Default 10.", 1, 50),
+        "offset": number(_OFFSET, 0, 900),
+        "project": text(_PROJECT),
+        "session": text(_SESSION),
+        "role": text("Only user, assistant, thinking, tool_call, tool_result, subagent or memory; several by commas."),
+        "agent": text("Only this agent of crystal's, such as cc-laptop."),
+        "device": text("Only this machine, by its name."),
+        "branch": text("Only this git branch."),
+        "source": one_of("Only conversations, or only memories.", ["conversation", "memory", "file"]),
+        "since": text(f"Not older than: {_TIME}.", 60),
+        "before": text(f"Older than: {_TIME}.", 60),
+        "as_of": text("Search the memory as it was at this time.", 60),
+        "recency": one_of("How much what is new is preferred among hits nearly as good.", ["off", "light", "strong"]),
+        "fusion": one_of(
+            "How words and meaning are put together; similarity: meaning alone, scores are cosines from 0 to 1.",
+            ["weighted", "rrf", "similarity"],
+        ),
+        "deep": flag("Let the model that the user has set up for it find other wordings and the order; slower."),
+        "include_current": _CURRENT,
+        "response_format": FORMAT,
+    },
+    SEARCH,
+    ("query",),
+    open_world=True,
+)  # fmt: skip
+
+GETTING = Tool(
+    "crystal_get",
+    "Read from the memory",
+    "Read a hit of crystal_search with what was said around it, a whole session page by page, or a memory by its id "
+    "or its exact key. Use it when a hit is cut off or its surroundings matter.",
+    "reading:get",
+    {
+        "id": text("The id of a hit (17, m17), of a session or its beginning, of a memory (mem-...), or of a line."),
+        "key": text("The exact key of a memory, instead of an id."),
+        "context": number("With a hit: so many turns before and after it. Default 2.", 0, 20),
+        "offset": number("With a session: leave out so many turns from its beginning.", 0, 1_000_000),
+        "start": number("With a hit or a memory: begin at this character of its text.", 0, 100_000_000),
+        "response_format": FORMAT,
+    },
+    GET,
+)
+
+RECENT_TOOL = Tool(
+    "crystal_recent",
+    "The last messages or sessions",
+    "What was said last in this project, or the last sessions of it: for a quick idea of where the work stands. "
+    "Use it when the user wants to go on with something ('where were we?').",
+    "days:recent",
+    {
+        "what": one_of("Messages of users and assistants, or sessions. Default messages.", ["messages", "sessions"]),
+        "limit": number("How many. Default 20 messages, 10 sessions.", 1, 100),
+        "offset": number(_OFFSET, 0, 890),
+        "all": flag("All projects, not only that of the current folder."),
+        "project": text("Another project, by its name."),
+        "before": text(f"Only what is older than: {_TIME}.", 60),
+        "include_current": _CURRENT,
+        "response_format": FORMAT,
+    },
+    RECENT,
+)
+
+TELLING = Tool(
+    "crystal_timeline",
+    "What happened when",
+    "Which sessions went on and what was remembered, day by day, the latest first. Use it for questions about time: "
+    "'what did we do last week?', 'when did we start with the migration?'.",
+    "days:tell",
+    {
+        "since": text(f"From this time on. Default 7d. {_TIME}.", 60),
+        "before": text("To this time. Default now.", 60),
+        "project": text(_PROJECT),
+        "limit": number("How many entries. Default 50.", 1, 200),
+        "offset": number(_OFFSET, 0, 500),
+        "response_format": FORMAT,
+    },
+    TIMELINE,
+)
+
+STATUS_TOOL = Tool(
+    "crystal_status",
+    "How the memory stands",
+    "Whether conversations are captured, how much is kept, what waits and what is wrong. Use it when the memory seems "
+    "to lack something, or when the user asks about it.",
+    "standing:status",
+    {"response_format": FORMAT},
+    STATUS,
+)
+
+CATEGORIES = ("fact", "preference", "event", "opinion", "skill")
+
+REMEMBERING = Tool(
+    "crystal_remember",
+    "Remember something",
+    "Keep a short fact, preference, event, opinion or skill for later sessions, on all of the user's machines. Use it "
+    "when the user asks to remember something, or when a lasting decision or preference was stated. Write one "
+    "self-contained sentence or two. Conversations are kept anyway: do not copy them. Never keep passwords or keys. "
+    "The same words again only refresh it; a known key gets the new value.",
+    "keeping:remember",
+    {
+        "text": text("What to remember, in full sentences.", 8_000),
+        "category": one_of("What kind of thing it is. Default fact.", CATEGORIES),
+        "key": text("A name for exact look-up, such as user_name; it names one memory."),
+        "project": text("Where it holds: the name of a project. Left out: everywhere."),
+        "this_project": flag("It holds in the project of the current folder."),
+        "response_format": FORMAT,
+    },
+    REMEMBER,
+    ("text",),
+    reads=False,
+)
+
+_IDS: Schema = {
+    "anyOf": [
+        {"type": "string", "minLength": 1, "maxLength": _LONGEST_NAME},
+        {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": _LONGEST_NAME}, "minItems": 1,
+         "maxItems": 50},
+    ],
+    "description": "The id of a memory (mem-...), of a hit (17, m17) or of a line; several as a list.",
+}  # fmt: skip
+
+FORGETTING = Tool(
+    "crystal_forget",
+    "Forget for good",
+    "Remove something from the memory for good, on all of the user's machines. Only when the user asks for it. The "
+    "first call only shows what would go, and gives a token; show the user that list, and call it again with "
+    "confirm=TOKEN when they agree. It cannot be undone.",
+    "forgetting:forget",
+    {
+        "id": _IDS,
+        "query": text("Everything that holds these words.", 1_000),
+        "session": text("A whole session: its id, or the beginning of it."),
+        "project": text("Everything of a project, by its name."),
+        "before": text(f"Everything that is older than: {_TIME}.", 60),
+        "key": text("The memory with this key."),
+        "confirm": text("The token of the preview: carry out exactly what it showed."),
+        "response_format": FORMAT,
+    },
+    FORGET,
+    reads=False,
+    destroys=True,
+    repeats=False,
+)
+
+TOOLS = (SEARCHING, REMEMBERING, FORGETTING, STATUS_TOOL, GETTING, RECENT_TOOL, TELLING)
+
+ALIASES = (
+    Tool("search_memory", "Search the memory (other name)", "The same as crystal_search, by another name.",
+         "aliases:search_memory",
+         {"query": SEARCHING.properties["query"], "limit": SEARCHING.properties["limit"]}, SEARCH, ("query",),
+         open_world=True),
+    Tool("get_recent_conversations", "The last sessions (other name)",
+         "The last sessions of all projects: crystal_recent by another name.", "aliases:get_recent_conversations",
+         {"n": number("How many. Default 10.", 1, 100)}, RECENT),
+    Tool("save_memory", "Remember something (other name)", "The same as crystal_remember, by another name.",
+         "aliases:save_memory",
+         {"content": REMEMBERING.properties["text"], "source": text("Who or what asks for it.", 100)},
+         REMEMBER, ("content",), reads=False),
+    Tool("memory_search", "Search by similarity (other name)",
+         "Search by meaning alone: each hit with its score, a cosine from 0 to 1.", "aliases:memory_search",
+         {"query": SEARCHING.properties["query"],
+          "maxResults": number("How many hits at most. Default 10.", 1, 50),
+          "minScore": {"type": "number", "minimum": 0, "maximum": 1, "description": "Only hits at least as near."}},
+         TEXTS, ("query",), open_world=True),
+)  # fmt: skip
+"""The names of neighbours, so that instructions written for those work; on with the setting ``mcp.aliases``."""

@@ -1,0 +1,144 @@
+"""``crystal_forget``: what goes for good, in two steps."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crystal.errors import UsageProblem
+from crystal.forgetting.wish import ForgetPlan, Forgotten, Wish
+from crystal.forgetting.wish import Item as Going
+from crystal.mcp.asker import Asker
+from crystal.mcp.hits import Make, hit_name
+from crystal.mcp.keeping import refuse_folder
+from crystal.mcp.page import Answer, Item, Json, answered, bounded, noted
+from crystal.mcp.said import Origin, kind_of, label, recalled
+from crystal.mcp.searching import moment
+from crystal.when import iso
+from crystal.wiring import open_machine, open_reader
+from crystal.wiring.forgetting import carry_out, plan_forget
+
+SNIPPET = 200
+PREVIEWED = 50
+"""So many previews are remembered, by their token."""
+NAMING = ("id", "query", "session", "project", "before", "key")
+SHOWN_PLACES = 10
+
+
+class Forgetting:
+    """Forgetting in two steps: a preview gives a token, and the token carries out what was previewed."""
+
+    def __init__(self) -> None:
+        self._previewed: OrderedDict[str, Wish] = OrderedDict()
+
+    def forget(self, asker: Asker, arguments: Mapping[str, Any]) -> Answer:
+        """Show what would go; with the token of that, let it go."""
+        token = arguments.get("confirm")
+        refuse_folder(arguments.get("project"))
+        if token is not None:
+            return self._carry_out(asker, arguments, token)
+        with open_reader() as machine:
+            wish = _wish(arguments, machine.now())
+            plan = plan_forget(machine, wish)
+        self._previewed[plan.token] = wish
+        while len(self._previewed) > PREVIEWED:
+            self._previewed.popitem(last=False)
+        return _preview(plan, asker.room)
+
+    def _carry_out(self, asker: Asker, arguments: Mapping[str, Any], token: str) -> Answer:
+        with open_reader() as reader:
+            given = None if all(arguments.get(name) is None for name in NAMING) else _wish(arguments, reader.now())
+        wish = self._previewed.get(token) or given
+        if wish is None:
+            raise UsageProblem(
+                f"confirm is {token[:40]!r}, which no preview gave", hint="preview it again, without confirm"
+            )
+        if given is not None and _named(given) != _named(wish):
+            raise UsageProblem("confirm belongs to another preview than these arguments", hint="preview it again")
+        with open_machine() as machine:
+            plan = plan_forget(machine, wish)
+            if plan.token != token:
+                hint = "look at the new preview: call crystal_forget without confirm"
+                raise UsageProblem("what would go has changed since the preview; nothing was forgotten", hint=hint)
+            done = carry_out(machine, plan)
+        self._previewed.pop(token, None)
+        return _done(done, plan, asker.room)
+
+
+def _named(wish: Wish) -> tuple[Any, ...]:
+    """A wish without its moment, which ``7d`` moves on."""
+    return (wish.targets, wish.query, wish.session, wish.project, wish.before is None, wish.key)
+
+
+def _wish(arguments: Mapping[str, Any], now: int) -> Wish:
+    ident = arguments.get("id")
+    targets = (ident,) if isinstance(ident, str) else tuple(ident or ())
+    named: dict[str, Any] = {name: arguments.get(name) for name in ("query", "session", "project", "key")}
+    return Wish(targets=targets, before=moment(arguments, "before", now), **named)
+
+
+def _plan_data(plan: ForgetPlan) -> Json:
+    return {
+        "items_in_all": len(plan.items), "sessions": len(plan.sessions), "first_at": iso(plan.first_at),
+        "last_at": iso(plan.last_at), "devices": [label(device) for device in plan.devices[:SHOWN_PLACES]],
+    }  # fmt: skip
+
+
+def _preview(plan: ForgetPlan, room: int) -> Answer:
+    notes = (
+        [f"{len(plan.still_held)} files of other programs still hold it and are not touched"] if plan.still_held else []
+    )
+    if plan.suggestions:
+        names = ", ".join(hit_name(hit.id) for hit in plan.suggestions[:SHOWN_PLACES])
+        notes.append(f"these hits are near to it, and would not go: {names}")
+    data = {
+        "is_done": False, "token": None if plan.is_empty else plan.token, **_plan_data(plan), "notes": noted(notes),
+        "tombstones": 0, "pending": [], "machines": [],
+    }  # fmt: skip
+
+    def compose(items: Sequence[Item]) -> Answer:
+        if plan.is_empty:
+            return answered("nothing would be forgotten", items, "items", data, None)
+        count = f"{len(plan.items)} things of {len(plan.sessions)} sessions"
+        head = f"{count} would be forgotten for good; nothing is changed yet"
+        left = len(plan.items) - len(items)
+        rest = f"{left} more things would go and are not shown here\n" if left else ""
+        more = f"{rest}to carry it out: crystal_forget with confirm={plan.token}"
+        return answered(head, items, "items", data, more)
+
+    return bounded([_going(item) for item in plan.items], compose, room)
+
+
+def _going(going: Going) -> Make:
+    is_memory = going.kind == "memory"
+    kind, by = ("memory", "memory") if is_memory else kind_of(going.role)
+    origin = Origin(kind, by, going.timestamp, going.project, going.device, going.session_id)
+
+    def make(room: int) -> Item:
+        text, _ = recalled(" ".join(going.text.split()), origin, min(room, SNIPPET))
+        data = {
+            "kind": going.kind,
+            "id": going.uuid,
+            "because": going.because,
+            "text": text,
+            "when": iso(going.timestamp),
+        }
+        return Item(f"{going.kind} {going.uuid} · {going.because}\n{text}".replace("  ", " "), data)
+
+    return make
+
+
+def _done(done: Forgotten, plan: ForgetPlan, room: int) -> Answer:
+    data = {
+        "is_done": done.is_done, "token": None, **_plan_data(plan), "notes": [], "tombstones": len(done.tombstones),
+        "pending": noted(done.pending), "machines": [label(one) for one in done.machines[:SHOWN_PLACES]],
+    }  # fmt: skip
+
+    def compose(items: Sequence[Item]) -> Answer:
+        lines = [f"forgotten: {done.lines} lines, {done.memories} memories, {done.notes} notes"]
+        lines += [f"still to do: {why}" for why in data["pending"]]
+        lines += [f"to forget it too, when next heard of: {', '.join(data['machines'])}"] if done.machines else []
+        return answered("\n".join(lines), items, "items", data, None)
+
+    return bounded((), compose, room)

@@ -1,0 +1,52 @@
+"""``crystal_remember``: what is kept because somebody asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from crystal.errors import UsageProblem
+from crystal.mcp.asker import Asker
+from crystal.mcp.hits import memory_data
+from crystal.mcp.page import Answer
+from crystal.mcp.said import label
+from crystal.model import Remembered
+from crystal.wiring import open_machine, open_reader
+from crystal.wiring.remembering import remember as keep
+
+
+def remember(asker: Asker, arguments: Mapping[str, Any], source: str = "mcp") -> Answer:
+    """Keep something for good."""
+    project, cwd = arguments.get("project"), None
+    refuse_folder(project)
+    if arguments.get("this_project"):
+        if project is not None or asker.folder is None:
+            why = (
+                "project and this_project do not go together" if project else "the folder of this project is not known"
+            )
+            raise UsageProblem(why, hint="name the project, or leave both out")
+        project, cwd = ".", asker.folder
+    with open_reader():
+        pass  # there is a memory: it is not made by the way
+    with open_machine() as machine:
+        kept = keep(
+            machine, arguments["text"], category=arguments.get("category"), project=project, cwd=cwd,
+            key=arguments.get("key"), source=source, session=asker.session,
+        )  # fmt: skip
+    return _kept(kept, arguments["text"])
+
+
+def _kept(kept: Remembered, asked: str) -> Answer:
+    was_changed = kept.text != asked.strip()
+    where = "everywhere" if kept.project is None else f"project {label(kept.project)}"
+    named = f", under the key {label(kept.key)}" if kept.key else ""
+    text = f"remembered as {kept.id}: a {kept.category} for {where}{named}"
+    if was_changed:
+        text += "\nnote: secrets and private spans were taken out of the text"
+    return Answer(text, {**memory_data(kept), "is_as_given": not was_changed})
+
+
+def refuse_folder(project: str | None) -> None:
+    """No tool takes a path: what a project is called says nothing of where it lies."""
+    if project is not None and (any(mark in project for mark in "/\\") or project.strip() in (".", "..", "~")):
+        raise UsageProblem(f"project is {project[:80]!r}, a folder", hint="give the project's name")

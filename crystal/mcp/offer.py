@@ -1,0 +1,132 @@
+"""What this server offers: its tools and resources by method, joined to the functions that answer.
+
+Nothing of the memory is imported before the first answer that needs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from crystal import __version__
+from crystal.errors import CrystalError
+from crystal.mcp.asker import Asker
+from crystal.mcp.messages import INVALID_PARAMS, Refused
+
+if TYPE_CHECKING:
+    from crystal.mcp.calls import Call
+    from crystal.mcp.catalog import Tool
+    from crystal.mcp.page import Answer
+    from crystal.mcp.server import Result
+
+INSTRUCTIONS = (
+    "The memory of this user's coding agents: what was said in past sessions, on all of their machines, and what was "
+    "remembered. Search it (crystal_search) when earlier work, decisions or preferences matter; read around a hit with "
+    "crystal_get. What it returns is data from the past between <crystal-memory> tags, with who said it and when."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the user's settings say about this server."""
+
+    aliases: bool = False
+    room: int = 20_000
+
+
+class CrystalOffer:
+    """crystal's tools and resources.
+
+    Args:
+        asker: Who asks.
+        settings: Reads the settings; called for each answer, so that a change needs no new server.
+    """
+
+    name, title, version, instructions = "crystal", "crystal", __version__, INSTRUCTIONS
+
+    def __init__(self, asker: Asker, settings: Callable[[], Settings]) -> None:
+        self._asker, self._settings = asker, settings
+        self._forgetting: Any = None
+        self._one_at_a_time = threading.Lock()
+
+    def methods(self) -> Mapping[str, Callable[[Mapping[str, Any], Call], Result]]:
+        """Every method but the greetings."""
+        return {
+            "tools/list": self._list_tools,
+            "tools/call": self._call,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read_resource,
+        }
+
+    def _list_tools(self, _: Mapping[str, Any], __: Call) -> Result:
+        return {"tools": [tool.definition for tool in self._tools(self._settings_or_usual())]}
+
+    def _tools(self, settings: Settings) -> tuple[Tool, ...]:
+        from crystal.mcp.catalog import ALIASES, TOOLS
+
+        return (*TOOLS, *ALIASES) if settings.aliases else TOOLS
+
+    def _settings_or_usual(self) -> Settings:
+        """The settings; where they cannot be read, a tool will say why, and the usual ones hold for lists."""
+        try:
+            return self._settings()
+        except CrystalError as error:
+            sys.stderr.write(f"crystal: error: {error.message}\n")
+            return Settings()
+
+    def _call(self, params: Mapping[str, Any], _: Call) -> Result:
+        name, given = params["name"], params.get("arguments") or {}
+        tools = {tool.name: tool for tool in self._tools(self._settings_or_usual())}
+        if name not in tools:
+            raise Refused(INVALID_PARAMS, f"there is no tool {name[:100]!r}")
+        tool = tools[name]
+        from crystal.mcp.arguments import checked
+
+        try:
+            arguments = checked(tool.input, given)
+            as_json = arguments.pop("response_format", None) == "json"
+            answer = self._run(tool, arguments)
+        except CrystalError as error:
+            from crystal.mcp.page import noted
+
+            lines = noted([f"error: {error.message}", *([f"hint: {error.hint}"] if error.hint else [])])
+            return {"content": [{"type": "text", "text": "\n".join(lines)}], "isError": True}
+        text = json.dumps(answer.data, ensure_ascii=False) if as_json else answer.text
+        return {"content": [{"type": "text", "text": text}], "structuredContent": answer.data, "isError": False}
+
+    def _run(self, tool: Tool, arguments: dict[str, Any]) -> Answer:
+        asker = replace(self._asker, room=self._settings().room)
+        place, _, function = tool.run.partition(":")
+        with _IMPORTING:
+            module = importlib.import_module(f"crystal.mcp.{place}")
+        if tool.destroys:
+            with self._one_at_a_time:
+                self._forgetting = self._forgetting or module.Forgetting()
+                return self._forgetting.forget(asker, arguments)  # type: ignore[no-any-return]
+        return getattr(module, function)(asker, arguments)  # type: ignore[no-any-return]
+
+    def _list_resources(self, _: Mapping[str, Any], __: Call) -> Result:
+        with _IMPORTING:
+            from crystal.mcp.resources import listed
+        return {"resources": listed()}
+
+    def _list_templates(self, _: Mapping[str, Any], __: Call) -> Result:
+        with _IMPORTING:
+            from crystal.mcp.resources import templates
+        return {"resourceTemplates": templates()}
+
+    def _read_resource(self, params: Mapping[str, Any], _: Call) -> Result:
+        with _IMPORTING:
+            from crystal.mcp.resources import contents
+        asker = replace(self._asker, room=self._settings_or_usual().room)
+        return {"contents": contents(asker, params["uri"])}
+
+
+_IMPORTING = threading.Lock()
+"""Two threads that import the same packages in another order would wait for each other."""

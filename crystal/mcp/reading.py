@@ -1,0 +1,152 @@
+"""``crystal_get``: a hit with what stands around it, a session page by page, a memory by its id or its key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from crystal.errors import UsageProblem
+from crystal.mcp.asker import Asker, mirror_of
+from crystal.mcp.hits import Make, memory_item, turn_item
+from crystal.mcp.page import LONGEST, Answer, Item, Json, answered, bounded
+from crystal.mcp.said import Origin, kind_of, label, recalled
+from crystal.model import Remembered
+from crystal.reading import Conversation, SessionSummary, ShownTurn, find_target, read
+from crystal.remembering import NotRemembered
+from crystal.when import iso
+from crystal.wiring import Machine, open_reader
+from crystal.wiring.remembered import by_key, memory_of
+
+CONTEXT = 2
+BRIEF = 1_500
+BRIEF_ROLES = ("tool_call", "tool_result", "thinking")
+TITLE = 200
+NOTHING: Json = {"kind": "", "session": None, "memory": None, "turns": [], "next_offset": None}
+
+
+def get(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
+    """Read what an id or a key names."""
+    ident, key = arguments.get("id"), arguments.get("key")
+    if (ident is None) == (key is None):
+        raise UsageProblem("give either an id or a key", hint="ids stand in the hits of crystal_search")
+    with open_reader() as machine:
+        start = arguments.get("start") or 0
+        if key is not None:
+            found = by_key(machine, machine.mirror, key)
+            if found is None:
+                raise NotRemembered(f"nothing is remembered under the key {key!r}", hint="look with crystal_search")
+            return of_memory(found, asker.room, start)
+        assert ident is not None
+        if ident.strip().lower().startswith("mem-"):
+            return of_memory(memory_of(machine, machine.mirror, ident), asker.room, start)
+        return _of_conversation(machine, asker, ident, arguments)
+
+
+def of_memory(memory: Remembered, room: int, start: int = 0) -> Answer:
+    """A memory as an answer."""
+
+    def compose(items: Sequence[Item]) -> Answer:
+        left = items[0].data["characters_left"] if items else 0
+        further = start + len(memory.text) - left
+        more = f"more: crystal_get with id {memory.id} and start {further}" if left else None
+        data = {**NOTHING, "kind": "memory", "memory": items[0].data if items else None, "more": more}
+        return Answer("\n\n".join([*(item.text for item in items), *([more] if more else [])]), data)
+
+    return bounded([memory_item(memory, start)], compose, room, longest=room)
+
+
+def _of_conversation(machine: Machine, asker: Asker, ident: str, arguments: Mapping[str, Any]) -> Answer:
+    mirror = mirror_of(machine)
+    target = find_target(machine.store, ident, mirror=mirror)
+    if target.chunk is None:
+        for name in ("context", "start"):
+            if arguments.get(name):
+                raise UsageProblem(f"{name} goes with a hit, not with a session", hint="leave it out, or use offset")
+        return of_session(read(machine.store, target, mirror=mirror), asker.room, arguments.get("offset") or 0)
+    if arguments.get("offset"):
+        raise UsageProblem("offset goes with a session, not with a hit", hint="leave it out, or use start")
+    context = CONTEXT if arguments.get("context") is None else int(arguments["context"])
+    conversation = read(machine.store, target, context=context, mirror=mirror)
+    return _of_hit(conversation, asker.room, arguments.get("start") or 0)
+
+
+def of_session(conversation: Conversation, room: int, offset: int) -> Answer:
+    """A page of a session."""
+    session, turns = conversation.session, conversation.turns
+    if offset and offset >= len(turns):
+        raise UsageProblem(f"offset is {offset}, but there are {len(turns)} turns", hint="use a smaller offset")
+    makers: list[Make] = []
+    for number, turn in enumerate(turns[offset:], offset + 1):
+        most = BRIEF if turn.role in BRIEF_ROLES else LONGEST
+        makers.append(turn_item(turn, _origin(turn, session), number, most=most))
+
+    def compose(items: Sequence[Item]) -> Answer:
+        at = offset + len(items)
+        next_offset = at if at < len(turns) else None
+        name = "" if session is None else session.id
+        more = None if next_offset is None else f"more: crystal_get with id {name} and offset {at}"
+        data = {**NOTHING, "kind": "session", "session": _session(session), "next_offset": next_offset}
+        head = f"{_head(session)}\n\nturns {offset + 1} to {at} of {len(turns)}" if items else _head(session)
+        if any(item.data["characters_left"] for item in items):
+            head += "; the whole of a turn: crystal_get with its id"
+        return answered(head, items, "turns", data, more)
+
+    return bounded(makers, compose, room)
+
+
+def _of_hit(conversation: Conversation, room: int, start: int) -> Answer:
+    session, turns = conversation.session, conversation.turns
+    at = next((at for at, turn in enumerate(turns) if turn.focus), 0)
+    around = max(200, room // (3 * len(turns)))
+    chosen = [
+        turn_item(turn, _origin(turn, session), start=start if turn.focus else 0, most=None if turn.focus else around)
+        for turn in turns
+    ]
+    # The one that was asked for is made first: it has the most room. It is shown in its place.
+    first = [chosen[at], *chosen[:at][::-1], *chosen[at + 1 :]] if chosen else []
+    order = [at, *range(at - 1, -1, -1), *range(at + 1, len(turns))]
+
+    def compose(items: Sequence[Item]) -> Answer:
+        shown = [item for _, item in sorted(zip(order, items, strict=False), key=lambda pair: pair[0])]
+        name = "" if session is None else session.id
+        more = f"more: crystal_get with id {name} reads the whole session" if session is not None else None
+        data = {**NOTHING, "kind": "hit", "session": _session(session)}
+        return answered(_head(session), shown, "turns", data, more)
+
+    return bounded(first, compose, room, longest=max(200, room // 2))
+
+
+def _origin(turn: ShownTurn, session: SessionSummary | None) -> Origin:
+    kind, by = kind_of(turn.role, turn.tool, turn.subagent)
+    if session is None:
+        return Origin(kind, by, turn.timestamp)
+    return Origin(kind, by, turn.timestamp, session.project, session.device, session.id)
+
+
+def title_of(session: SessionSummary, most: int = TITLE) -> str:
+    """The title of a session in its fence: the user or the client gave it, or it is the first words of the user."""
+    one_line = " ".join(session.title.split()) or "(without words)"
+    origin = Origin("user", "title of a session", session.last_at, session.project, session.device, session.id)
+    return recalled(one_line, replace(origin), most)[0]
+
+
+def session_data(session: SessionSummary) -> Json:
+    """What is known of a session, its title in a fence."""
+    return {
+        "id": session.id, "title": title_of(session), "project": label(session.project),
+        "branch": label(session.branch), "device": label(session.device), "started_at": iso(session.started_at),
+        "last_at": iso(session.last_at), "turns": session.turns,
+    }  # fmt: skip
+
+
+def _session(session: SessionSummary | None) -> Json | None:
+    return None if session is None else session_data(session)
+
+
+def _head(session: SessionSummary | None) -> str:
+    if session is None:
+        return "this belongs to no session"
+    turns = f"{session.turns} turn{'s' * (session.turns != 1)}"
+    facts = [f"session {session.id}", label(session.project), label(session.branch), turns]
+    return " · ".join(fact for fact in facts if fact) + "\n" + title_of(session)

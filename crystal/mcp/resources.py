@@ -1,0 +1,89 @@
+"""Resources: ``crystal://session/{id}`` and ``crystal://memory/{id}``."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import quote, unquote
+
+from crystal.errors import CrystalError
+from crystal.mcp.asker import Asker, mirror_of
+from crystal.mcp.messages import INTERNAL_ERROR, RESOURCE_NOT_FOUND, Refused
+from crystal.mcp.page import Answer
+from crystal.mcp.reading import of_memory, of_session
+from crystal.mcp.said import label
+from crystal.reading import find_target, read, sessions
+from crystal.when import iso
+from crystal.wiring import Machine, open_reader
+from crystal.wiring.remembered import list_memories, memory_of
+
+LISTED = 20
+MARKDOWN = "text/markdown"
+_ADDRESS = re.compile(r"crystal://(session|memory)/([^/?#]{1,600})", re.ASCII)
+
+
+def templates() -> list[dict[str, Any]]:
+    """The forms of addresses."""
+    return [
+        {"uriTemplate": "crystal://session/{id}", "name": "session", "title": "A past session", "mimeType": MARKDOWN,
+         "description": "The beginning of a past conversation, by its id; crystal_get reads on."},
+        {"uriTemplate": "crystal://memory/{id}", "name": "memory", "title": "A memory", "mimeType": MARKDOWN,
+         "description": "Something that was remembered, by its id."},
+    ]  # fmt: skip
+
+
+def listed() -> list[dict[str, Any]]:
+    """The latest sessions and memories; none while there is no memory. Their titles are read, not listed."""
+    try:
+        with open_reader() as machine:
+            mirror = mirror_of(machine)
+            found, _ = sessions(machine.store, limit=LISTED, mirror=mirror)
+            remembered = list_memories(machine, machine.mirror, limit=LISTED)
+    except CrystalError:
+        return []
+    rows = []
+    facts: tuple[str | None, ...]
+    for one in found:
+        facts = (iso(one.last_at), label(one.project), f"{one.turns} turns")
+        rows.append(_row("session", one.id, " · ".join(fact for fact in facts if fact)))
+    for kept in remembered:
+        facts = (kept.category, label(kept.key), label(kept.project), iso(kept.updated_at))
+        rows.append(_row("memory", kept.id, " · ".join(fact for fact in facts if fact)))
+    return rows
+
+
+def _row(kind: str, ident: str, description: str) -> dict[str, Any]:
+    return {
+        "uri": f"crystal://{kind}/{quote(ident, safe='')}", "name": f"{kind} {label(ident)}",
+        "description": description, "mimeType": MARKDOWN,
+    }  # fmt: skip
+
+
+def contents(asker: Asker, uri: str) -> list[dict[str, Any]]:
+    """What stands at an address.
+
+    Raises:
+        Refused: Nothing does, or the memory cannot be read.
+    """
+    match = _ADDRESS.fullmatch(uri)
+    if match is None:
+        raise Refused(RESOURCE_NOT_FOUND, "there is no such resource", {"uri": uri[:300]})
+    kind, ident = match[1], unquote(match[2], errors="replace")
+    try:
+        with open_reader() as machine:
+            answer = _read(machine, asker, kind, ident)
+    except CrystalError as error:
+        if error.exit_code <= 2:  # it is not there, or the id cannot be one
+            raise Refused(RESOURCE_NOT_FOUND, error.message, {"uri": uri[:300]}) from error
+        hint = f"; {error.hint}" if error.hint else ""
+        raise Refused(INTERNAL_ERROR, f"{error.message}{hint}", {"uri": uri[:300]}) from error
+    return [{"uri": uri, "mimeType": MARKDOWN, "text": answer.text}]
+
+
+def _read(machine: Machine, asker: Asker, kind: str, ident: str) -> Answer:
+    if kind == "memory":
+        return of_memory(memory_of(machine, machine.mirror, ident), asker.room)
+    target = find_target(machine.store, ident, mirror=mirror_of(machine))
+    if target.chunk is not None:
+        raise Refused(RESOURCE_NOT_FOUND, "this is the id of a hit, not of a session", {"hint": "use crystal_get"})
+    return of_session(read(machine.store, target, mirror=mirror_of(machine)), asker.room, 0)

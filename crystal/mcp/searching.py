@@ -1,0 +1,98 @@
+"""``crystal_search``: ask the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from crystal.errors import UsageProblem
+from crystal.mcp.asker import Asker
+from crystal.mcp.hits import hit_item
+from crystal.mcp.page import Answer, Item, answered, bounded, noted
+from crystal.model import Filters, Hit
+from crystal.search import MAX_LIMIT, SearchResult
+from crystal.search import search as ask
+from crystal.store.scope import role_words, roles_named
+from crystal.when import parse_when
+from crystal.wiring import Machine, open_reader
+from crystal.wiring.asking import asking
+from crystal.wiring.mirrored import mirror_notes
+
+FILTERS = ("project", "session", "role", "agent", "device", "branch", "source")
+FURTHER = 20
+"""So many hits more are asked for where some are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a question gave: hits but for those of the asker's own session, and how many of those there were."""
+
+    result: SearchResult
+    hits: tuple[Hit, ...]
+    own: int
+
+
+def search(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
+    """Find what was said or remembered."""
+    with open_reader() as machine:
+        limit = arguments.get("limit") or min(machine.config.search_limit, 50)
+        offset = arguments.get("offset") or 0
+        if offset + limit >= MAX_LIMIT:
+            raise UsageProblem(
+                f"offset {offset} and limit {limit} reach beyond {MAX_LIMIT} hits", hint="ask more narrowly"
+            )
+        found = find(machine, asker, arguments, offset + limit + 1)
+        notes = list(found.result.notes)
+        if machine.mirror is not None and machine.mirror.store is None:
+            notes += mirror_notes(machine.mirror, machine.now())
+    shown = found.hits[offset : offset + limit]
+    if found.own:
+        notes.append(f"{found.own} of this very session left out; include_current=true has them")
+    data = {"mode": found.result.mode, "offset": offset, "notes": noted(notes)}
+
+    def compose(items: list[Item]) -> Answer:
+        at = offset + len(items)
+        next_offset = at if at < len(found.hits) else None
+        more = (
+            None
+            if next_offset is None
+            else f"more: crystal_search with offset={at}; around a hit: crystal_get with its id"
+        )
+        first = f"hits {offset + 1} to {at}, best first" if items else "nothing found"
+        return answered(first, items, "hits", {**data, "next_offset": next_offset}, more)
+
+    seen = {hit.uuid for hit in shown}
+    makers = [hit_item(hit, number, seen) for number, hit in enumerate(shown, offset + 1)]
+    return bounded(makers, compose, asker.room)  # type: ignore[arg-type]
+
+
+def find(machine: Machine, asker: Asker, arguments: Mapping[str, Any], count: int) -> Found:
+    """The first ``count`` hits that are not of the asker's own session."""
+    role = arguments.get("role")
+    if role is not None and not roles_named(role):
+        raise UsageProblem(f"role is {role!r}, which is no role", hint=f"use {role_words()}, or several with commas")
+    how = {name: arguments.get(name) for name in ("recency", "fusion", "as_of")}
+    asked = asking(machine, machine.mirror, _filters(arguments, machine.now), deep=bool(arguments.get("deep")), **how)
+    own = asker.left_out(dict(arguments))
+    wanted = min(MAX_LIMIT, count + (0 if own is None else FURTHER))
+    while True:
+        result = ask(machine.store, query=arguments["query"], limit=wanted, **asked)
+        hits = tuple(hit for hit in result.hits if own is None or hit.session_id != own)
+        if len(hits) >= count or len(result.hits) < wanted or wanted == MAX_LIMIT:
+            return Found(result, hits[:count], len(result.hits) - len(hits))
+        wanted = min(MAX_LIMIT, wanted * 4)
+
+
+def _filters(arguments: Mapping[str, Any], now: Callable[[], int]) -> Filters:
+    values: dict[str, Any] = {name: arguments.get(name) for name in FILTERS}
+    start, end = moment(arguments, "since", now()), moment(arguments, "before", now())
+    if start is not None and end is not None and start >= end:
+        raise UsageProblem("since is not before before", hint="exchange them")
+    return Filters(**values, since=start, before=end)
+
+
+def moment(arguments: Mapping[str, Any], name: str, now: int) -> int | None:
+    """The time that an argument names."""
+    value = arguments.get(name)
+    return None if value is None else parse_when(value, now=now, name=name)

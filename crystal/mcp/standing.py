@@ -1,0 +1,69 @@
+"""``crystal_status``: how the memory stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from crystal import __version__
+from crystal.mcp.asker import Asker
+from crystal.mcp.page import Answer, Json, noted
+from crystal.mcp.said import label, plain
+from crystal.status import gather
+from crystal.when import iso
+from crystal.wiring import open_reader
+from crystal.wiring.mirrored import mirror_notes
+
+MOST_PROBLEMS = 10
+MESSAGE = 300
+
+
+def status(asker: Asker, _: Mapping[str, Any]) -> Answer:
+    """What is kept, what waits, and what is wrong."""
+    with open_reader() as machine:
+        found = gather(machine)
+        notes = mirror_notes(machine.mirror, machine.now())
+        home = asker.project(machine)
+    capture, span = found["capture"], found["span"]
+    problems = [
+        {"room": one["room"], "message": plain(str(one["message"]))[:MESSAGE], "since": iso(one["since"])}
+        for one in found["problems"][:MOST_PROBLEMS]
+    ]
+    data: Json = {
+        "version": __version__,
+        "capture": {"on": capture["on"], "off_since": iso(capture["off_since"]), "last": iso(capture["last"]),
+                    "stalled": None if capture["stalled"] is None else plain(capture["stalled"])[:MESSAGE]},
+        "counts": found["counts"],
+        "span": {"first": iso(span["first"]), "last": iso(span["last"])},
+        "queues": found["queues"],
+        "embedding": found["embedding"],
+        "summaries": found["summaries"],
+        "role": "standalone" if found["relay"] is None else found["relay"]["role"],
+        "device": label(found["places"]["device"]),
+        "project": label(home[1]) if home else None,
+        "session_id": asker.session,
+        "problems": problems,
+        "notes": noted(notes),
+    }  # fmt: skip
+    return Answer("\n".join(_lines(data)), data)
+
+
+def _lines(data: Json) -> list[str]:
+    counts, queues, capture = data["counts"], data["queues"], data["capture"]
+    kept = ", ".join(f"{counts[name]:,} {name}" for name in ("sessions", "turns", "memories", "projects"))
+    serving = data["embedding"]["serving"]
+    is_on = "on" if capture["on"] else f"off since {capture['off_since']}"
+    waiting = (
+        f"{queues['notes']} notes, {queues['chunks_without_vector']} chunks without a vector,"
+        f" {queues['sessions_without_summary']} sessions without a summary"
+    )
+    lines = [
+        f"crystal {data['version']} on {data['device']}, {data['role']}",
+        f"capture: {capture['stalled'] or is_on}; last {capture['last'] or 'never'}",
+        f"kept: {kept}; from {data['span']['first'] or 'nothing yet'} to {data['span']['last'] or 'nothing yet'}",
+        f"waiting: {waiting}",
+        f"search by meaning: {serving['provider'] + ' ' + serving['model'] if serving else 'not yet, keywords answer'}",
+        f"this folder: {data['project'] or 'no project that crystal knows'}",
+    ]
+    lines += [f"problem: {one['room']}: {one['message']} (since {one['since']})" for one in data["problems"]]
+    return [*lines, *(f"note: {note}" for note in data["notes"])]

@@ -1,0 +1,107 @@
+"""Standard input and output, kept for the protocol: one message a line, and nothing else ever on standard output.
+
+Whatever a library prints goes to standard error, because the descriptor 1 is pointed there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+MOST_BYTES = 8 << 20
+"""A line longer than this is not read into memory."""
+
+_PIECE = 1 << 16
+
+
+class Wire:
+    """A pair of descriptors that carry lines.
+
+    Args:
+        source: What is read.
+        sink: What is written; whole lines, from any thread.
+        gone: Called when nobody reads what is written any more.
+    """
+
+    def __init__(self, source: int, sink: int, gone: Callable[[], None] = lambda: None) -> None:
+        self._source, self._sink, self._gone = source, sink, gone
+        self._writing = threading.Lock()
+
+    @classmethod
+    def claim(cls, gone: Callable[[], None]) -> Wire:
+        """Take standard input and output away from everybody else in this process.
+
+        Raises:
+            OSError: One of them is closed.
+        """
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        source, sink = os.dup(0), os.dup(1)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        try:
+            os.dup2(2, 1)
+        except OSError:  # there is no standard error either
+            os.dup2(nothing, 1)
+        os.close(nothing)
+        sys.stdout = sys.stderr
+        if sys.platform == "win32":
+            import msvcrt
+
+            for descriptor in (source, sink):
+                msvcrt.setmode(descriptor, os.O_BINARY)
+        return cls(source, sink, gone)
+
+    def lines(self) -> Iterator[bytes | None]:
+        """Every line to the end, without its newline; None stands for one that was too long."""
+        parts: list[bytes] = []
+        size = 0
+        while piece := self._read():
+            *ends, rest = piece.split(b"\n")
+            for end in ends:
+                yield b"".join((*parts, end)) if size + len(end) <= MOST_BYTES else None
+                parts, size = [], 0
+            size += len(rest)
+            parts = [*parts, rest] if size <= MOST_BYTES and rest else [] if size > MOST_BYTES else parts
+        if size:
+            yield b"".join(parts) if size <= MOST_BYTES else None
+
+    def write(self, message: Mapping[str, Any]) -> None:
+        """Send one message."""
+        line = encoded(message) + b"\n"
+        with self._writing:
+            try:
+                self._write(line)
+            except OSError:
+                self._gone()
+
+    def _read(self) -> bytes:
+        try:
+            return os.read(self._source, _PIECE)
+        except BlockingIOError:
+            select.select([self._source], [], [])
+            return self._read()
+        except OSError:
+            return b""
+
+    def _write(self, line: bytes) -> None:
+        view = memoryview(line)
+        while view:
+            with contextlib.suppress(BlockingIOError):
+                view = view[os.write(self._sink, view) :]
+                continue
+            select.select([], [self._sink], [])
+
+
+def encoded(message: Mapping[str, Any]) -> bytes:
+    """A message as one line of UTF-8, without the newline; half a surrogate pair stays an escape."""
+    try:
+        return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return json.dumps(message, separators=(",", ":")).encode()
