@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from crystal.restore import Restored
     from crystal.search import SearchResult
     from crystal.store import Store
+    from crystal.timeline import Day, Message
     from crystal.verify import Proof
 
 
@@ -60,6 +61,20 @@ class Crystal:
                 pass
         self._machine: Machine = self._exit.enter_context(open_machine(overrides))
         self._mirror: Mirrored | None = None
+
+    @classmethod
+    def reader(cls, data_dir: str | Path | None = None) -> Crystal:
+        """This machine's memory, opened for reading only: nothing is made, and what would change it fails.
+
+        Raises:
+            NotConfigured, StoreForeign: As for the class.
+        """
+        overrides: dict[str, object] = {} if data_dir is None else {"data_dir": str(data_dir)}
+        self = cls.__new__(cls)
+        self._exit = contextlib.ExitStack()
+        self._machine = self._exit.enter_context(open_reader(overrides))
+        self._mirror = self._machine.mirror
+        return self
 
     def close(self) -> None:
         """Close the memory. Closing twice does nothing."""
@@ -150,6 +165,38 @@ class Crystal:
         start, end = self._moment(since, "since"), self._moment(before, "before")
         mirror = self._mirror_store()
         return sessions(self._machine.store, project=project, since=start, before=end, limit=limit, mirror=mirror)[0]
+
+    def recent(
+        self,
+        *,
+        limit: int = 20,
+        project: str | None = None,
+        before: int | str | None = None,
+        without: str | None = None,
+    ) -> Sequence[Message]:
+        """The last messages of users and assistants, the last one first; ``without`` leaves out a session."""
+        from crystal.timeline import messages
+
+        end, mirror = self._moment(before, "before"), self._mirror_store()
+        return messages(self._machine.store, project=project, before=end, without=without, limit=limit, mirror=mirror)[
+            0
+        ]
+
+    def timeline(
+        self, *, since: int | str = "7d", before: int | str | None = None, project: str | None = None, limit: int = 100
+    ) -> Sequence[Day]:
+        """Which sessions (``limit`` at most) went on and what was remembered, day by day, the latest first."""
+        from crystal.timeline import timeline
+        from crystal.wiring.remembered import list_memories
+
+        start, end = self._moment(since, "since"), self._moment(before, "before")
+        assert start is not None
+        end, mirror = self._machine.now() + 1 if end is None else end, self._mirror_store()
+        remembered = list_memories(self._machine, mirror, project=project, limit=1_000)
+        return timeline(
+            self._machine.store, since=start, before=end, project=project, memories=remembered, limit=limit,
+            mirror=mirror,
+        )[0]  # fmt: skip
 
     def status(self) -> dict[str, Any]:
         """What ``crystal status --json`` tells; times are ms since the epoch."""
