@@ -57,6 +57,10 @@ class Policy:
         facts = LineFacts(timestamp_ms=at, cwd=cwd, session_id=session_id)
         return self.closed_now(session_id) or self._reason(session_id, facts, at, cwd)
 
+    def is_private_folder(self, cwd: str) -> bool:
+        """Whether the settings name a folder private, or one above it."""
+        return bool(self.projects) and self._is_private_folder(cwd)
+
     def is_open(self, session_id: str) -> bool:
         """Whether nothing could make a line of this session private, so that no line need be looked at."""
         return not (

@@ -6,6 +6,8 @@ tool results. So every frame is looked through; a frame that cannot hold anythin
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +26,7 @@ from crystal.model import Turn
 from crystal.store.forgotten_rows import KeptRow
 from crystal.store.scope import is_within
 
+_NEWLINE = re.compile(rb"\n")
 _ENVELOPE = frozenset(
     "cwd gitBranch sessionId session_id uuid parentUuid logicalParentUuid timestamp version userType slug requestId"
     " entrypoint leafUuid promptId sourceToolAssistantUUID".split()
@@ -135,8 +138,10 @@ class Searcher:
         found: dict[int, bool] = {}
         if needles is None:
             return found
+        ends: list[int] = []
         for offset, number in needles.seeker.find(text):
-            place = text.count(b"\n", 0, offset)
+            ends = ends or [match.start() for match in _NEWLINE.finditer(text)]
+            place = bisect_left(ends, offset)
             found[place] = found.get(place, False) or needles.is_text(number)
         return found
 

@@ -1,8 +1,37 @@
-"""From a wish to the list of what would go. Nothing is changed."""
+"""From a wish to the list of what would go. Nothing is changed.
+
+What a wish names comes first, then what says the same, then what only archives have. A wish that names a scope
+(a session, a project, everything before a moment) takes what lies in it, and nothing for its words.
+"""
 
 from __future__ import annotations
 
-from crystal.forgetting.wish import ForgetPlan, Grounds, Wish
+import hashlib
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from crystal.errors import UsageProblem
+from crystal.forgetting.archived import Found, Judge, Searcher
+from crystal.forgetting.needles import Needles
+from crystal.forgetting.proof import needles_for
+from crystal.forgetting.selecting import Selection, find_target, folders_meant, select, sessions_meant
+from crystal.forgetting.wish import Because, ForgetPlan, Grounds, Item, Place, Wish
+from crystal.forgetting.wording import Terms, folded, repetitions
+from crystal.model import Memory
+from crystal.store import Store, forgotten_rows, traces
+from crystal.store.memories import memory_of
+
+TOMBSTONE_NAMES = 2_000
+"""Ids in one tombstone; what is more goes into others."""
+
+TEXT_CHARACTERS = 300
+
+Stores = Sequence[tuple[Memory, Store]]
 
 
 def plan(grounds: Grounds, wish: Wish) -> ForgetPlan:
@@ -11,4 +40,236 @@ def plan(grounds: Grounds, wish: Wish) -> ForgetPlan:
     Raises:
         UsageProblem: A target is unknown, or the wish is empty.
     """
-    raise NotImplementedError
+    if wish.is_empty or (wish.query is not None and Terms.of(wish.query).is_empty):
+        raise UsageProblem(
+            "nothing is named that should be forgotten",
+            hint="name a memory (mem-...), a hit's number, --query, --session, --project, --before or --key",
+        )
+    with ExitStack() as stack:
+        mirror = stack.enter_context(grounds.open_mirror())
+        stores: list[tuple[Memory, Store]] = [("local", grounds.store)]
+        if mirror is not None:
+            stores.append(("mirror", mirror))
+        return _Planner(grounds, wish, stores).plan()
+
+
+class _Planner:
+    """One plan in the making: ``lines`` and ``memories`` by id, each with the reason why it goes."""
+
+    def __init__(self, grounds: Grounds, wish: Wish, stores: Stores) -> None:
+        self.grounds, self.wish, self.stores = grounds, wish, stores
+        every = [store for _, store in stores]
+        self.sessions = sessions_meant(every, wish.session) if wish.session is not None else ()
+        self.folders = folders_meant(every, wish.project) if wish.project is not None else ()
+        self.is_scope = not wish.targets and wish.query is None and wish.key is None
+        self.lines: dict[str, Because] = {}
+        self.memories: dict[str, Because] = {}
+        self.notes: list[Found] = []
+
+    def plan(self) -> ForgetPlan:
+        """Look for everything."""
+        self._check_targets()
+        asked = self._scope_name()
+        for which, store in self.stores:
+            found = select(store, self.wish, which, self.sessions, self.folders)
+            self._add(found, asked)
+        if not self.is_scope:
+            self._add_what_repeats()
+        plan = self._listed()
+        needles = self._search_archives(plan)
+        plan = self._listed()
+        if plan.is_empty and self.wish.query is not None:
+            return replace(plan, suggestions=tuple(self.grounds.suggest(self.wish.query)))
+        return replace(plan, needles=tuple(self._needles(needles)))
+
+    def _scope_name(self) -> Because:
+        if not self.is_scope or (self.wish.session is not None and self.wish.project is not None):
+            return "asked"
+        return "session" if self.wish.session else "project" if self.wish.project else "before"
+
+    def _check_targets(self) -> None:
+        for target in self.wish.targets:
+            if all(find_target(store, target, which) is None for which, store in self.stores):
+                hint = "name a memory (mem-...), the number of a hit, or the id of a line; sessions with --session"
+                raise UsageProblem(f"nothing here is named {target!r}", hint=hint)
+
+    def _add(self, found: Selection, because: Because) -> None:
+        for uuid in found.lines:
+            self.lines.setdefault(uuid, because)
+        for uid in found.memories:
+            self.memories.setdefault(uid, because)
+
+    # -- what says the same ------------------------------------------------------------------------------------------
+
+    def _add_what_repeats(self) -> None:
+        texts = [text for _, store in self.stores for text in traces.said_texts(store, self.lines, self.memories)]
+        for _, store in self.stores:
+            found = repetitions(texts, forgotten_rows.each_text(store))
+            self._add(Selection(set(found.same_lines), set(found.same_memories)), "same-text")
+            self._add(Selection(set(found.quoting_lines), set(found.quoting_memories)), "quote")
+            self._add(Selection(self._words_of_asking(store), set()), "remembered")
+        for _, store in self.stores:
+            self._add(Selection(forgotten_rows.summaries_after(store, self.lines), set()), "summary")
+
+    def _words_of_asking(self, store: Store) -> set[str]:
+        """The lines with which a memory was asked for: also of one that is too short to be sought everywhere."""
+        found: set[str] = set()
+        for uid in self.memories:
+            memory = memory_of(store, uid)
+            if memory is None or memory.session_id is None:
+                continue
+            text = folded(memory.text)
+            for uuid, role, tool, said in forgotten_rows.turns_of_session(store, memory.session_id):
+                if text and text in folded(said) and (_asks(said) if role == "user" else _is_ours(tool)):
+                    found.add(uuid)
+        return found
+
+    # -- what only archives have -------------------------------------------------------------------------------------
+
+    def _search_archives(self, plan: ForgetPlan) -> Needles | None:
+        """Look through the archives for notes and copies of what was chosen by name or by words."""
+        terms = Terms.of(self.wish.query) if self._is_query_alone() and self.wish.query is not None else None
+        if self.is_scope or (plan.is_empty and terms is None):
+            return None
+        needles = needles_for(self.grounds, plan) if not plan.is_empty else None
+        judge = Judge(frozenset(self.lines), (), needles, terms, self._stays)
+        for found in Searcher(judge).search(forgotten_rows.kept_rows(self.grounds.store), self.grounds.ldm_home):
+            if found.because == "copy":
+                if found.uuid is not None:
+                    self.lines.setdefault(found.uuid, "copy")
+                continue
+            for name in dict.fromkeys((found.uuid, *found.turns)):
+                if name is not None:
+                    self.lines.setdefault(name, found.because)
+            if not found.turns:
+                self.notes.append(found)
+        return needles
+
+    def _is_query_alone(self) -> bool:
+        return self.wish == Wish(query=self.wish.query)
+
+    def _stays(self, uuid: str) -> bool:
+        return uuid not in self.lines and any(traces.has_line(store, uuid) for _, store in self.stores)
+
+    # -- the list ----------------------------------------------------------------------------------------------------
+
+    def _listed(self) -> ForgetPlan:
+        items = [*self._line_items(), *self._memory_items(), *map(_note_item, self.notes)]
+        items.sort(key=lambda item: (item.timestamp is None, item.timestamp or 0, item.kind, item.uuid))
+        places = tuple(_places(found for found in self.notes if found.uuid is None))
+        touched = {found.row.session_id for found in self.notes} | set(self.sessions)
+        for _, store in self.stores:
+            touched |= forgotten_rows.sessions_of(store, self.lines)
+        sessions = tuple(sorted(touched))
+        kinds = tuple(self._kinds(sessions))
+        times = [item.timestamp for item in items if item.timestamp is not None]
+        return ForgetPlan(
+            wish=self.wish,
+            items=tuple(items),
+            kinds=kinds,
+            places=places,
+            sessions=sessions,
+            devices=tuple(sorted({item.device for item in items if item.device})),
+            first_at=min(times, default=None),
+            last_at=max(times, default=None),
+            still_held=tuple(self._still_held(sessions)),
+            token=_token(kinds, places),
+        )
+
+    def _line_items(self) -> Iterator[Item]:
+        seen: set[str] = set()
+        for which, store in self.stores:
+            for line in forgotten_rows.lines_named(store, [uuid for uuid in self.lines if uuid not in seen], which):
+                seen.add(line.uuid)
+                yield Item(
+                    "line",
+                    line.uuid,
+                    self.lines[line.uuid],
+                    line.role,
+                    line.text,
+                    line.session_id,
+                    line.project,
+                    line.device,
+                    line.timestamp,
+                    which,
+                )
+
+    def _memory_items(self) -> Iterator[Item]:
+        seen: set[str] = set()
+        for which, store in self.stores:
+            for uid, because in self.memories.items():
+                memory = None if uid in seen else memory_of(store, uid)
+                if memory is not None:
+                    seen.add(uid)
+                    yield Item(
+                        "memory",
+                        uid,
+                        because,
+                        "memory",
+                        memory.text[:TEXT_CHARACTERS],
+                        memory.session_id,
+                        memory.project,
+                        memory.device,
+                        memory.created_at,
+                        which,
+                    )
+
+    def _kinds(self, sessions: Sequence[str]) -> Iterator[tuple[str, dict[str, Any], int | None]]:
+        """The tombstones: one for the scope, and as many as it takes for lines and memories."""
+        lines = sorted(self.lines)
+        if self.is_scope and self._scope_name() != "asked":
+            scope: dict[str, Any] = {"lines": lines[:TOMBSTONE_NAMES]}
+            if self.sessions:
+                scope["session"] = self.sessions[0]
+            if self.folders:
+                scope["folders"] = sorted(self.folders)
+            yield self._scope_name(), scope, self.wish.before
+            lines = lines[TOMBSTONE_NAMES:]
+        for at in range(0, len(lines), TOMBSTONE_NAMES):
+            yield "lines", {"lines": lines[at : at + TOMBSTONE_NAMES], "sessions": list(sessions)}, None
+        memories = sorted(self.memories)
+        for at in range(0, len(memories), TOMBSTONE_NAMES):
+            yield "memory", {"memories": memories[at : at + TOMBSTONE_NAMES], "sessions": list(sessions)}, None
+
+    def _still_held(self, sessions: Sequence[str]) -> Iterator[Path]:
+        """Claude Code's own files of the sessions: crystal does not touch them."""
+        paths = forgotten_rows.files_of_sessions(self.grounds.store, sessions, self.grounds.device)
+        for path in dict.fromkeys(Path(os.fsdecode(path)) for path in paths):
+            if path.is_file():
+                yield path
+
+    def _needles(self, needles: Needles | None) -> Iterator[str]:
+        """The words of the query, where they are one: they may stand nowhere any more."""
+        if needles is None or self.wish.query is None or not self._is_query_alone():
+            return
+        terms = Terms.of(self.wish.query)
+        if len(terms.words) + len(terms.phrases) == 1:
+            yield self.wish.query.strip().strip('"').strip()
+
+
+def _asks(text: str) -> bool:
+    """Whether a prompt asks to remember something."""
+    return folded(text).startswith(("remember", "记住", "/remember", "please remember"))
+
+
+def _is_ours(tool: str | None) -> bool:
+    """Whether a tool is one that remembers."""
+    return tool is not None and ("remember" in tool or "save_memory" in tool)
+
+
+def _note_item(found: Found) -> Item:
+    row = found.row
+    return Item("note", found.uuid or "", found.because, "note", "", row.session_id, None, row.device)
+
+
+def _places(notes: Iterator[Found]) -> list[Place]:
+    rows: dict[int, set[int]] = {}
+    for found in notes:
+        rows.setdefault(found.row.id, set()).add(found.number)
+    return [Place(row, tuple(sorted(numbers))) for row, numbers in sorted(rows.items())]
+
+
+def _token(kinds: Sequence[tuple[str, Mapping[str, Any], int | None]], places: Collection[Place]) -> str:
+    """A short digest of exactly what would go; the moment "now" of a scope is not in it."""
+    text = json.dumps([kinds, [[place.row, place.lines] for place in places]], sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]

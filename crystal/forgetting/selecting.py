@@ -142,8 +142,7 @@ def _chunk(store: Store, number: int) -> Selection | None:
     if place.turn is None:
         memory = memory_of_chunk(store, number)
         return None if memory is None else Selection(set(), {memory.id})
-    uuid = store.value("SELECT uuid FROM turns WHERE id = ?", (place.turn,))
-    return Selection({str(uuid)}, set())
+    return Selection({forgotten_rows.uuid_of_turn(store, place.turn)}, set())
 
 
 # ----------------------------------------------------------------------------------------------------------- scopes
@@ -176,10 +175,7 @@ def folders_meant(stores: Collection[Store], wanted: str) -> tuple[str, ...]:
     if is_folder(wanted):
         return (wanted,)
     found = {
-        str(folder)
-        for store in stores
-        for ident in project_ids(store, wanted)
-        for folder in store.rows("SELECT cwd FROM projects WHERE id = ?", (ident,))[0]
+        folder for store in stores for folder in forgotten_rows.folders_of_projects(store, project_ids(store, wanted))
     }
     if not found:
         raise UsageProblem(f"there is no project {wanted!r}", hint="crystal sessions shows the names of projects")

@@ -101,6 +101,19 @@ def uuids_of_sessions(store: Store, session_ids: Collection[str], until: int | N
     return {str(uuid) for (uuid,) in rows}
 
 
+def uuid_of_turn(store: Store, turn: int) -> str:
+    """The id of the line that a turn is a part of."""
+    return str(store.value("SELECT uuid FROM turns WHERE id = ?", (turn,)))
+
+
+def folders_of_projects(store: Store, projects: Sequence[int]) -> set[str]:
+    """The folders of some projects."""
+    rows = store.rows(
+        "SELECT cwd FROM projects WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(projects)),)
+    )
+    return {str(cwd) for (cwd,) in rows}
+
+
 def folders_within(store: Store, folders: Collection[str]) -> list[int]:
     """The projects that lie in these folders or below."""
     rows = store.rows("SELECT id, cwd FROM projects")
