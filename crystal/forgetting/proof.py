@@ -185,6 +185,8 @@ class _Search:
                     self.add(f"{name}: {table}", 0, "row")
             for _ in range(traces.entries_alone(store) + len(traces.indexed_words(store, self.needles.stems))):
                 self.add(name, 0, "index")
+            if sealed := traces.blobs_aside(store):
+                self.unread.append(Unread(f"{name}: relay_aside", f"{sealed} refused blobs that cannot be opened"))
         except CrystalError as error:
             self.unread.append(Unread(name, error.message))
 

@@ -170,6 +170,11 @@ def entries_alone(store: Store) -> int:
     )
 
 
+def blobs_aside(store: Store) -> int:
+    """How many refused blobs of other machines are kept that nobody here can open."""
+    return int(store.value("SELECT count(*) FROM relay_aside WHERE blob IS NOT NULL"))
+
+
 @contextlib.contextmanager
 def opened_copy(path: Path) -> Iterator[Store]:
     """A database file that nobody writes, such as a copy made before an upgrade; its log is not looked at.
