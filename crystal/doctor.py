@@ -116,6 +116,8 @@ def _client(config: Config) -> Iterator[Check]:
         missing = [event for event in settings.TIMEOUTS if not facts.commands.get(event)]
         if missing and facts.plugin and not facts.commands:
             yield Check(name, "ok", f"those of the plugin, which is on in {facts.path}")
+        elif missing and not folder.is_dir() and clients.read_record(config.places.ldm_home):
+            yield Check(name, "note", f"no session is kept: {folder} is not there", "crystal init")
         elif missing:
             yield Check(name, "failure", f"{facts.path}: no hook for {', '.join(missing)}", "crystal init")
         else:

@@ -1,0 +1,117 @@
+"""The plugin in the real client: installed from this repository, used, beside the settings' hooks, and taken out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.client import SECONDS, Client
+from tests.e2e.fake_anthropic import FakeAnthropic, Use
+from tests.whole_memory import ROOT, Memory, said
+
+PLUGIN = (".claude-plugin", ".mcp.json", "hooks", "skills", "README.md", "LICENSE")
+TOOL = "mcp__plugin_crystal_crystal__crystal_search"
+PLAIN_TOOL = "mcp__crystal__crystal_search"
+
+Claude = Callable[..., str]
+
+
+@pytest.fixture
+def claude(client: Client) -> Claude:
+    """Run a command of the client that is no session; it must succeed."""
+    client.extra |= {"CRYSTAL_PYTHON": sys.executable, "PATH": f"{client.program.parent}:{client.env()['PATH']}"}
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [client.program, *arguments],
+            cwd=client.project,
+            env=client.env(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, f"claude {' '.join(arguments)}: {done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    return run
+
+
+@pytest.fixture
+def _installed(claude: Claude, tmp_path: Path) -> None:
+    folder = tmp_path / "a plug in"
+    folder.mkdir()
+    for name in PLUGIN:
+        copy: Any = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, folder / name)
+    assert "Validation passed" in claude("plugin", "validate", str(folder))
+    claude("plugin", "marketplace", "add", str(folder))
+    claude("plugin", "install", "crystal@crystal")
+
+
+def asked(model: FakeAnthropic) -> str:
+    """All that the client sent to the model."""
+    return json.dumps(model.requests, ensure_ascii=False)
+
+
+@pytest.mark.usefixtures("_modern", "_installed")
+def test_the_plugin_alone_keeps_what_is_said_finds_it_and_leaves(
+    client: Client, model: FakeAnthropic, claude: Claude
+) -> None:
+    memory = Memory(client.home, client.env())
+    model.when("what is quartz", ["A mineral of silicon and oxygen."])
+    model.when("of what was it", [Use(TOOL, {"query": "quartz mineral", "limit": 3})], ["Of silicon."])
+    first = client.ask("what is quartz")
+    memory.settle()
+    assert memory.said(first.session) == said(
+        ("user", "what is quartz"), ("assistant", "A mineral of silicon and oxygen.")
+    )
+    assert client.ask("of what was it").text == "Of silicon."
+    sent = asked(model)
+    assert "crystal:memory" in sent, "the skill is not listed"
+    result = json.dumps(model.requests[-1]["messages"][-1], ensure_ascii=False)
+    assert "tool_result" in result
+    assert "A mineral of silicon and oxygen." in result
+    memory.verify()
+    claude("plugin", "uninstall", "crystal@crystal")
+    claude("plugin", "marketplace", "remove", "crystal")
+    model.when("is it gone", ["Yes."])
+    requests = len(model.requests)
+    client.ask("is it gone")
+    assert "crystal:memory" not in json.dumps(model.requests[requests:])
+    assert TOOL not in json.dumps(model.requests[requests:])
+    assert memory.notes() == []
+    assert "is it gone" not in memory.texts("user")
+    assert "crystal" not in (client.config / "settings.json").read_text("utf-8")
+
+
+@pytest.mark.usefixtures("_modern", "_installed")
+def test_plugin_and_settings_together_keep_everything_once(
+    client: Client, model: FakeAnthropic, claude: Claude
+) -> None:
+    memory = Memory(client.home, client.env())
+    memory.crystal("init", "--yes", "--client", "claude-code")
+    assert "Scope: User" in claude("mcp", "get", "crystal")
+    assert "already in" in memory.crystal("init", "--yes", "--client", "claude-code").split("server: ")[1]
+    model.when("twice", [Use(PLAIN_TOOL, {"query": "anything"}), Use(TOOL, {"query": "anything"})], ["Once is enough."])
+    answer = client.ask("twice")
+    memory.settle()
+    (stop,) = [line for line in client.lines() if line.get("subtype") == "stop_hook_summary"]
+    assert (stop["hookCount"], stop["hookErrors"]) == (2, [])
+    kept = memory.said(answer.session)
+    words = {turn: count for turn, count in kept.items() if turn[0] in ("user", "assistant")}
+    assert words == said(("user", "twice"), ("assistant", "Once is enough."))
+    assert sum(count for (role, _), count in kept.items() if role == "tool_result") == 2, "both servers answered"
+    memory.verify()
+    memory.crystal("uninstall")
+    state = json.loads((client.config / ".claude.json").read_text("utf-8"))
+    assert not state.get("mcpServers")
+    claude("plugin", "uninstall", "crystal@crystal")
