@@ -41,6 +41,7 @@ def _work() -> None:
     from crystal.capture import spool
     from crystal.wiring import enrich, open_machine
     from crystal.wiring.capturing import drain_spool
+    from crystal.wiring.contexts import refresh
 
     places = these_places()
     # A hook that waits for its worker must not come back before its note was acted on, whoever does it.
@@ -57,6 +58,7 @@ def _work() -> None:
         if len(spool.read_notes(places.spool)) <= failed:
             break
     with open_machine() as machine:
+        refresh(machine)
         if machine.config.role == "device":
             from crystal.wiring.relaying import deliver_soon
 

@@ -262,6 +262,15 @@ class Config:
         number(0, 1000),
         "The most that deep searches may cost in a day, in US dollars. Beyond it they are ordinary searches.",
     )
+    context_enabled: bool = _setting(
+        False,
+        "context.enabled",
+        BOOLEAN,
+        "Whether a session that begins is told the most useful memories and the last sessions of its project.",
+    )
+    context_tokens: int = _setting(
+        600, "context.tokens", whole(100, 10_000), "How many tokens that may take, about, and rather fewer."
+    )
     hook_wait: bool = _setting(
         False,
         "hook.wait",

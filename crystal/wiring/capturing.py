@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from crystal.wiring.contexts import refresh
 from crystal.wiring.machine import Machine
 
 if TYPE_CHECKING:
@@ -126,12 +127,14 @@ def turn_off(machine: Machine, session: str | None) -> None:
     """
     _settle(machine)
     run_capture(machine, lambda capture: _swept(capture, capture.turn_off, session))
+    refresh(machine)
 
 
 def turn_on(machine: Machine, session: str | None) -> None:
     """Capture again. What was said until now is marked private first. ``session`` is as for ``turn_off``."""
     _settle(machine)
     run_capture(machine, lambda capture: _swept(capture, capture.turn_on, session))
+    refresh(machine)
 
 
 def _swept(capture: Capture, turn: Callable[[str | None], bool], session: str | None) -> Tally:

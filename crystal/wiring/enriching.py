@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
 from crystal.errors import Unavailable
 from crystal.wiring import upkeep
+from crystal.wiring.contexts import refresh
 from crystal.wiring.machine import Machine
 
 if TYPE_CHECKING:
     from crystal.store.vectors import Generation
 
 ENRICH_LOCK = "enrich.lock"
+SOON = 200
+"""So many chunks get their vectors while a person waits."""
 
 
 def insist(machine: Machine) -> None:
@@ -54,6 +58,24 @@ def _embed(machine: Machine, deadline: float) -> str | None:
     if embedder is None:
         return None
     return embed_pending(machine.store, embedder, now=machine.now, budget_seconds=deadline - time.monotonic()).problem
+
+
+def embed_soon(machine: Machine, *, budget_seconds: float = 2.0) -> None:
+    """Give vectors to what was stored just now, where that takes a blink: with the embedded model, without a backlog.
+
+    What is left waits in the ordinary queue, which the next capture or ``crystal sync`` works off.
+    """
+    from crystal.capture.lock import try_lock
+    from crystal.store import vectors
+
+    serving = vectors.serving_generation(machine.store)
+    if machine.config.embedding_provider != "embedded" or (serving is not None and serving.provider != "embedded"):
+        return
+    if not 0 < vectors.count_pending(machine.store, serving.id if serving else 0) <= SOON:
+        return
+    with try_lock(machine.places.data_dir / ENRICH_LOCK) as held, contextlib.suppress(Unavailable):
+        if held:
+            _embed(machine, time.monotonic() + budget_seconds)
 
 
 def _index(machine: Machine, deadline: float) -> None:
@@ -153,4 +175,5 @@ def enrich(machine: Machine, *, budget_seconds: float) -> list[str]:
                 return []
             problems = _enrich(machine, deadline)
         done = newest
+    refresh(machine)
     return problems

@@ -24,6 +24,7 @@ from crystal.remembering import (
 )
 from crystal.store import Store, memories
 from crystal.store.memories import Version
+from crystal.wiring.contexts import refresh
 from crystal.wiring.machine import Machine
 from crystal.wiring.mirrored import open_mirror
 from crystal.wiring.remembered import (
@@ -186,6 +187,7 @@ def _store(machine: Machine, next_version: Callable[[Store | None, int], Version
             continue
         break
     assert found is not None
+    refresh(machine)
     return found
 
 
