@@ -20,7 +20,7 @@ PIECE = 1 << 22
 
 _STEP = 1 << 18
 _BITS = 20
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_SPREADS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
 _DOWN = np.uint64(64 - _BITS)
 _MASKS = {width: np.uint64((1 << 8 * width) - 1) for width in range(SHORTEST, 9)}
 _USUAL = frozenset(b' \0etaoinsrhld\\",.')
@@ -36,7 +36,7 @@ class Seeker:
     def __init__(self, strings: Sequence[bytes]) -> None:
         self.strings = tuple(strings)
         self.longest = max(map(len, self.strings), default=0)
-        self._table: npt.NDArray[np.bool_] = np.zeros(1 << _BITS, np.bool_)
+        self._tables: list[npt.NDArray[np.bool_]] = [np.zeros(1 << _BITS, np.bool_) for _ in _SPREADS]
         self._by_key: dict[int, dict[int, list[Hit]]] = {}
         for number, string in enumerate(self.strings):
             at, width = _anchor(string)
@@ -46,7 +46,8 @@ class Seeker:
         for width, known in self._by_key.items():
             keys = np.array(sorted(known), np.uint64)
             self._keys[width] = keys
-            self._table[_places_of(keys & _MASKS[SHORTEST])] = True
+            for table, spread in zip(self._tables, _SPREADS, strict=True):
+                table[_places_of(keys & _MASKS[SHORTEST], spread)] = True
 
     def __len__(self) -> int:
         return len(self.strings)
@@ -59,7 +60,9 @@ class Seeker:
         keys: Keys = np.ndarray((len(data),), "<u8", padded, strides=(1,))
         for start in range(0, len(data), _STEP):
             block = keys[start : start + _STEP]
-            maybe = np.flatnonzero(self._table[_places_of(block & _MASKS[SHORTEST])])
+            beginnings = block & _MASKS[SHORTEST]
+            maybe = np.flatnonzero(self._tables[0][_places_of(beginnings, _SPREADS[0])])
+            maybe = maybe[self._tables[1][_places_of(beginnings[maybe], _SPREADS[1])]]
             if len(maybe):
                 yield from self._sure(data, start, maybe, block[maybe])
 
@@ -85,9 +88,9 @@ class Seeker:
             kept = data[max(0, len(data) - self.longest + 1) :] if self.longest > 1 else b""
 
 
-def _places_of(keys: Keys) -> npt.NDArray[Any]:
+def _places_of(keys: Keys, spread: np.uint64) -> npt.NDArray[Any]:
     with np.errstate(over="ignore"):
-        return np.asarray((keys * _SPREAD) >> _DOWN)
+        return np.asarray((keys * spread) >> _DOWN)
 
 
 def _anchor(string: bytes) -> Hit:
