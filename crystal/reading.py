@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from crystal.errors import UsageProblem
 from crystal.model import MIRROR_IDS, Filters, Memory
+from crystal.remembering import is_memory_id
 from crystal.store import Store
 from crystal.store.candidates import candidates
 from crystal.store.conversations import (
@@ -28,6 +30,7 @@ from crystal.store.conversations import (
     session_turns,
     turn_texts,
 )
+from crystal.store.memories import first_chunk, memory_of_chunk
 from crystal.store.scope import project_ids, scope_of, session_matches
 
 TITLE_CHARACTERS = 200
@@ -168,6 +171,8 @@ def find_target(store: Store, wanted: str, *, mirror: Store | None = None) -> Ta
         UsageProblem: It is none of these, or the beginning of several sessions' ids.
     """
     wanted = wanted.strip()
+    if is_memory_id(wanted):
+        return _memory_target(store, mirror, wanted.lower())
     if mirror is None:
         return _target(store, wanted) or Target(_one_session(store, wanted)[0])
     is_session = has_session(store, _storable(wanted)) or has_session(mirror, _storable(wanted))
@@ -178,6 +183,15 @@ def find_target(store: Store, wanted: str, *, mirror: Store | None = None) -> Ta
     if found is None and (theirs := _target(mirror, wanted, numbers=False)) is not None:
         found = replace(theirs, memory="mirror")
     return found or _session_of_either(store, mirror, wanted)
+
+
+def _memory_target(store: Store, mirror: Store | None, wanted: str) -> Target:
+    """The beginning of what somebody asked to remember; a deprecated one is not found here."""
+    for place, memory in ((store, "local"), (mirror, "mirror")):
+        chunk = None if place is None else first_chunk(place, wanted)
+        if chunk is not None:
+            return Target(None, chunk, cast("Memory", memory))
+    raise UsageProblem(f"no memory {wanted!r} that is active", hint="list them: crystal memories --status all")
 
 
 def _target(store: Store, wanted: str, *, numbers: bool = True) -> Target | None:
@@ -215,6 +229,13 @@ def _session_of_either(store: Store, mirror: Store, wanted: str) -> Target:
 
 def _flipped(matches: Sequence[tuple[int, str]]) -> list[tuple[str, int]]:
     return [(name, row) for row, name in matches]
+
+
+def target_memory(store: Store, target: Target, *, mirror: Store | None = None) -> str | None:
+    """The id of the memory that a target is a part of, None for what stands in a conversation."""
+    place = mirror if target.memory == "mirror" and mirror is not None else store
+    one = None if target.chunk is None else memory_of_chunk(place, target.chunk)
+    return None if one is None else one.id
 
 
 def read(store: Store, target: Target, *, context: int = 2, mirror: Store | None = None) -> Conversation:
@@ -288,4 +309,6 @@ def _lone(store: Store, chunk: int) -> tuple[ShownTurn, ...]:
     one = candidates(store, [chunk]).get(chunk)
     if one is None:
         return ()
-    return (ShownTurn(one.id, one.uuid, 0, one.role, one.text, one.ts, focus=True, full_length=len(one.text)),)
+    memory = memory_of_chunk(store, chunk)
+    text = one.text if memory is None else memory.text
+    return (ShownTurn(one.id, one.uuid, 0, one.role, text, one.ts, focus=True, full_length=len(text)),)

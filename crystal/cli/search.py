@@ -45,13 +45,17 @@ def search(
     role: Annotated[
         str | None,
         typer.Option(
-            help="Only user, assistant, thinking, tool, tool_call, tool_result, subagent, summary; several by commas.",
+            help="Only user, assistant, thinking, tool, tool_call, tool_result, subagent, summary, memory; several by"
+            " commas.",
             metavar="ROLE",
         ),
     ] = None,
     agent: Annotated[str | None, typer.Option(help="Only this agent of crystal's.", metavar="ID")] = None,
     device: Annotated[str | None, typer.Option(help="Only this machine.", metavar="NAME")] = None,
     branch: Annotated[str | None, typer.Option(help="Only this git branch.", metavar="NAME")] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Only what comes from: conversation, file, memory.", metavar="SOURCE")
+    ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Search everything, also inside the folder of a known project.")
     ] = False,
@@ -89,7 +93,7 @@ def search(
     if not question.strip():
         raise UsageProblem("the question is empty", hint='try: crystal search "database migration"')
     with open_reader() as machine:
-        filters = _filters(machine, since, before, project, session, role, agent, device, branch)
+        filters = _filters(machine, since, before, project, session, role, agent, device, branch, source)
         count = machine.config.search_limit if limit is None else whole_number(limit, "--limit")
         asked = asking(machine, machine.mirror, filters, recency=recency, fusion=fusion, as_of=as_of, deep=deep)
         home = None if everything or project is not None or session is not None else _home(_stores(machine))
@@ -140,7 +144,7 @@ def _home(stores: list[Store | None]) -> tuple[str, str] | None:
 
 def _filters(
     machine: Machine, since: str | None, before: str | None, project: str | None, session: str | None, role: str | None,
-    agent: str | None, device: str | None, branch: str | None,
+    agent: str | None, device: str | None, branch: str | None, source: str | None,
 ) -> Filters:  # fmt: skip
     from crystal.errors import UsageProblem
     from crystal.model import Filters
@@ -150,7 +154,7 @@ def _filters(
         raise UsageProblem(f"--role is {role!r}, which is no role", hint=f"use {role_words()}, or several with commas")
     start, end = time_span(machine.now(), since, before)
     folder = None if project is None else project_value(_stores(machine), project)
-    return Filters(folder, session, role, agent, device, branch, None, start, end)
+    return Filters(folder, session, role, agent, device, branch, source, start, end)
 
 
 def time_span(now: int, since: str | None, before: str | None) -> tuple[int | None, int | None]:
@@ -231,6 +235,8 @@ def hit_json(hit: Hit, *, explain: bool) -> dict[str, Any]:
         "before": _neighbour_json(hit.before),
         "after": _neighbour_json(hit.after),
         "from": hit.memory,
+        "category": hit.category,
+        "key": hit.key,
     }
     return {**shown, "explain": {"ranks": hit.ranks, "scores": hit.scores}} if explain else shown
 
@@ -263,7 +269,14 @@ def _print(machine: Machine, result: SearchResult, look: Look, now: int, *, expl
         render.say(*(indent + line for line in shown.get("after", ())))
         if explain:
             render.say(*(indent + look.dim(line) for line in textwrap.wrap(_explained(hit), look.width - width)))
-        render.say(indent + look.dim(f"crystal show {render.hit_name(hit.id)}"), "")
+        render.say(indent + look.dim(f"crystal show {_name(hit)}"), "")
+
+
+def _name(hit: Hit) -> str:
+    """What ``crystal show`` takes for it: a memory's own id, which is the same everywhere."""
+    from crystal.cli.render import hit_name
+
+    return hit.uuid if hit.category is not None else hit_name(hit.id)
 
 
 def _headline(hit: Hit, look: Look, now: int, width: int, *, here: str) -> str:
@@ -272,7 +285,8 @@ def _headline(hit: Hit, look: Look, now: int, width: int, *, here: str) -> str:
 
     who = clipped(speaker(hit.role, hit.tool), width)
     when = "time unknown" if hit.timestamp is None else f"{ago(hit.timestamp, now)} ({clock(hit.timestamp, now)})"
-    parts = [when, hit.project, shown_branch(hit.branch), hit.freshness]
+    kind = [hit.category, f"key {hit.key}" if hit.key else None] if hit.category else []
+    parts = [*kind, when, hit.project, shown_branch(hit.branch), hit.freshness]
     if hit.subagent and hit.role != "subagent":
         parts.append("subagent")
     if hit.copies > 1:
@@ -311,7 +325,7 @@ def _say_nothing_found(result: SearchResult, filters: Filters, as_of: str | None
     from crystal.cli.render import clipped, one_line, say
 
     names = {"project": "project", "session": "session", "role": "role", "agent": "agent", "device": "device",
-             "branch": "branch", "since": "--since", "before": "--before"}  # fmt: skip
+             "branch": "branch", "source": "source", "since": "--since", "before": "--before"}  # fmt: skip
     used = [name for field, name in names.items() if getattr(filters, field) is not None]
     used += [] if as_of is None else ["--as-of"]
     where = f" (narrowed by {', '.join(used)})" if used else ""

@@ -29,7 +29,9 @@ def register(app: typer.Typer) -> None:
 def show(
     what: Annotated[
         str,
-        typer.Argument(help="A session's id or its beginning, the number of a hit, or a line's uuid.", metavar="ID"),
+        typer.Argument(
+            help="A session's id or its beginning, the number of a hit, a line's uuid, or a memory's id.", metavar="ID"
+        ),
     ],
     context: Annotated[
         str | None, typer.Option("-C", "--context", help="With a hit: so many turns before and after it.", metavar="N")
@@ -42,7 +44,8 @@ def show(
     from crystal.cli import render
     from crystal.cli.search import whole_number
     from crystal.errors import UsageProblem
-    from crystal.reading import find_target, read
+    from crystal.reading import find_target, read, target_memory
+    from crystal.remembering import is_memory_id
     from crystal.wiring import open_reader
 
     around = CONTEXT if context is None else whole_number(context, "--context")
@@ -52,7 +55,14 @@ def show(
         raise UsageProblem("--raw and --json do not go together", hint="the lines of --raw are JSON already")
     with open_reader() as machine:
         mirror = None if machine.mirror is None else machine.mirror.store
+        if is_memory_id(what):
+            _show_memory(machine, what, raw=raw, context=context, as_json=as_json)
+            return
         target = find_target(machine.store, what, mirror=mirror)
+        memory = target_memory(machine.store, target, mirror=mirror)
+        if memory is not None:
+            _show_memory(machine, memory, raw=raw, context=context, as_json=as_json)
+            return
         if context is not None and target.chunk is None:
             raise UsageProblem("--context goes with a hit, not with a session", hint="leave it out")
         if raw:
@@ -63,6 +73,15 @@ def show(
             print(json.dumps(conversation_json(conversation)))
             return
         _print(conversation, machine.now(), render.look_of(sys.stdout), full=full)
+
+
+def _show_memory(machine: Machine, ident: str, *, raw: bool, context: str | None, as_json: bool) -> None:
+    from crystal.cli.memories import show_memory
+    from crystal.errors import UsageProblem
+
+    if raw or context is not None:
+        raise UsageProblem("--raw and --context go with what stands in a transcript, not with a memory")
+    show_memory(machine, ident, as_json=as_json)
 
 
 # ------------------------------------------------------------------------------------------------------------ JSON

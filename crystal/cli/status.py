@@ -69,7 +69,9 @@ def _capture(capture: dict[str, Any], ago: Callable[[int | None], str]) -> list[
 
 
 def _memory(counts: dict[str, int]) -> str:
-    return ", ".join(count_words(counts[name], name[:-1]) for name in ("sessions", "turns", "chunks"))
+    said = [count_words(counts[name], name[:-1]) for name in ("sessions", "turns", "chunks")]
+    asked = counts["memories"]
+    return ", ".join([*said, *([f"{asked:,} {'memory' if asked == 1 else 'memories'} asked for"] if asked else [])])
 
 
 def _embedding(embedding: dict[str, Any]) -> str:

@@ -51,7 +51,7 @@ def _fulfilling(store: Store, parts: Sequence[Part], condition: Condition) -> li
 
 
 def _holds_everywhere(part: Part) -> Mask:
-    return _named(part, "source", ("memory",)) & (part.arrays["project"] == 0)
+    return np.asarray(_named(part, "source", ("memory",)) & (part.arrays["project"] == 0))
 
 
 def _named(part: Part, name: str, values: Sequence[str]) -> Mask:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from crystal.errors import Unavailable
 from crystal.wiring import upkeep
-from crystal.wiring.contexts import refresh
 from crystal.wiring.machine import Machine
 
 if TYPE_CHECKING:
@@ -175,5 +174,4 @@ def enrich(machine: Machine, *, budget_seconds: float) -> list[str]:
                 return []
             problems = _enrich(machine, deadline)
         done = newest
-    refresh(machine)
     return problems

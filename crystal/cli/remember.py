@@ -1,0 +1,155 @@
+"""``crystal remember`` and ``crystal get``: keep what somebody asks to keep, and look it up by its exact key."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from crystal.model import FormerMemory, Remembered
+
+MOST_READ = 1 << 20
+"""So many bytes are read from standard input: more than any memory has."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(remember)
+    app.command()(get)
+
+
+def remember(
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(help="What to remember; - or nothing reads it from standard input.", metavar="TEXT"),
+    ] = None,
+    category: Annotated[
+        str | None, typer.Option(help="fact (as by default), preference, event, opinion, skill.", metavar="CATEGORY")
+    ] = None,
+    project: Annotated[
+        str | None,
+        typer.Option(help="Where it holds: a project's name, or its folder (. is this one). Else: everywhere."),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="A name for exact look-up; a known one gets the text as its new value.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Remember something. Secrets are taken out first; the same words again only count as said again."""
+    from crystal.cli.render import say
+    from crystal.wiring import open_machine
+    from crystal.wiring.enriching import embed_soon
+    from crystal.wiring.remembering import remember as keep
+
+    words = read_words(text)
+    with open_machine() as machine:
+        one = keep(machine, words, category=category, project=project, key=key)
+        embed_soon(machine)
+    if as_json:
+        print(json.dumps({"schema": 1, "memory": memory_json(one)}))
+        return
+    known = "" if one.created_at == one.updated_at else ", which was known"
+    say(f"remembered as {one.id}{known}: {described(one)}")
+
+
+def get(
+    memory: Annotated[
+        str | None, typer.Argument(help="A memory's id, or its beginning.", metavar="ID", show_default=False)
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="The key that it was remembered under.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: the whole memory.")] = False,
+) -> None:
+    """Print the text of a memory alone, found by its exact key or its id. Exit code 1 when there is none."""
+    from crystal.cli.render import harmless, say
+    from crystal.errors import UsageProblem
+    from crystal.remembering import NotRemembered
+    from crystal.wiring import open_reader
+    from crystal.wiring.remembering import by_key, list_memories, memory_of
+
+    if (memory is None) == (key is None):
+        raise UsageProblem("give a key or an id", hint="crystal get --key user_name, or crystal get mem-...")
+    with open_reader() as machine:
+        if key is None:
+            found: Remembered | None = memory_of(machine, machine.mirror, memory or "")
+        else:
+            found = by_key(machine, machine.mirror, key)
+        if found is None:
+            hidden = list_memories(machine, machine.mirror, key=key, status="deprecated", limit=1)
+            hint = (
+                f"bring it back: crystal memories restore {hidden[0].id}" if hidden else "list them: crystal memories"
+            )
+            raise NotRemembered(f"no {'active ' if hidden else ''}memory has the key {key!r}", hint=hint)
+    if as_json:
+        print(json.dumps({"schema": 1, "memory": memory_json(found)}))
+        return
+    say(harmless(found.text) if sys.stdout.isatty() else found.text)
+
+
+# ------------------------------------------------------------------------------------------------------------ values
+
+
+def read_words(text: list[str] | None) -> str:
+    """What the user gave, as words or on standard input.
+
+    Raises:
+        UsageProblem: Neither.
+    """
+    from crystal.errors import UsageProblem
+
+    if text and text != ["-"]:
+        return " ".join(text)
+    if not text and sys.stdin.isatty():
+        raise UsageProblem("there is no text", hint='try: crystal remember "we deploy on Fridays"')
+    buffer = getattr(sys.stdin, "buffer", None)
+    return sys.stdin.read(MOST_READ) if buffer is None else buffer.read(MOST_READ).decode("utf-8", "replace")
+
+
+def memory_json(one: Remembered) -> dict[str, Any]:
+    """A memory as the JSON output shows it."""
+    from crystal.when import iso
+
+    return {
+        "id": one.id,
+        "text": one.text,
+        "category": one.category,
+        "key": one.key,
+        "project": one.project,
+        "cwd": one.cwd,
+        "status": one.status,
+        "source": one.source,
+        "agent": one.agent,
+        "device": one.device,
+        "session_id": one.session_id,
+        "created_at": iso(one.created_at),
+        "updated_at": iso(one.updated_at),
+        "from": one.memory,
+    }
+
+
+def former_json(one: FormerMemory) -> dict[str, Any]:
+    """What a memory was, as the JSON output shows it."""
+    from crystal.when import iso
+
+    return {
+        "text": one.text,
+        "category": one.category,
+        "status": one.status,
+        "from_at": iso(one.from_at),
+        "until_at": iso(one.until_at),
+    }
+
+
+def described(one: Remembered) -> str:
+    """What kind of memory it is, in a few harmless words."""
+    from crystal.cli.render import one_line
+
+    parts = [
+        one.category,
+        None if one.key is None else f"key {one_line(one.key)}",
+        "everywhere" if one.project is None else f"project {one_line(one.project)}",
+        "deprecated" if one.status == "deprecated" else None,
+    ]
+    return " · ".join(part for part in parts if part)
