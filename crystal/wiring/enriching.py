@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from crystal.errors import Unavailable
 from crystal.wiring import upkeep
+from crystal.wiring.contexts import refresh
 from crystal.wiring.machine import Machine
 
 if TYPE_CHECKING:
@@ -174,4 +175,5 @@ def enrich(machine: Machine, *, budget_seconds: float) -> list[str]:
                 return []
             problems = _enrich(machine, deadline)
         done = newest
+    refresh(machine)
     return problems
