@@ -17,14 +17,16 @@ from crystal import archive, transcript
 from crystal.envelope import Kind
 from crystal.errors import Damaged
 from crystal.model import LedgerState, Piece, Segment, Watermark
+from crystal.relay.memories import put_memory
 from crystal.relay.sending import Link, put_message
 from crystal.relay.wire import encode_segment
-from crystal.store import Store, ledger, outbox, past
+from crystal.store import Store, ledger, memories, outbox, past
 from crystal.store.checks import LedgerRow
 
 MOST_WAITING = 200
 """So many sealed blobs of the past may wait at once."""
 UUIDS_AT_ONCE = 2_000
+MEMORIES_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> Pas
         return PastReport()
     if place.private is not None:
         _send_private(store, link, place.private, now)
+    if place.memory is not None:
+        _send_memories(store, link, place.memory, now)
     sent = damaged = 0
     states = {state.id: state for state in ledger.all_states(store)}
     while outbox.count_unreceipted(store, "past") < MOST_WAITING:
@@ -51,7 +55,7 @@ def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> Pas
             with store.transaction():  # another process may have had more to send meanwhile
                 place = past.read_place(store) or place
                 is_all = past.rows_between(store, place.row, place.until) == 0
-                if is_all and place.private is None:
+                if is_all and place.private is None and place.memory is None:
                     past.forget_place(store)
             if is_all:
                 return PastReport(sent, 0, damaged)
@@ -82,6 +86,19 @@ def _send_private(store: Store, link: Link, after: str, now: int) -> None:
             past.move_private(store, after)
     with store.transaction():
         past.move_private(store, None)
+
+
+def _send_memories(store: Store, link: Link, after: int, now: int) -> None:
+    """Send what somebody asked to remember here; home takes what is newer than what it has."""
+    while found := memories.versions_after(store, after, MEMORIES_AT_ONCE):
+        after = found[-1][0]
+        with store.transaction():
+            for _, version in found:
+                put_memory(store, link, version, lane="past", now=now)
+            past.move_memory(store, after)
+    with store.transaction():
+        if memories.newest_memory(store) <= after:
+            past.move_memory(store, None)
 
 
 def _segment(store: Store, state: ledger.TranscriptState, row: LedgerRow, ldm_home: Path) -> Segment:

@@ -17,9 +17,11 @@ from crystal.errors import WatermarkMoved
 from crystal.ingest import IngestReport, Prepared, prepare
 from crystal.paths import AGENT_ID
 from crystal.relay.arrival import NOTHING, Arrivals, arrive
+from crystal.relay.memories import memory_from_words
 from crystal.relay.wire import MOST_KEY, BadRecord, Sent, decode_segment, is_unicode
-from crystal.store import Store, inbox, privacy, relay_peers, turns
+from crystal.store import Store, inbox, memories, privacy, relay_peers, turns
 from crystal.store.inbox import InStream
+from crystal.store.memories import Version
 from crystal.store.relay_peers import Peer
 
 MOST_MESSAGE = 768 << 20
@@ -164,6 +166,15 @@ class Taker:
             self._continues(peer, fields["stream"], fields["because"], now)
         elif words.kind == "private":
             privacy.add_private_lines(self.store, fields["uuids"])
+        elif words.kind == "memory":
+            self._memory(peer, fields["memory"])
+
+    def _memory(self, peer: Peer, said: Version) -> None:
+        """Take a memory if it is newer than what is here; who asked for it is who sealed it."""
+        one = said.memory
+        trusted = replace(one, device=self._device(peer, one.device), agent=self._agent(peer, one.agent))
+        here = None if one.cwd is None else inbox.project_here(self.store, one.cwd)
+        memories.put_version(self.store, Version(trusted, here or said.project))
 
     def _continues(self, peer: Peer, stream: bytes, because: str, now: int) -> None:
         """A stream goes on in another one: wait for nothing more of it, unless it is a copy's that still lives."""
@@ -205,6 +216,8 @@ def read_words(payload: bytes) -> Words:
         return Words("continues", {"stream": _stream(words), "because": _text(words, "because", 40)})
     if kind == "private":
         return Words("private", {"uuids": _uuids(words)})
+    if kind == "memory":
+        return Words("memory", {"memory": memory_from_words(words.get("memory"))})
     if kind == "note":
         return Words("note", {})
     raise BadRecord("the message is of a kind that this crystal does not know")

@@ -83,11 +83,21 @@ def poll_relay(
         report = poller.poll(should_stop=should_stop, wait=wait, after=after)
         telling = _Telling(machine, relay, keys)
         telling.states()
-        problems = enrich(machine, budget_seconds=ENRICH_SECONDS) if report.turns else []
+        problems = enrich(machine, budget_seconds=ENRICH_SECONDS) if report.turns or _waits(machine) else []
         save_registry(machine, relay, root)
         problems += _publish(machine, relay, should_stop)
         telling.manifests()
     return PollOutcome(report, telling.told, (*problems, *telling.problems))
+
+
+def _waits(machine: Machine) -> bool:
+    """Whether something that came has no vector yet: what devices were asked to remember has no turn."""
+    from crystal.store.vectors import count_pending, serving_generation
+
+    serving = serving_generation(machine.store)
+    return (
+        machine.config.embedding_provider != "none" and count_pending(machine.store, serving.id if serving else 0) > 0
+    )
 
 
 def _taker(machine: Machine) -> Any:

@@ -218,6 +218,7 @@ def _fetch_mirror(machine: Machine, mirror: Mirror, client: RelayClient, should_
     """Bring the mirror up to date; what goes wrong is named, and tried again by the next run."""
     from crystal.store.problems import clear_problem, record_problem
     from crystal.wiring.mirrored import take_private
+    from crystal.wiring.remembering import take_memories
 
     try:
         fetched = mirror.fetch(client, should_stop=should_stop)
@@ -226,6 +227,7 @@ def _fetch_mirror(machine: Machine, mirror: Mirror, client: RelayClient, should_
     else:
         if fetched.objects:
             take_private(machine.store, machine.places)
+            take_memories(machine)
         _keep_mirror(machine)
         if fetched.problem:
             record_problem(machine.store, MIRROR_ROOM, fetched.problem, now_ms())
