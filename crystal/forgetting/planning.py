@@ -19,9 +19,10 @@ from crystal.errors import UsageProblem
 from crystal.forgetting.archived import Found, Judge, Searcher
 from crystal.forgetting.needles import Needles
 from crystal.forgetting.proof import needles_for
+from crystal.forgetting.repeating import what_repeats
 from crystal.forgetting.selecting import Selection, find_target, folders_meant, select, sessions_meant
 from crystal.forgetting.wish import Because, ForgetPlan, Grounds, Item, Place, Wish
-from crystal.forgetting.wording import Terms, folded, repetitions
+from crystal.forgetting.wording import Terms
 from crystal.model import Memory
 from crystal.store import Store, forgotten_rows, traces
 from crystal.store.memories import memory_of
@@ -102,27 +103,9 @@ class _Planner:
     # -- what says the same ------------------------------------------------------------------------------------------
 
     def _add_what_repeats(self) -> None:
-        texts = [text for _, store in self.stores for text in traces.said_texts(store, self.lines, self.memories)]
-        for _, store in self.stores:
-            found = repetitions(texts, forgotten_rows.each_text(store))
-            self._add(Selection(set(found.same_lines), set(found.same_memories)), "same-text")
-            self._add(Selection(set(found.quoting_lines), set(found.quoting_memories)), "quote")
-            self._add(Selection(self._words_of_asking(store), set()), "remembered")
-        for _, store in self.stores:
-            self._add(Selection(forgotten_rows.summaries_after(store, self.lines), set()), "summary")
-
-    def _words_of_asking(self, store: Store) -> set[str]:
-        """The lines with which a memory was asked for: also of one that is too short to be sought everywhere."""
-        found: set[str] = set()
-        for uid in self.memories:
-            memory = memory_of(store, uid)
-            if memory is None or memory.session_id is None:
-                continue
-            text = folded(memory.text)
-            for uuid, role, tool, said in forgotten_rows.turns_of_session(store, memory.session_id):
-                if text and text in folded(said) and (_asks(said) if role == "user" else _is_ours(tool)):
-                    found.add(uuid)
-        return found
+        every = [store for _, store in self.stores]
+        for found, because in what_repeats(every, dict(self.lines), dict(self.memories)):
+            self._add(found, because)
 
     # -- what only archives have -------------------------------------------------------------------------------------
 
@@ -162,6 +145,8 @@ class _Planner:
             touched |= forgotten_rows.sessions_of(store, self.lines)
         sessions = tuple(sorted(touched))
         kinds = tuple(self._kinds(sessions))
+        if self.is_scope and not items and not self.sessions:
+            kinds = ()  # nothing of it was ever here
         times = [item.timestamp for item in items if item.timestamp is not None]
         return ForgetPlan(
             wish=self.wish,
@@ -245,16 +230,6 @@ class _Planner:
         terms = Terms.of(self.wish.query)
         if len(terms.words) + len(terms.phrases) == 1:
             yield self.wish.query.strip().strip('"').strip()
-
-
-def _asks(text: str) -> bool:
-    """Whether a prompt asks to remember something."""
-    return folded(text).startswith(("remember", "记住", "/remember", "please remember"))
-
-
-def _is_ours(tool: str | None) -> bool:
-    """Whether a tool is one that remembers."""
-    return tool is not None and ("remember" in tool or "save_memory" in tool)
 
 
 def _note_item(found: Found) -> Item:

@@ -101,6 +101,11 @@ def uuids_of_sessions(store: Store, session_ids: Collection[str], until: int | N
     return {str(uuid) for (uuid,) in rows}
 
 
+def session_ids(store: Store) -> list[str]:
+    """Claude Code's ids of all sessions."""
+    return [str(name) for (name,) in store.rows("SELECT session_id FROM sessions")]
+
+
 def uuid_of_turn(store: Store, turn: int) -> str:
     """The id of the line that a turn is a part of."""
     return str(store.value("SELECT uuid FROM turns WHERE id = ?", (turn,)))
@@ -241,6 +246,11 @@ def kept_rows_of(store: Store, transcript: int) -> list[KeptRow]:
     return [KeptRow(*row) for row in store.rows(f"{_KEPT} AND c.id = ? ORDER BY s.archive_offset", (transcript,))]
 
 
+def kept_rows_of_session(store: Store, session_id: str) -> list[KeptRow]:
+    """The same, of one session, in the order of capture."""
+    return [KeptRow(*row) for row in store.rows(f"{_KEPT} AND c.session_id = ? ORDER BY s.id", (session_id,))]
+
+
 def transcript_of_row(store: Store, row: int) -> int | None:
     """The transcript that a ledger row belongs to."""
     value = store.value("SELECT transcript FROM segments WHERE id = ?", (row,))
@@ -262,15 +272,14 @@ def move_archive(store: Store, transcript: int, archive: str | None) -> None:
     store.execute("UPDATE capture_state SET archive = ? WHERE id = ?", (archive, transcript))
 
 
-def place_lines(store: Store, row: int, offset: int, length: int, sha: bytes, size: int, *, changed: bool) -> None:
-    """Note where a row's lines lie and what they are now. Inside a transaction.
+def place_lines(store: Store, row: int, offset: int, length: int, sha: bytes, size: int) -> None:
+    """Note where a row's lines lie and what they are, now that some were forgotten. Inside a transaction.
 
-    Where a line was forgotten, the hash of the bytes in the file goes as well: it would confirm a guess.
+    The hash of the bytes in the file goes: it would confirm a guess.
     """
     store.execute(
-        "UPDATE segments SET archive_offset = ?, archive_length = ?, clean_hash = ?, clean_length = ?"
-        + (", raw_hash = x''" if changed else "")
-        + " WHERE id = ?",
+        "UPDATE segments SET archive_offset = ?, archive_length = ?, clean_hash = ?, clean_length = ?,"
+        " raw_hash = x'' WHERE id = ?",
         (offset, length, sha, size, row),
     )
 
@@ -313,9 +322,17 @@ def chunks_of(store: Store, uuids: Collection[str]) -> list[int]:
     return found
 
 
-def delete_chunks(store: Store, ids: Sequence[int]) -> None:
-    """Delete chunks, words and vectors, inside a transaction. For many of them, ``space.merge_words`` is due after."""
-    space.delete_chunks(store, ids)
+def delete_marked(store: Store, ids: Sequence[int]) -> None:
+    """Delete some of very many chunks with their vectors, inside a transaction.
+
+    Their words are only marked in the keyword index: ``merge_words`` takes them out when all are deleted.
+    """
+    space.delete_chunks(store, ids, marked=True)
+
+
+def merge_words(store: Store) -> None:
+    """Take the words of deleted chunks out of the keyword index, some pages at a time, so that others can write."""
+    space.merge_words(store)
 
 
 def delete_lines(store: Store, uuids: Collection[str]) -> None:
@@ -378,6 +395,11 @@ def reset_sessions(store: Store, session_ids: Collection[str]) -> list[Reset]:
             )
         done.append(Reset(session_id, agent, path, newest is None))
     return done
+
+
+def log_again(store: Store, session_id: str) -> None:
+    """Let a session's lines in the daily log be written again. Inside the transaction that took them out."""
+    store.execute("UPDATE sessions SET logged_turn = 0 WHERE session_id = ?", (session_id,))
 
 
 def give_title(store: Store, session_id: str, title: str) -> None:

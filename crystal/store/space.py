@@ -50,14 +50,15 @@ class Space:
     holes: int
 
 
-def delete_chunks(store: Store, ids: Sequence[int]) -> int:
+def delete_chunks(store: Store, ids: Sequence[int], *, marked: bool = False) -> int:
     """Delete chunks with their words and vectors, inside the caller's transaction; gives how many there were.
 
     The keyword index keeps nothing of them: with ``secure-delete`` each word is taken out of its page, 4 ms a chunk.
-    For many chunks the words are marked and the index is written anew, without them, in the same transaction.
+    For many chunks the words are marked and the index is written anew, without them, in the same transaction. With
+    ``marked`` they are only marked, for a caller who deletes more and then calls ``merge_words``.
     """
     deleted = 0
-    with _words_removed(store, len(ids)):
+    with _words_marked(store) if marked else _words_removed(store, len(ids)):
         for at in range(0, len(ids), PAGE):
             some = ids[at : at + PAGE]
             marks = ", ".join("?" * len(some))
@@ -80,6 +81,21 @@ def _words_removed(store: Store, count: int) -> Iterator[None]:
     yield
     store.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('optimize')")
     store.execute("INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('secure-delete', 1)")
+
+
+@contextlib.contextmanager
+def _words_marked(store: Store) -> Iterator[None]:
+    store.execute("INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('secure-delete', 0)")
+    yield
+    store.execute("INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('secure-delete', 1)")
+
+
+def merge_words(store: Store) -> None:
+    """Write the keyword index into one piece, without the words that are only marked as deleted.
+
+    Outside of a transaction; it uses short ones of its own.
+    """
+    _merge_words(store, lambda: False)
 
 
 # ------------------------------------------------------------------------------------------------------- looking

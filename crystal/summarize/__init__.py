@@ -6,7 +6,7 @@ network; simple summaries do without it.
 """
 
 from crystal.summarize.daily import DailyReport, log_sessions
-from crystal.summarize.due import SummaryReport, is_due, summarize_again, summarize_due, summary_path_of
+from crystal.summarize.due import SummaryReport, is_due, summarize_again, summarize_anew, summarize_due, summary_path_of
 
 __all__ = [
     "DailyReport",
@@ -14,6 +14,7 @@ __all__ = [
     "is_due",
     "log_sessions",
     "summarize_again",
+    "summarize_anew",
     "summarize_due",
     "summary_path_of",
 ]

@@ -24,6 +24,7 @@ from crystal.store.sessions import (
     mark_summarized,
     read_calls,
     read_said,
+    session_named,
     sessions_summarized_as,
     summarizable,
 )
@@ -142,6 +143,16 @@ def summarize_again(
     job = _start(store, agent_folder, model, daily_cap_usd, now)
     sessions = sessions_summarized_as(store, ["simple", "deferred"], limit=limit)
     _write_all(job, sessions, lambda: job.instead is not None or should_stop())
+    return job.report
+
+
+def summarize_anew(
+    store: Store, session_ids: Sequence[str], *, agent_folder: Callable[[str], Path], now: int
+) -> SummaryReport:
+    """Write the summaries of some sessions simply, from what is left in them: no model is asked."""
+    job = _Job(store, agent_folder, None, 0.0, now, SummaryReport())
+    named = [session_named(store, session) for session in session_ids]
+    _write_all(job, [session for session in named if session is not None and session.last_turn], lambda: False)
     return job.report
 
 

@@ -1,0 +1,286 @@
+"""Deleting the rows that open tombstones name, and noting which files still hold what they said.
+
+The words are needed to find what repeats them, and they go with the rows. So what still holds them is found first and
+noted as places, in the transaction that deletes the first of the rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crystal.forgetting.archived import Judge, Scope, Searcher
+from crystal.forgetting.leftovers import documents_with
+from crystal.forgetting.needles import Needles
+from crystal.forgetting.proof import needles_for
+from crystal.forgetting.repeating import what_repeats
+from crystal.forgetting.seeking import SHORTEST, Seeker
+from crystal.forgetting.wish import ForgetPlan, Grounds, Wish
+from crystal.forgotten import BY_FORGETTING
+from crystal.store import Store, forgotten_rows, traces
+from crystal.store.forgetting import Tombstone, add_tombstones, open_tombstones
+from crystal.store.privacy import add_private_lines
+from crystal.summarize.markdown import file_stem
+
+ARCHIVE = "archive"
+"""Work: lines of an archived row. The target is the row, the detail their numbers or null for all."""
+DAILY = "daily"
+"""Work: a session's lines in the daily logs of an agent."""
+SUMMARY = "summary"
+"""Work: a session whose summary is to be written anew from what is left."""
+TITLE = "title"
+"""Work: a session whose title is looked for in what is left."""
+DOCUMENT = "document"
+"""Work: a summary that is to be deleted; a path below the LDM home."""
+OUTBOX = "outbox"
+"""Work: blobs of the outbox."""
+WORDS = "words"
+"""Work: the keyword index still has deleted words, which merging takes out."""
+SWEPT = "swept"
+"""A tombstone whose rows are deleted, and whose files are noted."""
+
+
+@dataclass
+class Gone:
+    """What goes here: ids of lines and memories; sessions whose title and summary go; scopes."""
+
+    lines: set[str] = field(default_factory=set)
+    memories: set[str] = field(default_factory=set)
+    sessions: set[str] = field(default_factory=set)
+    scopes: list[Scope] = field(default_factory=list)
+    whole: set[str] = field(default_factory=set)
+    has_words: bool = False
+
+
+def delete_here(grounds: Grounds, mirror: Store | None, now: int) -> None:
+    """Delete the rows of open tombstones here and in the copy of home's memory. Does nothing when they are gone."""
+    store = grounds.store
+    swept = {work.target for work in forgotten_rows.works(store, SWEPT)}
+    todo = [tombstone for _, tombstone in open_tombstones(store) if tombstone.uid not in swept]
+    if not todo:
+        return
+    stores = [store, *([] if mirror is None else [mirror])]
+    gone, more = _gather(grounds, stores, todo, now)
+    needles = needles_for(grounds, _as_plan(gone)) if gone.has_words else None
+    places = _search(grounds, stores, gone, needles)
+    documents = _documents(grounds, store, gone, needles)
+    blobs = [] if grounds.outbox is None else grounds.outbox.find(_matcher(gone, needles))
+    for one in stores:
+        gone.sessions |= forgotten_rows.sessions_of(one, gone.lines)
+    if mirror is not None:
+        _delete(mirror, gone, now)
+        _clean_documents(mirror, gone, needles)
+    with store.transaction():
+        add_tombstones(store, more, now)
+        add_private_lines(store, sorted(gone.lines))
+        if more:
+            grounds.on_tombstones(store, more)
+        for row, numbers in sorted(places.items()):
+            forgotten_rows.add_work(store, ARCHIVE, str(row), None if numbers is None else sorted(numbers), now)
+        for path in documents:
+            forgotten_rows.add_work(store, DOCUMENT, path, None, now)
+        if blobs:
+            forgotten_rows.add_work(store, OUTBOX, "", blobs, now)
+    _delete(store, gone, now, agents=grounds, tombstones=[*todo, *more])
+
+
+# -------------------------------------------------------------------------------------------------------- gathering
+
+
+def _gather(
+    grounds: Grounds, stores: Sequence[Store], todo: Sequence[Tombstone], now: int
+) -> tuple[Gone, list[Tombstone]]:
+    """What tombstones come to here; and tombstones for what only this machine knows to say the same."""
+    gone = Gone()
+    for tombstone in todo:
+        gone.lines |= set(tombstone.lines)
+        gone.memories |= set(tombstone.memories)
+        gone.sessions |= set(tombstone.sessions)
+        gone.has_words |= tombstone.kind in ("lines", "memory")
+        if tombstone.until_at is not None:
+            _add_scope(gone, stores, tombstone, tombstone.until_at, now)
+    foreign = [one for one in todo if one.device != grounds.device]
+    lines = {uuid for one in foreign if one.kind == "lines" for uuid in one.lines}
+    memories = {uid for one in foreign for uid in one.memories}
+    new_lines: set[str] = set()
+    new_memories = gone.memories - {uid for one in todo for uid in one.memories}
+    if lines or memories:
+        for found, _ in what_repeats(stores, lines, memories):
+            new_lines |= found.lines - gone.lines
+            new_memories |= found.memories - gone.memories
+    gone.lines |= new_lines
+    gone.memories |= new_memories
+    return gone, _own_tombstones(grounds.device, new_lines, new_memories, now)
+
+
+def _add_scope(gone: Gone, stores: Sequence[Store], tombstone: Tombstone, until: int, now: int) -> None:
+    del now
+    for store in stores:
+        if tombstone.kind == "session":
+            gone.lines |= forgotten_rows.uuids_of_sessions(store, tombstone.sessions, until)
+        elif tombstone.kind == "project":
+            projects = forgotten_rows.folders_within(store, tombstone.folders)
+            gone.lines |= forgotten_rows.uuids_of_projects(store, projects, until)
+        elif tombstone.kind == "before":
+            gone.lines |= forgotten_rows.uuids_before(store, until)
+    if tombstone.kind == "session":
+        gone.scopes += [Scope(session, None, until) for session in tombstone.sessions]
+        gone.whole |= set(tombstone.sessions)
+    elif tombstone.kind == "project":
+        gone.scopes += [Scope(None, folder, until) for folder in tombstone.folders]
+    elif tombstone.kind == "before":
+        gone.scopes.append(Scope(None, None, until))
+
+
+def _own_tombstones(device: str, lines: Collection[str], memories: Collection[str], now: int) -> list[Tombstone]:
+    made = []
+    for kind, names in (("lines", sorted(lines)), ("memory", sorted(memories))):
+        if names:
+            value = {"lines" if kind == "lines" else "memories": names, "sessions": []}
+            text = json.dumps([kind, names, device])
+            uid = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+            made.append(Tombstone(uid, "lines" if kind == "lines" else "memory", value, None, now, device))
+    return made
+
+
+def _as_plan(gone: Gone) -> ForgetPlan:
+    """What goes, as the maker of needles takes it."""
+    lines, memories = {"lines": sorted(gone.lines)}, {"memories": sorted(gone.memories)}
+    return ForgetPlan(Wish(), kinds=(("lines", lines, None), ("memory", memories, None)), sessions=(*gone.sessions,))
+
+
+# -------------------------------------------------------------------------------------------------------- searching
+
+
+def _search(
+    grounds: Grounds, stores: Sequence[Store], gone: Gone, needles: Needles | None
+) -> dict[int, set[int] | None]:
+    """The lines of archives that go, by ledger row."""
+    judge = Judge(
+        frozenset(gone.lines),
+        tuple(gone.scopes),
+        needles,
+        None,
+        lambda uuid: uuid not in gone.lines and any(traces.has_line(store, uuid) for store in stores),
+    )
+    places: dict[int, set[int] | None] = {}
+    rows = forgotten_rows.kept_rows(grounds.store)
+    for found in Searcher(judge).search(rows, grounds.ldm_home):
+        places.setdefault(found.row.id, set()).add(found.number)  # type: ignore[union-attr]
+        gone.sessions.add(found.row.session_id)
+        if found.because != "copy":
+            gone.lines |= {name for name in (found.uuid, *found.turns) if name is not None}
+    return places
+
+
+def _documents(grounds: Grounds, store: Store, gone: Gone, needles: Needles | None) -> list[str]:
+    """Summaries that say something of it, though nothing of their sessions goes: they go as well, as do log lines."""
+    if needles is None:
+        return []
+    found: list[str] = []
+    stems = {file_stem(session): session for session in forgotten_rows.session_ids(store)}
+    for path in documents_with(grounds.ldm_home / "agents", lambda data: _is_hit(needles, data)):
+        kind = path.parent.name
+        if kind == "sessions":
+            found.append(path.relative_to(grounds.ldm_home).as_posix())
+            session = stems.get(path.stem.partition("--")[2])
+            gone.sessions |= {session} if session is not None else set()
+        elif kind == "daily":
+            for line in path.read_bytes().splitlines():
+                if _is_hit(needles, line):
+                    gone.sessions |= {session for stem, session in stems.items() if f"<!-- {stem} ".encode() in line}
+    return found
+
+
+def _is_hit(needles: Needles, data: bytes) -> bool:
+    return next(needles.seeker.find(data), None) is not None
+
+
+class _Matcher:
+    """Whether the plain bytes of a message hold something of what goes."""
+
+    def __init__(self, gone: Gone, needles: Needles | None) -> None:
+        names = {*gone.lines, *gone.memories, *gone.whole, *(one.folder for one in gone.scopes if one.folder)}
+        ids = {name.encode("utf-8", "surrogatepass") for name in names}
+        self._ids = Seeker(sorted(name for name in ids if len(name) >= SHORTEST))
+        self._short = [name for name in ids if len(name) < SHORTEST]
+        self._needles = needles
+        self._every = any(one.session is None and one.folder is None for one in gone.scopes)
+
+    def __call__(self, data: bytes) -> bool:
+        return (
+            self._every
+            or next(self._ids.find(data), None) is not None
+            or any(name in data for name in self._short)
+            or (self._needles is not None and _is_hit(self._needles, data))
+        )
+
+
+def _matcher(gone: Gone, needles: Needles | None) -> _Matcher:
+    return _Matcher(gone, needles)
+
+
+# --------------------------------------------------------------------------------------------------------- deleting
+
+
+def _delete(
+    store: Store, gone: Gone, now: int, *, agents: Grounds | None = None, tombstones: Iterable[Tombstone] = ()
+) -> None:
+    """Delete the rows; of very many the chunks first, in transactions that others can wait for."""
+    chunks = forgotten_rows.chunks_of(store, gone.lines)
+    if len(chunks) > forgotten_rows.MANY:
+        for at in range(0, len(chunks), forgotten_rows.BATCH):
+            with store.transaction():
+                forgotten_rows.delete_marked(store, chunks[at : at + forgotten_rows.BATCH])
+                forgotten_rows.add_work(store, WORDS, "", None, now)
+    with store.transaction():
+        forgotten_rows.delete_copies(store, gone.whole)
+        forgotten_rows.delete_lines(store, gone.lines)
+        forgotten_rows.delete_remembered(store, sorted(gone.memories))
+        resets = forgotten_rows.reset_sessions(store, gone.sessions)
+        if agents is None:
+            return
+        forgotten_rows.close_relayed(store, gone.whole, BY_FORGETTING)
+        for reset in resets:
+            folder = agents.agent_folder(reset.agent)
+            if reset.summary_path is not None:
+                path = _below(folder / reset.summary_path, agents.ldm_home)
+                forgotten_rows.add_work(store, DOCUMENT, path, None, now)
+                if not reset.is_gone:
+                    forgotten_rows.add_work(store, SUMMARY, reset.session_id, None, now)
+            forgotten_rows.add_work(store, DAILY, reset.session_id, reset.agent, now)
+            if not reset.is_gone:
+                forgotten_rows.add_work(store, TITLE, reset.session_id, None, now)
+        for tombstone in tombstones:
+            forgotten_rows.add_work(store, SWEPT, tombstone.uid, None, now)
+
+
+def _below(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.as_posix()
+
+
+def _clean_documents(mirror: Store, gone: Gone, needles: Needles | None) -> None:
+    """Take out of the copies of home's summaries and logs what they say of it; home sends them anew."""
+    stems = {file_stem(session) for session in gone.sessions}
+    for name, content in list(_touched(mirror, stems, needles)):
+        with mirror.transaction():
+            forgotten_rows.write_document(mirror, name, content)
+
+
+def _touched(mirror: Store, stems: set[str], needles: Needles | None) -> Iterator[tuple[str, bytes]]:
+    marks = [f"<!-- {stem} ".encode() for stem in stems]
+    for name, content in forgotten_rows.documents(mirror):
+        if any(name.endswith(f"--{stem}.md") for stem in stems):
+            yield name, b""
+            continue
+        lines = content.splitlines(keepends=True)
+        kept = [
+            line
+            for line in lines
+            if not any(mark in line for mark in marks) and not (needles is not None and _is_hit(needles, line))
+        ]
+        if len(kept) != len(lines):
+            yield name, b"".join(kept)

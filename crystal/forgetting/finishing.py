@@ -1,0 +1,127 @@
+"""The work that is left when the rows are deleted: archives, files, the index, the log of the database.
+
+Each piece is noted in the store before, and let go of when it is done. What fails stays noted, with the tombstones
+open, and the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from crystal.errors import CrystalError
+from crystal.forgetting import deleting, leftovers, rewriting
+from crystal.forgetting.wish import Grounds
+from crystal.store import Store, forgotten_rows
+from crystal.store.forgotten_rows import Work
+from crystal.store.mirror_apply import empty_log
+from crystal.summarize import summarize_anew
+
+
+class Finisher:
+    """One run over the work that is left."""
+
+    def __init__(self, grounds: Grounds, mirror: Store | None, now: int) -> None:
+        self._grounds, self._mirror, self._now = grounds, mirror, now
+        self._store = grounds.store
+        self._pending: list[str] = []
+
+    def run(self) -> Sequence[str]:
+        """Do what can be done; gives why something is left, in words."""
+        self._try(self._archives)
+        for kind, step in (
+            (rewriting.FILE, self._delete),
+            (deleting.DOCUMENT, self._delete),
+            (deleting.DAILY, self._daily),
+            (deleting.TITLE, self._title),
+            (deleting.OUTBOX, self._outbox),
+            (deleting.WORDS, self._words),
+        ):
+            for work in forgotten_rows.works(self._store, kind):
+                self._try(lambda work=work, step=step: self._do(work, step))  # type: ignore[misc]
+        self._try(lambda: leftovers.delete_copies(self._grounds.data_dir))
+        for store in (self._store, *([] if self._mirror is None else [self._mirror])):
+            self._try(lambda store=store: leftovers.purge_index(store, self._now))  # type: ignore[misc]
+        self._try(self._summaries)
+        if not self._pending:
+            self._end()
+        return self._pending
+
+    def _try(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except CrystalError as error:
+            if error.message not in self._pending:
+                self._pending.append(error.message)
+
+    def _do(self, work: Work, step: Callable[[Work], None]) -> None:
+        step(work)
+        forgotten_rows.end_works(self._store, [work])
+
+    # -- the steps ---------------------------------------------------------------------------------------------------
+
+    def _archives(self) -> None:
+        by_transcript: dict[int, list[Work]] = {}
+        void: list[Work] = []
+        for work in forgotten_rows.works(self._store, deleting.ARCHIVE):
+            transcript = forgotten_rows.transcript_of_row(self._store, int(work.target))
+            by_transcript.setdefault(transcript, []).append(work) if transcript is not None else void.append(work)
+        forgotten_rows.end_works(self._store, void)
+        for transcript, works in by_transcript.items():
+            self._try(lambda transcript=transcript, works=works: self._archive(transcript, works))  # type: ignore[misc]
+
+    def _archive(self, transcript: int, works: Sequence[Work]) -> None:
+        gone: dict[int, frozenset[int] | None] = {}
+        for work in works:
+            row, numbers = int(work.target), work.detail
+            known = gone.get(row, frozenset())
+            gone[row] = None if numbers is None or known is None else known | frozenset(map(int, numbers))
+        with self._store.transaction():
+            rewriting.rewrite(self._store, transcript, gone, self._grounds.ldm_home, self._now)
+            forgotten_rows.end_works(self._store, works)
+
+    def _delete(self, work: Work) -> None:
+        leftovers.delete_file(self._path(work.target))
+
+    def _path(self, name: str) -> Path:
+        return self._grounds.ldm_home / name
+
+    def _daily(self, work: Work) -> None:
+        with self._store.transaction():  # the log is written under the same lock
+            leftovers.clean_daily(self._grounds.agent_folder(str(work.detail)), work.target)
+            forgotten_rows.log_again(self._store, work.target)
+
+    def _title(self, work: Work) -> None:
+        with self._store.transaction():
+            title = rewriting.title_left(self._store, work.target, self._grounds.ldm_home)
+            if title is not None:
+                forgotten_rows.give_title(self._store, work.target, title)
+
+    def _outbox(self, work: Work) -> None:
+        if self._grounds.outbox is not None:
+            self._grounds.outbox.clean(work.detail)
+
+    def _words(self, _: Work) -> None:
+        forgotten_rows.merge_words(self._store)
+
+    def _summaries(self) -> None:
+        works = forgotten_rows.works(self._store, deleting.SUMMARY)
+        if works:
+            names = [work.target for work in works]
+            summarize_anew(self._store, names, agent_folder=self._grounds.agent_folder, now=self._now)
+            forgotten_rows.end_works(self._store, works)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        """Nothing is left in any file: cut the logs of the databases, and close the tombstones."""
+        for store in (self._store, *([] if self._mirror is None else [self._mirror])):
+            if not empty_log(store):
+                self._pending.append(f"{store.path.name}-wal: another process reads the store just now")
+        kinds = forgotten_rows.work_kinds(self._store)
+        if self._pending or set(kinds) - {deleting.SWEPT}:
+            return
+        swept = forgotten_rows.works(self._store, deleting.SWEPT)
+        with self._store.transaction():
+            forgotten_rows.end_tombstones(self._store, [work.target for work in swept], self._now)
+            forgotten_rows.end_works(self._store, swept)

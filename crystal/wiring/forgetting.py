@@ -1,0 +1,130 @@
+"""Forgetting on this machine: its files, its outbox, the copy of home's memory, and the machines that are to hear."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from crystal.wiring.capturing import CAPTURE_LOCK, LOCK_SECONDS, run_capture
+from crystal.wiring.machine import Machine
+
+if TYPE_CHECKING:
+    from crystal.forgetting import ForgetPlan, Forgotten, Grounds, Wish
+    from crystal.forgetting.needles import Needles
+    from crystal.forgetting.proof import ForgetProof
+    from crystal.model import Hit
+    from crystal.store import Store
+
+SUGGESTIONS = 5
+
+
+def grounds_of(machine: Machine) -> Grounds:
+    """What forgetting works on, on this machine."""
+    from crystal.forgetting import Grounds
+    from crystal.wiring.spreading import machines_to_tell, outbox_of, tell_home
+
+    places = machine.places
+    return Grounds(
+        store=machine.store,
+        ldm_home=places.ldm_home,
+        data_dir=places.data_dir,
+        agent_folder=places.agent_folder,
+        device=machine.config.device,
+        roots=places.transcript_roots,
+        open_mirror=lambda: _mirror(machine),
+        capture_lock=lambda: _captured(machine),
+        outbox=outbox_of(machine),
+        on_tombstones=tell_home(machine),
+        suggest=lambda query: _suggestions(machine, query),
+        machines=machines_to_tell,
+    )
+
+
+def plan_forget(machine: Machine, wish: Wish) -> ForgetPlan:
+    """List what a wish comes to; captures first what was said until now. See ``crystal.forgetting.plan``.
+
+    Raises:
+        UsageProblem: A target is unknown, or the wish is empty.
+    """
+    from crystal.forgetting import plan
+
+    run_capture(machine, lambda capture: capture.sweep())
+    return plan(grounds_of(machine), wish)
+
+
+def needles_of(machine: Machine, plan: ForgetPlan) -> Needles:
+    """What a proof of a plan looks for; to be asked before the plan is carried out."""
+    from crystal.forgetting.proof import needles_for
+
+    return needles_for(grounds_of(machine), plan)
+
+
+def carry_out(machine: Machine, plan: ForgetPlan) -> Forgotten:
+    """Forget what a plan lists, on this machine now and on the others when they hear of it."""
+    from crystal.forgetting import carry_out as forget
+
+    return forget(grounds_of(machine), plan, machine.now())
+
+
+def finish_forgetting(machine: Machine) -> int:
+    """Do what is left to do of forgetting; gives how many tombstones are still open. Cheap when there are none."""
+    from crystal.store.forgetting import is_work_left
+
+    if not is_work_left(machine.store):
+        return 0
+    from crystal.forgetting import finish
+
+    return finish(grounds_of(machine), machine.now())
+
+
+def prove_forgotten(machine: Machine, needles: Needles) -> ForgetProof:
+    """Look for what was forgotten in every file of crystal's on this machine."""
+    from crystal.forgetting.proof import prove
+
+    return prove(grounds_of(machine), needles)
+
+
+@contextlib.contextmanager
+def _mirror(machine: Machine) -> Iterator[Store | None]:
+    """The copy of home's memory, open for writing; None where there is none."""
+    from crystal.store.mirror_apply import open_mirror
+
+    path = machine.places.data_dir / "mirror.db"
+    if not path.exists():
+        yield None
+        return
+    with open_mirror(path) as store:
+        yield store
+
+
+@contextlib.contextmanager
+def _captured(machine: Machine) -> Iterator[None]:
+    """Hold the lock of capture, with every waiting note acted on: the hook keeps transcripts beside its notes."""
+    from crystal.capture.drain import drain
+    from crystal.capture.lock import try_lock, wait_lock
+    from crystal.capture.spool import read_notes
+
+    lock, spool = machine.places.data_dir / CAPTURE_LOCK, machine.places.spool
+    with wait_lock(lock, seconds=LOCK_SECONDS):
+        drain(machine.capture(), spool, flush_ms=0)
+        failed = len(read_notes(spool))
+        yield
+    while len(read_notes(spool)) > failed:  # of hooks that found the lock taken
+        with try_lock(lock) as held:
+            if not held:
+                break
+            drain(machine.capture(), spool, flush_ms=1000 * machine.config.hook_flush_seconds)
+            failed = len(read_notes(spool))
+
+
+def _suggestions(machine: Machine, query: str) -> Sequence[Hit]:
+    """The best hits of a search."""
+    from crystal.model import Filters
+    from crystal.search import search
+    from crystal.wiring.asking import asking
+    from crystal.wiring.mirrored import open_mirror
+
+    with open_mirror(machine.places, machine.config.role) as mirrored:
+        asked = asking(machine, mirrored, Filters())
+        return search(machine.store, query=query, limit=SUGGESTIONS, **asked).hits
