@@ -32,7 +32,7 @@ from crystal.wiring.mirrored import Mirrored, open_mirror
 
 if TYPE_CHECKING:
     from crystal.capture.engine import Tally
-    from crystal.model import Filters
+    from crystal.model import Filters, FormerMemory, Remembered
     from crystal.reading import Conversation, SessionSummary
     from crystal.restore import Restored
     from crystal.search import SearchResult
@@ -232,6 +232,89 @@ class Crystal:
         folder = None if project is None else Path(project).absolute()
         return restore_session(self._machine, session, folder, dry_run=False)
 
+    def remember(
+        self,
+        text: str,
+        *,
+        category: str | None = None,
+        project: str | None = None,
+        key: str | None = None,
+        session: str | None = None,
+        source: str = "python",
+    ) -> Remembered:
+        """Remember something; a key that is known gets the text as its new value.
+
+        Raises:
+            UsageProblem: A value that cannot be used, or a text that is nothing but secrets.
+        """
+        from crystal.wiring import remembering
+
+        named = {"category": category, "project": project, "key": key, "session": session}
+        return self._remembered(remembering.remember(self._machine, text, source=source, **named))
+
+    def memories(
+        self,
+        *,
+        category: str | None = None,
+        project: str | None = None,
+        key: str | None = None,
+        status: str | None = "active",
+        limit: int = 100,
+    ) -> Sequence[Remembered]:
+        """What was remembered, the latest first; ``status`` None for deprecated ones too."""
+        from crystal.wiring.remembering import list_memories
+
+        asked: dict[str, Any] = {"category": category, "project": project, "key": key, "status": status}
+        return list_memories(self._machine, self._mirror_store(), limit=limit, **asked)
+
+    def get(self, memory: str | None = None, *, key: str | None = None) -> Remembered | None:
+        """The memory with this id (or its unique beginning), or the active one with this very key; None if none has it.
+
+        Raises:
+            NotRemembered: There is no memory with this id.
+            UsageProblem: Not one of the two was given, or it is the beginning of several ids.
+        """
+        from crystal.errors import UsageProblem
+        from crystal.wiring.remembering import by_key, memory_of
+
+        if (memory is None) == (key is None):
+            raise UsageProblem("give an id or a key", hint='try: get(key="user_name")')
+        mirror = self._mirror_store()
+        return memory_of(self._machine, mirror, memory or "") if key is None else by_key(self._machine, mirror, key)
+
+    def edit(
+        self,
+        memory: str,
+        *,
+        text: str | None = None,
+        category: str | None = None,
+        key: str | None = None,
+        project: str | None = None,
+    ) -> Remembered:
+        """Change a memory; what is None stays, an empty key or project is taken away."""
+        from crystal.wiring import remembering
+
+        named = {"text": text, "category": category, "key": key, "project": project}
+        return self._remembered(remembering.edit(self._machine, memory, **named))
+
+    def deprecate(self, memory: str) -> Remembered:
+        """Hide a memory: it is kept, and neither listed nor found."""
+        from crystal.wiring import remembering
+
+        return remembering.deprecate(self._machine, memory)
+
+    def revive(self, memory: str) -> Remembered:
+        """Bring a deprecated memory back."""
+        from crystal.wiring import remembering
+
+        return self._remembered(remembering.revive(self._machine, memory))
+
+    def memory_history(self, memory: str) -> Sequence[FormerMemory]:
+        """What a memory was before it was changed, the latest first."""
+        from crystal.wiring.remembering import history
+
+        return history(self._machine, memory)
+
     def on(self, session: str | None = None) -> None:
         """Capture again from here on."""
         turn_on(self._machine, session)
@@ -239,6 +322,13 @@ class Crystal:
     def off(self, session: str | None = None) -> None:
         """Capture nothing that is said from now on, in one session or in all."""
         turn_off(self._machine, session)
+
+    def _remembered(self, one: Remembered) -> Remembered:
+        """Let it be found by its meaning at once, where that is quick."""
+        from crystal.wiring.enriching import embed_soon
+
+        embed_soon(self._machine)
+        return one
 
     def _mirrored(self) -> Mirrored | None:
         """The mirror of home's memory, opened when it is first there."""
