@@ -115,7 +115,7 @@ def check_json(text: str, *, comments: bool) -> None:
     assert jsonfile.without_server(brought_up, "mcpServers", group_too=group_too, comments=comments) == text
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(documents())
 @example("{}")
 @example("{\n}")
@@ -125,7 +125,7 @@ def test_json_any_document_is_kept_twice_is_once_and_out_is_as_before(text: str)
     check_json(text, comments=False)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(documents(comments=True))
 @example("{ // mine\n}")
 @example('{"a": "// no comment", /* one */ "mcpServers": {"x": {"command": "y"} // last\n}}')
@@ -133,7 +133,7 @@ def test_json_comments_are_kept_too(text: str) -> None:
     check_json(text, comments=True)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(documents(), st.booleans())
 def test_json_what_was_added_around_ours_stays(text: str, first: bool) -> None:
     document = jsonfile.document_of(jsonfile.with_server(text, "mcpServers", ENTRY))
@@ -196,7 +196,7 @@ def said(tables: Any) -> str:
     return json.dumps({key: value for key, value in tables.items() if value or key != "mcp_servers"}, default=repr)
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(toml_documents().filter(lambda text: parse_fragment(text) is not None))
 @example("")
 @example("\n")
