@@ -18,6 +18,7 @@ from crystal.errors import CrystalError, Damaged
 from crystal.forgetting import places
 from crystal.forgetting.needles import Needles, needles_of
 from crystal.forgetting.seeking import PIECE
+from crystal.forgetting.shell import is_shell
 from crystal.forgetting.wish import ForgetPlan, Grounds
 from crystal.store import Store, traces
 from crystal.store.words import tokenizer
@@ -249,7 +250,7 @@ class _Search:
         if self.needles.lines:
             at = 0
             for line in text.split(b"\n"):
-                if transcript.line_facts(line).uuid in self.needles.lines:
+                if transcript.line_facts(line).uuid in self.needles.lines and not is_shell(line):
                     yield at, "line"
                 at += len(line) + 1
         for offset, number in self.needles.seeker.find(text):
@@ -273,6 +274,9 @@ class _Search:
         try:
             for place in self.grounds.outbox.find(lambda payload: any(True for _ in self._in_lines(payload))):
                 self.add(f"outbox: {place}", 0, "outbox")
+            unopened = getattr(self.grounds.outbox, "unopened", lambda: 0)()
+            if unopened:
+                self.unread.append(Unread("outbox", f"{unopened} blobs that no key here opens"))
         except CrystalError as error:
             self.unread.append(Unread("outbox", error.message))
 
