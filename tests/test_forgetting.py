@@ -1,0 +1,94 @@
+"""What is forgotten is gone from every file, and nothing else is."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from crystal.wiring import prove
+from tests.forgetting_machine import NOW, Desk, said
+
+SECRET = "the quokka sleeps under the zanzibar bridge at seven"
+S1, S2 = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    desk = Desk(tmp_path)
+    desk.meet()
+    return desk
+
+
+def proved(desk: Desk) -> float:
+    with desk.open() as machine:
+        proof = prove(machine, lambda _: None)
+    assert not proof.damaged, proof.faults
+    return proof.percent
+
+
+def test_one_message_is_gone_from_every_file_and_its_neighbours_stay(desk: Desk) -> None:
+    before, after = said("what stands before it stays"), said("what stands after it stays", role="assistant")
+    note = b'{"type":"last-prompt","lastPrompt":"the quokka sleeps under the zanzi","sessionId":"%s"}\n' % S1.encode()
+    desk.say(S1, before, said(SECRET, ident="8e8d3d0e-aaaa-4aaa-8aaa-000000000001"), note, after)
+    desk.capture()
+    assert desk.holding("quokka")
+    done = desk.forget(query="quokka")
+    assert done.is_done, done.pending
+    assert done.lines == 1
+    assert desk.holding("quokka", "zanzibar") == []
+    assert desk.texts() == ["what stands after it stays", "what stands before it stays"]
+    archived = dict(desk.files())
+    kept = next(data for name, data in archived.items() if name.endswith("decompressed"))
+    assert before in kept
+    assert after in kept
+    assert proved(desk) == 100.0
+
+
+def test_nothing_brings_it_back(desk: Desk) -> None:
+    path = desk.say(S1, said("hello there my friend"), said(SECRET))
+    desk.capture()
+    desk.forget(query=SECRET)
+    # a fork copies the lines, a file is replaced, and everything is imported
+    desk.transcript(S2).write_bytes(path.read_bytes().replace(S1.encode(), S2.encode()))
+    moved = path.read_bytes()
+    path.unlink()
+    path.write_bytes(b'{"type":"mode"}\n' + moved)
+    desk.capture()
+    desk.backfill()
+    assert desk.holding("quokka") == []
+    assert "hello there my friend" in desk.texts()
+
+
+def test_a_session_goes_as_a_whole(desk: Desk) -> None:
+    desk.say(S1, said(SECRET), said("a secret answer to it", role="assistant"))
+    desk.say(S2, said("another session stays as it is"))
+    desk.capture()
+    done = desk.forget(session=S1)
+    assert done.is_done, done.pending
+    assert desk.holding("quokka", "secret answer") == []
+    assert desk.texts() == ["another session stays as it is"]
+    assert proved(desk) == 100.0
+    desk.say(S1, said("what is said afterwards is new", at=9_999_999_999_999 - 5_000_000_000_000))
+    desk.capture()
+
+
+def test_before_a_moment(desk: Desk) -> None:
+    desk.say(S1, said(SECRET, at=NOW - 10_000), said("a newer thing was said", at=NOW))
+    desk.capture()
+    done = desk.forget(before=NOW - 5_000)
+    assert done.is_done, done.pending
+    assert desk.holding("quokka") == []
+    assert desk.texts() == ["a newer thing was said"]
+    assert proved(desk) == 100.0
+
+
+def test_a_project(desk: Desk) -> None:
+    desk.say(S1, said(SECRET, cwd="/home/dev/zoo"), said("elsewhere it is fine", cwd="/home/dev/other"))
+    desk.capture()
+    done = desk.forget(project="/home/dev/zoo")
+    assert done.is_done, done.pending
+    assert desk.holding("quokka") == []
+    assert desk.texts() == ["elsewhere it is fine"]
+    assert proved(desk) == 100.0
