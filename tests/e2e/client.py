@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import queue
@@ -54,8 +55,15 @@ def find_client(environ: Mapping[str, str], cache: Path) -> Path:
 def _install(wanted: str, cache: Path) -> Path:
     folder = cache / f"claude-code-{wanted}"
     program = folder / "node_modules" / ".bin" / "claude"
-    if version(program) == wanted:
-        return program
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / f"{folder.name}.lock").open("wb") as lock:  # tests in other processes may ask for it just now
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if version(program) != wanted:
+            _fetch(wanted, folder, program)
+    return program
+
+
+def _fetch(wanted: str, folder: Path, program: Path) -> None:
     npm = shutil.which("npm")
     if npm is None:
         raise NoClient("Claude Code is installed with npm, which is not here")
@@ -68,7 +76,6 @@ def _install(wanted: str, cache: Path) -> Path:
         raise NoClient(f"npm did not install {PACKAGE}@{wanted} within 300 s") from error
     if version(program) != wanted:
         raise NoClient(f"npm could not install {PACKAGE}@{wanted}: {(done.stderr or done.stdout).strip()[-300:]}")
-    return program
 
 
 def version(program: Path) -> str | None:
