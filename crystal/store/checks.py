@@ -108,14 +108,13 @@ class StoredTurn:
 
 def turns_of_row(store: Store, row: int) -> dict[tuple[str, int], StoredTurn]:
     """The turns that were captured with a ledger row, by uuid and part."""
-    found: dict[tuple[str, int], StoredTurn] = {}
+    found: dict[tuple[str, int], tuple[int, list[Chunk]]] = {}
     for ident, uuid, part, start, text in store.rows(
         "SELECT t.id, t.uuid, t.part, c.start, c.text FROM turns t JOIN chunks c ON c.turn = t.id WHERE t.segment = ?",
         (row,),
     ):
-        known = found.get((uuid, part))
-        found[uuid, part] = StoredTurn(ident, (*(known.chunks if known else ()), Chunk(start, text)))
-    return found
+        found.setdefault((uuid, part), (ident, []))[1].append(Chunk(start, text))
+    return {name: StoredTurn(ident, tuple(chunks)) for name, (ident, chunks) in found.items()}
 
 
 def has_turn(store: Store, uuid: str, part: int) -> bool:
