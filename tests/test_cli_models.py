@@ -274,24 +274,25 @@ def test_a_trial_shows_the_difference_changes_nothing_and_is_the_same_twice(memo
     assert trial["new"]["name"].startswith("local tiny@")
     assert trial["verdict"] in ("better", "worse", "no clear difference")
     assert these_places().db.read_bytes() == before
-    shown = crystal("models", "use", "tiny", "--eval").out
+    shown = crystal("models", "use", "tiny", "--eval", "--questions", "10").out
     assert "keywords alone" in shown
     assert "nothing is changed; to use it: crystal models use tiny --yes" in shown
-    chosen = as_json("use", "tiny", "--eval", "--yes", "--now")
+    chosen = as_json("use", "tiny", "--eval", "--questions", "10", "--yes", "--now")
     assert (chosen["changed"], chosen["embedded"], row("tiny")["state"]) == (True, 40, "serving")
 
 
 def test_every_key_of_the_json_is_documented_and_the_other_way_round(memory, tiny):
+    few = ("--eval", "--questions", "10")
     seen = {
         "crystal models install": [as_json("install", str(tiny))],
-        "crystal models use": [as_json("use", "tiny"), as_json("use", "tiny", "--eval", "--now", "--yes")],
+        "crystal models use": [as_json("use", "tiny"), as_json("use", "tiny", *few, "--now", "--yes")],
         "crystal models": [as_json()],
     }
     crystal("config", "set", "embedding.provider", "none")
     with sqlite3.connect(these_places().db) as db:
         db.execute("UPDATE embedding_generations SET model = 'gone@00000000'")
     db.close()
-    seen["crystal models use"].append(as_json("use", "tiny", "--eval"))
+    seen["crystal models use"].append(as_json("use", "tiny", *few))
     seen["crystal models remove"] = [as_json("remove", "tiny", "--force")]
     for section, answers in seen.items():
         keys = {key for answer in answers for key in keys_of(answer)}
@@ -354,7 +355,7 @@ def test_what_a_trial_pays_for_is_written_down(memory, monkeypatch):
     monkeypatch.setenv("VOYAGE_API_KEY", KEY)
     with serve_providers() as server:
         monkeypatch.setenv("CRYSTAL_EMBEDDING_BASE_URL", server.base_url("voyage"))
-        assert crystal("models", "use", "voyage", "--eval", "--yes").code == 0
+        assert crystal("models", "use", "voyage", "--eval", "--questions", "10", "--yes").code == 0
     with open_reader() as machine:
         rows = machine.store.rows("SELECT provider, input_tokens > 0 FROM costs")
     assert rows == [("voyage", 1)]

@@ -322,5 +322,5 @@ class Mirrors(RuleBasedStateMachine):
 
 TestMirrors = Mirrors.TestCase
 TestMirrors.settings = settings(
-    max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=15, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="processes are untested on Windows"),
 ]
 
-KILLS, SEEDS, SECONDS = 20, (1,), 240.0
+KILLS, SEEDS, SECONDS = 15, (1,), 240.0
 CRYSTAL = [sys.executable, "-m", "crystal"]
 POLL = (*CRYSTAL, "relay", "poll", "--watch", "--quiet")
 
@@ -110,6 +110,15 @@ class Computer(Machine):
         """How many blobs no receipt of home covers."""
         status = json.loads(self.crystal("status", "--json"))
         return int(status["relay"]["outbox"]["blobs"])
+
+    def has(self, words: str) -> bool:
+        """Whether its memory or its mirror has some words: a look into the files, to wait by."""
+        for path in (self.data / "crystal.db", self.data / "mirror.db"):
+            if path.exists() and path.stat().st_size:
+                with Store.open_existing(path) as store:
+                    if store.value("SELECT 1 FROM chunks WHERE instr(text, ?) LIMIT 1", (words,)):
+                        return True
+        return False
 
     def finds(self, words: str) -> list[str]:
         """The devices from which a search here has an answer with exactly these words."""
@@ -200,7 +209,8 @@ def test_what_the_hook_keeps_on_a_device_is_found_at_home(town: Town) -> None:
     session.say(role="user", words="where do the swallows go in winter")
     session.say(words="they cross the Sahara")
     lap.fire(session, awaited=session.last).communicate(timeout=60)
-    wait_until(lambda: town.desk.finds("swallows go in winter"), "the desk to find it", 30)
+    wait_until(lambda: town.desk.has("cross the Sahara"), "the desk to have it", 30)
+    assert town.desk.finds("swallows go in winter") == ["lap"]
     assert town.desk.finds("cross the Sahara") == ["lap"]
     town.settle()
     town.assert_home_is_the_union()
@@ -213,7 +223,7 @@ def test_what_is_said_at_home_is_found_on_a_device(town: Town) -> None:
     session = town.desk.session()
     session.say(role="user", words="the kettle is older than the house")
     town.desk.fire(session, awaited=session.last).communicate(timeout=60)
-    wait_until(lambda: lap.finds("kettle is older"), "the lap to find it", 60)
+    wait_until(lambda: lap.has("kettle is older"), "the lap to have it", 60)
     assert lap.finds("kettle is older") == ["desk"]
     assert not lap.said(), "it is in the mirror, not in the device's own memory"
 
