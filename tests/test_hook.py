@@ -95,7 +95,8 @@ class Machine:
         (self.package / "crystal" / "__init__.py").touch()
         (self.package / "crystal" / "worker.py").write_text(FAKE_WORKER)
         self.hook = self.package / "crystal" / "hook.py"
-        self.hook.write_bytes(Path(hook.__file__).read_bytes())
+        for name in ("hook.py", "hook_memory.py"):
+            (self.hook.parent / name).write_bytes(Path(hook.__file__).with_name(name).read_bytes())
         self.ldm = root / "ldm"
         self.ldm.mkdir()
         self.env = {**os.environ, "LDM_HOME": str(self.ldm), "CRYSTAL_HOOK_WAIT": "1"}

@@ -343,7 +343,7 @@ def test_what_the_client_could_not_read_is_refused_and_left(
 def test_a_broken_file_with_us_in_it_is_not_called_clean(file: Path) -> None:
     install(file, COMMAND)
     file.write_text(file.read_text()[:-3])
-    with pytest.raises(UsageProblem, match="line 58, column 4"):
+    with pytest.raises(UsageProblem, match="line 69, column 4"):
         uninstall(file)
 
 
@@ -427,7 +427,7 @@ def test_the_plan_shows_what_comes_and_not_what_is_there(file: Path) -> None:
     assert file.read_text().count("\n") == 5  # nothing was written
     diff = plan.diff()
     assert diff.startswith(f"{file}\n@@ line 4 @@\n")
-    assert diff.count(COMMAND) == 5
+    assert diff.count(COMMAND) == len(TIMEOUTS)
     assert "sk-secret" not in diff
     apply(plan)
     assert plan_install(file, COMMAND).diff() == f"{file}: nothing to change\n"
@@ -441,7 +441,7 @@ def test_the_plan_shows_what_comes_and_not_what_is_there(file: Path) -> None:
 def test_upgrading_shows_the_old_and_the_new_command(file: Path) -> None:
     install(file, OLDER)
     diff = plan_install(file, COMMAND).diff()
-    assert diff.count("\n- ") == diff.count("\n+ ") == 5
+    assert diff.count("\n- ") == diff.count("\n+ ") == len(TIMEOUTS)
 
 
 def test_facts_for_the_doctor(file: Path) -> None:

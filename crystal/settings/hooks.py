@@ -19,7 +19,14 @@ from crystal.settings import jsontext
 from crystal.settings.jsontext import Child, Node
 
 # Seconds until the client ends the hook. SessionEnd has 1.5 by default, and this is what raises it.
-TIMEOUTS: Mapping[str, int] = {"Stop": 10, "SubagentStop": 10, "PreCompact": 10, "SessionEnd": 5, "SessionStart": 10}
+TIMEOUTS: Mapping[str, int] = {
+    "Stop": 10,
+    "SubagentStop": 10,
+    "PreCompact": 10,
+    "SessionEnd": 5,
+    "SessionStart": 10,
+    "UserPromptSubmit": 5,
+}
 OURS = re.compile(r"""(?:^|[/\\\s"'=])crystal[/\\]+hook\.py(?=$|["'\s])""")
 EMPTY = "{}\n"
 

@@ -1,0 +1,115 @@
+"""``crystal context``: what a session that begins here would be told, and why; what was told when."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from crystal.store.contexts import Injection
+    from crystal.wiring.contexts import Preview
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(context)
+
+
+def context(
+    log: Annotated[bool, typer.Option("--log", help="Show what was told when, the latest first.")] = False,
+    limit: Annotated[str, typer.Option("-n", "--limit", help="With --log: how many at most.", metavar="N")] = "20",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show what a session that begins in this folder would be told, and why."""
+    from crystal.cli import render
+    from crystal.cli.search import whole_number
+    from crystal.errors import UsageProblem
+    from crystal.wiring import open_reader
+    from crystal.wiring.contexts import preview, told_log
+    from crystal.wiring.mirrored import mirror_notes
+
+    try:
+        here = str(Path.cwd())
+    except FileNotFoundError as error:
+        raise UsageProblem("the current folder is gone", hint="change to a folder that exists") from error
+    count = whole_number(limit, "--limit")
+    with open_reader() as machine:
+        now = machine.now()
+        if log:
+            told = told_log(machine, count)
+        else:
+            shown = preview(machine, here)
+            notes = (*shown.notes, *mirror_notes(machine.mirror, now))
+    if log:
+        _print_log(told, now, as_json=as_json)
+    elif as_json:
+        print(json.dumps(_as_json(shown, notes)))
+    else:
+        render.note(*notes)
+        render.say(*map(render.harmless, _lines(shown)))
+
+
+def _print_log(told: list[Injection], now: int, *, as_json: bool) -> None:
+    from crystal.cli import render
+    from crystal.when import clock, iso
+
+    if as_json:
+        entries = [
+            {
+                "at": iso(one.at),
+                "session_id": one.session_id,
+                "source": one.source,
+                "candidates": one.candidates,
+                "chosen": list(one.chosen),
+                "omitted": one.omitted,
+                "tokens": one.tokens,
+            }
+            for one in told
+        ]
+        print(json.dumps({"schema": 1, "told": entries}))
+        return
+    if not told:
+        render.say("crystal: nothing was told yet", stream=sys.stderr)
+        return
+    for one in told:
+        head = render.harmless(f"{clock(one.at, now)}  {one.session_id[:8]}  {one.source}")
+        render.say(
+            f"{head}  {len(one.chosen)} of {one.candidates} told, {one.omitted} memories omitted, {one.tokens} tokens",
+            *(f"    {render.harmless(ident)}" for ident in one.chosen),
+        )
+
+
+def _as_json(shown: Preview, notes: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "folder": shown.folder,
+        "project": shown.project,
+        "would_tell": not shown.refusals and bool(shown.told.text),
+        "refusals": list(shown.refusals),
+        "notes": list(notes),
+        "budget": shown.budget,
+        "tokens": shown.told.tokens,
+        "omitted": shown.told.omitted,
+        "text": shown.told.text,
+        "candidates": [
+            {"id": one.id, "kind": one.kind, "text": one.text, "chosen": one.chosen, "why": one.why}
+            for one in shown.told.choices
+        ],
+    }
+
+
+def _lines(shown: Preview) -> list[str]:
+    """What would be told, then each candidate with its reason."""
+    told = shown.told
+    lines = [f"nothing is told here: {reason}" for reason in shown.refusals]
+    if not told.text:
+        return lines or ["nothing is told here: there are no memories and no sessions"]
+    would = "would be" if shown.refusals else "is"
+    lines += [f"A session that begins here {would} told ({told.tokens} of {shown.budget} tokens):", "", told.text, ""]
+    lines.append("Why:")
+    lines += [f"  {'+' if one.chosen else '-'} {one.id[:16]:16}  {one.why}" for one in told.choices]
+    return lines
