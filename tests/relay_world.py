@@ -20,9 +20,11 @@ from crystal.envelope import Channel, LinkKeys, link_keys
 from crystal.keys.derive import device_secret
 from crystal.model import Project
 from crystal.relay.arrival import Arrivals
+from crystal.relay.cleaning import SealedOutbox
 from crystal.relay.client import RelayClient
 from crystal.relay.delivery import Delivery, DeliveryReport
-from crystal.relay.documents import put_document
+from crystal.relay.documents import Document, put_document
+from crystal.relay.forgotten import forgotten_for, put_again, put_forgotten, read_told, take_from_home
 from crystal.relay.opening import PollReport, Sender
 from crystal.relay.past import send_some_past
 from crystal.relay.poller import Poller
@@ -30,7 +32,8 @@ from crystal.relay.receipts import mend_streams, receipts_for
 from crystal.relay.sending import Link
 from crystal.relay.sink import DeviceSink
 from crystal.relay.taking import Taker
-from crystal.store import Store, inbox, past, relay_peers
+from crystal.store import Store, inbox, past, relay_forgotten, relay_peers
+from crystal.store.forgetting import Tombstone, add_tombstones
 from crystal.store.relay_peers import NewLink, Peer
 from relay_worker.app import create_app
 from relay_worker.model import Token
@@ -144,6 +147,10 @@ class Home:
     def store(self) -> Store:
         return self.machine.store
 
+    def peers(self) -> list[Peer]:
+        """The devices."""
+        return relay_peers.all_peers(self.store, "device")
+
     def senders(self) -> dict[bytes, Sender]:
         found = {}
         for peer in relay_peers.all_peers(self.store, "device"):
@@ -176,6 +183,8 @@ class Home:
         for peer in relay_peers.all_peers(self.store, "device"):
             if peer.revoked_at is None:
                 body: dict[str, object] = {"home": "home", **receipts_for(self.store, peer)}
+                if (forgotten := forgotten_for(self.store, peer, os.urandom)) is not None:
+                    body["forgotten"] = forgotten
                 if peer.generation > peer.accepted_from:
                     secret = device_secret(ROOT, peer.device_id, peer.accepted_from + 1)
                     body["rotate"] = {"generation": peer.accepted_from + 1, "secret": secret.hex()}
@@ -259,6 +268,9 @@ class Device:
 
     def deliver(self, *, insist: bool = True) -> DeliveryReport:
         """Send, and read what home tells."""
+        with self.store.transaction():
+            put_again(self.store, self.link(), self.machine.now)
+            put_forgotten(self.store, self.link(), self.machine.now)
         send_some_past(self.store, self.link(), ldm_home=self.machine.home, now=self.machine.now)
         down = {keys.key_id: keys for keys in (link_keys(secret, "down") for secret in self.secrets.values())}
         return Delivery(
@@ -269,15 +281,40 @@ class Device:
             clock=lambda: self.machine.now,
             send_all=self.send_all,
             on_state=self.on_state,
+            about=self.about,
         ).deliver(insist=insist)
 
+    def about(self) -> dict[str, object]:
+        return {"forgotten": (relay_forgotten.read_stand(self.store) or relay_forgotten.Stand("")).confirms}
+
+    def forget(self, *tombstones: Tombstone) -> None:
+        """Note that something is forgotten, and seal that for home in the same transaction."""
+        with self.store.transaction():
+            add_tombstones(self.store, tombstones, self.machine.now)
+            put_forgotten(self.store, self.link(), self.machine.now)
+
+    def clean(self, needle: bytes = b"plum") -> None:
+        """Let the outbox forget what holds some words."""
+        box = self.outbox()
+        box.clean(box.find(lambda data: needle in data))
+
+    def outbox(self) -> SealedOutbox:
+        """What waits here, to be cleaned."""
+        return SealedOutbox(self.store, lambda: {self.peer().id: self.link()}, lambda: self.machine.now)
+
     def send_all(self) -> None:
+        with self.store.transaction():
+            relay_forgotten.tell_all_again(self.store)
         if past.read_place(self.store) is None:
             with self.store.transaction():
                 past.begin(self.store)
 
-    def on_state(self, link: Link, body: object) -> Link:
-        rotate = body.get("rotate") if isinstance(body, dict) else None
+    def on_state(self, link: Link, document: Document) -> Link:
+        told = read_told(document.body.get("forgotten"))
+        if told is not None:
+            with self.store.transaction():
+                take_from_home(self.store, self.peer(), told, now=self.machine.now, as_of=document.as_of)
+        rotate = document.body.get("rotate")
         if not rotate or rotate["generation"] != link.peer.generation + 1:
             return link
         self.secrets[rotate["generation"]] = bytes.fromhex(rotate["secret"])

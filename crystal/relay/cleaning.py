@@ -14,7 +14,7 @@ from typing import Any
 from crystal.envelope import Channel, Kind
 from crystal.forgotten import forgotten_lines, without_lines
 from crystal.model import Segment
-from crystal.relay.sending import KeptMessage, Link, kept_messages, seal_again
+from crystal.relay.sending import KeptMessage, Link, kept_messages, seal_changed
 from crystal.relay.tombstones import messages
 from crystal.relay.wire import BadRecord, Sent, decode_segment, encode_segment
 from crystal.store import Store, outbox
@@ -76,9 +76,14 @@ class SealedOutbox:
                 self._clean(link, stream, starts, only=None if is_moved else frozenset(starts))
 
     def _streams(self) -> Iterator[tuple[Link, OutStream]]:
-        links = self.links()
-        for stream in outbox.streams(self.store):
-            if stream.channel == Channel.CONVERSATIONS and stream.peer in links:
+        kept = [
+            stream
+            for stream in outbox.streams(self.store)
+            if stream.channel == Channel.CONVERSATIONS and outbox.first_kept(self.store, stream.id) <= stream.last_seq
+        ]
+        links = self.links() if kept else {}
+        for stream in kept:
+            if stream.peer in links:
                 yield links[stream.peer], stream
 
     def _is_kept(self, streams: Sequence[tuple[Link, OutStream]], name: str, seq: int) -> bool:
@@ -105,7 +110,7 @@ class SealedOutbox:
             if start is None:
                 return
             ahead = list(messages([tombstone for _, tombstone in open_tombstones(self.store)]))
-            seal_again(
+            seal_changed(
                 self.store,
                 link,
                 stream,

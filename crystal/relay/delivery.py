@@ -47,7 +47,7 @@ class DeliveryReport:
     exit_code: int = 0
 
 
-def _same_link(link: Link, _: Mapping[str, Any]) -> Link:
+def _same_link(link: Link, _: Document) -> Link:
     return link
 
 
@@ -75,7 +75,7 @@ class Delivery:
     down_keys: Callable[[bytes], LinkKeys | None]
     clock: Callable[[], int]
     send_all: Callable[[], None]
-    on_state: Callable[[Link, Mapping[str, Any]], Link] = _same_link
+    on_state: Callable[[Link, Document], Link] = _same_link
     on_mirror: Callable[[Mapping[str, Any], int], None] | None = None
     about: Callable[[], Mapping[str, Any]] = dict
     keep_ms: int = 14 * 86_400_000
@@ -230,7 +230,7 @@ class Delivery:
         if is_new and channel == Channel.RECEIPTS:
             receipts = read_receipts(document.body)
             self._keep_up(document.body.get("generation"))
-            self.link = self.on_state(self.link, document.body)
+            self.link = self.on_state(self.link, document)
             now = self.clock()
             report.noticed += act_on_receipts(self.store, self.link, receipts, now=now, send_all=self.send_all)
         elif is_new and channel == Channel.MIRROR and self.on_mirror is not None:

@@ -89,7 +89,7 @@ def forgotten_for(store: Store, peer: Peer, random: Callable[[int], bytes]) -> d
     if said is not None and not relay_forgotten.is_of_this_history(store, own, said):
         own = relay_forgotten.begin_series(store, peer.device_id, random)
     start = relay_forgotten.number_of(said, own)
-    if start >= newest_tombstone(store) and (said is None or said.series == own):
+    if start >= newest_tombstone(store) and (said is None or said.series in ("", own)):
         return None
     rows: list[dict[str, Any]] = []
     size, upto = 0, start
@@ -137,11 +137,12 @@ def read_told(found: object) -> Told | None:
     raise BadRecord("what home says of what was forgotten cannot be understood")
 
 
-def take_from_home(store: Store, peer: Peer, told: Told, now: int) -> int:
+def take_from_home(store: Store, peer: Peer, told: Told, *, now: int, as_of: int) -> int:
     """Take what home tells, with the number that is confirmed by it; gives how many were new. Inside a transaction.
 
     Told in a series that is new here, home is another one, or was put back from a backup: it is told of everything
-    in turn. What does not follow on what is here is left; home is told again how far this device is.
+    in turn. What does not follow on what is here is left; home is told again how far this device is. ``as_of`` is
+    when home said so, by its clock.
     """
     stand = relay_forgotten.begin_stand(store, pairing_of(peer))
     is_new = told.series != stand.series
@@ -152,13 +153,13 @@ def take_from_home(store: Store, peer: Peer, told: Told, now: int) -> int:
         relay_forgotten.forget_heard(store)
         stand = replace(stand, sealed=0, sealed_at=0)
     added = add_tombstones(store, told.tombstones, now)
-    relay_forgotten.note_heard(store, [one.uid for one in told.tombstones], now)
+    relay_forgotten.note_heard(store, [one.uid for one in told.tombstones], as_of)
     relay_forgotten.write_stand(store, replace(stand, series=told.series, number=told.upto, mark=told.mark))
-    _note_whole(store, now)
+    _note_whole(store, as_of)
     return added
 
 
-def _note_whole(store: Store, now: int) -> None:
+def _note_whole(store: Store, as_of: int) -> None:
     """Note those as heard that travel in several parts, when the last of these has come back."""
     at = 0
     while some := relay_forgotten.untold(store, at, AT_ONCE):
@@ -166,4 +167,4 @@ def _note_whole(store: Store, now: int) -> None:
         for _, tombstone in some:
             last = parts(tombstone)[-1].uid
             if last != tombstone.uid and relay_forgotten.has_tombstone(store, last):
-                relay_forgotten.note_heard(store, [tombstone.uid], now)
+                relay_forgotten.note_heard(store, [tombstone.uid], as_of)

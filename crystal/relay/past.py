@@ -16,12 +16,14 @@ from typing import cast
 from crystal import archive, transcript
 from crystal.envelope import Kind
 from crystal.errors import Damaged
+from crystal.forgotten import without_forgotten
 from crystal.model import LedgerState, Piece, Segment, Watermark
 from crystal.relay.memories import put_memory
 from crystal.relay.sending import Link, put_message
 from crystal.relay.wire import encode_segment
 from crystal.store import Store, ledger, memories, outbox, past
 from crystal.store.checks import LedgerRow
+from crystal.store.forgetting import read_blocks
 
 MOST_WAITING = 200
 """So many sealed blobs of the past may wait at once."""
@@ -69,6 +71,8 @@ def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> Pas
             damaged += 1
         with store.transaction():
             if segment is not None:
+                blocks = read_blocks(store)
+                segment = segment if blocks is None else without_forgotten(blocks, segment)
                 payload = encode_segment(segment, past.projects_of_row(store, found.row.id), "past")
                 put_message(store, link, payload, kind=Kind.RECORDS, lane="past", now=now)
                 sent += 1

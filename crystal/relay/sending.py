@@ -160,7 +160,19 @@ def _as_it_is(_: KeptMessage) -> None:
     """Leave every message as it is."""
 
 
-def seal_again(
+def seal_again(store: Store, link: Link, old: OutStream, start: int, now: int, because: str) -> int:
+    """Seal the kept blobs of a stream from ``start`` on again, in the lane's open stream or a new one; gives how many.
+
+    The stream is not written again. A message of several parts goes as a whole, so that it may begin before ``start``.
+
+    Raises:
+        NotConfigured: A key is gone. Nothing was changed.
+    """
+    with store.transaction():
+        return seal_changed(store, link, old, start, now, because)
+
+
+def seal_changed(
     store: Store,
     link: Link,
     old: OutStream,
@@ -171,9 +183,7 @@ def seal_again(
     change: Change = _as_it_is,
     ahead: Sequence[bytes] = (),
 ) -> int:
-    """Seal the kept blobs of a stream from ``start`` on again, in the lane's open stream or a new one; gives how many.
-
-    The stream is not written again. A message of several parts goes as a whole, so that it may begin before ``start``.
+    """Seal again as ``seal_again`` does, with other messages in the place of some. Inside a transaction.
 
     Args:
         store: The store.
@@ -182,32 +192,31 @@ def seal_again(
         start: The first number that counts.
         now: The time, ms.
         because: Why, as home is told.
-        change: Gives other messages in the place of some.
+        change: What takes a message's place.
         ahead: Messages of control that home must know before all that follows.
 
     Raises:
-        NotConfigured: A key is gone. Nothing was changed.
+        NotConfigured: A key is gone. Nothing is to be kept of the transaction.
     """
-    with store.transaction():
-        old = outbox.stream_by_id(store, old.id)
-        if old.closed_at is None:
-            target = open_another(store, link, Channel(old.channel), old.lane, now, because)
+    old = outbox.stream_by_id(store, old.id)
+    if old.closed_at is None:
+        target = open_another(store, link, Channel(old.channel), old.lane, now, because)
+    else:
+        target = _writable(store, link, Channel(old.channel), old.lane, now)
+    start = _message_start(store, old, start)
+    words = {"v": 1, "kind": "continues", "stream": old.stream.hex(), "from": start, "because": because}
+    for payload in (json.dumps(words).encode(), *ahead):  # the first: home need not wait for the old one any more
+        target = _append(store, target, seal_message(link, target, Kind.CONTROL, payload, now), now)
+    seqs: list[int] = []
+    for message in kept_messages(store, link, old, start):
+        seqs += message.seqs
+        changed = change(message)
+        if changed is None:
+            blobs = message.sealed_for(link, target)
         else:
-            target = _writable(store, link, Channel(old.channel), old.lane, now)
-        start = _message_start(store, old, start)
-        words = {"v": 1, "kind": "continues", "stream": old.stream.hex(), "from": start, "because": because}
-        for payload in (json.dumps(words).encode(), *ahead):  # the first: home need not wait for the old one any more
-            target = _append(store, target, seal_message(link, target, Kind.CONTROL, payload, now), now)
-        seqs: list[int] = []
-        for message in kept_messages(store, link, old, start):
-            seqs += message.seqs
-            changed = change(message)
-            if changed is None:
-                blobs = message.sealed_for(link, target)
-            else:
-                blobs = seal_message(link, target, *changed, message.created_at)
-            target = _append(store, target, blobs, message.created_at)
-        outbox.drop_blobs(store, old.id, seqs)
+            blobs = seal_message(link, target, *changed, message.created_at)
+        target = _append(store, target, blobs, message.created_at)
+    outbox.drop_blobs(store, old.id, seqs)
     return len(seqs)
 
 

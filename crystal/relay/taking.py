@@ -17,7 +17,9 @@ from crystal.errors import WatermarkMoved
 from crystal.ingest import IngestReport, Prepared, prepare
 from crystal.paths import AGENT_ID
 from crystal.relay.arrival import NOTHING, Arrivals, arrive
+from crystal.relay.forgotten import take_from_device
 from crystal.relay.memories import memory_from_words
+from crystal.relay.tombstones import read_tombstones
 from crystal.relay.wire import MOST_KEY, BadRecord, Sent, decode_segment, is_unicode
 from crystal.store import Store, inbox, memories, privacy, relay_peers, turns
 from crystal.store.inbox import InStream
@@ -166,6 +168,8 @@ class Taker:
             self._continues(peer, fields["stream"], fields["because"], now)
         elif words.kind == "private":
             privacy.add_private_lines(self.store, fields["uuids"])
+        elif words.kind == "forget":
+            take_from_device(self.store, [replace(one, device=peer.name) for one in fields["tombstones"]], now)
         elif words.kind == "memory":
             self._memory(peer, fields["memory"])
 
@@ -216,6 +220,8 @@ def read_words(payload: bytes) -> Words:
         return Words("continues", {"stream": _stream(words), "because": _text(words, "because", 40)})
     if kind == "private":
         return Words("private", {"uuids": _uuids(words)})
+    if kind == "forget":
+        return Words("forget", {"tombstones": read_tombstones(words.get("tombstones"), "")})
     if kind == "memory":
         return Words("memory", {"memory": memory_from_words(words.get("memory"))})
     if kind == "note":

@@ -110,9 +110,9 @@ class Stand:
     mark: str = NO_MARK
 
     @property
-    def confirms(self) -> list[Any] | None:
-        """What the heartbeat says; None before home has told anything."""
-        return [self.series, self.number, self.mark] if self.series else None
+    def confirms(self) -> list[Any]:
+        """What the heartbeat says: always something, so that a device that was put back takes back what it said."""
+        return [self.series, self.number, self.mark]
 
 
 def read_stand(store: Store) -> Stand | None:
@@ -163,10 +163,10 @@ def untold(store: Store, after: int, limit: int) -> list[tuple[int, Tombstone]]:
     ]
 
 
-def note_heard(store: Store, uids: Iterable[str], now: int) -> None:
-    """Note that home has these. Inside a transaction."""
+def note_heard(store: Store, uids: Iterable[str], as_of: int) -> None:
+    """Note that home has these, and when it said so, by its clock. Inside a transaction."""
     store.execute_many(
-        "UPDATE tombstones SET heard_at = ? WHERE uid = ? AND heard_at IS NULL", [(now, uid) for uid in uids]
+        "UPDATE tombstones SET heard_at = ? WHERE uid = ? AND heard_at IS NULL", [(as_of, uid) for uid in uids]
     )
 
 

@@ -12,6 +12,7 @@ from crystal.errors import NotConfigured, Unavailable
 from crystal.wiring.enriching import enrich
 from crystal.wiring.links import Keyring, link_to_device, opened_relay, relay_keys, senders
 from crystal.wiring.machine import Machine, now_ms
+from crystal.wiring.spreading import forgotten_words
 
 if TYPE_CHECKING:
     from crystal.envelope import Channel
@@ -162,6 +163,7 @@ def state_for(machine: Machine, peer: Peer, keys: Keyring) -> dict[str, Any]:
     from crystal.relay.receipts import receipts_for
 
     body: dict[str, Any] = {"home": machine.config.device, **receipts_for(machine.store, peer)}
+    body |= forgotten_words(machine, peer)
     if peer.generation > peer.accepted_from:
         secret = keys.secret(peer.device_id, peer.accepted_from + 1)
         if secret is not None:

@@ -20,12 +20,14 @@ from crystal.wiring.links import (
     relay_keys,
 )
 from crystal.wiring.machine import Machine, now_ms
+from crystal.wiring.spreading import heard_of_forgotten, send_all_forgotten, send_forgotten, take_forgotten
 
 if TYPE_CHECKING:
     from crystal.capture.engine import Sink
     from crystal.model import Project
     from crystal.relay.client import RelayClient
     from crystal.relay.delivery import DeliveryReport
+    from crystal.relay.documents import Document
     from crystal.relay.mirror.device import Mirror
     from crystal.relay.sending import Link
     from crystal.relay.wire import Lane
@@ -158,6 +160,7 @@ def _deliver(
     link = link_to_home(peer, keys)
     while True:
         past = PastReport()
+        send_forgotten(machine, link)
         if not _rests(machine) or insist:
             past = send_some_past(store, link, ldm_home=machine.places.ldm_home, now=now_ms())
         about = {
@@ -173,9 +176,9 @@ def _deliver(
             down_keys=keys_from_home(link.peer, keys).get,
             clock=now_ms,
             send_all=lambda: _send_all(machine),
-            on_state=lambda current, body: _on_state(machine, current, body),
+            on_state=lambda current, document: _on_state(machine, current, document),
             on_mirror=lambda body, serial: _take_manifest(machine, mirror, body, serial),
-            about=lambda about=about: about,  # type: ignore[misc]
+            about=lambda about=about: {**about, **heard_of_forgotten(store)},  # type: ignore[misc]
             keep_ms=machine.config.relay_keep_days * 86_400_000,
         )
         report = delivery.deliver(should_stop=should_stop, insist=insist)
@@ -251,13 +254,16 @@ def _keep_mirror(machine: Machine) -> None:
 def _send_all(machine: Machine) -> None:
     from crystal.store import past
 
+    with machine.store.transaction():
+        send_all_forgotten(machine.store)
     if past.read_place(machine.store) is None:
         send_past(machine)
 
 
-def _on_state(machine: Machine, link: Link, body: Mapping[str, Any]) -> Link:
-    """Do what home's state document asks for besides receipts: take new keys."""
-    rotate = body.get("rotate")
+def _on_state(machine: Machine, link: Link, document: Document) -> Link:
+    """Do what home's state document asks for besides receipts: forget what it names, take new keys."""
+    take_forgotten(machine, link.peer, document.body, document.as_of)
+    rotate = document.body.get("rotate")
     if isinstance(rotate, dict) and rotate.get("generation") == link.peer.generation + 1:
         return _rotate(machine, link, bytes.fromhex(str(rotate.get("secret"))))
     return link

@@ -52,7 +52,7 @@ CREATE TABLE tombstones (                  -- what was forgotten, so that nothin
     made_at  INTEGER NOT NULL,             -- when it was forgotten
     device   TEXT NOT NULL,                -- on which machine
     done_at  INTEGER,                      -- when nothing of it was left here, NULL while there is work
-    heard_at INTEGER                       -- on a device: when home said that it has it, NULL: not yet
+    heard_at INTEGER                       -- on a device: when home said that it has it, by home's clock, NULL: not yet
 );
 CREATE INDEX tombstones_open ON tombstones(id) WHERE done_at IS NULL;
 
