@@ -32,6 +32,8 @@ from crystal.wiring.mirrored import Mirrored, open_mirror
 
 if TYPE_CHECKING:
     from crystal.capture.engine import Tally
+    from crystal.forgetting import ForgetPlan, Forgotten
+    from crystal.forgetting.proof import ForgetProof
     from crystal.model import Filters, FormerMemory, Remembered
     from crystal.reading import Conversation, SessionSummary
     from crystal.restore import Restored
@@ -314,6 +316,40 @@ class Crystal:
         from crystal.wiring.remembering import history
 
         return history(self._machine, memory)
+
+    def plan_forget(
+        self,
+        *targets: str | int,
+        query: str | None = None,
+        session: str | None = None,
+        project: str | None = None,
+        before: int | str | None = None,
+        key: str | None = None,
+    ) -> ForgetPlan:
+        """List what would be forgotten: memories (mem-...), numbers of hits, ids of lines; what is set narrows.
+
+        Raises:
+            UsageProblem: A target is unknown, or nothing is named.
+        """
+        from crystal.forgetting import Wish
+        from crystal.wiring.forgetting import plan_forget
+
+        names = tuple(map(str, targets))
+        return plan_forget(self._machine, Wish(names, query, session, project, self._moment(before, "before"), key))
+
+    def forget(self, plan: ForgetPlan) -> Forgotten:
+        """Forget for good what a plan lists. Nothing brings it back."""
+        from crystal.wiring.forgetting import carry_out
+
+        return carry_out(self._machine, plan)
+
+    def forget_and_prove(self, plan: ForgetPlan) -> tuple[Forgotten, ForgetProof]:
+        """The same, and a look at every byte of every file of crystal's for what is left of it."""
+        from crystal.wiring.forgetting import carry_out, needles_of, prove_forgotten
+
+        needles = needles_of(self._machine, plan)
+        done = carry_out(self._machine, plan)
+        return done, prove_forgotten(self._machine, needles)
 
     def on(self, session: str | None = None) -> None:
         """Capture again from here on."""

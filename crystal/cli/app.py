@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "remember": ("remember", "Remember a fact, a preference, an event, an opinion or a skill."),
     "memories": ("memories", "List what was remembered; edit, hide, bring back, see what it was before."),
     "get": ("remember", "Print what a key, or a memory's id, stands for."),
+    "forget": ("forget", "Forget for good: messages, memories, sessions, projects."),
     "context": ("context", "Show what a session that begins here would be told, and why."),
     "status": ("status", "Show what is kept, what waits, how fast it is and what it cost."),
     "doctor": ("doctor", "Check the set-up and say how to mend it."),

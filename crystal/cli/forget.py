@@ -1,0 +1,269 @@
+"""``crystal forget``: what goes for good, seen before it goes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crystal.cli.capture import count_words
+from crystal.cli.render import clipped, look_of, note, one_line, say, speaker
+
+if TYPE_CHECKING:
+    from crystal.forgetting import ForgetPlan, Forgotten, Item
+    from crystal.forgetting.proof import ForgetProof
+    from crystal.wiring import Machine
+
+EXIT_NOTHING = 1
+EXIT_NOT_PROVED = 6
+SHOWN = 20
+REASONS = {
+    "asked": "asked for",
+    "same-text": "says the same",
+    "quote": "quotes it",
+    "remembered": "asked to remember it",
+    "summary": "a summary of the conversation after it",
+    "bookkeeping": "the client's own note that repeats it",
+    "copy": "a copy",
+    "session": "of the session",
+    "project": "of the project",
+    "before": "older",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(forget)
+
+
+def forget(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(help="Memories (mem-...), numbers of hits, ids of lines.", metavar="[TARGET]..."),
+    ] = None,
+    *,
+    query: Annotated[
+        str | None,
+        typer.Option("--query", help='What has all these words; "quoted ones" as they stand.', metavar="WORDS"),
+    ] = None,
+    session: Annotated[
+        str | None, typer.Option("--session", help="A whole session: its id, or the beginning of it.", metavar="ID")
+    ] = None,
+    project: Annotated[
+        str | None, typer.Option("--project", help="A whole project: its name, or a folder.", metavar="PROJECT")
+    ] = None,
+    before: Annotated[
+        str | None, typer.Option("--before", help="What is older than this: 2026-05-01, 90d.", metavar="TIME")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="The memory with this key.", metavar="KEY")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    prove: Annotated[bool, typer.Option("--prove", help="Look for it in every file afterwards.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Forget for good: messages, memories, sessions, projects. What goes is shown before; nothing brings it back.
+
+    Several options narrow each other. To hide a memory and bring it back later: crystal memories deprecate.
+
+    Exit code 0: forgotten here (or, with --dry-run, something would be). 1: nothing was found. 6: --prove found
+    something that is left.
+    """
+    from crystal.errors import UsageProblem
+    from crystal.forgetting import Wish
+    from crystal.when import parse_when
+    from crystal.wiring import open_machine
+    from crystal.wiring.forgetting import carry_out, needles_of, plan_forget, prove_forgotten
+
+    if not (dry_run or yes or sys.stdin.isatty()):
+        raise UsageProblem("nobody is there to be asked", hint="look with --dry-run, then repeat it with --yes")
+    _there()
+    with open_machine() as machine:
+        until = None if before is None else parse_when(before, now=machine.now(), name="before")
+        wish = Wish(tuple(targets or ()), query, session, project, until, key)
+        plan = plan_forget(machine, wish)
+        if plan.is_empty or dry_run:
+            _show(machine, plan, as_json=as_json, done=None, proof=None)
+            if plan.is_empty:
+                raise typer.Exit(EXIT_NOTHING)
+            return
+        if not yes:
+            _preview(plan, machine.now(), sys.stderr if as_json else sys.stdout)
+            typer.confirm("forget all of it for good?", abort=True, err=True)
+        needles = needles_of(machine, plan) if prove else None
+        done = carry_out(machine, plan)
+        proof = None if needles is None else prove_forgotten(machine, needles)
+        _show(machine, plan, as_json=as_json, done=done, proof=proof, is_seen=not yes)
+    if proof is not None and not proof.proved:
+        raise typer.Exit(EXIT_NOT_PROVED)
+
+
+def _there() -> None:
+    """Refuse where there is no memory yet, instead of making one."""
+    from crystal.wiring import open_reader
+
+    with open_reader():
+        pass
+
+
+def _show(
+    machine: Machine,
+    plan: ForgetPlan,
+    *,
+    as_json: bool,
+    done: Forgotten | None,
+    proof: ForgetProof | None,
+    is_seen: bool = False,
+) -> None:
+    if as_json:
+        print(json.dumps(_as_json(plan, done, proof)))
+        return
+    if plan.is_empty:
+        _say_nothing_found(plan)
+        return
+    if not is_seen:
+        _preview(plan, machine.now(), sys.stdout)
+    if done is None:
+        say("nothing was forgotten: this is a preview")
+        return
+    say(*_outcome(done))
+    if proof is not None:
+        say(*_proof_words(proof))
+
+
+def _say_nothing_found(plan: ForgetPlan) -> None:
+    say("crystal: nothing was found, nothing is forgotten", stream=sys.stderr)
+    if plan.suggestions:
+        from crystal.cli.render import hit_name
+
+        look = look_of(sys.stdout)
+        say("no text has all these words; the nearest by search are:")
+        for hit in plan.suggestions:
+            say(clipped(f"  {hit_name(hit.id):>8}  {speaker(hit.role, hit.tool)}: {one_line(hit.text)}", look.width))
+        say("crystal: hint: name what you mean by its number: crystal forget NUMBER", stream=sys.stderr)
+
+
+# ---------------------------------------------------------------------------------------------------------- preview
+
+
+def _preview(plan: ForgetPlan, now: int, stream: Any) -> None:
+    say(*_preview_lines(plan, now, look_of(stream).width), stream=stream)
+
+
+def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
+    counts: Counter[str] = Counter(item.kind for item in plan.items)
+    words = [
+        count_words(counts[kind], name)
+        for kind, name in (("line", "message"), ("memory", "memory"), ("note", "note"))
+        if counts[kind]
+    ]
+    words = [word.replace("memorys", "memories") for word in words]
+    yield f"to be forgotten: {', '.join(words) or 'nothing that is shown, but whatever comes of it'}{_when(plan, now)}"
+    asked = [item for item in plan.items if item.because in ("asked", "session", "project", "before")]
+    others = [item for item in plan.items if item not in asked]
+    yield from _listed(asked, now, width)
+    if others:
+        yield "what says the same goes too:"
+        yield from _listed(others, now, width)
+    if len(plan.devices) > 1 or plan.items:
+        yield f"said on: {', '.join(one_line(device) for device in plan.devices) or 'nobody knows where'}"
+    if plan.still_held:
+        yield "not touched: Claude Code's own files still have it; delete them there if you want:"
+        yield from (f"  {one_line(str(path))}" for path in plan.still_held[:SHOWN])
+        if len(plan.still_held) > SHOWN:
+            yield f"  and {len(plan.still_held) - SHOWN} more"
+
+
+def _when(plan: ForgetPlan, now: int) -> str:
+    from crystal.when import clock
+
+    if plan.first_at is None or plan.last_at is None:
+        return ""
+    first, last = clock(plan.first_at, now), clock(plan.last_at, now)
+    return f", from {first}" if first == last else f", from {first} to {last}"
+
+
+def _listed(items: list[Item], now: int, width: int) -> Iterator[str]:
+    from crystal.when import clock
+
+    for item in items[:SHOWN]:
+        when = "" if item.timestamp is None else f"{clock(item.timestamp, now)}  "
+        words = one_line(item.text) or f"in session {one_line(item.session_id or '')[:8]}"
+        reason = "" if item.because in ("asked", "session", "project", "before") else f" ({REASONS[item.because]})"
+        yield clipped(f"  {when}{speaker(item.role)}{reason}: {words}", width)
+    if len(items) > SHOWN:
+        yield f"  and {len(items) - SHOWN:,} more"
+
+
+# ---------------------------------------------------------------------------------------------------------- outcome
+
+
+def _outcome(done: Forgotten) -> Iterator[str]:
+    if done.is_done:
+        yield "forgotten: nothing of it is left on this machine"
+    else:
+        yield "forgotten: it is not found any more; some files are still to be cleaned, crystal sync goes on with it:"
+        yield from (f"  {one_line(why)}" for why in done.pending)
+    if done.machines:
+        yield f"other machines forget it when they hear of it: {', '.join(map(one_line, done.machines))}"
+
+
+def _proof_words(proof: ForgetProof) -> Iterator[str]:
+    from crystal.cli.capture import size_words
+
+    looked = f"{count_words(proof.files, 'file')}, {size_words(proof.bytes)}"
+    if proof.proved:
+        yield f"proved: looked at every byte of {looked}; nothing of it is there"
+    else:
+        yield f"not proved: looked at {looked}"
+    yield from (f"  found: {one_line(trace.file)} at byte {trace.offset} ({trace.kind})" for trace in proof.traces)
+    yield from (f"  not read: {one_line(one.file)}: {one_line(one.why)}" for one in proof.unread)
+    if proof.by_rows_only:
+        yield f"  {proof.by_rows_only} of {proof.texts} texts have no words of their own: their rows are gone"
+    for path in proof.transcripts:
+        note(f"Claude Code's own file has it: {path}")
+
+
+# ------------------------------------------------------------------------------------------------------------- JSON
+
+
+def _as_json(plan: ForgetPlan, done: Forgotten | None, proof: ForgetProof | None) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "found": not plan.is_empty,
+        "token": plan.token,
+        "items": [
+            {
+                "kind": item.kind,
+                "id": item.uuid,
+                "because": item.because,
+                "role": item.role,
+                "text": item.text,
+                "session": item.session_id,
+                "project": item.project,
+                "device": item.device,
+                "at": item.timestamp,
+                "memory": item.memory,
+            }
+            for item in plan.items
+        ],
+        "sessions": list(plan.sessions),
+        "devices": list(plan.devices),
+        "still_held": [str(path) for path in plan.still_held],
+        "suggestions": [{"hit": hit.id, "role": hit.role, "text": hit.text} for hit in plan.suggestions],
+        "forgotten": None
+        if done is None
+        else {
+            "done": done.is_done,
+            "messages": done.lines,
+            "memories": done.memories,
+            "notes": done.notes,
+            "tombstones": list(done.tombstones),
+            "pending": list(done.pending),
+            "machines": list(done.machines),
+        },
+        "proof": None if proof is None else proof.as_dict(),
+    }
