@@ -30,40 +30,55 @@ class Forgetting:
     """Forgetting in two steps: a preview gives a token, and the token carries out what was previewed."""
 
     def __init__(self) -> None:
-        self._previewed: OrderedDict[str, Wish] = OrderedDict()
+        self._previewed: OrderedDict[str, ForgetPlan] = OrderedDict()
 
     def forget(self, asker: Asker, arguments: Mapping[str, Any]) -> Answer:
         """Show what would go; with the token of that, let it go."""
         token = arguments.get("confirm")
         refuse_folder(arguments.get("project"))
+        with open_reader() as reader:  # there is a memory: it is not made by the way
+            now = reader.now()
         if token is not None:
-            return self._carry_out(asker, arguments, token)
-        with open_reader() as machine:
-            wish = _wish(arguments, machine.now())
-            plan = plan_forget(machine, wish)
-        self._previewed[plan.token] = wish
+            return self._carry_out(asker, arguments, token, now)
+        with open_machine() as machine:
+            plan = plan_forget(machine, _wish(arguments, now))
+        self._previewed[plan.token] = plan
         while len(self._previewed) > PREVIEWED:
             self._previewed.popitem(last=False)
         return _preview(plan, asker.room)
 
-    def _carry_out(self, asker: Asker, arguments: Mapping[str, Any], token: str) -> Answer:
-        with open_reader() as reader:
-            given = None if all(arguments.get(name) is None for name in NAMING) else _wish(arguments, reader.now())
-        wish = self._previewed.get(token) or given
+    def _carry_out(self, asker: Asker, arguments: Mapping[str, Any], token: str, now: int) -> Answer:
+        given = None if all(arguments.get(name) is None for name in NAMING) else _wish(arguments, now)
+        previewed = self._previewed.get(token)
+        wish = given if previewed is None else previewed.wish
         if wish is None:
-            raise UsageProblem(
-                f"confirm is {token[:40]!r}, which no preview gave", hint="preview it again, without confirm"
-            )
+            hint = "preview it again, without confirm"
+            raise UsageProblem(f"confirm is {token[:40]!r}, which no preview gave", hint=hint)
         if given is not None and _named(given) != _named(wish):
             raise UsageProblem("confirm belongs to another preview than these arguments", hint="preview it again")
         with open_machine() as machine:
             plan = plan_forget(machine, wish)
-            if plan.token != token:
+            if plan.token != token and not _only_repeats(previewed, plan, asker.session):
                 hint = "look at the new preview: call crystal_forget without confirm"
                 raise UsageProblem("what would go has changed since the preview; nothing was forgotten", hint=hint)
             done = carry_out(machine, plan)
         self._previewed.pop(token, None)
         return _done(done, plan, asker.room)
+
+
+def _only_repeats(previewed: ForgetPlan | None, plan: ForgetPlan, session: str | None) -> bool:
+    """Whether all that came since the preview is the conversation of the asker, which repeats what is to go.
+
+    The prompt that asks for it and the call of the tool hold the words, and are captured meanwhile: they go with it.
+    """
+    if previewed is None or session is None:
+        return False
+    before, after = (
+        {(item.kind, item.uuid): item for item in one.items} for one in (previewed, plan)
+    )  # fmt: skip
+    return before.keys() <= after.keys() and all(
+        after[name].session_id == session for name in after.keys() - before.keys()
+    )
 
 
 def _named(wish: Wish) -> tuple[Any, ...]:

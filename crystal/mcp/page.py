@@ -12,13 +12,13 @@ from typing import Any
 
 from crystal.mcp.said import plain
 
-ENVELOPE = 700
-"""Room for what stands around the items."""
+SPARE = 250
+"""Room for what is said around the items only where there are some."""
 LONGEST = 6_000
 """So many characters of one text are shown at most, unless it alone is asked for."""
 SHORTEST = 40
-MOST_NOTES = 6
-LONGEST_NOTE = 300
+MOST_NOTES = 4
+LONGEST_NOTE = 200
 
 Json = dict[str, Any]
 
@@ -64,7 +64,7 @@ def bounded(
         longest: How many characters of one text are shown at most.
     """
     items: list[Item] = []
-    left = room - ENVELOPE
+    left = room - compose(items).size - SPARE
     for make in makers:
         allowed = max(SHORTEST, min(longest, room))
         item = make(allowed)
