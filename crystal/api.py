@@ -318,14 +318,9 @@ class Crystal:
         return history(self._machine, memory)
 
     def plan_forget(
-        self,
-        *targets: str | int,
-        query: str | None = None,
-        session: str | None = None,
-        project: str | None = None,
-        before: int | str | None = None,
-        key: str | None = None,
-    ) -> ForgetPlan:
+        self, *targets: str | int, query: str | None = None, session: str | None = None, project: str | None = None,
+        before: int | str | None = None, key: str | None = None,
+    ) -> ForgetPlan:  # fmt: skip
         """List what would be forgotten: memories (mem-...), numbers of hits, ids of lines; what is set narrows.
 
         Raises:
@@ -345,11 +340,9 @@ class Crystal:
 
     def forget_and_prove(self, plan: ForgetPlan) -> tuple[Forgotten, ForgetProof]:
         """The same, and a look at every byte of every file of crystal's for what is left of it."""
-        from crystal.wiring.forgetting import carry_out, needles_of, prove_forgotten
+        from crystal.wiring.forgetting import carry_out_and_prove
 
-        needles = needles_of(self._machine, plan)
-        done = carry_out(self._machine, plan)
-        return done, prove_forgotten(self._machine, needles)
+        return carry_out_and_prove(self._machine, plan)
 
     def on(self, session: str | None = None) -> None:
         """Capture again from here on."""

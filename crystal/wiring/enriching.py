@@ -1,4 +1,4 @@
-"""What may wait until a turn is safe: vectors, summaries, the daily log. Outside of capture's lock."""
+"""What may wait until a turn is safe: vectors, summaries, the daily log, the rest of forgetting."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def insist(machine: Machine) -> None:
 
 def _enrich(machine: Machine, deadline: float) -> list[str]:
     problems = []
-    for step in (_log, _index, _embed, _index, _summarize, _tidy):
+    for step in (_forget, _log, _index, _embed, _index, _summarize, _tidy):
         if time.monotonic() < deadline:
             try:
                 problem = step(machine, deadline)
@@ -36,6 +36,13 @@ def _enrich(machine: Machine, deadline: float) -> list[str]:
                 problem = error.message
             problems += [problem] if problem and problem not in problems else []
     return problems
+
+
+def _forget(machine: Machine, _deadline: float) -> None:
+    """First: what is forgotten is neither summarized nor embedded."""
+    from crystal.wiring.forgetting import finish_forgetting
+
+    finish_forgetting(machine)
 
 
 def _embed(machine: Machine, deadline: float) -> str | None:

@@ -67,6 +67,13 @@ def carry_out(machine: Machine, plan: ForgetPlan) -> Forgotten:
     return forget(grounds_of(machine), plan, machine.now())
 
 
+def carry_out_and_prove(machine: Machine, plan: ForgetPlan) -> tuple[Forgotten, ForgetProof]:
+    """Forget what a plan lists, then look at every byte of crystal's for what is left of it."""
+    needles = needles_of(machine, plan)
+    done = carry_out(machine, plan)
+    return done, prove_forgotten(machine, needles)
+
+
 def finish_forgetting(machine: Machine) -> int:
     """Do what is left to do of forgetting; gives how many tombstones are still open. Cheap when there are none."""
     from crystal.store.forgetting import is_work_left

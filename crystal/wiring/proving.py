@@ -27,7 +27,9 @@ def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:
     from crystal.index.reader import Absent, open_index
     from crystal.index.refresh import check
     from crystal.verify import Fault, verify
+    from crystal.wiring.forgetting import finish_forgetting
 
+    finish_forgetting(machine)
     proof = verify(
         machine.store,
         ldm_home=machine.places.ldm_home,
