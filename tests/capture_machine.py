@@ -16,6 +16,7 @@ from crystal.model import Segment
 from crystal.project import find_project
 from crystal.redact import Redactor
 from crystal.store import Store, ledger
+from tests.fresh_store import open_fresh
 
 NOW = 1_795_000_000_000
 
@@ -59,7 +60,7 @@ class CaptureMachine:
     def at(cls, home: Path) -> CaptureMachine:
         """A machine with its store at ``home``."""
         home.mkdir(parents=True, exist_ok=True)
-        return cls(home, Store.open(home / "memory" / "crystal.db"))
+        return cls(home, open_fresh(home / "memory" / "crystal.db"))
 
     @property
     def root(self) -> Path:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from crystal.store import Store
+from tests.fresh_store import open_fresh
 
 NOW = 1_790_000_000_000
 
 
 def open_store(folder: Path) -> Store:
-    return Store.open(folder / "crystal.db")
+    return open_fresh(folder / "crystal.db")
 
 
 def add_chunk(store: Store, text: str, *, ts: int = NOW, role: str = "user") -> int:

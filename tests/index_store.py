@@ -13,9 +13,10 @@ from crystal.index.reader import Absent, open_index
 from crystal.index.refresh import refresh
 from crystal.index.scoring import FLAT, FREE, FREE_PADDED, K1, SPAN, SPAN_PADDED
 from crystal.index.terms import document_words
-from crystal.store import Store, vectors
+from crystal.store import vectors
 from crystal.store.space import delete_chunks
 from crystal.store.words import tokenizer
+from tests.fresh_store import open_fresh
 
 NOW = 1_790_000_000_000
 DIMENSION = 32
@@ -27,7 +28,7 @@ class IndexStore:
 
     def __init__(self, folder, seed=0):
         self.folder = folder / "index" / "crystal"
-        self.store = Store.open(folder / "crystal.db")
+        self.store = open_fresh(folder / "crystal.db")
         self.dice = random.Random(seed)
 
     def __enter__(self):

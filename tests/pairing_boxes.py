@@ -15,8 +15,8 @@ from crystal.keys.forms import RelayKey
 from crystal.keys.places import RelayToken, write_key, write_token
 from crystal.relay.client import RelayClient
 from crystal.relay.errors import RelayUnavailable
-from crystal.store import Store
 from crystal.wiring import Machine, joining, links, pairing
+from tests.fresh_store import open_fresh
 from tests.relay_world import RelaySite, Weather
 
 URL = "http://127.0.0.1:8600"
@@ -45,7 +45,7 @@ class Box:
     def open(self) -> Iterator[Machine]:
         config = load_config(self.env, self.home)
         config.places.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with Store.open(config.places.db) as store:
+        with open_fresh(config.places.db) as store:
             yield Machine(config, store)
 
 

@@ -10,6 +10,7 @@ from crystal.model import Origin, Project, Turn
 from crystal.store import Store
 from crystal.store.sessions import Session, session_named
 from crystal.store.turns import add_turns
+from tests.fresh_store import open_fresh
 
 START = 1_795_219_200_000  # 2026-11-21T00:00:00Z
 MINUTE = 60_000
@@ -21,7 +22,7 @@ Line = tuple[str, str] | tuple[str, str, str]
 
 
 def open_store(folder: Path) -> Store:
-    return Store.open(folder / "crystal.db")
+    return open_fresh(folder / "crystal.db")
 
 
 def say(
