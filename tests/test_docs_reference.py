@@ -112,6 +112,14 @@ def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(
     note("crystal search", "search", '"no such words" retry', "--recency", "strong", "--json", "--explain")
     note("crystal show", "show", PRICES, "--json")
     note("crystal sessions", "sessions", "--json")
+    note("crystal remember and crystal get", "remember", "--key", "user_name", "Alice", "--json")
+    run("remember", "--key", "user_name", "Bob")
+    note("crystal remember and crystal get", "get", "--key", "user_name", "--json")
+    note("crystal memories", "memories", "--json")
+    note("crystal memories", "memories", "--project", "nowhere", "--json")
+    memory_id = str(json.loads(run("get", "--key", "user_name", "--json").out)["memory"]["id"])
+    note("crystal memories history", "memories", "history", memory_id, "--json")
+    note("crystal memories history", "show", memory_id, "--json")
     note("crystal sessions", "sessions", "--project", "nowhere", "--json")
     run("--off", "--session", PRICES)
     (transcripts / "0a0a0a0a-0000-4000-8000-000000000000.jsonl").write_text('{"type":"user"}\n')
@@ -170,14 +178,15 @@ def test_the_python_page_has_every_method_with_its_signature() -> None:
 
 def test_the_python_page_has_every_field_of_what_is_returned() -> None:
     from crystal.capture.engine import Tally
-    from crystal.model import Hit
+    from crystal.model import FormerMemory, Hit, Remembered
     from crystal.reading import Conversation, SessionSummary, ShownTurn
     from crystal.restore import Restored
     from crystal.search import SearchResult
     from crystal.verify import Fault, Proof
 
     page = (REFERENCE / "python.md").read_text("utf-8")
-    for kind in (SearchResult, Hit, Conversation, ShownTurn, SessionSummary, Tally, Proof, Fault, Restored):
+    kinds = (SearchResult, Hit, Conversation, ShownTurn, SessionSummary, Remembered, FormerMemory, Tally, Proof, Fault)
+    for kind in (*kinds, Restored):
         row = next((line for line in page.splitlines() if line.startswith(f"| `{kind.__name__}` |")), "")
         names = re.findall(r"`(\w+)`", row)[1:]
         assert names[: len(dataclasses.fields(kind))] == [field.name for field in dataclasses.fields(kind)], (

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from crystal.wiring import Machine
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Ident = Annotated[str, typer.Argument(help="A memory's id, or its beginning.", metavar="ID", show_default=False)]
+Ident = Annotated[
+    str, typer.Argument(help="A memory's id or its beginning, or its key.", metavar="ID", show_default=False)
+]
 Idents = Annotated[
-    list[str], typer.Argument(help="Ids of memories, or their beginnings.", metavar="ID...", show_default=False)
+    list[str], typer.Argument(help="Ids of memories or their beginnings, or keys.", metavar="ID...", show_default=False)
 ]
 Category = Annotated[str | None, typer.Option(help="fact, preference, event, opinion or skill.", metavar="CATEGORY")]
 TEXT_LINES = 3
@@ -39,9 +41,12 @@ def memories(
     *,
     category: Category = None,
     project: Annotated[
-        str | None, typer.Option(help="Only of this project: its name, or a folder and all below it.")
+        str | None,
+        typer.Option(help="Only of this project: its name, or a folder and all below it.", metavar="PROJECT"),
     ] = None,
-    key: Annotated[str | None, typer.Option(help="Only the one with this key; 'a*' for keys that begin so.")] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Only the one with this key; 'a*' for keys that begin so.", metavar="KEY")
+    ] = None,
     status: Annotated[str, typer.Option(help="active, deprecated or all.", metavar="STATUS")] = "active",
     limit: Annotated[str, typer.Option("-n", "--limit", help="How many at most.", metavar="N")] = "50",
     as_json: AsJson = False,
@@ -50,6 +55,8 @@ def memories(
     if context.invoked_subcommand is not None:
         return
     from crystal.cli.search import whole_number
+    from crystal.model import Filters
+    from crystal.store.scope import scope_of
     from crystal.wiring import open_reader
     from crystal.wiring.mirrored import mirror_notes
     from crystal.wiring.remembering import list_memories
@@ -61,6 +68,8 @@ def memories(
             limit=whole_number(limit, "--limit"),
         )  # fmt: skip
         now, notes = machine.now(), mirror_notes(machine.mirror, machine.now())
+        if project and not found:
+            notes = (*scope_of(machine.store, Filters(project=project)).notes, *notes)
     if as_json:
         print(json.dumps({"schema": 1, "notes": list(notes), "memories": [memory_json(one) for one in found]}))
         return
@@ -82,9 +91,10 @@ def edit(
         typer.Argument(help="The new text; - reads it from standard input.", metavar="TEXT", show_default=False),
     ] = None,
     category: Category = None,
-    key: Annotated[str | None, typer.Option(help="Its key from now on; '' takes the key away.")] = None,
+    key: Annotated[str | None, typer.Option(help="Its key from now on; '' takes the key away.", metavar="KEY")] = None,
     project: Annotated[
-        str | None, typer.Option(help="Where it holds from now on, a name or a folder; '' is everywhere.")
+        str | None,
+        typer.Option(help="Where it holds from now on, a name or a folder; '' is everywhere.", metavar="PROJECT"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -31,10 +31,13 @@ def remember(
     ] = None,
     project: Annotated[
         str | None,
-        typer.Option(help="Where it holds: a project's name, or its folder (. is this one). Else: everywhere."),
+        typer.Option(
+            help="Where it holds: a project's name, or its folder (. is this one). Else: everywhere.", metavar="PROJECT"
+        ),
     ] = None,
     key: Annotated[
-        str | None, typer.Option(help="A name for exact look-up; a known one gets the text as its new value.")
+        str | None,
+        typer.Option(help="A name for exact look-up; a known one gets the text as its new value.", metavar="KEY"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -59,7 +62,7 @@ def get(
     memory: Annotated[
         str | None, typer.Argument(help="A memory's id, or its beginning.", metavar="ID", show_default=False)
     ] = None,
-    key: Annotated[str | None, typer.Option(help="The key that it was remembered under.")] = None,
+    key: Annotated[str | None, typer.Option(help="The key that it was remembered under.", metavar="KEY")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: the whole memory.")] = False,
 ) -> None:
     """Print the text of a memory alone, found by its exact key or its id. Exit code 1 when there is none."""

@@ -64,7 +64,7 @@ def list_memories(
 
 
 def memory_of(machine: Machine, mirror: Mirrored | Store | None, id_or_prefix: str) -> Remembered:
-    """The memory with this id, or whose id alone begins so.
+    """The memory with this id, or whose id alone begins so; else the one with this key, active or not.
 
     Raises:
         NotRemembered: There is none.
@@ -106,7 +106,7 @@ def _all(store: Store, mirror: Store | None) -> list[Remembered]:
 
 
 def find_one(store: Store, mirror: Store | None, ident: str) -> Remembered:
-    """The memory with this id, or whose id alone begins so, of both stores; see ``memory_of``."""
+    """The memory with this id, or whose id alone begins so, or with this key; see ``memory_of``."""
     wanted = ident.strip().lower()
     found = {one.id: one for one in memories.memories_like(store, wanted, SHOWN + 1)} if _is_beginning(wanted) else {}
     if mirror is not None and _is_beginning(wanted):
@@ -116,6 +116,9 @@ def find_one(store: Store, mirror: Store | None, ident: str) -> Remembered:
                 continue
             found[theirs.id] = _of_mirror(theirs) if known is None or order_of(known) < order_of(theirs) else known
     if not found:
+        named = find_by_key(store, mirror, unicodedata.normalize("NFC", storable(ident)).strip())
+        if named is not None:
+            return named
         raise NotRemembered(f"there is no memory {ident.strip()[:80]!r}", hint="list them: crystal memories")
     if len(found) > 1 and wanted not in found:
         names = ", ".join(list(found)[:SHOWN])
