@@ -300,7 +300,9 @@ class Device:
 
     def outbox(self) -> SealedOutbox:
         """What waits here, to be cleaned."""
-        return SealedOutbox(self.store, lambda: {self.peer().id: self.link()}, lambda: self.machine.now)
+        links = {self.peer().id: self.link()}
+        by_words = not self.local_memory
+        return SealedOutbox(self.store, lambda: links, lambda: self.machine.now, self.machine.device, by_words)
 
     def send_all(self) -> None:
         with self.store.transaction():

@@ -567,7 +567,7 @@ def test_what_was_found_and_has_moved_since_is_found_again(world: World) -> None
     one.say("a", line("plum", ident="u-2"))
     box = one.outbox()
     found = box.find(lambda data: b"plum" in data)
-    assert found[0][1:] == [1, 1, [0]]
+    assert found[0][1:] == [1, 1, []]
     json.dumps(found)
     one.forget(tombstone(1, "u-2"))
     rotate(world, "laptop")
@@ -585,6 +585,22 @@ def test_lines_that_are_found_by_their_words_go_without_a_name(world: World) -> 
     assert b"plum" not in sealed_words(one)
     world.settle(2)
     assert texts(world.home.store) == ["pear"]
+    assert world.home.store.value("SELECT 1 FROM private_lines WHERE uuid = 'u-2'")
+
+
+def test_a_line_that_only_names_a_forgotten_one_stays(world: World) -> None:
+    for local_memory in (True, False):
+        one = world.device(f"laptop-{local_memory}", local_memory=local_memory)
+        ident = f"u-2-{local_memory}"
+        one.say(
+            "a", line("plum", ident=ident), line(f"pear {local_memory}", ident=f"3-{local_memory}", parentUuid=ident)
+        )
+        box = one.outbox()
+        one.forget(tombstone(1 + local_memory, ident))
+        box.clean(box.find(lambda data: b"u-2-" in data or b"plum" in data))
+        assert b"plum" not in sealed_words(one)
+    world.settle(2)
+    assert texts(world.home.store) == ["pear False", "pear True"]
 
 
 def test_the_past_is_sent_without_what_was_forgotten(world: World) -> None:

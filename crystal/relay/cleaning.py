@@ -6,6 +6,7 @@ home first what was forgotten. Source: docs/spec/relay-messages.md, section 7.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,15 +19,23 @@ from crystal.relay.sending import KeptMessage, Link, kept_messages, seal_changed
 from crystal.relay.tombstones import messages
 from crystal.relay.wire import BadRecord, Sent, decode_segment, encode_segment
 from crystal.store import Store, outbox
-from crystal.store.forgetting import Blocks, forgotten_memories, open_tombstones, read_blocks
+from crystal.store.forgetting import (
+    Blocks,
+    Tombstone,
+    add_tombstones,
+    forgotten_memories,
+    open_tombstones,
+    read_blocks,
+)
 from crystal.store.outbox import OutStream
+from crystal.transcript import line_facts, parse_turns
 
 BECAUSE = "forgotten"
 """Why a stream ended, as home is told."""
 NOTHING = json.dumps({"v": 1, "kind": "note"}).encode()
 
 Found = list[Any]
-"""One message: its stream in hex, its first and last number, where its lines begin that match, their ids."""
+"""One message: its stream in hex, its first and last number, where its lines begin that go for their words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +46,19 @@ class SealedOutbox:
         store: The device's store, open for writing.
         links: The links that streams were written over, by the row of their other end.
         clock: Gives the time, ms.
+        device: This machine's name.
+        by_words: Lines go for their words as well as by name: for a machine that has no memory of its own, where
+            nobody but the outbox knows their names.
     """
 
     store: Store
     links: Callable[[], Mapping[int, Link]]
     clock: Callable[[], int]
+    device: str = ""
+    by_words: bool = False
 
     def find(self, matches: Callable[[bytes], bool]) -> list[Found]:
-        """The kept messages whose plain bytes match: where they lie, and which of their lines match; never words.
+        """The kept messages whose plain bytes match: where they lie, and which of their lines; never words.
 
         Raises:
             NotConfigured: The key is gone.
@@ -53,7 +67,7 @@ class SealedOutbox:
             found
             for link, stream in self._streams()
             for message in kept_messages(self.store, link, stream)
-            if (found := _found(stream, message, matches)) is not None
+            if (found := _found(stream, message, matches, by_words=self.by_words)) is not None
         ]
 
     def clean(self, found: Sequence[Found]) -> None:
@@ -89,10 +103,23 @@ class SealedOutbox:
     def _is_kept(self, streams: Sequence[tuple[Link, OutStream]], name: str, seq: int) -> bool:
         return any(one.stream.hex() == name and outbox.tag_at(self.store, one.id, seq) for _, one in streams)
 
+    def _name(self, link: Link, stream: OutStream, lines: Mapping[int, frozenset[int]]) -> None:
+        """Give the lines that go for their words a tombstone: home may have taken them. Inside a transaction."""
+        names: set[str] = set()
+        for message in kept_messages(self.store, link, stream) if any(lines.values()) else ():
+            sent, gone = _segment(message, message.payload), lines.get(message.seqs[0], frozenset())
+            found = () if sent is None else _said(sent.segment)
+            names |= {uuid for at, line in found if at in gone and (uuid := line_facts(line).uuid) is not None}
+        if names:
+            uid = hashlib.sha256("\n".join(("outbox", *sorted(names))).encode("utf-8", "replace")).hexdigest()[:32]
+            made = Tombstone(uid, "lines", {"lines": sorted(names), "sessions": []}, None, self.clock(), self.device)
+            add_tombstones(self.store, [made], self.clock())
+
     def _clean(
         self, link: Link, stream: OutStream, lines: Mapping[int, frozenset[int]], *, only: frozenset[int] | None
     ) -> None:
         with self.store.transaction():
+            self._name(link, stream, lines)
             blocks = read_blocks(self.store)
             waits = next((blob.seq for blob in outbox.unreceipted(self.store, stream.id, 1)), None)
             done: list[int] = []
@@ -122,13 +149,22 @@ class SealedOutbox:
             )
 
 
-def _found(stream: OutStream, message: KeptMessage, matches: Callable[[bytes], bool]) -> Found | None:
+def _found(
+    stream: OutStream, message: KeptMessage, matches: Callable[[bytes], bool], *, by_words: bool
+) -> Found | None:
     payload = message.payload
     if not matches(payload):
         return None
-    sent = _segment(message, payload)
-    lines = [] if sent is None else [(at, line) for at, line in _said(sent.segment) if matches(line)]
-    return [stream.stream.hex(), message.seqs[0], message.seqs[-1], [at for at, _ in lines]]
+    sent = _segment(message, payload) if by_words and not matches(b"") else None
+    lines = [] if sent is None else _saying(sent.segment, matches)
+    return [stream.stream.hex(), message.seqs[0], message.seqs[-1], lines]
+
+
+def _saying(segment: Segment, matches: Callable[[bytes], bool]) -> list[int]:
+    """Where lines begin whose words match. Not their other fields: the next line names the one before it."""
+    lines, subagent = list(_said(segment)), segment.origin.subagent is not None
+    turns = parse_turns(lines, segment.before.transcript, subagent=subagent)
+    return sorted({turn.offset for turn in turns if matches(turn.text.encode("utf-8", "surrogatepass"))})
 
 
 def _changed(

@@ -85,7 +85,9 @@ def outbox_of(machine: Machine) -> SealedOutbox:
     """The outbox, to be cleaned of what is forgotten; its keys are read when there is something in it."""
     from crystal.relay.cleaning import SealedOutbox
 
-    return SealedOutbox(machine.store, lambda: _links(machine), now_ms)
+    config = machine.config
+    by_words = not config.relay_local_memory
+    return SealedOutbox(machine.store, lambda: _links(machine), now_ms, config.device, by_words)
 
 
 def _links(machine: Machine) -> dict[int, Link]:
