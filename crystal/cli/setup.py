@@ -67,10 +67,18 @@ def init(
     ] = None,
     client: Annotated[
         list[ClientName] | None,
-        typer.Option("--client", help="Let this client ask the memory (MCP); may be given again.", show_default=False),
+        typer.Option(
+            "--client",
+            help="Let this client ask the memory: claude-code, claude-desktop, codex, gemini, cursor. May be repeated.",
+            metavar="NAME",
+            show_default=False,
+        ),
     ] = None,
     paste: Annotated[
-        bool, typer.Option("--print", help="Only print the client's entry, to be pasted; any: for any MCP client.")
+        bool,
+        typer.Option(
+            "--print", help="Only print the client's entry, to be pasted; without --client for any MCP client."
+        ),
     ] = False,
     instructions: Annotated[
         bool, typer.Option("--instructions", help="Only print instructions for an agent that knows no skills.")
