@@ -262,7 +262,7 @@ def test_without_a_memory_a_model_can_be_chosen_all_the_same(home, tiny):
 def test_a_trial_shows_the_difference_changes_nothing_and_is_the_same_twice(memory, tiny):
     crystal("models", "install", str(tiny))
     before = these_places().db.read_bytes()
-    first, second = as_json("use", "tiny", "--eval"), as_json("use", "tiny", "--eval")
+    first, second = (as_json("use", "tiny", "--eval", "--questions", "20") for _ in range(2))
     assert (first["changed"], row("embedded")["chosen"]) == (False, True)
     for one in (first, second):
         one["eval"]["new"].pop("chunks_a_second")

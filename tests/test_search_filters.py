@@ -198,15 +198,13 @@ def test_a_filter_that_leaves_one_in_a_thousand_gives_its_full_top_k(large, embe
 
 def test_a_narrow_filter_costs_less_than_none(large, way):
     def seconds(**filters):
-        times = []
-        for _ in range(5):
-            start = time.perf_counter()
-            ask(large, "needle number", **filters)
-            times.append(time.perf_counter() - start)
-        return min(times)
+        start = time.thread_time()  # others may have the processor meanwhile
+        ask(large, "needle number", **filters)
+        return time.thread_time() - start
 
     factor = 1.0 if way == "engines" else 2.0  # the index answers a store of this size in a few ms either way
-    assert seconds(project="rare") < factor * seconds()
+    narrow, wide = zip(*((seconds(project="rare"), seconds()) for _ in range(7)), strict=True)
+    assert min(narrow) < factor * min(wide)
 
 
 # ------------------------------------------------------------------------------------------------------ properties
