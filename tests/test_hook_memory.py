@@ -1,0 +1,328 @@
+"""What the hook hears in a prompt, and what it says at a session's start: the real file, real pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crystal import hook, hook_memory
+from crystal.context import Ready, Rules, Told, write_contexts
+from crystal.context.choosing import Choice
+from crystal.hook_memory import stamp_of, words_to_remember
+from tests.test_hook import ALLOWED_MODULES
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the hook is untested on Windows")
+
+SESSION = "1f35fa49-0000-4000-8000-000000000001"
+START = {"session_id": SESSION, "cwd": "/work/shop", "hook_event_name": "SessionStart", "source": "startup"}
+WORKER = "import os\ndef main():\n    open(os.path.join(os.environ['LDM_HOME'], 'worked'), 'a').write('x')\n"
+
+
+class Hook:
+    """A copied hook whose worker only tells that it ran."""
+
+    def __init__(self, root: Path) -> None:
+        self.ldm, package = root / "ldm", root / "package" / "crystal"
+        self.data = self.ldm / "memory"
+        self.data.mkdir(parents=True)
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package / "worker.py").write_text(WORKER)
+        for name in ("hook.py", "hook_memory.py"):
+            (package / name).write_bytes(Path(hook.__file__).with_name(name).read_bytes())
+        self.command = [sys.executable, "-I", "-S", str(package / "hook.py")]
+
+    def run(self, said: dict[str, Any], *, code: tuple[str, ...] = (), **env: str) -> Any:
+        """Run it; gives what it prints, parsed, None when that is nothing."""
+        done = subprocess.run(
+            [*self.command[:3], *code] if code else self.command,
+            input=json.dumps(said).encode(),
+            env={**os.environ, "LDM_HOME": str(self.ldm), "CRYSTAL_HOOK_WAIT": "1", **env},
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
+        assert done.stderr == b""
+        return json.loads(done.stdout) if done.stdout else None
+
+    def told(self, **said: Any) -> str | None:
+        env = said.pop("env", {})
+        answer = self.run({**START, **said}, **env)
+        return None if answer is None else answer["hookSpecificOutput"]["additionalContext"]
+
+    @property
+    def notes(self) -> list[dict[str, Any]]:
+        return [json.loads(path.read_bytes()) for path in sorted((self.data / "spool").glob("*.json"))]
+
+    def lay_ready(self, rules: Rules | None = None, **folders: str) -> None:
+        ready = [Ready(None if cwd == "default" else cwd, told(text)) for cwd, text in folders.items()]
+        write_contexts(self.data, rules or Rules("/none", "-", {}), ready)
+
+
+def told(text: str) -> Told:
+    return Told(text, (Choice("mem-0123456789ab", "memory", text, True, "why"),), 2, 34)
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Hook:
+    return Hook(tmp_path)
+
+
+# --- what a prompt asks to remember
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ("remember the port is 8080", "the port is 8080"),
+        ("Remember: we deploy on Fridays", "we deploy on Fridays"),
+        ("REMEMBER THAT  tabs win", "tabs win"),
+        (" \n\tplease remember to sign commits", "to sign commits"),
+        ("Please Remember that: x1", "x1"),
+        ("remember this: the key is under the pot", "the key is under the pot"),
+        ("remember\n\nfirst\n\nsecond\n", "first\n\nsecond"),
+        ("remember: what is our port? 8080", "what is our port? 8080"),
+        ("remember how to deploy: make ship", "how to deploy: make ship"),
+        ("remember when deploying to run the migrations", "when deploying to run the migrations"),
+        ("remember http://x.test/?a=b is the staging server", "http://x.test/?a=b is the staging server"),
+        ("remember that v1.2 needs Node 22. Does it?", "v1.2 needs Node 22. Does it?"),
+        ("\ufeffremember a", "a"),
+        ("记住我喜欢用制表符", "我喜欢用制表符"),
+        ("记住：周五部署", "周五部署"),
+        ("請記住: 週五部署", "週五部署"),
+        ("请记住，所有提交都要签名", "所有提交都要签名"),
+        ("記住 8080", "8080"),
+        ("remember\u3000全角", "全角"),
+    ],
+)
+def test_what_stands_behind_the_word_is_remembered(prompt: str, words: str) -> None:
+    assert words_to_remember(prompt) == (words, False)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ("remember everywhere: I prefer tabs", "I prefer tabs"),
+        ("Remember everywhere that I am Ada", "I am Ada"),
+        ("please remember EVERYWHERE my name is Ada", "my name is Ada"),
+    ],
+)
+def test_everywhere_is_told_apart(prompt: str, words: str) -> None:
+    assert words_to_remember(prompt) == (words, True)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "",
+        "remember",
+        "remember ",
+        "Remember:",
+        "please remember that",
+        "remember everywhere:",
+        "remember ...",
+        "remember when we fixed the login?",
+        "remember when we fixed the login",
+        "Remember When You broke it. Same again.",
+        "remember how we deploy?",
+        "remember why this is here?",
+        "remember what I said about tabs?\nIt is in the file.",
+        "remember me?",
+        "remembering is hard",
+        "Remembered: nothing",
+        "remember_me() fails",
+        "remember-me tokens fail",
+        "rememberMe = true",
+        "do you remember the port",
+        "I remember: it was 8080",
+        "please fix the bug",
+        "please, remembering is hard",
+        "<task-notification>remember x</task-notification>",
+        "记住",
+        "记住了",
+        "记住了，谢谢",
+        "记住什么了吗？",
+        "你记住了吗",
+        "rеmember with a Cyrillic letter",
+    ],
+)
+def test_other_prompts_ask_for_nothing(prompt: str) -> None:
+    assert words_to_remember(prompt) is None
+
+
+@given(st.text(max_size=60))
+def test_any_prompt_is_understood_or_left(text: str) -> None:
+    for prompt in (text, f"remember {text}", f"Please remember: {text}", f"记住{text}"):
+        found = words_to_remember(prompt)
+        assert found is None or (found[0] in prompt and found[0].strip() == found[0])
+        begin = prompt.lstrip("\ufeff \t\r\n").lstrip()[:1].lower()
+        assert found is None or (begin and begin in hook.PROMPT_BEGINS)
+
+
+def test_a_prompt_that_asks_leaves_its_words_for_the_worker_alone(door: Hook) -> None:
+    said = {
+        **START,
+        "hook_event_name": "UserPromptSubmit",
+        "prompt": "remember everywhere: tabs \ud83d \u0000 漢",
+        "source": 7,
+    }
+    assert door.run(said) is None
+    (note,) = door.notes
+    assert note["remember"] == {"words": "tabs \ud83d \u0000 漢", "length": 10, "everywhere": True}
+    assert (note["event"], note["cwd"], note["awaited"]) == ("UserPromptSubmit", "/work/shop", None)
+    (path,) = (door.data / "spool").glob("*.json")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert (door.ldm / "worked").read_text() == "x"
+
+
+def test_too_many_words_are_counted_and_not_written(door: Hook) -> None:
+    door.run({**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember " + "no such words " * 600})
+    (note,) = door.notes
+    assert note["remember"] == {"words": None, "length": 8399, "everywhere": False}
+    assert not any(b"such" in path.read_bytes() for path in door.ldm.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize(
+    ("said", "env"),
+    [
+        ({"prompt": "fix the bug, and remember the tests"}, {}),
+        ({"prompt": "please fix it"}, {}),
+        ({"prompt": "remember when we met?"}, {}),
+        ({"prompt": ["remember x"]}, {}),
+        ({}, {}),
+        ({"prompt": "remember x", "agent_id": "a1"}, {}),
+        ({"prompt": "remember x"}, {"CRYSTAL_PRIVATE": "1"}),
+        ({"prompt": "remember x"}, {"CRYSTAL_INTERNAL": "1"}),
+    ],
+)
+def test_every_other_prompt_leaves_no_trace(door: Hook, said: dict[str, Any], env: dict[str, str]) -> None:
+    assert door.run({"session_id": SESSION, "cwd": "/w", "hook_event_name": "UserPromptSubmit", **said}, **env) is None
+    assert [path.name for path in door.ldm.rglob("*")] == ["memory"]
+
+
+# --- what a session is told
+
+
+def test_a_session_is_told_once_for_each_source(door: Hook) -> None:
+    door.lay_ready(**{"default": "for all", "/work/shop": "for the 漢 shop"})
+    assert door.told() == "for the 漢 shop"
+    assert door.told() is None
+    assert door.told(source="compact") == "for the 漢 shop"
+    assert door.told(session_id="other", cwd="/work/shop/") == "for the 漢 shop"
+    assert door.told(session_id="third", cwd="/work/shop/sub") == "for all"
+    marks = sorted((door.data / "told").iterdir())
+    assert [path.name for path in marks] == [
+        f"{SESSION}.compact",
+        f"{SESSION}.startup",
+        "other.startup",
+        "third.startup",
+    ]
+    at, _, rest = marks[0].read_text().partition(" ")
+    assert at.isdecimal()
+    assert json.loads(rest) == {"candidates": 1, "chosen": ["mem-0123456789ab"], "omitted": 2, "tokens": 34}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in door.data.rglob("*.json")} == {0o600}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"agent_id": "a1"},
+        {"agent_type": "general-purpose"},
+        {"env": {"CRYSTAL_PRIVATE": "yes"}},
+        {"env": {"CRYSTAL_INTERNAL": "1"}},
+        {"env": {"CRYSTAL_CONTEXT_ENABLED": "false"}},
+        {"env": {"CRYSTAL_CONFIG": "/another"}},
+        {"source": "fork"},
+        {"source": None},
+        {"source": "../startup"},
+        {"session_id": "../../x"},
+        {"session_id": None},
+        {"cwd": None},
+        {"cwd": "/secret/new/project"},
+        {"session_id": "hush-1"},
+        {"session_id": "closed"},
+        {"hook_event_name": "Stop"},
+    ],
+)
+def test_a_session_that_should_hear_nothing_hears_nothing(door: Hook, said: dict[str, Any]) -> None:
+    rules = Rules("/none", "-", {"CRYSTAL_CONTEXT_ENABLED": ""}, ("hush-",), ("/secret/",), ("closed",))
+    door.lay_ready(rules, **{"default": "for all", "/work/shop": "for the shop"})
+    assert door.told(**said) is None
+    assert not (door.data / "told").exists()
+
+
+def test_settings_that_changed_since_stop_it(door: Hook, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("[context]\nenabled = true\n")
+    door.lay_ready(Rules(str(config), stamp_of(str(config)), {}), default="for all")
+    assert door.told() == "for all"
+    config.write_text("[context]\nenabled = false\n")
+    assert door.told(session_id="other") is None
+    config.unlink()
+    assert door.told(session_id="other") is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"text": 5}', b"\xff", b'{"cwd": "/work/shop"'])
+@pytest.mark.parametrize("name", ["rules.json", hook_memory.context_file("/work/shop")])
+def test_a_broken_file_is_borne_in_silence(door: Hook, name: str, content: bytes) -> None:
+    door.lay_ready(**{"default": "for all", "/work/shop": "for the shop"})
+    (door.data / "context" / name).write_bytes(content)
+    said = {**START, "session_id": "s"}
+    assert hook._attempt(hook.context_text, str(door.data), said, {}, 1) in (None, "for all")
+
+
+def test_another_folder_under_the_same_name_is_not_told(door: Hook) -> None:
+    door.lay_ready(**{"default": "for all", "/work/shop": "for the shop"})
+    folder = door.data / "context"
+    (folder / hook_memory.context_file("/work/shop")).replace(folder / hook_memory.context_file("/work/other"))
+    assert door.told(cwd="/work/other") == "for all"
+
+
+def test_a_stalled_capture_is_told_beside_it(door: Hook) -> None:
+    door.lay_ready(default="for all")
+    (door.data / "stalled").write_text("capture is not working")
+    assert door.run(START) == {
+        "systemMessage": "crystal: capture is not working",
+        "hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": "for all"},
+    }
+
+
+def test_a_long_context_is_printed_whole(door: Hook) -> None:
+    text = "漢字 and words " * 20_000
+    door.lay_ready(default=text)
+    assert door.told() == text
+
+
+def test_two_hooks_at_once_tell_it_once(door: Hook) -> None:
+    door.lay_ready(default="for all")
+    env = {**os.environ, "LDM_HOME": str(door.ldm), "CRYSTAL_HOOK_WAIT": "1"}
+    running = [subprocess.Popen(door.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) for _ in range(4)]
+    printed = [process.communicate(json.dumps(START).encode(), timeout=60)[0] for process in running]
+    assert len([one for one in printed if one]) == 1
+
+
+def test_the_other_half_loads_next_to_nothing(door: Hook) -> None:
+    door.lay_ready(default="for all")
+    look = """
+import sys, os
+path, before = sys.argv[1], set(sys.modules)
+space = {"__name__": "hook", "__file__": path}
+exec(compile(open(path).read(), path, "exec"), space)
+space["main"]([])
+with open(os.path.join(os.environ["LDM_HOME"], "modules"), "w") as file:
+    file.write(" ".join(set(sys.modules) - before))
+"""
+    for said in (START, {**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember x"}):
+        door.run(said, code=("-c", look, door.command[3]), CRYSTAL_HOOK_WAIT="")
+        loaded = set((door.ldm / "modules").read_text().split())
+        assert "hook_memory" in loaded
+        assert loaded <= ALLOWED_MODULES | {"hook_memory"}
