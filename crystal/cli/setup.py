@@ -277,6 +277,10 @@ def _say_done(plan: SetupPlan) -> None:
         typer.echo(f"hooks: {'installed in' if change.changed else 'already in'} {change.path}")
     for each in plan.clients:
         typer.echo(f"server: {'put into' if each.changed else 'already in'} {each.path} ({each.client.title})")
+        if each.changed and each.client.name == "claude-code" and each.program is None:
+            typer.echo(
+                "crystal: hint: a Claude Code that runs just now undoes this; then run the command again", err=True
+            )
 
 
 def _say_what_is_asked(plan: SetupPlan) -> None:
