@@ -41,12 +41,12 @@ class Hook:
             (package / name).write_bytes(Path(hook.__file__).with_name(name).read_bytes())
         self.command = [sys.executable, "-I", "-S", str(package / "hook.py")]
 
-    def run(self, said: dict[str, Any], *, code: tuple[str, ...] = (), **env: str) -> Any:
+    def run(self, said: dict[str, Any], code: tuple[str, ...] = (), env: dict[str, str] | None = None) -> Any:
         """Run it; gives what it prints, parsed, None when that is nothing."""
         done = subprocess.run(
             [*self.command[:3], *code] if code else self.command,
             input=json.dumps(said).encode(),
-            env={**os.environ, "LDM_HOME": str(self.ldm), "CRYSTAL_HOOK_WAIT": "1", **env},
+            env={**os.environ, "LDM_HOME": str(self.ldm), "CRYSTAL_HOOK_WAIT": "1", **(env or {})},
             capture_output=True,
             timeout=60,
             check=True,
@@ -56,14 +56,14 @@ class Hook:
 
     def told(self, **said: Any) -> str | None:
         env = said.pop("env", {})
-        answer = self.run({**START, **said}, **env)
+        answer = self.run({**START, **said}, env=env)
         return None if answer is None else answer["hookSpecificOutput"]["additionalContext"]
 
     @property
     def notes(self) -> list[dict[str, Any]]:
         return [json.loads(path.read_bytes()) for path in sorted((self.data / "spool").glob("*.json"))]
 
-    def lay_ready(self, rules: Rules | None = None, **folders: str) -> None:
+    def lay_ready(self, folders: dict[str, str], rules: Rules | None = None) -> None:
         ready = [Ready(None if cwd == "default" else cwd, told(text)) for cwd, text in folders.items()]
         write_contexts(self.data, rules or Rules("/none", "-", {}), ready)
 
@@ -205,7 +205,9 @@ def test_too_many_words_are_counted_and_not_written(door: Hook) -> None:
     ],
 )
 def test_every_other_prompt_leaves_no_trace(door: Hook, said: dict[str, Any], env: dict[str, str]) -> None:
-    assert door.run({"session_id": SESSION, "cwd": "/w", "hook_event_name": "UserPromptSubmit", **said}, **env) is None
+    assert (
+        door.run({"session_id": SESSION, "cwd": "/w", "hook_event_name": "UserPromptSubmit", **said}, env=env) is None
+    )
     assert [path.name for path in door.ldm.rglob("*")] == ["memory"]
 
 
@@ -213,7 +215,7 @@ def test_every_other_prompt_leaves_no_trace(door: Hook, said: dict[str, Any], en
 
 
 def test_a_session_is_told_once_for_each_source(door: Hook) -> None:
-    door.lay_ready(**{"default": "for all", "/work/shop": "for the 漢 shop"})
+    door.lay_ready({"default": "for all", "/work/shop": "for the 漢 shop"})
     assert door.told() == "for the 漢 shop"
     assert door.told() is None
     assert door.told(source="compact") == "for the 漢 shop"
@@ -255,7 +257,7 @@ def test_a_session_is_told_once_for_each_source(door: Hook) -> None:
 )
 def test_a_session_that_should_hear_nothing_hears_nothing(door: Hook, said: dict[str, Any]) -> None:
     rules = Rules("/none", "-", {"CRYSTAL_CONTEXT_ENABLED": ""}, ("hush-",), ("/secret/",), ("closed",))
-    door.lay_ready(rules, **{"default": "for all", "/work/shop": "for the shop"})
+    door.lay_ready({"default": "for all", "/work/shop": "for the shop"}, rules)
     assert door.told(**said) is None
     assert not (door.data / "told").exists()
 
@@ -263,7 +265,7 @@ def test_a_session_that_should_hear_nothing_hears_nothing(door: Hook, said: dict
 def test_settings_that_changed_since_stop_it(door: Hook, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[context]\nenabled = true\n")
-    door.lay_ready(Rules(str(config), stamp_of(str(config)), {}), default="for all")
+    door.lay_ready({"default": "for all"}, Rules(str(config), stamp_of(str(config)), {}))
     assert door.told() == "for all"
     config.write_text("[context]\nenabled = false\n")
     assert door.told(session_id="other") is None
@@ -274,21 +276,21 @@ def test_settings_that_changed_since_stop_it(door: Hook, tmp_path: Path) -> None
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"text": 5}', b"\xff", b'{"cwd": "/work/shop"'])
 @pytest.mark.parametrize("name", ["rules.json", hook_memory.context_file("/work/shop")])
 def test_a_broken_file_is_borne_in_silence(door: Hook, name: str, content: bytes) -> None:
-    door.lay_ready(**{"default": "for all", "/work/shop": "for the shop"})
+    door.lay_ready({"default": "for all", "/work/shop": "for the shop"})
     (door.data / "context" / name).write_bytes(content)
     said = {**START, "session_id": "s"}
     assert hook._attempt(hook.context_text, str(door.data), said, {}, 1) in (None, "for all")
 
 
 def test_another_folder_under_the_same_name_is_not_told(door: Hook) -> None:
-    door.lay_ready(**{"default": "for all", "/work/shop": "for the shop"})
+    door.lay_ready({"default": "for all", "/work/shop": "for the shop"})
     folder = door.data / "context"
     (folder / hook_memory.context_file("/work/shop")).replace(folder / hook_memory.context_file("/work/other"))
     assert door.told(cwd="/work/other") == "for all"
 
 
 def test_a_stalled_capture_is_told_beside_it(door: Hook) -> None:
-    door.lay_ready(default="for all")
+    door.lay_ready({"default": "for all"})
     (door.data / "stalled").write_text("capture is not working")
     assert door.run(START) == {
         "systemMessage": "crystal: capture is not working",
@@ -298,12 +300,12 @@ def test_a_stalled_capture_is_told_beside_it(door: Hook) -> None:
 
 def test_a_long_context_is_printed_whole(door: Hook) -> None:
     text = "漢字 and words " * 20_000
-    door.lay_ready(default=text)
+    door.lay_ready({"default": text})
     assert door.told() == text
 
 
 def test_two_hooks_at_once_tell_it_once(door: Hook) -> None:
-    door.lay_ready(default="for all")
+    door.lay_ready({"default": "for all"})
     env = {**os.environ, "LDM_HOME": str(door.ldm), "CRYSTAL_HOOK_WAIT": "1"}
     running = [subprocess.Popen(door.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) for _ in range(4)]
     printed = [process.communicate(json.dumps(START).encode(), timeout=60)[0] for process in running]
@@ -311,7 +313,7 @@ def test_two_hooks_at_once_tell_it_once(door: Hook) -> None:
 
 
 def test_the_other_half_loads_next_to_nothing(door: Hook) -> None:
-    door.lay_ready(default="for all")
+    door.lay_ready({"default": "for all"})
     look = """
 import sys, os
 path, before = sys.argv[1], set(sys.modules)
@@ -322,7 +324,7 @@ with open(os.path.join(os.environ["LDM_HOME"], "modules"), "w") as file:
     file.write(" ".join(set(sys.modules) - before))
 """
     for said in (START, {**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember x"}):
-        door.run(said, code=("-c", look, door.command[3]), CRYSTAL_HOOK_WAIT="")
+        door.run(said, ("-c", look, door.command[3]), {"CRYSTAL_HOOK_WAIT": ""})
         loaded = set((door.ldm / "modules").read_text().split())
         assert "hook_memory" in loaded
         assert loaded <= ALLOWED_MODULES | {"hook_memory"}
