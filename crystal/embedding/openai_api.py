@@ -14,6 +14,7 @@ from crystal.embedding.openai_answer import read_answer
 from crystal.embedding.remote import Answer, Purpose, checked_key
 from crystal.embedding.web import (
     address,
+    authorities,
     is_loopback,
     parsed,
     read_answer_bytes,
@@ -53,7 +54,9 @@ class OpenAI:
         """See ``Provider``; its models make no difference between documents and queries."""
         del purpose
         deadline = time.monotonic() + timeout
-        http = openai.DefaultHttpxClient(follow_redirects=False, trust_env=not is_loopback(self._url))
+        http = openai.DefaultHttpxClient(
+            follow_redirects=False, trust_env=not is_loopback(self._url), verify=authorities(self._url)
+        )
         try:
             with (
                 openai.OpenAI(
