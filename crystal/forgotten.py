@@ -20,23 +20,25 @@ BY_FORGETTING = f"private-{FORGOTTEN}"
 def without_forgotten(blocks: Blocks, segment: Segment) -> Segment:
     """The segment with forgotten lines private; the same where there are none.
 
-    Where something of its session was forgotten, the client's notes and summaries go as well: nothing tells what they
-    repeat.
+    Where something of its session was forgotten, here or before, the client's notes and summaries go as well: nothing
+    tells what they repeat.
     """
     return without_lines(segment, forgotten_lines(blocks, segment))
 
 
 def forgotten_lines(blocks: Blocks, segment: Segment) -> frozenset[int]:
     """Where the lines of a segment begin that were forgotten."""
-    tainted = is_session_forgotten(blocks.store, segment.origin.session_id)
     turns = _turns_by_offset(segment)
-    return frozenset(
-        at
-        for piece in segment.pieces
-        if piece.state == "captured"
-        for at, line in piece.lines
-        if _is_forgotten(blocks, segment, line, turns.get(at, []), tainted)
-    )
+    lines = [(at, line) for piece in segment.pieces if piece.state == "captured" for at, line in piece.lines]
+    gone = {at for at, line in lines if _is_forgotten(blocks, segment, line, turns.get(at, []))}
+    is_tainted = gone or has_forgotten(segment) or is_session_forgotten(blocks.store, segment.origin.session_id)
+    notes = {at for at, line in lines if _is_note(line)} if is_tainted else set()
+    return frozenset(gone | notes)
+
+
+def has_forgotten(segment: Segment) -> bool:
+    """Whether something was left out of a segment because it was forgotten."""
+    return any(piece.rule == BY_FORGETTING for piece in segment.pieces)
 
 
 def without_lines(segment: Segment, gone: Collection[int]) -> Segment:
@@ -61,17 +63,21 @@ def _turns_by_offset(segment: Segment) -> dict[int, list[Turn]]:
     return found
 
 
-def _is_forgotten(blocks: Blocks, segment: Segment, line: bytes, turns: list[Turn], tainted: bool) -> bool:
+def _is_forgotten(blocks: Blocks, segment: Segment, line: bytes, turns: list[Turn]) -> bool:
     fields = transcript.parse_line(line) or {}
     facts = transcript.facts_of(fields)
     if fields.get(transcript.FORGOTTEN):
         return True
     session = segment.origin.session_id
     ids = {facts.uuid, *(turn.uuid for turn in turns)}
-    if any(blocks.holds(uuid, session, facts.timestamp_ms, facts.cwd) for uuid in ids):
-        return True
-    is_note = facts.uuid is None and facts.type not in ("user", "assistant")
-    return tainted and (is_note or bool(fields.get("isCompactSummary")))
+    return any(blocks.holds(uuid, session, facts.timestamp_ms, facts.cwd) for uuid in ids)
+
+
+def _is_note(line: bytes) -> bool:
+    """Whether a line is the client's own, or a summary: nothing tells what it repeats."""
+    fields = transcript.parse_line(line) or {}
+    facts = transcript.facts_of(fields)
+    return (facts.uuid is None and facts.type not in ("user", "assistant")) or bool(fields.get("isCompactSummary"))
 
 
 def _split(piece: Piece, gone: Collection[int]) -> list[Piece]:

@@ -21,7 +21,7 @@ from crystal.forgetting.seeking import SHORTEST, Seeker
 from crystal.forgetting.wish import ForgetPlan, Grounds, Wish
 from crystal.forgotten import BY_FORGETTING
 from crystal.store import Store, forgotten_rows, traces
-from crystal.store.forgetting import Tombstone, add_tombstones, open_tombstones
+from crystal.store.forgetting import Tombstone, add_tombstones, open_tombstones, taint_sessions
 from crystal.store.privacy import add_private_lines
 from crystal.summarize.markdown import file_stem
 
@@ -76,6 +76,7 @@ def delete_here(grounds: Grounds, mirror: Store | None, now: int) -> None:
     with store.transaction():
         add_tombstones(store, more, now)
         add_private_lines(store, sorted(gone.lines))
+        taint_sessions(store, sorted(gone.sessions))
         if more:
             grounds.on_tombstones(store, more)
         for row, numbers in sorted(places.items()):

@@ -112,10 +112,7 @@ def _block(store: Store, tombstone: Tombstone, now: int) -> None:
     store.execute_many(
         "INSERT INTO private_lines (uuid) VALUES (?) ON CONFLICT DO NOTHING", [(uuid,) for uuid in tombstone.lines]
     )
-    store.execute_many(
-        "INSERT INTO forgotten_sessions (session_id) VALUES (?) ON CONFLICT DO NOTHING",
-        [(session,) for session in tombstone.sessions],
-    )
+    taint_sessions(store, tombstone.sessions)
     if tombstone.until_at is None:
         return
     places: list[tuple[str | None, str | None]] = []
@@ -128,6 +125,14 @@ def _block(store: Store, tombstone: Tombstone, now: int) -> None:
     store.execute_many(
         "INSERT INTO private_marks (session_id, reason, from_at, last_at, until_at, folder) VALUES (?, ?, 0, ?, ?, ?)",
         [(session, FORGOTTEN, now, tombstone.until_at, folder) for session, folder in places],
+    )
+
+
+def taint_sessions(store: Store, session_ids: Iterable[str]) -> None:
+    """Note that something of sessions was forgotten, so that nothing may repeat it. Inside a transaction."""
+    store.execute_many(
+        "INSERT INTO forgotten_sessions (session_id) VALUES (?) ON CONFLICT DO NOTHING",
+        [(session,) for session in session_ids],
     )
 
 

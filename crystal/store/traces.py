@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import apsw
@@ -55,12 +56,17 @@ def staying_texts(
 ) -> Iterator[str]:
     """What can still be read when lines and memories are gone: texts, titles of other sessions, names, the schema."""
     with translated(store.path):
-        for text, uuid, uid in store.db.execute(
-            "SELECT c.text, t.uuid, m.uid FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
-            " LEFT JOIN memories m ON m.id = c.memory"
-        ):
-            if uuid not in lines and uid not in memories:
-                yield str(text)
+        rows = store.db.execute(
+            "SELECT c.turn, c.start, c.text, t.uuid, m.uid FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
+            " LEFT JOIN memories m ON m.id = c.memory ORDER BY c.turn, c.start"
+        )
+        staying = (row for row in rows if row[3] not in lines and row[4] not in memories)
+        for turn, group in groupby(staying, key=lambda row: row[0]):  # a line may lie in two chunks of a turn
+            pieces = [(start, text) for _, start, text, *_ in group]
+            if turn is None:
+                yield from (text for _, text in pieces)
+            else:
+                yield _laid_over(pieces)
         for uid, text, key in store.db.execute(
             "SELECT uid, text, key FROM memories UNION ALL"
             " SELECT m.uid, h.text, NULL FROM memory_history h JOIN memories m ON m.id = h.memory"
