@@ -20,9 +20,11 @@ from crystal.store import vectors
 from crystal.store.connection import Store, translated
 from crystal.store.mirror import count_rows
 from crystal.store.mirror_content import COLUMNS, KINDS, Content, Row, VectorSpace
+from crystal.store.notes import read_note, write_note
 from crystal.store.space import delete_chunks
 
 COPY_PAGES = 2_000
+_LEFT_OUT = "left_out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,10 @@ def applied(store: Store) -> Applied:
     return replace(found, counts=None if row[5] is None else json.loads(row[5]))
 
 
-def apply(store: Store, content: Content, since: Applied) -> bool:
+def apply(store: Store, content: Content, since: Applied, dropped: Mapping[str, int] | None = None) -> bool:
     """Apply one object and note its place, in one transaction. False when another process was faster.
+
+    ``dropped`` says how many rows of each table were left out of it, which is remembered.
 
     Raises:
         StoreFull, StoreBusy: Nothing happened; try again later.
@@ -84,7 +88,16 @@ def apply(store: Store, content: Content, since: Applied) -> bool:
             " ON CONFLICT DO UPDATE SET position = ?1, mark = ?2",
             (content.last, content.marks[-8:]),
         )
+        if dropped and any(dropped.values()):
+            before = left_out(store)
+            total = {table: before.get(table, 0) + count for table, count in dropped.items()}
+            write_note(store, _LEFT_OUT, json.dumps(total))
         return True
+
+
+def left_out(store: Store) -> dict[str, int]:
+    """How many rows of each table were left out of all objects so far, at most."""
+    return dict(json.loads(read_note(store, _LEFT_OUT) or "{}"))
 
 
 # ------------------------------------------------------------------------------------------------------------ rows

@@ -170,6 +170,23 @@ def note_heard(store: Store, uids: Iterable[str], as_of: int) -> None:
     )
 
 
+def not_published(store: Store, published_at: int) -> list[Tombstone]:
+    """Tombstones that home did not know, or may not have known, when it published its memory; times by its clock."""
+    rows = store.rows(
+        "SELECT uid, kind, value, until_at, made_at, device FROM tombstones WHERE heard_at IS NULL OR heard_at >= ?",
+        (published_at,),
+    )
+    return [
+        Tombstone(uid, kind, json.loads(value), until_at, made_at, device)
+        for uid, kind, value, until_at, made_at, device in rows
+    ]
+
+
+def open_again(store: Store, after: int) -> None:
+    """Let tombstones after a number be worked at again: something came in while they were."""
+    store.execute("UPDATE tombstones SET done_at = NULL WHERE id > ? AND done_at IS NOT NULL", (after,))
+
+
 def has_tombstone(store: Store, uid: str) -> bool:
     """Whether a tombstone is here."""
     return store.value("SELECT 1 FROM tombstones WHERE uid = ?", (uid,)) is not None

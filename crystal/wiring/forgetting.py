@@ -96,8 +96,10 @@ def prove_forgotten(machine: Machine, needles: Needles) -> ForgetProof:
 def _mirror(machine: Machine) -> Iterator[Store | None]:
     """The copy of home's memory, open for writing; None where there is none."""
     from crystal.store.mirror_apply import open_mirror
+    from crystal.wiring.relaying import device_mirror
 
     path = machine.places.data_dir / "mirror.db"
+    device_mirror(machine).stop_building()
     if not path.exists():
         yield None
         return

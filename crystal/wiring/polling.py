@@ -12,7 +12,7 @@ from crystal.errors import NotConfigured, Unavailable
 from crystal.wiring.enriching import enrich
 from crystal.wiring.links import Keyring, link_to_device, opened_relay, relay_keys, senders
 from crystal.wiring.machine import Machine, now_ms
-from crystal.wiring.spreading import forgotten_words
+from crystal.wiring.spreading import finish_soon, forgotten_words
 
 if TYPE_CHECKING:
     from crystal.envelope import Channel
@@ -84,9 +84,10 @@ def poll_relay(
         report = poller.poll(should_stop=should_stop, wait=wait, after=after)
         telling = _Telling(machine, relay, keys)
         telling.states()
+        left = finish_soon(machine)
         problems = enrich(machine, budget_seconds=ENRICH_SECONDS) if report.turns or _waits(machine) else []
         save_registry(machine, relay, root)
-        problems += _publish(machine, relay, should_stop)
+        problems += [*left, *_publish(machine, relay, should_stop)]
         telling.manifests()
     return PollOutcome(report, telling.told, (*problems, *telling.problems))
 

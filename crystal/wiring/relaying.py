@@ -20,7 +20,13 @@ from crystal.wiring.links import (
     relay_keys,
 )
 from crystal.wiring.machine import Machine, now_ms
-from crystal.wiring.spreading import heard_of_forgotten, send_all_forgotten, send_forgotten, take_forgotten
+from crystal.wiring.spreading import (
+    finish_soon,
+    heard_of_forgotten,
+    send_all_forgotten,
+    send_forgotten,
+    take_forgotten,
+)
 
 if TYPE_CHECKING:
     from crystal.capture.engine import Sink
@@ -184,6 +190,7 @@ def _deliver(
         report = delivery.deliver(should_stop=should_stop, insist=insist)
         if not report.problem and not should_stop():
             _fetch_mirror(machine, mirror, client, should_stop)
+        finish_soon(machine)
         if report.problem or should_stop() or not past.sent:
             return report
         link, keys = delivery.link, relay_keys(machine)
@@ -219,16 +226,21 @@ def _take_manifest(machine: Machine, mirror: Mirror, body: Mapping[str, Any], se
 
 def _fetch_mirror(machine: Machine, mirror: Mirror, client: RelayClient, should_stop: Callable[[], bool]) -> None:
     """Bring the mirror up to date; what goes wrong is named, and tried again by the next run."""
+    from crystal.relay.mirror.sifting import Sieve
+    from crystal.store.forgetting import newest_tombstone
     from crystal.store.problems import clear_problem, record_problem
+    from crystal.store.relay_forgotten import open_again
     from crystal.wiring.mirrored import take_private
     from crystal.wiring.remembering import take_memories
 
+    newest = newest_tombstone(machine.store)
     try:
-        fetched = mirror.fetch(client, should_stop=should_stop)
+        fetched = mirror.fetch(client, should_stop=should_stop, sift=Sieve(machine.store))
     except CrystalError as error:
         record_problem(machine.store, MIRROR_ROOM, error.message, now_ms())
     else:
         if fetched.objects:
+            open_again(machine.store, newest)  # what was forgotten meanwhile may have come in
             take_private(machine.store, machine.places)
             take_memories(machine)
         _keep_mirror(machine)

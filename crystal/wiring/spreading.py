@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from crystal.errors import NotConfigured, WatermarkMoved
+from crystal.errors import CrystalError, NotConfigured, StoreDamaged, WatermarkMoved
 from crystal.wiring.links import device_link, link_to_home, relay_keys
 from crystal.wiring.machine import Machine, now_ms
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 ROOM = "forgetting"
 """The room under which it is noted that what home says of forgetting cannot be understood."""
+FINISHING = "forgetting files"
+"""The room under which it is noted that something of what is forgotten could not be deleted yet."""
 
 
 # -------------------------------------------------------------------------------------------------------- on a device
@@ -101,6 +103,22 @@ def _links(machine: Machine) -> dict[int, Link]:
         for ident, link in links.items()
         if (home is not None and ident == home.id) or link.keys_of(link.peer.generation) is not None
     }
+
+
+def finish_soon(machine: Machine) -> list[str]:
+    """Do what is left of forgetting, before anything is published or told; gives what went wrong, in words."""
+    from crystal.store.problems import clear_problem, record_problem
+    from crystal.wiring.forgetting import finish_forgetting
+
+    try:
+        finish_forgetting(machine)
+    except StoreDamaged:
+        raise
+    except CrystalError as error:  # the rest is done by whoever comes next
+        record_problem(machine.store, FINISHING, error.message, now_ms())
+        return [f"what was forgotten is not gone from everywhere yet: {error.message}"]
+    clear_problem(machine.store, FINISHING)
+    return []
 
 
 # -------------------------------------------------------------------------------------------------------------- home

@@ -20,6 +20,7 @@ from crystal.paths import alone_in, make_private_dir
 from crystal.relay.mirror.fetching import SURE, Fetcher, Files, MirrorDamaged, MirrorReport, Run
 from crystal.relay.mirror.listing import Manifest, parse_manifest
 from crystal.relay.mirror.place import MOST_EPOCHS, ROLLBACK, Wanted, read_wanted, remove_file, try_alone, write_wanted
+from crystal.relay.mirror.sifting import Sift, take_all
 from crystal.store import Store
 from crystal.store.mirror_apply import Applied, applied, empty_log, open_mirror, refresh
 
@@ -119,6 +120,7 @@ class Mirror:
         *,
         should_stop: Callable[[], bool] = lambda: False,
         progress: Callable[[int, int], None] = lambda _done, _total: None,
+        sift: Sift = take_all,
     ) -> MirrorReport:
         """Fetch and apply what is missing. Goes on where the last run stopped.
 
@@ -126,6 +128,7 @@ class Mirror:
             client: The relay, with the device's token.
             should_stop: Asked before every object.
             progress: Told how many bytes of how many are there.
+            sift: Takes out of an object what is forgotten on this device.
 
         Returns:
             What was done. An object that is missing or damaged ends the run and is told; the next run tries again.
@@ -143,7 +146,7 @@ class Mirror:
             if (at := self._whole(manifest)) is not None and not wanted.starts_over and not self.building.exists():
                 self._renew(manifest, at)
                 return MirrorReport(is_whole=True, problem=wanted.problem, code=wanted.code)
-            run = Run(self.files, manifest, wanted, client, should_stop, progress)
+            run = Run(self.files, manifest, wanted, client, should_stop, progress, sift)
             try:
                 run.bring()
             finally:
@@ -176,6 +179,13 @@ class Mirror:
             problem=wanted.problem,
             code=wanted.code,
         )
+
+    def stop_building(self) -> None:
+        """Let go of a mirror that is being built and holds what was forgotten since; it is begun anew."""
+        if self.building.exists():
+            with try_alone(self.path.with_name(self.path.name + ".lock")) as alone:
+                if alone:
+                    remove_file(self.building)
 
     def discard(self) -> None:
         """Delete the mirror and all that is known of it: this device has another home now, or none."""

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from crystal.paths import AGENT_ID
 from crystal.store import Store
+from crystal.store.forgetting import is_anything_forgotten
 from crystal.store.mirror_export import documents_seen, note_document, note_document_gone
 
 FOLDERS = ("sessions", "daily")
@@ -74,11 +75,13 @@ def note_changes(store: Store, documents: Documents) -> None:
     """Note which files are new, changed or gone since they were looked at last."""
     seen, found = documents_seen(store), documents.names()
     changed: list[tuple[str, FileFacts, bytes, bool]] = []
+    # A device that forgot has taken out of its copy what may tell of it; what was written anew comes, changed or not.
+    comes_again = is_anything_forgotten(store)
     for name, facts in found.items():
         size, mtime_ns, sha = seen.get(name, (-1, -1, b""))
         if (facts.size, facts.mtime_ns) != (size, mtime_ns) and (data := documents.read(name)) is not None:
             digest = hashlib.sha256(data).digest()
-            changed.append((name, facts, digest, digest != sha))
+            changed.append((name, facts, digest, digest != sha or comes_again))
     gone = seen.keys() - found.keys()
     if changed or gone:
         with store.transaction():

@@ -20,9 +20,10 @@ from crystal.relay.errors import NotAtRelay
 from crystal.relay.mirror.content import unpack
 from crystal.relay.mirror.listing import Entry, Manifest, parse_index
 from crystal.relay.mirror.place import ROLLBACK, Wanted, read_wanted, remove_file, write_wanted
+from crystal.relay.mirror.sifting import Sift, take_all
 from crystal.store import Store, checks
 from crystal.store.mirror import count_rows
-from crystal.store.mirror_apply import Applied, applied, apply, copy_over, empty_log, finish, open_mirror
+from crystal.store.mirror_apply import Applied, applied, apply, copy_over, empty_log, finish, left_out, open_mirror
 from crystal.store.mirror_content import Content
 
 SURE = 2
@@ -82,9 +83,10 @@ class Run:
         client: Fetcher,
         should_stop: Callable[[], bool],
         progress: Callable[[int, int], None],
+        sift: Sift = take_all,
     ) -> None:
         self.files, self.manifest, self.wanted, self.client = files, manifest, wanted, client
-        self.should_stop, self.progress = should_stop, progress
+        self.should_stop, self.progress, self.sift = should_stop, progress, sift
         self.keys = manifest.keys()
         self.report = MirrorReport()
 
@@ -152,7 +154,8 @@ class Run:
             if not _follows(content, at):
                 self.wanted.starts_over = True
                 return True
-            if not apply(store, content, at):
+            dropped = self.sift(store, content, self.manifest.published_at)
+            if not apply(store, content, at, dropped):
                 return False
             at = applied(store)
             self.report.objects += 1
@@ -228,8 +231,12 @@ class Run:
             MirrorDamaged: It is not whole. It is built anew.
         """
         fault = checks.quick_fault(store)
-        counted = count_rows(store)
-        wrong = [table for table, rows in self.manifest.counts.items() if counted.get(table, rows) != rows]
+        counted, out = count_rows(store), left_out(store)  # what is forgotten here may be left out, and need not be
+        wrong = [
+            table
+            for table, rows in self.manifest.counts.items()
+            if not counted.get(table, rows) <= rows <= counted.get(table, rows) + out.get(table, 0)
+        ]
         if fault is None and not wrong:
             return
         self.wanted.starts_over = True
