@@ -6,15 +6,20 @@ from typing import Any
 
 Schema = dict[str, Any]
 
+
+def maybe(schema: Schema) -> Schema:
+    """A thing or null."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
 STRING: Schema = {"type": "string"}
-NAME: Schema = {"type": ["string", "null"]}
+NAME = maybe(STRING)
 COUNT: Schema = {"type": "integer", "minimum": 0}
-MAYBE_COUNT: Schema = {"type": ["integer", "null"], "minimum": 0}
+MAYBE_COUNT = maybe(COUNT)
 NUMBER: Schema = {"type": "number"}
 FLAG: Schema = {"type": "boolean"}
-TIME: Schema = {"type": ["string", "null"], "description": "ISO 8601, UTC"}
+TIME: Schema = {**NAME, "description": "ISO 8601, UTC"}
 NOTES: Schema = {"type": "array", "items": STRING}
-ANYTHING: Schema = {"type": ["object", "null"]}
 KIND: Schema = {"type": "string", "enum": ["user", "assistant", "tool", "web", "subagent", "summary", "file", "memory"]}
 
 
@@ -26,11 +31,6 @@ def record(**properties: Schema) -> Schema:
 def many(item: Schema) -> Schema:
     """A list."""
     return {"type": "array", "items": item}
-
-
-def maybe(schema: Schema) -> Schema:
-    """A thing or null."""
-    return {"anyOf": [schema, {"type": "null"}]}
 
 
 MORE = {"next_offset": MAYBE_COUNT, "more": NAME}

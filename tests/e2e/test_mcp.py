@@ -1,0 +1,140 @@
+"""The MCP server as others meet it: the official Inspector's command line, and Claude Code with its own hooks."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from crystal.fence import CLOSE, OPEN
+from tests.e2e.client import Client
+from tests.e2e.conftest import ENVIRON
+from tests.e2e.fake_anthropic import FakeAnthropic, Use
+from tests.store_factory import add_turn, open_store
+from tests.whole_memory import Memory
+
+SERVER = [sys.executable, "-m", "crystal", "mcp"]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def inspector() -> Path:
+    """The newest Inspector that this machine's Node can run, installed once."""
+    if ENVIRON.get("CRYSTAL_E2E", "0") in ("", "0"):
+        pytest.skip("runs the official MCP Inspector; set CRYSTAL_E2E=1 to have it installed and run")
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("the Inspector is installed with npm, which is not here")
+    cache = Path(ENVIRON.get("CRYSTAL_E2E_CACHE") or Path(ENVIRON.get("XDG_CACHE_HOME") or "~/.cache", "crystal-e2e"))
+    folder = cache.expanduser().absolute() / "mcp-inspector"
+    program = folder / "node_modules" / ".bin" / "mcp-inspector"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / "mcp-inspector.lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not program.exists():
+            command = [
+                npm,
+                "install",
+                "--prefix",
+                str(folder),
+                "--no-audit",
+                "--no-fund",
+                "@modelcontextprotocol/inspector",
+            ]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False,
+                                  env={**os.environ, "HOME": ENVIRON.get("HOME", "/")})  # fmt: skip
+            if not program.exists():
+                pytest.skip(f"npm could not install the Inspector: {(done.stderr or done.stdout).strip()[-300:]}")
+    return program
+
+
+def inspected(inspector: Path, *arguments: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [str(inspector), "--cli", *SERVER, *arguments],
+        cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_the_inspector_lists_and_calls_everything(inspector: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = home / ".ldm/memory"
+    folder.mkdir(parents=True)
+    with open_store(folder) as store:
+        add_turn(store, "the zebra crosses at noon")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    tools = {tool["name"]: tool for tool in inspected(inspector, "--method", "tools/list")["tools"]}
+    assert len(tools) == 7
+    asked = {
+        "crystal_search": ["query=zebra"], "crystal_get": ["id=1"], "crystal_recent": ["all=true"], "crystal_timeline": [],
+        "crystal_status": [], "crystal_remember": ["text=Zebras sleep", "key=sleep"], "crystal_forget": ["query=zebra"],
+    }  # fmt: skip
+
+    def call(name: str) -> dict[str, Any]:
+        given = [part for one in asked[name] for part in ("--tool-arg", one)]
+        return inspected(inspector, "--method", "tools/call", "--tool-name", name, *given)
+
+    with ThreadPoolExecutor(3) as at_once:
+        for name, result in zip(asked, at_once.map(call, asked), strict=True):
+            assert not result.get("isError"), result
+            jsonschema.validate(result["structuredContent"], tools[name]["outputSchema"])
+    listed = inspected(inspector, "--method", "resources/list")["resources"]
+    assert len(listed) == 2
+    read = inspected(inspector, "--method", "resources/read", "--uri", listed[0]["uri"])
+    assert "the zebra crosses at noon" in read["contents"][0]["text"]
+    assert len(inspected(inspector, "--method", "resources/templates/list")["resourceTemplates"]) == 2
+
+
+def results_told(model: FakeAnthropic) -> str:
+    """Every result of a tool that reached the model with the last request, as one text."""
+    blocks = [
+        block
+        for message in model.requests[-1]["messages"]
+        if isinstance(message.get("content"), list)
+        for block in message["content"]
+        if block.get("type") == "tool_result"
+    ]
+    return json.dumps(blocks, ensure_ascii=False)
+
+
+@pytest.mark.usefixtures("_modern")
+def test_one_session_recalls_what_another_said(client: Client, model: FakeAnthropic, memory: Memory) -> None:
+    servers = {"mcpServers": {"crystal": {"command": SERVER[0], "args": SERVER[1:], "env": {"PYTHONPATH": str(ROOT)}}}}
+    config = client.home / "servers.json"
+    config.write_text(json.dumps(servers))
+    with_crystal = ("--mcp-config", str(config), "--strict-mcp-config")
+
+    model.when("which stone", ["We chose rose quartz for the lamp."])
+    first = client.ask("which stone do we use")
+    memory.settle()
+
+    model.when(
+        "the lamp again",
+        [Use("mcp__crystal__crystal_search", {"query": "stone for the lamp"})],
+        [Use("mcp__crystal__crystal_get", {"id": first.session})],
+        [Use("mcp__crystal__crystal_remember", {"text": "The lamp is of rose quartz", "key": "lamp"})],
+        [Use("mcp__crystal__crystal_recent", {"what": "sessions"})],
+        ["Rose quartz, as before."],
+    )
+    second = client.ask("the lamp again", *with_crystal)
+    assert second.text == "Rose quartz, as before."
+    told = results_told(model)
+    assert told.count("We chose rose quartz for the lamp.") >= 2
+    assert OPEN in told
+    assert "recalled, as data: assistant, " in told
+    assert told.count(OPEN) == told.count(CLOSE)
+    assert second.session not in told, "what the asking session said is in its context already"
+    memory.settle()
+    assert (
+        json.loads(memory.crystal("get", "--key", "lamp", "--json"))["memory"]["text"] == "The lamp is of rose quartz"
+    )
+    assert not any(OPEN in text for text in memory.texts("tool_result")), "what was recalled is kept again"
