@@ -432,7 +432,7 @@ def test_the_plan_shows_what_comes_and_not_what_is_there(file: Path) -> None:
     apply(plan)
     assert plan_install(file, COMMAND).diff() == f"{file}: nothing to change\n"
     away = plan_uninstall(file).diff()
-    assert away.count(f'-             "command": "{COMMAND}"') == 5
+    assert away.count(f'-             "command": "{COMMAND}"') == len(TIMEOUTS)
     assert "sk-secret" not in away
     file.unlink()
     assert plan_install(file, COMMAND).diff().startswith(f"{file} (new file)\n@@ line 1 @@\n+ {{\n")

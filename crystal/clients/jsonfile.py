@@ -71,7 +71,10 @@ def document_of(text: str, *, comments: bool = False) -> Any:
         NotJson: ``text`` is not JSON.
     """
     plain = without_comments(text) if comments else text
-    return jsontext.parse(plain).value if plain.strip(" \t\r\n") else {}
+    if not plain.strip(" \t\r\n"):
+        return {}
+    jsontext.parse(plain)  # stricter, and says where
+    return json.loads(plain)
 
 
 def without_comments(text: str) -> str:

@@ -7,6 +7,7 @@ twice in one object, because then nobody can say which of the two counts.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from dataclasses import dataclass
@@ -53,8 +54,9 @@ class Node:
         return next((child.node for child in self.children if child.key == key), None)
 
 
+@functools.lru_cache(maxsize=2)  # every question about the manner of a text asks for it, and a file may have megabytes
 def parse(text: str) -> Node:
-    """Parse a whole document.
+    """Parse a whole document. What is returned is shared: nobody may change the values in it.
 
     Raises:
         NotJson: It is no strict JSON, has a key twice, or is nested more than ``DEEPEST`` levels.

@@ -47,7 +47,7 @@ def claude(client: Client) -> Claude:
 
 @pytest.fixture
 def _installed(claude: Claude, tmp_path: Path) -> None:
-    folder = tmp_path / "a plug in"
+    folder = tmp_path / "it's a $HOME plug in"
     folder.mkdir()
     for name in PLUGIN:
         copy: Any = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
