@@ -8,7 +8,7 @@ in chunks, so that search finds it; a deprecated one has none. What was forgotte
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,8 +38,9 @@ class Version:
 
 
 def order_of(one: Remembered) -> tuple[Any, ...]:
-    """The greater version wins. Of two of one moment: deprecated before active, without key before with, by text."""
-    return (one.updated_at, one.status == "deprecated", one.key is None, one.text, one.category, one.key, one.cwd or "")
+    """The greater version wins: the newest; of two of one moment by text, then deprecated before active."""
+    folder = one.cwd or ""
+    return (one.updated_at, one.text, one.category, folder, one.status == "deprecated", one.key is None, one.key)
 
 
 def claim_of(one: Remembered) -> tuple[Any, ...]:
@@ -170,12 +171,16 @@ def superseded(store: Store, mirror: Store) -> list[int]:
 
 
 def outdated(store: Store, mirror: Store) -> list[str]:
-    """The ids of memories that are newer in the mirror."""
+    """The ids of memories that home has in another version, and no older one."""
     own = _orders(store)
-    return [uid for _, uid, *order in mirror.rows(_ORDERS) if uid in own and own[uid] < tuple(order)]
+    theirs = mirror.rows(_ORDERS)
+    return [uid for _, uid, *order in theirs if uid in own and own[uid] != tuple(order) and own[uid][0] <= order[0]]
 
 
-_ORDERS = "SELECT id, uid, updated_at, status = 'deprecated', key IS NULL, text FROM memories"
+_ORDERS = (
+    "SELECT m.id, m.uid, m.updated_at, m.text, m.category, coalesce(p.cwd, ''), m.status = 'deprecated', m.key IS NULL"
+    f" {_FROM}"
+)
 
 
 def _orders(store: Store) -> dict[str, Row]:
@@ -197,16 +202,33 @@ def put_version(store: Store, version: Version) -> bool:
     Returns:
         Whether anything has changed.
     """
+    return _put(store, version, _is_newer)
+
+
+def take_from_home(store: Store, version: Version) -> bool:
+    """Take in home's version of a memory; of two of one moment home's counts. Inside a transaction; idempotent."""
+    return _put(store, version, _is_not_older)
+
+
+def _is_newer(one: Remembered, known: Remembered) -> bool:
+    return order_of(one) > order_of(known)
+
+
+def _is_not_older(one: Remembered, known: Remembered) -> bool:
+    return one.updated_at >= known.updated_at and order_of(one) != order_of(known)
+
+
+def _put(store: Store, version: Version, wins: Callable[[Remembered, Remembered], bool]) -> bool:
     uid = version.memory.id
     if is_forgotten(store, uid):
         return False
     known = version_of(store, uid)
     if known is not None:
         version = _as_known(version, known)
-        if order_of(known.memory) >= order_of(version.memory):
+        if not wins(version.memory, known.memory):
             return False
     version = _with_its_key(store, version)
-    if known is not None and order_of(known.memory) >= order_of(version.memory):
+    if known is not None and not wins(version.memory, known.memory):
         return False
     folder = None if version.project is None else project_row(store, version.project)
     row = _write_row(store, version.memory, folder)

@@ -319,5 +319,5 @@ def take_memories(machine: Machine) -> int:
             theirs = memories.version_of(mirrored.store, uid)
             if theirs is not None:
                 with machine.store.transaction():
-                    taken += memories.put_version(machine.store, theirs)
+                    taken += memories.take_from_home(machine.store, theirs)
     return taken
