@@ -19,10 +19,21 @@ import time
 from pathlib import Path
 
 from crystal import hook
+from crystal.context import Ready, Rules, Told, write_contexts
 
 LIMIT = 3.0
 WORKER = "import os\ndef main():\n    open(os.environ['LDM_HOME'] + '/done', 'a').write('x')\n"
-ANSWERS = {"a short answer": "done. " * 20, "an answer of 1.6 MB": "a long answer, " * 110_000}
+PROMPT = {"hook_event_name": "UserPromptSubmit", "prompt": "fix the login, please. " * 50}
+CASES = {
+    "a short answer": {"hook_event_name": "Stop", "last_assistant_message": "done. " * 20},
+    "an answer of 1.6 MB": {"hook_event_name": "Stop", "last_assistant_message": "a long answer, " * 110_000},
+    "a prompt": PROMPT,
+    "a prompt to remember": {**PROMPT, "prompt": "remember that we deploy on Fridays"},
+    "a start": {"hook_event_name": "SessionStart", "source": "startup"},
+    "a start with context": {"hook_event_name": "SessionStart", "source": "startup"},
+}
+QUIET = ("a prompt",)
+"""No worker is started, so none is waited for."""
 
 
 def main(runs: int) -> int:
@@ -32,31 +43,37 @@ def main(runs: int) -> int:
         package.mkdir()
         (package / "__init__.py").touch()
         (package / "worker.py").write_text(WORKER)
-        shutil.copy(hook.__file__, package / "hook.py")
+        for name in ("hook.py", "hook_memory.py"):
+            shutil.copy(Path(hook.__file__).with_name(name), package / name)
         (root / "t.jsonl").write_bytes(b"{}\n")
-        worst = max(ratio(name, answer, root, runs) for name, answer in ANSWERS.items())
+        worst = 0.0
+        for name, said in CASES.items():
+            if name.endswith("context"):
+                lay_ready(root)
+            worst = max(worst, ratio(name, said, root, runs))
     print(f"limit {LIMIT:.1f}: {'kept' if worst <= LIMIT else 'EXCEEDED'}")
     return 0 if worst <= LIMIT else 1
 
 
-def ratio(name: str, answer: str, root: Path, runs: int) -> float:
+def lay_ready(root: Path) -> None:
+    """Put a context of the usual length where the hook looks for it."""
+    told = Told('- "we deploy on Fridays" [fact, this project, 2026-11-21]\n' * 30, (), 0, 600)
+    write_contexts(root / "memory", Rules("/none", "-", {}), [Ready(None, told), Ready(str(root), told)])
+
+
+def ratio(name: str, said: dict[str, str], root: Path, runs: int) -> float:
     """Print and return how many times a bare start the hook takes at the median."""
-    said = {
-        "session_id": "1f35fa49-0000-4000-8000-000000000001",
-        "transcript_path": str(root / "t.jsonl"),
-        "cwd": str(root),
-        "hook_event_name": "Stop",
-        "last_assistant_message": answer,
-    }
-    stdin = json.dumps(said).encode() + b"\n"
     python = [sys.executable, "-I", "-S"]
     env = {**os.environ, "LDM_HOME": str(root)}
     bare, hooked = [], []
-    for _ in range(runs):
+    for number in range(runs):
+        session = f"1f35fa49-0000-4000-8000-{number:012d}"
+        given = {"session_id": session, "transcript_path": str(root / "t.jsonl"), "cwd": str(root), **said}
+        stdin = json.dumps(given).encode() + b"\n"
         bare.append(timed([*python, "-c", "pass"], b"", env))
         ended = size(root / "done")
         hooked.append(timed([*python, str(root / "crystal" / "hook.py")], stdin, env))
-        while size(root / "done") == ended:
+        while name not in QUIET and size(root / "done") == ended:
             time.sleep(0.001)
     times = statistics.median(hooked) / statistics.median(bare)
     for what, spent in (("python -I -S -c pass", bare), (f"hook, {name}", hooked)):
@@ -69,7 +86,7 @@ def ratio(name: str, answer: str, root: Path, runs: int) -> float:
 
 def timed(command: list[str], stdin: bytes, env: dict[str, str]) -> float:
     start = time.perf_counter()
-    subprocess.run(command, input=stdin, env=env, check=True)
+    subprocess.run(command, input=stdin, env=env, stdout=subprocess.PIPE, check=True)
     return (time.perf_counter() - start) * 1000
 
 

@@ -401,3 +401,16 @@ def test_a_note_that_was_tampered_with_stores_nothing(machine: Machine, asked: o
     worker.main()
     assert remembered(machine) == []
     assert list(machine.places.spool.glob("*.json")) == []
+
+
+def test_setting_it_makes_it_ready_at_once(home: Path) -> None:
+    with open_machine() as machine:
+        remember(machine, "tabs")
+        folder = machine.places.data_dir / "context"
+        assert not folder.exists()
+        assert crystal("config", "set", "context.enabled", "true").code == 0
+        assert "tabs" in (told(machine, CRYSTAL_CONTEXT_ENABLED="") or "")
+        crystal("config", "set", "search.limit", "20")
+        assert told(machine, CRYSTAL_CONTEXT_ENABLED="")
+        crystal("config", "unset", "context.enabled")
+        assert not folder.exists()

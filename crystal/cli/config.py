@@ -78,12 +78,14 @@ def set_(
     from crystal.config import set_value, setting_for, shown
     from crystal.errors import UsageProblem
     from crystal.wiring import these_places
+    from crystal.wiring.contexts import settings_changed
 
     setting = setting_for(key)
     if len(values) > 1 and not setting.kind.is_list:
         raise UsageProblem(f"{key} takes one value, {len(values)} were given", hint="put quotes around it")
     value = set_value(these_places().config_file, key, values if len(values) > 1 else values[0])
     print(f"{key} = {shown(value)}")
+    settings_changed()
     for alias in setting.variables:
         if os.environ.get(alias.variable, "").strip() and alias.when is None:
             print(f"crystal: note: {alias.variable} is set and wins over the file", file=sys.stderr)
@@ -94,10 +96,12 @@ def unset(key: Key) -> None:
     """Take one setting out of the settings file, so that its default holds again."""
     from crystal.config import unset_value
     from crystal.wiring import these_places
+    from crystal.wiring.contexts import settings_changed
 
     path = these_places().config_file
     if unset_value(path, key):
         print(f"{key} is no longer in {path}")
+        settings_changed()
     else:
         print(f"{key} is not in {path}")
 

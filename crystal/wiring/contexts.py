@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from crystal.wiring.machine import Machine
+from crystal.errors import CrystalError
+from crystal.wiring.machine import Machine, open_machine, this_config
 
 if TYPE_CHECKING:
     from crystal.capture.privacy import Policy
@@ -43,7 +45,6 @@ def refresh(machine: Machine) -> None:
     Cheap when nothing changed. To be called when memories, sessions, settings or privacy may have changed; after
     forgetting it makes anew what was removed. Never raises for what the system refuses: that is a problem on record.
     """
-    from crystal.errors import CrystalError
     from crystal.store import problems
 
     try:
@@ -80,6 +81,15 @@ def _refresh(machine: Machine) -> None:
             if state_of_memory(machine.store) == before:
                 return
         clear_contexts(data_dir)  # what was forgotten meanwhile may be in it; the next call makes it anew
+
+
+def settings_changed() -> None:
+    """Make contexts ready under new settings, where there is a memory and the setting is, or was, on."""
+    with contextlib.suppress(CrystalError):  # whatever is wrong with it, the setting was written
+        config = this_config()
+        if config.places.db.exists() and (config.context_enabled or (config.places.data_dir / "context").exists()):
+            with open_machine() as machine:
+                refresh(machine)
 
 
 def note_told(machine: Machine) -> None:
