@@ -150,6 +150,7 @@ def run_killed_at_statement(template: Path, folder: Path, number: int) -> None:
         plan = plan_forget(machine, Wish(query="quokka"))
         with killed_at_statement(machine, number), contextlib.suppress(Killed):
             carry_out(machine, plan)
+    with desk.open() as machine:
         begun = machine.store.value("SELECT count(*) FROM tombstones")
     if begun:
         finished(desk)
@@ -159,14 +160,14 @@ def run_killed_at_statement(template: Path, folder: Path, number: int) -> None:
 
 def test_killed_at_a_statement_the_next_run_finishes_it(template: Path, tmp_path: Path) -> None:
     total = statements(template, tmp_path / "all")
-    for number in range(3, total, max(1, total // 6)):
+    for number in range(3, total, max(1, total // 3)):
         run_killed_at_statement(template, tmp_path / "one", number)
 
 
 @pytest.mark.slow
 def test_killed_at_any_statement_the_next_run_finishes_it(template: Path, tmp_path: Path) -> None:
     total = statements(template, tmp_path / "all")
-    for number in range(1, total, max(1, total // 60)):
+    for number in range(1, total, max(1, total // 10)):
         run_killed_at_statement(template, tmp_path / "one", number)
 
 
@@ -184,6 +185,7 @@ def test_killed_at_a_change_of_a_file_the_next_run_finishes_it(template: Path, t
             else:
                 assert count[0] < number
                 return
+        with desk.open() as machine:
             begun = machine.store.value("SELECT count(*) FROM tombstones")
         if begun:
             finished(desk)

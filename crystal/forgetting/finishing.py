@@ -14,7 +14,7 @@ from crystal.forgetting import deleting, leftovers, rewriting
 from crystal.forgetting.wish import Grounds
 from crystal.store import Store, forgotten_rows
 from crystal.store.forgotten_rows import Work
-from crystal.store.mirror_apply import empty_log
+from crystal.store.scrub import scrub
 from crystal.summarize import summarize_anew
 
 
@@ -114,10 +114,10 @@ class Finisher:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Nothing is left in any file: cut the logs of the databases, and close the tombstones."""
+        """Nothing is left in any other file: clear the databases' own pages and logs, and close the tombstones."""
         for store in (self._store, *([] if self._mirror is None else [self._mirror])):
-            if not empty_log(store):
-                self._pending.append(f"{store.path.name}-wal: another process reads the store just now")
+            if not scrub(store):
+                self._pending.append(f"{store.path.name}: another process reads it just now")
         kinds = forgotten_rows.work_kinds(self._store)
         if self._pending or set(kinds) - {deleting.SWEPT}:
             return
