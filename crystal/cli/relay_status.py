@@ -95,6 +95,7 @@ def _json(state: RelayState) -> dict[str, Any]:
             "problem": None if resting is None else resting.message,
             "retry_at": None if resting is None else iso(resting.retry_at),
         },
+        "forgotten": state.forgotten.as_json(iso),
         "streams": [_stream_json(one, iso) for one in state.streams],
         "skips": [
             {
@@ -155,6 +156,8 @@ def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[st
         heard = "never heard yet" if state.home.heard_at is None else f"last heard {ago(state.home.heard_at)}"
         lines.append(("home", f"{_home_name(state.home)}, {heard}"))
     lines += _outbox_lines(state, ago)
+    forgotten = state.forgotten.words(ago)
+    lines += [("forgotten", forgotten)] if forgotten is not None else []
     lines += [line for one in state.streams for line in _stream_lines(one, ago)]
     names = {one.known.stream: one.device for one in state.streams}
     for skip in state.skips:

@@ -91,6 +91,11 @@ def _relay(relay: dict[str, Any] | None, ago: Callable[[int | None], str]) -> li
         mirror = relay["mirror"]
         words = f"{count_words(mirror['chunks'], 'chunk')} of home, as of {ago(mirror['as_of'])}"
         lines.append(("mirror", words if mirror["complete"] else f"{words}; not complete yet"))
+    from crystal.wiring.spreading import Unconfirmed
+
+    forgotten = Unconfirmed.of(relay["forgotten"]).words(ago)
+    if forgotten is not None:
+        lines.append(("forgotten", forgotten))
     if relay["role"] == "home":
         names = [_of_device(one, ago) for one in relay["devices"]]
         lines.append(
@@ -132,6 +137,8 @@ def _iso_relay(relay: dict[str, Any] | None, iso: Callable[[int | None], str | N
             part["heard"] = iso(part["heard"])
     if relay["mirror"] is not None:
         relay["mirror"]["as_of"] = iso(relay["mirror"]["as_of"])
+    for part in (relay["forgotten"], *relay["forgotten"]["devices"]):
+        part["since"] = iso(part["since"])
 
 
 def _hook(hook: dict[str, Any]) -> str:

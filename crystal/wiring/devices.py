@@ -12,6 +12,7 @@ from crystal.errors import CrystalError, UsageProblem
 from crystal.wiring.links import relay_client, relay_keys, senders
 from crystal.wiring.machine import Machine, now_ms
 from crystal.wiring.naming import UNFINISHED, checked_name
+from crystal.wiring.spreading import Unconfirmed, unconfirmed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,6 +81,7 @@ class RelayState:
         streams: What this machine reads.
         skips: Holes that were left on purpose.
         aside: What was set aside.
+        forgotten: What other machines have not confirmed of forgetting.
     """
 
     role: str
@@ -92,6 +94,7 @@ class RelayState:
     streams: tuple[StreamStatus, ...]
     skips: tuple[Skip, ...]
     aside: tuple[Aside, ...]
+    forgotten: Unconfirmed
 
 
 # ---------------------------------------------------------------------------------------------------------- looking
@@ -185,6 +188,7 @@ def relay_state(machine: Machine, client: RelayClient | None = None) -> RelaySta
         tuple(stream_states(store) if streams is None else streams),
         tuple(inbox.skips(store)),
         tuple(inbox.set_aside_list(store)),
+        unconfirmed(store),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from crystal.errors import CrystalError, NotConfigured, StoreDamaged, WatermarkMoved
@@ -145,15 +146,54 @@ def machines_to_tell(store: Store) -> list[str]:
 # ---------------------------------------------------------------------------------------------------------- standing
 
 
-def unconfirmed(store: Store) -> dict[str, Any]:
-    """What other machines have not confirmed of forgetting: on a device by home, at home by device. Times are ms."""
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """A device that has not confirmed all that is forgotten: how much, and when the oldest of it was, ms."""
+
+    name: str
+    count: int
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unconfirmed:
+    """What other machines have not confirmed of forgetting: on a device its home, at home its devices."""
+
+    count: int
+    since: int | None
+    devices: tuple[Behind, ...]
+
+    def words(self, ago: Callable[[int | None], str]) -> str | None:
+        """The same as one line for a person; None where there is nothing to say."""
+        words = [f"{one.name} has not confirmed {_forgettings(one.count, one.since, ago)}" for one in self.devices]
+        if self.count:
+            words.append(f"{_forgettings(self.count, self.since, ago)} not confirmed by home yet")
+        return "; ".join(words) or None
+
+    def as_json(self, as_time: Callable[[int | None], str | int | None]) -> dict[str, Any]:
+        """The same as JSON."""
+        devices = [{"name": one.name, "count": one.count, "since": as_time(one.since)} for one in self.devices]
+        return {"count": self.count, "since": as_time(self.since), "devices": devices}
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Unconfirmed:
+        """What was written as JSON, its times as numbers."""
+        return cls(found["count"], found["since"], tuple(Behind(**one) for one in found["devices"]))
+
+
+def _forgettings(count: int, since: int | None, ago: Callable[[int | None], str]) -> str:
+    return f"{count:,} forgetting{'' if count == 1 else 's'} ({'the oldest of ' if count > 1 else ''}{ago(since)})"
+
+
+def unconfirmed(store: Store) -> Unconfirmed:
+    """What other machines have not confirmed of forgetting."""
     from crystal.store.relay_forgotten import behind, unheard
     from crystal.store.relay_peers import all_peers, home_peer
 
     count, since = unheard(store) if home_peer(store) is not None else (0, None)
-    devices = [
-        {"name": peer.name, "count": found[0], "since": found[1]}
+    devices = tuple(
+        Behind(peer.name, *found)
         for peer in all_peers(store, "device")
         if peer.revoked_at is None and (found := behind(store, peer.device_id, peer.told)) is not None
-    ]
-    return {"count": count, "since": since, "devices": devices}
+    )
+    return Unconfirmed(count, since, devices)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from crystal.store import inbox, outbox, past, relay_peers
 from crystal.wiring.machine import Machine
+from crystal.wiring.spreading import unconfirmed
 
 if TYPE_CHECKING:
     from crystal.store.relay_peers import Peer
@@ -29,6 +30,7 @@ def relay_standing(machine: Machine) -> dict[str, Any]:
             "past_left": past.rows_between(store, place.row, place.until) if place is not None else 0,
         },
         "mirror": _mirror(machine) if home is not None else None,
+        "forgotten": unconfirmed(store).as_json(lambda ms: ms),
         "devices": [_device(machine, peer) for peer in relay_peers.all_peers(store, "device")],
     }
 
