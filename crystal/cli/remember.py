@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from crystal.model import FormerMemory, Remembered
+    from crystal.wiring import Machine
 
 MOST_READ = 1 << 20
 """So many bytes are read from standard input: more than any memory has."""
@@ -42,15 +43,17 @@ def remember(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Remember something. Secrets are taken out first; the same words again only count as said again."""
-    from crystal.cli.render import say
+    from crystal.cli.render import note, say
     from crystal.wiring import open_machine
     from crystal.wiring.enriching import embed_soon
     from crystal.wiring.remembering import remember as keep
 
     words = read_words(text)
     with open_machine() as machine:
+        notes = _unknown(machine, project)
         one = keep(machine, words, category=category, project=project, key=key)
         embed_soon(machine)
+    note(*notes)
     if as_json:
         print(json.dumps({"schema": 1, "memory": memory_json(one)}))
         return
@@ -89,6 +92,20 @@ def get(
         print(json.dumps({"schema": 1, "memory": memory_json(found)}))
         return
     say(harmless(found.text) if sys.stdout.isatty() else found.text)
+
+
+def _unknown(machine: Machine, project: str | None) -> tuple[str, ...]:
+    """That a project's name is new, which may be a slip of the pen; it is taken all the same."""
+    from crystal.model import Filters
+    from crystal.store.scope import project_ids, scope_of
+    from crystal.wiring.remembered import is_folder_word, mirror_of
+
+    if project is None or not project.strip() or is_folder_word(project):
+        return ()
+    with mirror_of(machine) as mirror:
+        if mirror is not None and project_ids(mirror, project):
+            return ()
+    return scope_of(machine.store, Filters(project=project)).notes
 
 
 # ------------------------------------------------------------------------------------------------------------ values

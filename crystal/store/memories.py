@@ -8,6 +8,7 @@ in chunks, so that search finds it; a deprecated one has none. What was forgotte
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -167,13 +168,14 @@ def superseded(store: Store, mirror: Store) -> list[int]:
     gone, own = forgotten_memories(store), _orders(store)
     if not own and not gone:
         return []
-    return [row for row, uid, *order in mirror.rows(_ORDERS) if uid in gone or own.get(uid, ()) > tuple(order)]
+    theirs = mirror.rows(_ORDERS_OF, (json.dumps([*own, *gone]),))
+    return [row for row, uid, *order in theirs if uid in gone or own.get(uid, ()) > tuple(order)]
 
 
 def outdated(store: Store, mirror: Store) -> list[str]:
     """The ids of memories that home has in another version, and no older one."""
     own = _orders(store)
-    theirs = mirror.rows(_ORDERS)
+    theirs = mirror.rows(_ORDERS_OF, (json.dumps([*own]),))
     return [uid for _, uid, *order in theirs if uid in own and own[uid] != tuple(order) and own[uid][0] <= order[0]]
 
 
@@ -181,6 +183,7 @@ _ORDERS = (
     "SELECT m.id, m.uid, m.updated_at, m.text, m.category, coalesce(p.cwd, ''), m.status = 'deprecated', m.key IS NULL"
     f" {_FROM}"
 )
+_ORDERS_OF = f"{_ORDERS} WHERE m.uid IN (SELECT value FROM json_each(?))"
 
 
 def _orders(store: Store) -> dict[str, Row]:
