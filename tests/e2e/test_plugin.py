@@ -62,6 +62,11 @@ def asked(model: FakeAnthropic) -> str:
     return json.dumps(model.requests, ensure_ascii=False)
 
 
+def state(client: Client) -> dict[str, Any]:
+    """The file in which the client keeps its servers."""
+    return dict(json.loads((client.config / ".claude.json").read_text("utf-8")))
+
+
 @pytest.mark.usefixtures("_modern", "_installed")
 def test_the_plugin_alone_keeps_what_is_said_finds_it_and_leaves(
     client: Client, model: FakeAnthropic, claude: Claude
@@ -94,12 +99,10 @@ def test_the_plugin_alone_keeps_what_is_said_finds_it_and_leaves(
 
 
 @pytest.mark.usefixtures("_modern", "_installed")
-def test_plugin_and_settings_together_keep_everything_once(
-    client: Client, model: FakeAnthropic, claude: Claude
-) -> None:
+def test_plugin_and_settings_together_keep_everything_once(client: Client, model: FakeAnthropic) -> None:
     memory = Memory(client.home, client.env())
     memory.crystal("init", "--yes", "--client", "claude-code")
-    assert "Scope: User" in claude("mcp", "get", "crystal")
+    assert state(client)["mcpServers"]["crystal"]["args"] == ["mcp"]
     assert "already in" in memory.crystal("init", "--yes", "--client", "claude-code").split("server: ")[1]
     model.when("twice", [Use(PLAIN_TOOL, {"query": "anything"}), Use(TOOL, {"query": "anything"})], ["Once is enough."])
     answer = client.ask("twice")
@@ -112,6 +115,4 @@ def test_plugin_and_settings_together_keep_everything_once(
     assert sum(count for (role, _), count in kept.items() if role == "tool_result") == 2, "both servers answered"
     memory.verify()
     memory.crystal("uninstall")
-    state = json.loads((client.config / ".claude.json").read_text("utf-8"))
-    assert not state.get("mcpServers")
-    claude("plugin", "uninstall", "crystal@crystal")
+    assert not state(client).get("mcpServers")
