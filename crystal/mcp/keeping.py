@@ -12,6 +12,7 @@ from crystal.mcp.page import Answer
 from crystal.mcp.said import label
 from crystal.model import Remembered
 from crystal.wiring import open_machine, open_reader
+from crystal.wiring.enriching import embed_soon
 from crystal.wiring.remembering import remember as keep
 
 
@@ -33,6 +34,7 @@ def remember(asker: Asker, arguments: Mapping[str, Any], source: str = "mcp") ->
             machine, arguments["text"], category=arguments.get("category"), project=project, cwd=cwd,
             key=arguments.get("key"), source=source, session=asker.session,
         )  # fmt: skip
+        embed_soon(machine)
     return _kept(kept, arguments["text"])
 
 
