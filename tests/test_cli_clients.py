@@ -119,6 +119,13 @@ def test_a_broken_file_does_not_keep_uninstall_from_the_rest(home: Path) -> None
     assert files(home) == {".cursor/mcp.json": b'{"mcpServers": {"crystal": }}'}
 
 
+def test_a_broken_file_that_is_not_about_crystal_is_not_our_business(home: Path) -> None:
+    crystal("init", "--yes")
+    (home / ".cursor").mkdir()
+    (home / ".cursor/mcp.json").write_text('{"mcpServers": {"x": {"command": "/home/you/crystal/bin/x"},}}')
+    assert crystal("uninstall").code == 0
+
+
 def test_the_doctor_says_which_agents_ask_and_what_is_gone(home: Path) -> None:
     crystal("init", "--yes", "--client", "gemini")
     (home / ".cursor").mkdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,8 @@ from crystal.settings.disk import decoded, difference, read_whole, shown, system
 from crystal.settings.hooks import WrongShape, same
 
 CLI_SECONDS = 60
+NAMED = re.compile(rb"""(?:^|[\s"'.{,])crystal[\s"'\].=]""")
+"""What a file with a server of our name has in it; a path that leads through a folder of that name has not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,7 @@ def read_facts(client: Client) -> ClientFacts:
 
 def _plan_remove(client: Client, path: Path, made: Made | None, program: str | None) -> ClientPlan:
     target, before = read_whole(path)
-    if before is None or SERVER.encode() not in before:
+    if before is None or not NAMED.search(before):
         return ClientPlan(client, path, target, before, before, made, None)
     mark, text = decoded(path, before, _mend(client))
     with _telling(client, path, text):
