@@ -43,10 +43,11 @@ A bug ends with a Python traceback and code 1.
 """  # noqa: E501 - one sentence per line in Markdown
 
 MORE: dict[str, str] = {
-    "init": "See [your first hour](../tutorial/first-hour.md); what it writes is in [the hook's page](hook.md#5-claude-codes-settings) and in [the layout](layout.md).",  # noqa: E501
+    "init": "See [your first hour](../tutorial/first-hour.md); what it writes is in [the hook's page](hook.md#6-claude-codes-settings) and in [the layout](layout.md).",  # noqa: E501
     "search": "See [how search works](../explanation/search.md) and [its JSON](json.md#crystal-search).",
     "show": "See [its JSON](json.md#crystal-show).",
     "sessions": "See [its JSON](json.md#crystal-sessions).",
+    "mcp": "See [what it offers](mcp.md) and [how clients are connected](../how-to/clients.md).",
     "context": "See [starting with context](../how-to/start-with-context.md) and [its JSON](json.md#crystal-context).",
     "remember": "See [remembering](../how-to/remember.md) and [its JSON](json.md#crystal-remember-and-crystal-get).",
     "memories": "See [remembering](../how-to/remember.md) and [its JSON](json.md#crystal-memories).",
@@ -75,6 +76,7 @@ EXITS: dict[str, str] = {
     "search": READS,
     "show": f"2 also when nothing has that id, {READS}",
     "sessions": READS,
+    "mcp": "128 and the number of the signal that ended it; what a tool meets is an answer, not an exit code",
     "context": READS,
     "remember": f"2 also when nothing of the text may be kept, or it is too long, {WRITES}",
     "memories": f"1 when there is no such memory, 2 also when an id is the beginning of several, {WRITES}",

@@ -29,7 +29,7 @@ from tests.docs_sample import FOLDER, PRICES, TESTS, write_sample
 REFERENCE = ROOT / "docs" / "reference"
 
 
-@pytest.mark.parametrize("name", ["cli", "database"])
+@pytest.mark.parametrize("name", ["cli", "database", "mcp"])
 def test_a_generated_page_is_what_the_code_says(name: str) -> None:
     render = runpy.run_path(str(ROOT / "docs" / f"generate_{name}.py"))["render"]
     page = (REFERENCE / f"{name}.md").read_text("utf-8")
@@ -115,6 +115,11 @@ def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(
     note("crystal remember and crystal get", "remember", "--key", "user_name", "Alice", "--json")
     run("remember", "--key", "user_name", "Bob")
     note("crystal remember and crystal get", "get", "--key", "user_name", "--json")
+    note("crystal context", "context", "--json")
+    (memory / ".ldm/memory/told").mkdir()
+    mark = '5 {"candidates": 1, "chosen": ["mem-000000000000"], "omitted": 0, "tokens": 9}'
+    (memory / f".ldm/memory/told/{PRICES}.startup").write_text(mark)
+    note("crystal context", "context", "--log", "--json")
     note("crystal memories", "memories", "--json")
     note("crystal memories", "memories", "--project", "nowhere", "--json")
     memory_id = str(json.loads(run("get", "--key", "user_name", "--json").out)["memory"]["id"])
@@ -182,11 +187,12 @@ def test_the_python_page_has_every_field_of_what_is_returned() -> None:
     from crystal.reading import Conversation, SessionSummary, ShownTurn
     from crystal.restore import Restored
     from crystal.search import SearchResult
+    from crystal.timeline import Day, Message, Stretch
     from crystal.verify import Fault, Proof
 
     page = (REFERENCE / "python.md").read_text("utf-8")
     kinds = (SearchResult, Hit, Conversation, ShownTurn, SessionSummary, Remembered, FormerMemory, Tally, Proof, Fault)
-    for kind in (*kinds, Restored):
+    for kind in (*kinds, Restored, Message, Day, Stretch):
         row = next((line for line in page.splitlines() if line.startswith(f"| `{kind.__name__}` |")), "")
         names = re.findall(r"`(\w+)`", row)[1:]
         assert names[: len(dataclasses.fields(kind))] == [field.name for field in dataclasses.fields(kind)], (

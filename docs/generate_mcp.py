@@ -1,0 +1,127 @@
+"""Write docs/reference/mcp.md from what the MCP server offers; a test compares the two.
+
+Run it after a change of crystal/mcp/catalog.py or outputs.py: ``python docs/generate_mcp.py``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from crystal.mcp.catalog import ALIASES, TOOLS, Tool
+from crystal.mcp.offer import INSTRUCTIONS
+from crystal.mcp.server import GREETED, MODERN
+
+PAGE = Path(__file__).with_name("reference") / "mcp.md"
+
+HEAD = """\
+<!-- Made by docs/generate_mcp.py from crystal/mcp/. Change those, not this page. -->
+
+# The MCP server
+
+`crystal mcp` speaks the Model Context Protocol over standard input and output.
+[Let an agent ask the memory](../how-to/clients.md) connects clients, [use it from an agent](../how-to/use-from-an-agent.md) shows what an agent sees.
+
+It speaks the versions VERSIONS, and MODERN with its own version in each request.
+An unknown version is answered with the newest that is greeted, an unknown method with the error -32601.
+Standard output carries the protocol alone; whatever else is printed goes to standard error.
+It ends when its input ends, and answers before that what was asked.
+
+The store is opened for each call and closed after it, read-only where a tool only reads: no file is open and no lock is held meanwhile.
+Without a memory every tool answers with an error that says `run: crystal init`; nothing is made.
+A store that is locked, damaged or of a newer crystal is told in the same way, and the server goes on.
+
+No tool takes a path: `project` is a name, and a folder that is given as one is compared as text and never looked at.
+
+## What a tool answers
+
+Each answer has text and `structuredContent`, and each tool an output schema for the latter.
+The text is Markdown; with `response_format` `json` it is the structured content as JSON.
+
+Whatever was said once stands between `<crystal-memory>` and `</crystal-memory>`, in text and structured content alike, under a line that says whose words these are, when, in which project, on which device and in which session they were said.
+`origin` says the same in a word: `user`, `assistant`, `tool`, `web` (what a tool brought from the network), `subagent`, `summary`, `file`, `memory`.
+What looks like such a fence inside a text loses its bracket; control characters, escape sequences and invisible characters are taken out.
+
+An answer has at most [`mcp.max_characters`](configuration.md#mcpmax_characters) characters, in either form.
+`more` says how to get the rest, `next_offset` is the `offset` of the next page, and `characters_left` says how much of one text is not shown.
+
+A client that names its session in `CLAUDE_CODE_SESSION_ID`, as Claude Code does, gets no hits of that very session unless `include_current` is true: they are in its context already.
+
+A value that cannot be used, or a thing that is not there, is a result with `isError` and two lines: `error: ...` and `hint: ...`, the next step.
+
+## Tools
+"""  # noqa: E501
+
+MIDDLE = """\
+## Other names
+
+With the setting [`mcp.aliases`](configuration.md#mcpaliases) the server also has tools under the names that other memories use, so that instructions written for those work.
+"""  # noqa: E501
+
+TAIL = """\
+## Resources
+
+| address | what it is |
+|---|---|
+| `crystal://session/{id}` | the beginning of a past session; `crystal_get` reads on |
+| `crystal://memory/{id}` | a memory |
+
+`resources/list` has the latest 20 of each, without their titles: those are recalled text, and are read in their fence.
+An unknown address is the error -32002.
+
+## What the client is told
+
+INSTRUCTIONS
+"""
+
+
+def render() -> str:
+    """The page."""
+    head = HEAD.replace("VERSIONS", ", ".join(GREETED)).replace("MODERN", ", ".join(MODERN))
+    instructions = "\n".join(f"> {line}" for line in INSTRUCTIONS.replace(". ", ".\n").split("\n"))
+    parts = [head, *map(_tool, TOOLS), MIDDLE, *map(_tool, ALIASES), TAIL.replace("INSTRUCTIONS", instructions)]
+    return "\n".join(parts)
+
+
+def _tool(tool: Tool) -> str:
+    hints = tool.definition["annotations"]
+    said = ", ".join(f"`{name}` {str(value).lower()}" for name, value in hints.items() if name != "title")
+    rows = [_row(name, rule, required=name in tool.required) for name, rule in tool.properties.items()]
+    fields = ", ".join(f"`{name}`{_inside(rule)}" for name, rule in tool.output["properties"].items())
+    table = ["| argument | values | meaning |", "|---|---|---|", *rows]
+    sentences = tool.description.replace(". ", ".\n").replace("? ", "?\n")
+    parts = [f"### {tool.name}", f"{tool.title}.", sentences, "\n".join(table), f"Hints: {said}.", f"Result: {fields}."]
+    return "\n\n".join(parts) + "\n"
+
+
+def _row(name: str, rule: Mapping[str, Any], *, required: bool) -> str:
+    must = " (required)" if required else ""
+    return f"| `{name}`{must} | {_values(rule)} | {rule.get('description', '')} |"
+
+
+def _values(rule: Mapping[str, Any]) -> str:
+    if "anyOf" in rule:
+        return " or ".join(_values(one) for one in rule["anyOf"])
+    if "enum" in rule:
+        return ", ".join(f"`{value}`" for value in rule["enum"])
+    kind = rule["type"]
+    if kind == "string":
+        return f"text, {rule['minLength']} to {rule['maxLength']:,} characters"
+    if kind == "array":
+        return f"list of {rule['minItems']} to {rule['maxItems']}"
+    if kind == "boolean":
+        return "`true`, `false`"
+    return f"{'whole number' if kind == 'integer' else 'number'}, {rule['minimum']:,} to {rule['maximum']:,}"
+
+
+def _inside(rule: Mapping[str, Any]) -> str:
+    """The fields of what a list holds, or of an object."""
+    inner = rule.get("items", rule)
+    kinds = [one for one in inner.get("anyOf", [inner]) if one.get("properties")]
+    lists = [", ".join(f"`{name}`" for name in one["properties"]) for one in kinds]
+    return f" ({'; or '.join(lists)})" if lists else ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render().rstrip("\n") + "\n", "utf-8")
