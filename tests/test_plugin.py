@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 import crystal
+from crystal.cli.app import COMMANDS, load_command
+from crystal.clients import guidance_text
 from crystal.config.file import read_file
 from crystal.settings import TIMEOUTS
 
@@ -69,6 +71,16 @@ def test_the_skill_says_when_and_with_what() -> None:
     assert len(body.split()) < 700
     for tool in ("search", "get", "recent", "timeline", "status", "remember", "forget"):
         assert f"`crystal_{tool}`" in body
+
+
+def test_the_commands_of_skill_and_instructions_exist() -> None:
+    words = (ROOT / "skills/memory/SKILL.md").read_text("utf-8") + guidance_text()
+    named = re.findall(r"`crystal (\w+)([^`]*)`", words)
+    assert len(named) >= 7
+    for name, rest in named:
+        assert name in COMMANDS
+        options = {option for one in load_command(name).params for option in one.opts}
+        assert set(re.findall(r"(?<=\s)--?[a-z-]+", rest)) <= options, f"crystal {name}{rest}"
 
 
 # --- the launcher
