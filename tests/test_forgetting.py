@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.wiring import prove
+from crystal.wiring import prove, repair_all
 from tests.forgetting_machine import NOW, Desk, said
 
 SECRET = "the quokka sleeps under the zanzibar bridge at seven"
@@ -92,3 +92,32 @@ def test_a_project(desk: Desk) -> None:
     assert desk.holding("quokka") == []
     assert desk.texts() == ["elsewhere it is fine"]
     assert proved(desk) == 100.0
+
+
+def test_it_stays_forgotten_when_the_database_is_lost(desk: Desk) -> None:
+    desk.say(S1, said("what is said before it"), said(SECRET))
+    desk.say(S2, said("another talk about " + SECRET + " in a session that goes as a whole"))
+    desk.capture()
+    desk.forget(session=S2)
+    desk.forget(query="quokka")
+    for path in (desk.ldm / "memory").glob("crystal.db*"):
+        path.unlink()
+    with desk.open() as machine:
+        repair_all(machine, prove(machine, lambda _: None))
+    desk.backfill()
+    assert desk.holding("quokka") == []
+    assert desk.texts() == ["what is said before it"]
+
+
+def test_it_is_forgotten_again_when_the_database_is_put_back(desk: Desk) -> None:
+    desk.say(S1, said("what is said before it"), said(SECRET))
+    desk.capture()
+    database = desk.ldm / "memory" / "crystal.db"
+    with desk.open() as machine:
+        machine.store.db.wal_checkpoint(mode=3)
+    copy = database.read_bytes()
+    desk.forget(query="quokka")
+    database.write_bytes(copy)
+    desk.capture()
+    assert desk.texts() == ["what is said before it"]
+    assert desk.holding("quokka") == []

@@ -93,16 +93,24 @@ class Searcher:
         # An id that is too short to be sought, or stands in no line, is found by reading every line.
         self._every = any(len(uuid) < SHORTEST or uuid.startswith(b"line-") for uuid in ids)
         self._ids = Seeker([] if self._every else sorted(ids))
+        self._unplaced: list[Found] = []
 
     def search(self, rows: Iterable[KeptRow], ldm_home: Path) -> Iterator[Found]:
-        """The lines that go, of all rows. A frame that cannot be read has none."""
+        """The lines that go, of all rows. A frame that cannot be read has none.
+
+        A frame of notes alone tells neither when nor where: they go with what else goes of their session.
+        """
+        touched: set[str] = set()
         for row in rows:
             try:
                 text = archive.read_frame(ldm_home / row.archive, archive.Frame(row.offset, row.length))
             except Damaged:
                 continue
             if self._is_worth_it(row, text):
-                yield from self.look(row, text)
+                for found in self.look(row, text):
+                    touched.add(row.session_id)
+                    yield found
+        yield from (found for found in self._unplaced if found.row.session_id in touched)
 
     def _is_worth_it(self, row: KeptRow, text: bytes) -> bool:
         judge = self._judge
@@ -131,6 +139,8 @@ class Searcher:
             because = self._because(row, line, fields, facts.uuid, ids, at, cwd, hits.get(number))
             if because is not None:
                 yield Found(row, number, because, facts.uuid, ids, line)
+            elif self._judge.scopes and at is None and facts.uuid is None:
+                self._unplaced.append(Found(row, number, "bookkeeping", None, (), line))
 
     def _hits(self, text: bytes) -> dict[int, bool]:
         """The numbers of lines that hold a needle, and whether it is more than a word."""
@@ -144,6 +154,11 @@ class Searcher:
             place = bisect_left(ends, offset)
             found[place] = found.get(place, False) or needles.is_text(number)
         return found
+
+    def _quotes(self, line: bytes) -> bool:
+        needles = self._judge.needles
+        data = readable(line).encode("utf-8", "replace")
+        return needles is not None and next(needles.whole.find(data), None) is not None
 
     def _because(
         self,
@@ -166,8 +181,8 @@ class Searcher:
             return "asked"
         if hit is None:
             return None
-        if stays:
-            return "quote" if hit else None
+        if stays:  # by right, unless it holds one of the texts as a whole: a line alone is said by many
+            return "quote" if hit and self._quotes(line) else None
         return "bookkeeping"
 
 

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from crystal.errors import CrystalError
 from crystal.forgetting.deleting import ARCHIVE, delete_here
 from crystal.forgetting.finishing import Finisher
+from crystal.forgetting.names import agree
 from crystal.forgetting.wish import ForgetPlan, Forgotten, Grounds
-from crystal.store import forgotten_rows
+from crystal.store import forgotten_work
 from crystal.store.forgetting import KINDS, Tombstone, add_tombstones, is_work_left, open_tombstones
 
 
@@ -43,7 +44,7 @@ def carry_out(grounds: Grounds, plan: ForgetPlan, now: int) -> Forgotten:
             add_tombstones(grounds.store, tombstones, now)
             for place in plan.places:
                 lines = None if place.lines is None else list(place.lines)
-                forgotten_rows.add_work(grounds.store, ARCHIVE, str(place.row), lines, now)
+                forgotten_work.add_work(grounds.store, ARCHIVE, str(place.row), lines, now)
             grounds.on_tombstones(grounds.store, tombstones)
         pending = _finish(grounds, now)
     counts = {kind: sum(item.kind == kind for item in plan.items) for kind in ("line", "memory", "note")}
@@ -64,6 +65,7 @@ def finish(grounds: Grounds, now: int) -> int:
     Raises:
         StoreBusy, StoreFull, Unavailable: The rest is done by the next run.
     """
+    agree(grounds.store, grounds.ldm_home, now)
     if not is_work_left(grounds.store):
         return 0
     with grounds.capture_lock():
@@ -75,6 +77,7 @@ def _finish(grounds: Grounds, now: int) -> Sequence[str]:
     """Delete rows, then do the work that this leaves. Gives why something is left, in words."""
     pending: list[str] = []
     try:
+        agree(grounds.store, grounds.ldm_home, now)
         with grounds.open_mirror() as mirror:
             delete_here(grounds, mirror, now)
             pending += Finisher(grounds, mirror, now).run()

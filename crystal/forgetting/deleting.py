@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from crystal.forgetting.archived import Judge, Scope, Searcher
 from crystal.forgetting.leftovers import documents_with
@@ -20,7 +21,7 @@ from crystal.forgetting.repeating import what_repeats
 from crystal.forgetting.seeking import SHORTEST, Seeker
 from crystal.forgetting.wish import ForgetPlan, Grounds, Wish
 from crystal.forgotten import BY_FORGETTING
-from crystal.store import Store, forgotten_rows, traces
+from crystal.store import Store, forgotten_rows, forgotten_work, traces
 from crystal.store.forgetting import Tombstone, add_tombstones, open_tombstones, taint_sessions
 from crystal.store.privacy import add_private_lines
 from crystal.summarize.markdown import file_stem
@@ -58,7 +59,7 @@ class Gone:
 def delete_here(grounds: Grounds, mirror: Store | None, now: int) -> None:
     """Delete the rows of open tombstones here and in the copy of home's memory. Does nothing when they are gone."""
     store = grounds.store
-    swept = {work.target for work in forgotten_rows.works(store, SWEPT)}
+    swept = {work.target for work in forgotten_work.works(store, SWEPT)}
     todo = [tombstone for _, tombstone in open_tombstones(store) if tombstone.uid not in swept]
     if not todo:
         return
@@ -66,25 +67,27 @@ def delete_here(grounds: Grounds, mirror: Store | None, now: int) -> None:
     gone, more = _gather(grounds, stores, todo, now)
     needles = needles_for(grounds, _as_plan(gone)) if gone.has_words else None
     places = _search(grounds, stores, gone, needles)
-    documents = _documents(grounds, store, gone, needles)
-    blobs = [] if grounds.outbox is None else grounds.outbox.find(_matcher(gone, needles))
     for one in stores:
         gone.sessions |= forgotten_rows.sessions_of(one, gone.lines)
+    touched = sorted(gone.sessions)
+    more += _tell_sessions(grounds.device, touched, todo, now)
+    blobs = [] if grounds.outbox is None else grounds.outbox.find(_matcher(gone, needles))
+    documents = _documents(grounds, store, gone, needles)
     if mirror is not None:
         _delete(mirror, gone, now)
         _clean_documents(mirror, gone, needles)
     with store.transaction():
         add_tombstones(store, more, now)
         add_private_lines(store, sorted(gone.lines))
-        taint_sessions(store, sorted(gone.sessions))
+        taint_sessions(store, touched)
         if more:
             grounds.on_tombstones(store, more)
         for row, numbers in sorted(places.items()):
-            forgotten_rows.add_work(store, ARCHIVE, str(row), None if numbers is None else sorted(numbers), now)
+            forgotten_work.add_work(store, ARCHIVE, str(row), None if numbers is None else sorted(numbers), now)
         for path in documents:
-            forgotten_rows.add_work(store, DOCUMENT, path, None, now)
+            forgotten_work.add_work(store, DOCUMENT, path, None, now)
         if blobs:
-            forgotten_rows.add_work(store, OUTBOX, "", blobs, now)
+            forgotten_work.add_work(store, OUTBOX, "", blobs, now)
     _delete(store, gone, now, agents=grounds, tombstones=[*todo, *more])
 
 
@@ -138,13 +141,23 @@ def _add_scope(gone: Gone, stores: Sequence[Store], tombstone: Tombstone, until:
 
 def _own_tombstones(device: str, lines: Collection[str], memories: Collection[str], now: int) -> list[Tombstone]:
     made = []
-    for kind, names in (("lines", sorted(lines)), ("memory", sorted(memories))):
-        if names:
-            value = {"lines" if kind == "lines" else "memories": names, "sessions": []}
-            text = json.dumps([kind, names, device])
-            uid = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-            made.append(Tombstone(uid, "lines" if kind == "lines" else "memory", value, None, now, device))
+    if lines:
+        made.append(_made("lines", {"lines": sorted(lines), "sessions": []}, device, now))
+    if memories:
+        made.append(_made("memory", {"memories": sorted(memories), "sessions": []}, device, now))
     return made
+
+
+def _tell_sessions(device: str, touched: Sequence[str], todo: Sequence[Tombstone], now: int) -> list[Tombstone]:
+    """A tombstone that names the sessions which only this machine knows to be touched: others may repeat them."""
+    untold = sorted(set(touched) - {session for one in todo for session in one.sessions})
+    return [_made("lines", {"lines": [], "sessions": untold}, device, now)] if untold else []
+
+
+def _made(kind: Literal["lines", "memory"], value: dict[str, list[str]], device: str, now: int) -> Tombstone:
+    text = json.dumps([kind, value, device], sort_keys=True)
+    uid = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return Tombstone(uid, kind, value, None, now, device)
 
 
 def _as_plan(gone: Gone) -> ForgetPlan:
@@ -204,7 +217,7 @@ class _Matcher:
     """Whether the plain bytes of a message hold something of what goes."""
 
     def __init__(self, gone: Gone, needles: Needles | None) -> None:
-        names = {*gone.lines, *gone.memories, *gone.whole, *(one.folder for one in gone.scopes if one.folder)}
+        names = {*gone.lines, *gone.memories, *gone.sessions, *(one.folder for one in gone.scopes if one.folder)}
         ids = {name.encode("utf-8", "surrogatepass") for name in names}
         self._ids = Seeker(sorted(name for name in ids if len(name) >= SHORTEST))
         self._short = [name for name in ids if len(name) < SHORTEST]
@@ -231,17 +244,17 @@ def _delete(
     store: Store, gone: Gone, now: int, *, agents: Grounds | None = None, tombstones: Iterable[Tombstone] = ()
 ) -> None:
     """Delete the rows; of very many the chunks first, in transactions that others can wait for."""
-    chunks = forgotten_rows.chunks_of(store, gone.lines)
-    if len(chunks) > forgotten_rows.MANY:
-        for at in range(0, len(chunks), forgotten_rows.BATCH):
+    chunks = forgotten_work.chunks_of(store, gone.lines)
+    if len(chunks) > forgotten_work.MANY:
+        for at in range(0, len(chunks), forgotten_work.BATCH):
             with store.transaction():
-                forgotten_rows.delete_marked(store, chunks[at : at + forgotten_rows.BATCH])
-                forgotten_rows.add_work(store, WORDS, "", None, now)
+                forgotten_work.delete_marked(store, chunks[at : at + forgotten_work.BATCH])
+                forgotten_work.add_work(store, WORDS, "", None, now)
     with store.transaction():
-        forgotten_rows.delete_copies(store, gone.whole)
-        forgotten_rows.delete_lines(store, gone.lines)
-        forgotten_rows.delete_remembered(store, sorted(gone.memories))
-        resets = forgotten_rows.reset_sessions(store, gone.sessions)
+        forgotten_work.delete_copies(store, gone.whole)
+        forgotten_work.delete_lines(store, gone.lines)
+        forgotten_work.delete_remembered(store, sorted(gone.memories))
+        resets = forgotten_work.reset_sessions(store, gone.sessions)
         if agents is None:
             return
         forgotten_rows.close_relayed(store, gone.whole, BY_FORGETTING)
@@ -249,14 +262,14 @@ def _delete(
             folder = agents.agent_folder(reset.agent)
             if reset.summary_path is not None:
                 path = _below(folder / reset.summary_path, agents.ldm_home)
-                forgotten_rows.add_work(store, DOCUMENT, path, None, now)
+                forgotten_work.add_work(store, DOCUMENT, path, None, now)
                 if not reset.is_gone:
-                    forgotten_rows.add_work(store, SUMMARY, reset.session_id, None, now)
-            forgotten_rows.add_work(store, DAILY, reset.session_id, reset.agent, now)
+                    forgotten_work.add_work(store, SUMMARY, reset.session_id, None, now)
+            forgotten_work.add_work(store, DAILY, reset.session_id, reset.agent, now)
             if not reset.is_gone:
-                forgotten_rows.add_work(store, TITLE, reset.session_id, None, now)
+                forgotten_work.add_work(store, TITLE, reset.session_id, None, now)
         for tombstone in tombstones:
-            forgotten_rows.add_work(store, SWEPT, tombstone.uid, None, now)
+            forgotten_work.add_work(store, SWEPT, tombstone.uid, None, now)
 
 
 def _below(path: Path, folder: Path) -> str:
@@ -268,12 +281,12 @@ def _clean_documents(mirror: Store, gone: Gone, needles: Needles | None) -> None
     stems = {file_stem(session) for session in gone.sessions}
     for name, content in list(_touched(mirror, stems, needles)):
         with mirror.transaction():
-            forgotten_rows.write_document(mirror, name, content)
+            forgotten_work.write_document(mirror, name, content)
 
 
 def _touched(mirror: Store, stems: set[str], needles: Needles | None) -> Iterator[tuple[str, bytes]]:
     marks = [f"<!-- {stem} ".encode() for stem in stems]
-    for name, content in forgotten_rows.documents(mirror):
+    for name, content in forgotten_work.documents(mirror):
         if any(name.endswith(f"--{stem}.md") for stem in stems):
             yield name, b""
             continue

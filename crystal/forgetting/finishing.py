@@ -12,8 +12,8 @@ from pathlib import Path
 from crystal.errors import CrystalError
 from crystal.forgetting import deleting, leftovers, rewriting
 from crystal.forgetting.wish import Grounds
-from crystal.store import Store, forgotten_rows
-from crystal.store.forgotten_rows import Work
+from crystal.store import Store, forgotten_rows, forgotten_work
+from crystal.store.forgotten_work import Work
 from crystal.store.scrub import scrub
 from crystal.summarize import summarize_anew
 
@@ -37,7 +37,7 @@ class Finisher:
             (deleting.OUTBOX, self._outbox),
             (deleting.WORDS, self._words),
         ):
-            for work in forgotten_rows.works(self._store, kind):
+            for work in forgotten_work.works(self._store, kind):
                 self._try(lambda work=work, step=step: self._do(work, step))  # type: ignore[misc]
         self._try(lambda: leftovers.delete_copies(self._grounds.data_dir))
         for store in (self._store, *([] if self._mirror is None else [self._mirror])):
@@ -56,17 +56,17 @@ class Finisher:
 
     def _do(self, work: Work, step: Callable[[Work], None]) -> None:
         step(work)
-        forgotten_rows.end_works(self._store, [work])
+        forgotten_work.end_works(self._store, [work])
 
     # -- the steps ---------------------------------------------------------------------------------------------------
 
     def _archives(self) -> None:
         by_transcript: dict[int, list[Work]] = {}
         void: list[Work] = []
-        for work in forgotten_rows.works(self._store, deleting.ARCHIVE):
+        for work in forgotten_work.works(self._store, deleting.ARCHIVE):
             transcript = forgotten_rows.transcript_of_row(self._store, int(work.target))
             by_transcript.setdefault(transcript, []).append(work) if transcript is not None else void.append(work)
-        forgotten_rows.end_works(self._store, void)
+        forgotten_work.end_works(self._store, void)
         for transcript, works in by_transcript.items():
             self._try(lambda transcript=transcript, works=works: self._archive(transcript, works))  # type: ignore[misc]
 
@@ -78,7 +78,7 @@ class Finisher:
             gone[row] = None if numbers is None or known is None else known | frozenset(map(int, numbers))
         with self._store.transaction():
             rewriting.rewrite(self._store, transcript, gone, self._grounds.ldm_home, self._now)
-            forgotten_rows.end_works(self._store, works)
+            forgotten_work.end_works(self._store, works)
 
     def _delete(self, work: Work) -> None:
         leftovers.delete_file(self._path(work.target))
@@ -89,27 +89,27 @@ class Finisher:
     def _daily(self, work: Work) -> None:
         with self._store.transaction():  # the log is written under the same lock
             leftovers.clean_daily(self._grounds.agent_folder(str(work.detail)), work.target)
-            forgotten_rows.log_again(self._store, work.target)
+            forgotten_work.log_again(self._store, work.target)
 
     def _title(self, work: Work) -> None:
         with self._store.transaction():
             title = rewriting.title_left(self._store, work.target, self._grounds.ldm_home)
             if title is not None:
-                forgotten_rows.give_title(self._store, work.target, title)
+                forgotten_work.give_title(self._store, work.target, title)
 
     def _outbox(self, work: Work) -> None:
         if self._grounds.outbox is not None:
             self._grounds.outbox.clean(work.detail)
 
     def _words(self, _: Work) -> None:
-        forgotten_rows.merge_words(self._store)
+        forgotten_work.merge_words(self._store)
 
     def _summaries(self) -> None:
-        works = forgotten_rows.works(self._store, deleting.SUMMARY)
+        works = forgotten_work.works(self._store, deleting.SUMMARY)
         if works:
             names = [work.target for work in works]
             summarize_anew(self._store, names, agent_folder=self._grounds.agent_folder, now=self._now)
-            forgotten_rows.end_works(self._store, works)
+            forgotten_work.end_works(self._store, works)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -118,10 +118,10 @@ class Finisher:
         for store in (self._store, *([] if self._mirror is None else [self._mirror])):
             if not scrub(store):
                 self._pending.append(f"{store.path.name}: another process reads it just now")
-        kinds = forgotten_rows.work_kinds(self._store)
+        kinds = forgotten_work.work_kinds(self._store)
         if self._pending or set(kinds) - {deleting.SWEPT}:
             return
-        swept = forgotten_rows.works(self._store, deleting.SWEPT)
+        swept = forgotten_work.works(self._store, deleting.SWEPT)
         with self._store.transaction():
-            forgotten_rows.end_tombstones(self._store, [work.target for work in swept], self._now)
-            forgotten_rows.end_works(self._store, swept)
+            forgotten_work.end_tombstones(self._store, [work.target for work in swept], self._now)
+            forgotten_work.end_works(self._store, swept)

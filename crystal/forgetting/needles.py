@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from crystal.forgetting.seeking import LONGEST, SHORTEST, Seeker
+from crystal.forgetting.wording import QUOTE, folded
 from crystal.index.terms import Tokenize, document_words
 from crystal.summarize.wording import escaped, one_line
 
@@ -49,6 +50,7 @@ class Needles:
         lines, memories: The ids of what was forgotten.
         asked: How many texts were forgotten.
         by_rows_only: How many of them are too short, or also said elsewhere, so that only rows can prove them gone.
+        whole: Seeks the texts as a whole, folded: what holds one of them quotes it.
     """
 
     seeker: Seeker
@@ -58,6 +60,7 @@ class Needles:
     memories: frozenset[str] = frozenset()
     asked: int = 0
     by_rows_only: int = 0
+    whole: Seeker = field(default_factory=lambda: Seeker([]))
 
     def is_text(self, number: int) -> bool:
         """Whether what was found is a text, or else a word."""
@@ -112,7 +115,12 @@ def needles_of(
         frozenset(memories),
         len(whole),
         unseen,
+        Seeker(sorted({data for text in whole if len(text) >= QUOTE and len(data := _folded(text)) <= LONGEST})),
     )
+
+
+def _folded(text: str) -> bytes:
+    return folded(text).encode("utf-8", "replace")
 
 
 # --------------------------------------------------------------------------------------------------- taking apart

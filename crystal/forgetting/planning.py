@@ -206,15 +206,21 @@ class _Planner:
             scope: dict[str, Any] = {"lines": lines[:TOMBSTONE_NAMES]}
             if self.sessions:
                 scope["session"] = self.sessions[0]
+            else:
+                scope["sessions"] = list(sessions)
             if self.folders:
                 scope["folders"] = sorted(self.folders)
             yield self._scope_name(), scope, self.wish.before
             lines = lines[TOMBSTONE_NAMES:]
-        for at in range(0, len(lines), TOMBSTONE_NAMES):
+        for at in range(0, max(len(lines), bool(self._touched_besides(sessions))), TOMBSTONE_NAMES):
             yield "lines", {"lines": lines[at : at + TOMBSTONE_NAMES], "sessions": list(sessions)}, None
         memories = sorted(self.memories)
         for at in range(0, len(memories), TOMBSTONE_NAMES):
             yield "memory", {"memories": memories[at : at + TOMBSTONE_NAMES], "sessions": list(sessions)}, None
+
+    def _touched_besides(self, sessions: Sequence[str]) -> bool:
+        """Whether a scope takes something out of sessions that it does not name: forks have copies."""
+        return self.is_scope and bool(self.sessions) and not set(sessions) <= {self.sessions[0]}
 
     def _still_held(self, sessions: Sequence[str]) -> Iterator[Path]:
         """Claude Code's own files of the sessions: crystal does not touch them."""

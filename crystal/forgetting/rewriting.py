@@ -15,7 +15,7 @@ from crystal import archive, transcript
 from crystal.errors import Damaged
 from crystal.forgetting.shell import shell_of
 from crystal.forgotten import BY_FORGETTING
-from crystal.store import Store, checks, forgotten_rows
+from crystal.store import Store, checks, forgotten_rows, forgotten_work
 from crystal.store.forgotten_rows import KeptRow
 
 FILE = "file"
@@ -59,7 +59,7 @@ def rewrite(store: Store, transcript_row: int, gone: Lines, ldm_home: Path, now:
                 checks.place_frame(store, row.id, frame.offset, frame.length)
     else:
         forgotten_rows.move_archive(store, transcript_row, None)
-    forgotten_rows.add_work(store, FILE, old, None, now)
+    forgotten_work.add_work(store, FILE, old, None, now)
 
 
 def _free_name(store: Store, old: str) -> str:

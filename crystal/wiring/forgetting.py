@@ -76,9 +76,10 @@ def carry_out_and_prove(machine: Machine, plan: ForgetPlan) -> tuple[Forgotten, 
 
 def finish_forgetting(machine: Machine) -> int:
     """Do what is left to do of forgetting; gives how many tombstones are still open. Cheap when there are none."""
-    from crystal.store.forgetting import is_work_left
+    from crystal.forgetting.names import FILE
+    from crystal.store.forgetting import is_anything_forgotten
 
-    if not is_work_left(machine.store):
+    if not is_anything_forgotten(machine.store) and not (machine.places.ldm_home / FILE).exists():
         return 0
     from crystal.forgetting import finish
 

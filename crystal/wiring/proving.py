@@ -54,7 +54,9 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
     from crystal.project import find_project
     from crystal.recover import recover_archives
     from crystal.repair import repair
+    from crystal.wiring.forgetting import finish_forgetting
 
+    finish_forgetting(machine)
     done: list[str] = []
 
     def mend(capture: Capture) -> Tally:
