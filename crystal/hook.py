@@ -27,7 +27,6 @@ FALSE_WORDS = ("", "0", "false", "no", "off")
 STDIN_LIMIT = 64 * 1024 * 1024
 STDIN_SECONDS = 3  # the client writes at once and closes; whoever does not is not waited for
 WAIT_SECONDS = 60
-STALLED_AFTER_NS = 15 * 60 * 1_000_000_000
 LOG_LIMIT = 64 * 1024
 PROMPT_BEGINS = "rp\u8bb0\u8a18\u8bf7\u8acb"  # of the words that ask to remember something
 WORKER = """\
@@ -58,7 +57,7 @@ def main(arguments: list[str]) -> None:
         _attempt(_place, env, name)
     spool = os.path.join(data_dir, "spool") if data_dir else None
     note = _attempt(_write_note, spool, said, env, now) if spool else None
-    finished = _attempt(_start_worker if hasattr(os, "fork") else _start_worker_on_windows, env, note)
+    finished = _attempt(_start_worker, env, note) if hasattr(os, "fork") else _attempt(_start_on_windows, env)
     if data_dir and event == "SessionStart":
         _attempt(_tell, data_dir, said, env, now)
     if spool:
@@ -150,34 +149,6 @@ def encode(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return _quote(value) if isinstance(value, str) else str(value)
-
-
-def stalled_text(data_dir: str, now: int) -> str | None:
-    """Why capture seems to stand still, in a line for the user; None when all is well."""
-    try:
-        with open(os.path.join(data_dir, "stalled"), "rb") as file:
-            line = file.read(1000).decode("utf-8", "replace").split("\n", 1)[0]
-        told = "".join(letter for letter in line if letter.isprintable())[:200].strip()
-        return told or "capture is stalled; run: crystal doctor"
-    except OSError:
-        pass  # there is none
-    notes = [name for name in os.listdir(os.path.join(data_dir, "spool")) if name.endswith(".json")]
-    times = [int(name[:20]) for name in notes if name[:20].isdecimal() and name[20:21] == "-"]
-    waiting = now - min(times, default=now)
-    if waiting <= STALLED_AFTER_NS:
-        return None
-    return f"capture is stalled, the oldest note is {waiting // 60_000_000_000} minutes old; run: crystal doctor"
-
-
-def context_text(data_dir: str, said: dict[str, object], env: dict[str, str], now: int) -> str | None:
-    """What lies ready to be told to a session that begins; None when nothing may be told."""
-    session, source, cwd = _word(said.get("session_id")), _word(said.get("source")), _path(said.get("cwd"))
-    if not session or not source or not cwd or said.get("agent_id") or said.get("agent_type"):
-        return None
-    if truthy(env.get("CRYSTAL_PRIVATE")) or not os.path.isdir(os.path.join(data_dir, "context")):
-        return None
-    text: str | None = _half().told_once(data_dir, (session, source, cwd), env, now, parse_hook_input)
-    return text
 
 
 def _half() -> "Any":
@@ -385,23 +356,9 @@ def _become_worker(env: dict[str, str], note: str | None, writing: int) -> None:
     os.execve(sys.executable, _worker_command(), env)
 
 
-def _start_worker_on_windows(env: dict[str, str], _note: str | None) -> "Callable[[], object]":
-    """As ``_start_worker``. Written with care, never run: there was no such machine."""
-    import subprocess
-
-    alone = 0x08000000 | 0x00000008 | 0x00000200  # CREATE_NO_WINDOW | DETACHED_PROCESS | CREATE_NEW_PROCESS_GROUP
-    null = subprocess.DEVNULL
-
-    def start(flags: int) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(
-            _worker_command(), env=env, cwd=os.sep, stdin=null, stdout=null, stderr=null, creationflags=flags
-        )
-
-    try:
-        worker = start(alone | 0x01000000)  # CREATE_BREAKAWAY_FROM_JOB, which not every job allows
-    except OSError:
-        worker = start(alone)
-    return lambda: worker.wait(WAIT_SECONDS)
+def _start_on_windows(env: dict[str, str]) -> "Callable[[], object]":
+    finished: Callable[[], object] = _half().start_worker_on_windows(env, _worker_command(), WAIT_SECONDS)
+    return finished
 
 
 def _worker_command() -> list[str]:
@@ -411,8 +368,11 @@ def _worker_command() -> list[str]:
 
 def _tell(data_dir: str, said: dict[str, object], env: dict[str, str], now: int) -> None:
     """Print the one line that a session's start may hear of: capture stands still; what is remembered."""
-    answer: dict[str, object] = {}
-    stalled, context = _attempt(stalled_text, data_dir, now), _attempt(context_text, data_dir, said, env, now)
+    half, answer = _half(), dict[str, object]()
+    who = _word(said.get("session_id")), _word(said.get("source")), _path(said.get("cwd"))
+    told = all(who) and not (said.get("agent_id") or said.get("agent_type") or truthy(env.get("CRYSTAL_PRIVATE")))
+    stalled = _attempt(half.stalled_text, data_dir, now)
+    context = _attempt(half.told_once, data_dir, who, env, now, parse_hook_input) if told else None
     if stalled:
         answer["systemMessage"] = f"crystal: {stalled}"
     if context:

@@ -1,4 +1,4 @@
-"""The hook's other half: what a prompt asks to remember, and what a session is told at its start.
+"""The hook's other half: what a prompt asks to remember, what a session is told at its start, and Windows.
 
 Here because most runs of the hook need neither, and a script is compiled again at every start. ``hook.py`` imports it
 as a module of its own, without the package: it imports what the hook may import, and nothing of us.
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MEMORY_CHARACTERS = 8_000
+STALLED_AFTER_NS = 15 * 60 * 1_000_000_000
 TOLD_SOURCES = ("startup", "resume", "clear", "compact")
 CHINESE_BEGINS = ("\u8bf7\u8bb0\u4f4f", "\u8acb\u8a18\u4f4f", "\u8bb0\u4f4f", "\u8a18\u4f4f")
 WHO = frozenset("we i you he she they it the this that our my".split())
@@ -163,3 +164,41 @@ def _ready(
 def _read(path: str, parse: "Callable[[bytes], dict[str, Any]]") -> "dict[str, Any]":
     with open(path, "rb") as file:
         return parse(file.read())
+
+
+def stalled_text(data_dir: str, now: int) -> "str | None":
+    """Why capture seems to stand still, in a line for the user; None when all is well."""
+    try:
+        with open(os.path.join(data_dir, "stalled"), "rb") as file:
+            line = file.read(1000).decode("utf-8", "replace").split("\n", 1)[0]
+        told = "".join(letter for letter in line if letter.isprintable())[:200].strip()
+        return told or "capture is stalled; run: crystal doctor"
+    except OSError:
+        pass  # there is none
+    notes = [name for name in os.listdir(os.path.join(data_dir, "spool")) if name.endswith(".json")]
+    times = [int(name[:20]) for name in notes if name[:20].isdecimal() and name[20:21] == "-"]
+    waiting = now - min(times, default=now)
+    if waiting <= STALLED_AFTER_NS:
+        return None
+    return f"capture is stalled, the oldest note is {waiting // 60_000_000_000} minutes old; run: crystal doctor"
+
+
+def start_worker_on_windows(env: "dict[str, str]", command: "list[str]", seconds: float) -> "Callable[[], object]":
+    """Start the worker as nobody's child. Written with care, never run: there was no such machine.
+
+    Returns:
+        A function that waits for the worker's end, so many seconds at most.
+    """
+    import subprocess
+
+    alone = 0x08000000 | 0x00000008 | 0x00000200  # CREATE_NO_WINDOW | DETACHED_PROCESS | CREATE_NEW_PROCESS_GROUP
+    null = subprocess.DEVNULL
+
+    def start(flags: int) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(command, env=env, cwd=os.sep, stdin=null, stdout=null, stderr=null, creationflags=flags)
+
+    try:
+        worker = start(alone | 0x01000000)  # CREATE_BREAKAWAY_FROM_JOB, which not every job allows
+    except OSError:
+        worker = start(alone)
+    return lambda: worker.wait(seconds)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from crystal.capture import files, spool
 from crystal.errors import CrystalError
-from crystal.hook import STALLED_AFTER_NS
+from crystal.hook_memory import STALLED_AFTER_NS
 from crystal.store import hooks, ledger, privacy, problems, stats, vectors
 from crystal.transcript import last_newline
 

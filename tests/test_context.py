@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crystal import hook, worker
+from crystal import hook, hook_memory, worker
 from crystal.context import Candidate, LastSession, Told, choose, count_tokens, is_same_project, is_trusted, rank
 from crystal.context.files import KEPT_MS, take_told
 from crystal.fence import CLOSE, OPEN
@@ -152,11 +152,12 @@ def say(machine: Machine, session: str, *lines: bytes) -> None:
 
 def told(machine: Machine, cwd: str = QUARTZ, session: str = "new", **env: str) -> str | None:
     """What the hook would say."""
-    said: dict[str, object] = {"session_id": session, "cwd": cwd, "source": "startup"}
     mark = machine.places.data_dir / "told" / f"{session}.startup"
     mark.unlink(missing_ok=True)
     where = {"CRYSTAL_CONTEXT_ENABLED": "1", **env}
-    return hook._attempt(hook.context_text, str(machine.places.data_dir), said, where, NOW * 1_000_000)
+    who = (session, "startup", cwd)
+    data_dir = str(machine.places.data_dir)
+    return hook._attempt(hook_memory.told_once, data_dir, who, where, NOW * 1_000_000, hook.parse_hook_input)
 
 
 def test_a_session_hears_of_its_project_and_of_what_holds_everywhere(machine: Machine) -> None:

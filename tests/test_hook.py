@@ -54,8 +54,9 @@ NOTE_KEYS = {
     "private",
     "awaited",
 }
-# Built into the interpreter or cheap; ``json``, ``re``, ``signal``, ``typing`` and ``subprocess`` are not.
-ALLOWED_MODULES = {"os", "os.path", "posixpath", "genericpath", "stat", "_stat", "_collections_abc", "_json", "zlib"}
+# Built into the interpreter or cheap; ``json``, ``re``, ``signal``, ``typing`` and ``subprocess`` are not. The last is
+# the hook's own other half.
+ALLOWED_MODULES = set("os os.path posixpath genericpath stat _stat _collections_abc _json zlib hook_memory".split())
 
 FAKE_WORKER = """
 import json, os, sys

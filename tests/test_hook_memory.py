@@ -278,8 +278,7 @@ def test_settings_that_changed_since_stop_it(door: Hook, tmp_path: Path) -> None
 def test_a_broken_file_is_borne_in_silence(door: Hook, name: str, content: bytes) -> None:
     door.lay_ready({"default": "for all", "/work/shop": "for the shop"})
     (door.data / "context" / name).write_bytes(content)
-    said = {**START, "session_id": "s"}
-    assert hook._attempt(hook.context_text, str(door.data), said, {}, 1) in (None, "for all")
+    assert door.told() in (None, "for all")
 
 
 def test_another_folder_under_the_same_name_is_not_told(door: Hook) -> None:
@@ -327,4 +326,4 @@ with open(os.path.join(os.environ["LDM_HOME"], "modules"), "w") as file:
         door.run(said, ("-c", look, door.command[3]), {"CRYSTAL_HOOK_WAIT": ""})
         loaded = set((door.ldm / "modules").read_text().split())
         assert "hook_memory" in loaded
-        assert loaded <= ALLOWED_MODULES | {"hook_memory"}
+        assert loaded <= ALLOWED_MODULES
