@@ -388,6 +388,32 @@ def test_a_file_that_was_changed_since_the_plan_is_left(home: Path, ldm: Path) -
     assert client.file.read_text() == '{"a": 1}'
 
 
+@pytest.mark.parametrize("name", ["codex", "cursor"])
+def test_a_disk_that_is_full_in_the_middle_leaves_nothing_to_mend(
+    home: Path, ldm: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    client = clients(home)[name]
+    with monkeypatch.context() as patch:
+        patch.setattr("crystal.clients.plan.write_whole", full)
+        with pytest.raises(Unavailable):
+            add(client, ldm)
+    assert not client.file.exists()
+    assert remove(client, ldm) == [False]
+    assert read_record(ldm) == {}
+    assert add(client, ldm)
+    before = client.file.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("crystal.clients.plan.write_whole", full)
+        with pytest.raises(Unavailable):
+            add(client, ldm, OLDER)
+    assert client.file.read_bytes() == before
+    assert remove(client, ldm) == [True]
+    assert not client.file.exists()
+
+
 def test_a_link_stays_a_link(home: Path, ldm: Path) -> None:
     client = clients(home)["codex"]
     client.file.parent.mkdir()
