@@ -21,6 +21,7 @@ from crystal import Crystal
 from crystal.cli.app import COMMANDS, load_command
 from crystal.errors import CrystalError
 from crystal.store import Store
+from crystal.store.forgetting import Tombstone, add_tombstones
 from crystal.store.relay_peers import NewLink, add_peer
 from tests.command import crystal as run
 from tests.docs_blocks import ROOT
@@ -96,6 +97,13 @@ def memory(home: Path) -> Path:
     return home
 
 
+def _add_others(store: Store) -> None:
+    """Other machines, and something forgotten of which they have not heard."""
+    add_peer(store, NewLink(b"d" * 16, "device", "laptop", None, 1, b"u" * 8, b"v" * 8), 1)
+    add_peer(store, NewLink(b"h" * 16, "home", "desktop", None, 1, b"x" * 8, b"y" * 8), 1)
+    add_tombstones(store, [Tombstone("f" * 32, "lines", {"lines": []}, None, 1, "laptop")], 1)
+
+
 def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(
     memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,8 +144,7 @@ def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(
     (transcripts / "0b0b0b0b-0000-4000-8000-000000000000.jsonl").write_text('{"type":"user"}\n')
     note("crystal status", "status", "--json")
     with Store.open(memory / ".ldm" / "memory" / "crystal.db") as store, store.transaction():
-        add_peer(store, NewLink(b"d" * 16, "device", "laptop", None, 1, b"u" * 8, b"v" * 8), 1)
-        add_peer(store, NewLink(b"h" * 16, "home", "desktop", None, 1, b"x" * 8, b"y" * 8), 1)
+        _add_others(store)
     monkeypatch.setenv("CRYSTAL_ROLE", "device")
     note("crystal status", "status", "--json")
     monkeypatch.setenv("CRYSTAL_ROLE", "standalone")
