@@ -176,6 +176,10 @@ def _archive_faults(
         try:
             clean = archive.read_frame(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
         except Damaged as error:
+            now_state, now_rows = _as_of_one_moment(store, state)
+            if now_state.archive != state.archive:  # written anew meanwhile, without what was forgotten
+                yield from _archive_faults(store, now_state, now_rows, ldm_home, progress)
+                return
             yield Fault("archive", str(state.archive), error.message, *fault)
             continue
         progress(row.stop - row.start)

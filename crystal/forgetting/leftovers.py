@@ -17,6 +17,8 @@ from crystal.summarize.markdown import file_stem
 
 _MARK = re.compile(rb"<!-- ([a-z0-9_-]+) \d+ -->\s*$")
 INDEX_SECONDS = 300.0
+FRESH_MS = 60_000
+"""So young a file of a hook may still get its note."""
 
 
 def delete_file(path: Path) -> None:
@@ -39,8 +41,8 @@ def copies_of_store(data_dir: Path) -> Iterator[Path]:
         yield from sorted(data_dir.glob(f"{name}.v*.backup*"))
 
 
-def delete_copies(data_dir: Path) -> None:
-    """Delete copies of the store, contexts that were made of it, and what a recovery left.
+def delete_copies(data_dir: Path, now: int) -> None:
+    """Delete copies of the store, contexts that were made of it, and what a recovery or a hook left.
 
     They are no part of the memory: nothing is lost with them but a way back to an older crystal.
     """
@@ -52,6 +54,9 @@ def delete_copies(data_dir: Path) -> None:
                 if not path.is_dir() or path.is_symlink():
                     delete_file(path)
     shutil.rmtree(data_dir / "recovered", ignore_errors=True)
+    for path in sorted((data_dir / "spool").glob("*.kept")):  # a transcript's second name, of a note that is gone
+        if not path.with_suffix(".json").exists() and now - path.lstat().st_ctime_ns // 1_000_000 > FRESH_MS:
+            delete_file(path)
 
 
 def purge_index(store: Store, now: int) -> None:

@@ -192,7 +192,8 @@ def mark_summarized(store: Store, session: Session, mode: SummaryMode, title: st
         "UPDATE sessions SET summarized_turn = ?1, summary_mode = ?2,"
         f" title = CASE WHEN {_GIVEN} THEN title ELSE ?3 END,"
         f" summary_title = CASE WHEN {_GIVEN} THEN summary_title ELSE ?3 END"
-        " WHERE id = ?4 AND session_id = ?5 AND (summarized_turn < ?1"
+        # Without a path something of the session was forgotten meanwhile, and this summary may have it.
+        " WHERE id = ?4 AND session_id = ?5 AND summary_path IS NOT NULL AND (summarized_turn < ?1"
         " OR summarized_turn = ?1 AND (?2 = 'llm' OR summary_mode IS NOT 'llm')) RETURNING id",
         (session.last_turn, mode, title, session.id, session.session_id),
     )
