@@ -188,17 +188,10 @@ class Crystal:
         self, *, since: int | str = "7d", before: int | str | None = None, project: str | None = None, limit: int = 100
     ) -> Sequence[Day]:
         """Which sessions (``limit`` at most) went on and what was remembered, day by day, the latest first."""
-        from crystal.timeline import timeline
-        from crystal.wiring.remembered import list_memories
+        from crystal.wiring.chronicle import days
 
-        start, end = self._moment(since, "since"), self._moment(before, "before")
-        assert start is not None
-        end, mirror = self._machine.now() + 1 if end is None else end, self._mirror_store()
-        remembered = list_memories(self._machine, mirror, project=project, limit=1_000)
-        return timeline(
-            self._machine.store, since=start, before=end, project=project, memories=remembered, limit=limit,
-            mirror=mirror,
-        )[0]  # fmt: skip
+        start, end, mirror = self._moment(since, "since") or 0, self._moment(before, "before"), self._mirror_store()
+        return days(self._machine, mirror, since=start, before=end, project=project, limit=limit)[0]
 
     def status(self) -> dict[str, Any]:
         """What ``crystal status --json`` tells; times are ms since the epoch."""

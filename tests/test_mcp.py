@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from mcp_types import methods, version
 from crystal.mcp import server, wire
 from crystal.mcp.calls import MOST_AT_ONCE, Call
 from crystal.mcp.server import GREETED, MODERN
-from tests.mcp_client import ENVELOPE, INITIALIZE, Process, Talk, crystal_offer, served
+from tests.mcp_client import ENVELOPE, INITIALIZE, ROOT, Process, Talk, crystal_offer, served
 from tests.store_factory import add_turn, open_store
 
 DATA = ".ldm/memory"
@@ -395,3 +396,40 @@ def test_the_greeting_needs_nothing_heavy(home: Path) -> None:
     }
     assert not heavy & set(found.stdout.split())
     assert server.SECONDS_AFTER_THE_END <= 10
+
+
+def test_the_official_client_speaks_both_eras_with_it(home: Path) -> None:
+    import anyio
+    from mcp import Client, StdioServerParameters
+
+    a_memory(home)
+    server = StdioServerParameters(
+        command=sys.executable, args=["-m", "crystal", "mcp"], env=dict(os.environ), cwd=ROOT
+    )
+
+    async def talk(mode: str) -> str:
+        async with Client(server, mode=mode) as client:  # type: ignore[arg-type]
+            assert len((await client.list_tools()).tools) == 7
+            assert len((await client.list_resources()).resources) == 1
+            found = await client.call_tool("crystal_search", {"query": "zebra"})
+            assert found.structured_content is not None
+            assert "crosses at noon" in found.structured_content["hits"][0]["text"]
+            refused = await client.call_tool("crystal_search", {})
+            assert refused.is_error
+            return str(client.protocol_version)
+
+    assert anyio.run(talk, "legacy") == "2025-11-25"
+    assert anyio.run(talk, "auto") == "2026-07-28"
+
+
+def test_a_store_that_somebody_holds_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = a_memory(home)
+    monkeypatch.setattr("crystal.store.connection.BUSY_TIMEOUT_MS", 50)
+    other = apsw.Connection(str(folder / "crystal.db"))
+    other.execute("PRAGMA journal_mode = DELETE; BEGIN EXCLUSIVE")
+    with served(crystal_offer()) as talk:
+        told = talk.tool("crystal_search", query="zebra")
+        assert told["isError"]
+        assert "hint: another crystal process is writing" in told["content"][0]["text"]
+        other.close()
+        assert not talk.tool("crystal_search", query="zebra")["isError"]

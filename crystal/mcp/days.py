@@ -13,10 +13,10 @@ from crystal.mcp.reading import session_data, title_of
 from crystal.mcp.searching import moment
 from crystal.model import Remembered
 from crystal.reading import SessionSummary, sessions
-from crystal.timeline import MOST_MESSAGES, Stretch, messages, timeline
+from crystal.timeline import MOST_MESSAGES, Stretch, messages
 from crystal.when import iso, local
 from crystal.wiring import Machine, open_reader
-from crystal.wiring.remembered import list_memories
+from crystal.wiring.chronicle import days
 
 MESSAGES = 20
 SESSIONS = 10
@@ -94,13 +94,9 @@ def tell(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
         end = now + 1 if before is None else before
         if since >= end:
             raise UsageProblem("since is not before before", hint="exchange them")
-        project, mirror = arguments.get("project"), mirror_of(machine)
-        remembered = list_memories(machine, machine.mirror, project=project, limit=1_000)
-        days, why = timeline(
-            machine.store, since=since, before=end, project=project, memories=remembered,
-            limit=MOST_ENTRIES, mirror=mirror,
-        )  # fmt: skip
-    makers = [maker for day in days for maker in _day(day.date, day.sessions, day.memories)]
+        project = arguments.get("project")
+        found, why = days(machine, mirror_of(machine), since=since, before=end, project=project, limit=MOST_ENTRIES)
+    makers = [maker for day in found for maker in _day(day.date, day.sessions, day.memories)]
     offset, limit = arguments.get("offset") or 0, arguments.get("limit") or 50
     data = {"since": iso(since), "before": iso(end), "offset": offset, "notes": noted(why)}
 
