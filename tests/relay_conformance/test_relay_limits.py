@@ -75,8 +75,10 @@ def test_a_body_that_drips_is_given_up(limited):
 
 def test_too_many_requests_of_a_token_stop_that_token_only(limited):
     token = limited.make_token("pair")
-    answers = [limited.ask("GET", "/v1/streams", token=token) for _ in range(150)]
-    statuses = [answer.status_code for answer in answers]
+    answers, statuses = [], []
+    while 429 not in statuses and len(statuses) < 5_000:  # a slow machine asks hardly faster than the rate
+        answers.append(limited.ask("GET", "/v1/streams", token=token))
+        statuses.append(answers[-1].status_code)
     assert set(statuses) == {403, 429}
     assert statuses[:50] == [403] * 50
     refused(answers[statuses.index(429)], 429, "rate-limited")
