@@ -17,11 +17,13 @@ from crystal import hook, hook_memory, worker
 from crystal.context import Candidate, LastSession, Told, choose, count_tokens, is_same_project, is_trusted, rank
 from crystal.context.files import KEPT_MS, take_told
 from crystal.fence import CLOSE, OPEN
+from crystal.forgetting import Wish
 from crystal.model import MemoryStatus, Project, Remembered
 from crystal.store import Store, memories, problems
 from crystal.store.contexts import injections
 from crystal.wiring import Machine, open_machine, turn_off, turn_on
 from crystal.wiring.contexts import refresh
+from crystal.wiring.forgetting import carry_out, plan_forget
 from crystal.wiring.remembering import deprecate, remember
 from tests.capture_machine import NOW, line
 from tests.command import crystal
@@ -415,3 +417,21 @@ def test_setting_it_makes_it_ready_at_once(home: Path) -> None:
         assert told(machine, CRYSTAL_CONTEXT_ENABLED="")
         crystal("config", "unset", "context.enabled")
         assert not folder.exists()
+
+
+def test_what_is_forgotten_is_told_no_more_at_once(machine: Machine) -> None:
+    say(machine, "s1", line("fix the slate roof"))
+    say(machine, "s2", line("paint the door"))
+    one = remember(machine, "basalt is black", project=QUARTZ)
+    remember(machine, "marble is white", project=QUARTZ)
+    refresh(machine)
+    for wish in (Wish(targets=(one.id,)), Wish(session="s1")):
+        carry_out(machine, plan_forget(machine, wish))
+    text = told(machine) or ""
+    assert "marble" in text
+    assert "paint the door" in text
+    assert "basalt" not in text
+    assert "slate" not in text
+    ready = b"".join(path.read_bytes() for path in (machine.places.data_dir / "context").iterdir())
+    assert b"basalt" not in ready
+    assert b"slate" not in ready

@@ -250,7 +250,7 @@ def test_other_tools_hooks_added_meanwhile_stay(file: Path) -> None:
 def test_an_older_crystal_is_replaced_where_it_stands(file: Path) -> None:
     before = {"hooks": {"Stop": [{"hooks": [FOREIGN]}, ours("Stop", OLDER), {"hooks": [FOREIGN]}]}}
     before["hooks"]["Stop"][1]["hooks"][0]["timeout"] = 33  # somebody's own wish
-    before["hooks"]["UserPromptSubmit"] = [{"hooks": [{"type": "command", "command": OLDER}]}]
+    before["hooks"]["Notification"] = [{"hooks": [{"type": "command", "command": OLDER}]}]
     before["hooks"]["SessionEnd"] = [ours("SessionEnd", OLDER), ours("SessionEnd", OLDER)]
     file.write_text(json.dumps(before, indent=2))
     install(file, COMMAND)

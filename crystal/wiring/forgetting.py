@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from crystal.wiring.capturing import CAPTURE_LOCK, LOCK_SECONDS, run_capture
+from crystal.wiring.contexts import refresh
 from crystal.wiring.machine import Machine
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ def carry_out(machine: Machine, plan: ForgetPlan) -> Forgotten:
     """Forget what a plan lists, on this machine now and on the others when they hear of it."""
     from crystal.forgetting import carry_out as forget
 
-    return forget(grounds_of(machine), plan, machine.now())
+    done = forget(grounds_of(machine), plan, machine.now())
+    refresh(machine)
+    return done
 
 
 def carry_out_and_prove(machine: Machine, plan: ForgetPlan) -> tuple[Forgotten, ForgetProof]:
@@ -83,7 +86,9 @@ def finish_forgetting(machine: Machine) -> int:
         return 0
     from crystal.forgetting import finish
 
-    return finish(grounds_of(machine), machine.now())
+    left = finish(grounds_of(machine), machine.now())
+    refresh(machine)
+    return left
 
 
 def prove_forgotten(machine: Machine, needles: Needles) -> ForgetProof:
