@@ -29,6 +29,10 @@ class UsageProblem(CrystalError):
     exit_code = 2
 
 
+class NotRemembered(CrystalError):
+    """No memory has this key or this id."""
+
+
 class NotConfigured(CrystalError):
     """Something must be set up first: no memory yet, no key, no extension."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import cast, get_args
 
-from crystal.errors import CrystalError, UsageProblem
+from crystal.errors import UsageProblem
 from crystal.model import Category, MemoryStatus, Remembered
 
 MOST_TEXT = 8_000
@@ -30,10 +30,6 @@ _LEFT_OUT = re.compile(r"\[redacted:[^\]\s]*\]|\[private\]|\[recalled\]")
 
 CleanText = Callable[[str], tuple[str, Mapping[str, int]]]
 CleanLine = Callable[[bytes], tuple[bytes, Mapping[str, int]]]
-
-
-class NotRemembered(CrystalError):
-    """No memory has this key or this id."""
 
 
 def is_memory_id(text: str) -> bool:

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crystal import Crystal
-from crystal.errors import UsageProblem
+from crystal.errors import NotRemembered, UsageProblem
 from crystal.model import Filters, Project, Remembered
-from crystal.remembering import MOST_KEY, MOST_TEXT, NotRemembered
+from crystal.remembering import MOST_KEY, MOST_TEXT
 from crystal.repair import repair
 from crystal.search import Side, search
 from crystal.store import Store, checks, memories

@@ -70,8 +70,7 @@ def get(
 ) -> None:
     """Print the text of a memory alone, found by its exact key or its id. Exit code 1 when there is none."""
     from crystal.cli.render import harmless, say
-    from crystal.errors import UsageProblem
-    from crystal.remembering import NotRemembered
+    from crystal.errors import NotRemembered, UsageProblem
     from crystal.wiring import open_reader
     from crystal.wiring.remembering import by_key, list_memories, memory_of
 

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from crystal.errors import UsageProblem
+from crystal.errors import NotRemembered, UsageProblem
 from crystal.mcp.asker import Asker, mirror_of
 from crystal.mcp.hits import Make, memory_item, turn_item
 from crystal.mcp.page import LONGEST, Answer, Item, Json, answered, bounded
 from crystal.mcp.said import Origin, kind_of, label, recalled
 from crystal.model import Remembered
 from crystal.reading import Conversation, SessionSummary, ShownTurn, find_target, read
-from crystal.remembering import NotRemembered
 from crystal.when import iso
 from crystal.wiring import Machine, open_reader
 from crystal.wiring.remembered import by_key, memory_of

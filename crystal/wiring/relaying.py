@@ -242,7 +242,7 @@ def _fetch_mirror(machine: Machine, mirror: Mirror, client: RelayClient, should_
         if fetched.objects:
             open_again(machine.store, newest)  # what was forgotten meanwhile may have come in
             take_private(machine.store, machine.places)
-            take_memories(machine)
+        take_memories(machine)
         _keep_mirror(machine)
         if fetched.problem:
             record_problem(machine.store, MIRROR_ROOM, fetched.problem, now_ms())

@@ -8,9 +8,9 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from crystal.errors import UsageProblem
+from crystal.errors import NotRemembered, UsageProblem
 from crystal.model import FormerMemory, Project, Remembered
-from crystal.remembering import NotRemembered, checked_category, checked_status, cleaned_key
+from crystal.remembering import checked_category, checked_status, cleaned_key
 from crystal.store import Store, memories
 from crystal.store.memories import claim_of, order_of
 from crystal.wiring.machine import Machine

@@ -11,10 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crystal.errors import CrystalError, UsageProblem, WatermarkMoved
+from crystal.errors import CrystalError, NotRemembered, UsageProblem, WatermarkMoved
 from crystal.model import Project, Remembered
 from crystal.remembering import (
-    NotRemembered,
     changed,
     checked_category,
     cleaned_key,
