@@ -13,10 +13,10 @@ from crystal.errors import NotConfigured
 from crystal.relay import forgotten
 from crystal.relay.sending import kept_messages, put_message
 from crystal.relay.taking import read_words
-from crystal.relay.tombstones import messages, parts, read_tombstones, words_of
+from crystal.relay.tombstones import messages, read_tombstones, words_of
 from crystal.relay.wire import BadRecord
 from crystal.store import Store, inbox, outbox, relay_forgotten
-from crystal.store.forgetting import Tombstone, add_tombstones, tombstones_after
+from crystal.store.forgetting import Tombstone, add_tombstones, parts, tombstones_after
 from tests.capture_machine import NOW, line
 from tests.relay_fate import Crash, backup, clone, faults, reopen, restore, revoke, rotate, texts
 from tests.relay_world import Device, World, said
@@ -79,6 +79,7 @@ def test_one_with_many_names_travels_in_parts_that_are_the_same_wherever_they_ar
     whole = tombstone(7, *lines, kind="session", session="s", until_at=NOW)
     cut = parts(whole)
     assert cut == parts(whole)
+    assert sum(len(one.lines) for one in cut) == 2_500
     assert [one.kind for one in cut] == ["session", "lines", "lines"]
     assert [one.until_at for one in cut] == [NOW, None, None]
     assert cut[0].value["session"] == "s"
@@ -575,6 +576,21 @@ def test_what_was_found_and_has_moved_since_is_found_again(world: World) -> None
     one.deliver()  # new keys: sealed again elsewhere, by another process
     box.clean(found)
     assert b"plum" not in sealed_words(one)
+
+
+def test_without_the_key_the_outbox_is_cleaned_when_it_is_back(world: World) -> None:
+    one = world.device("laptop")
+    one.say("a", line("pear", ident="u-1"), line("plum", ident="u-2"))
+    one.forget(tombstone(1, "u-2"))
+    box, secrets = one.outbox(), dict(one.secrets)
+    one.secrets.clear()
+    found = box.find(lambda data: b"plum" in data)
+    with pytest.raises(NotConfigured):
+        box.clean(found)
+    one.secrets.update(secrets)
+    box.clean(json.loads(json.dumps(found)))
+    assert b"plum" not in sealed_words(one)
+    assert b"pear" in sealed_words(one)
 
 
 def test_lines_that_are_found_by_their_words_go_without_a_name(world: World) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crystal.envelope import Channel, Kind
+from crystal.errors import NotConfigured
 from crystal.forgotten import forgotten_lines, without_lines
 from crystal.model import Segment
 from crystal.relay.sending import KeptMessage, Link, kept_messages, seal_changed
@@ -32,6 +33,8 @@ from crystal.transcript import line_facts, parse_turns
 
 BECAUSE = "forgotten"
 """Why a stream ended, as home is told."""
+UNKNOWN: list[Any] = ["", 0, 0, []]
+"""Something that may be anywhere in the outbox."""
 NOTHING = json.dumps({"v": 1, "kind": "note"}).encode()
 
 Found = list[Any]
@@ -60,15 +63,17 @@ class SealedOutbox:
     def find(self, matches: Callable[[bytes], bool]) -> list[Found]:
         """The kept messages whose plain bytes match: where they lie, and which of their lines; never words.
 
-        Raises:
-            NotConfigured: The key is gone.
+        Without the key nothing can be said: then all that is kept will be looked at, by name, when it is there again.
         """
-        return [
-            found
-            for link, stream in self._streams()
-            for message in kept_messages(self.store, link, stream)
-            if (found := _found(stream, message, matches, by_words=self.by_words)) is not None
-        ]
+        try:
+            return [
+                found
+                for link, stream in self._streams()
+                for message in kept_messages(self.store, link, stream)
+                if (found := _found(stream, message, matches, by_words=self.by_words)) is not None
+            ]
+        except NotConfigured:
+            return [UNKNOWN]
 
     def clean(self, found: Sequence[Found]) -> None:
         """Let the outbox hold nothing of what was found, nor of any line, session or memory that was forgotten.

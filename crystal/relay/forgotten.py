@@ -13,7 +13,7 @@ from typing import Any
 
 from crystal.envelope import Kind
 from crystal.relay.sending import Link, put_message
-from crystal.relay.tombstones import MOST_TIME, messages, parts, read_tombstones, words_of
+from crystal.relay.tombstones import MOST_TIME, messages, read_tombstones, words_of
 from crystal.relay.wire import BadRecord
 from crystal.store import Store, outbox, relay_forgotten, relay_peers
 from crystal.store.forgetting import Tombstone, add_tombstones, newest_tombstone, tombstones_after
@@ -95,12 +95,12 @@ def forgotten_for(store: Store, peer: Peer, random: Callable[[int], bytes]) -> d
     size, upto = 0, start
     while size < MOST_TOLD and (some := tombstones_after(store, upto, AT_ONCE)):
         for number, tombstone in some:
-            words = [{**words_of(one), "device": tombstone.device} for one in parts(tombstone)]
+            words = {**words_of(tombstone), "device": tombstone.device}
             length = len(json.dumps(words))
             if rows and size + length > MOST_TOLD:
                 size = MOST_TOLD
                 break
-            rows += words
+            rows.append(words)
             size, upto = size + length, number
     mark = relay_forgotten.mark_at(store, upto)
     return {"series": own, "from": start, "tombstones": rows, "upto": upto, "mark": mark}
@@ -155,16 +155,4 @@ def take_from_home(store: Store, peer: Peer, told: Told, *, now: int, as_of: int
     added = add_tombstones(store, told.tombstones, now)
     relay_forgotten.note_heard(store, [one.uid for one in told.tombstones], as_of)
     relay_forgotten.write_stand(store, replace(stand, series=told.series, number=told.upto, mark=told.mark))
-    _note_whole(store, as_of)
     return added
-
-
-def _note_whole(store: Store, as_of: int) -> None:
-    """Note those as heard that travel in several parts, when the last of these has come back."""
-    at = 0
-    while some := relay_forgotten.untold(store, at, AT_ONCE):
-        at = some[-1][0]
-        for _, tombstone in some:
-            last = parts(tombstone)[-1].uid
-            if last != tombstone.uid and relay_forgotten.has_tombstone(store, last):
-                relay_forgotten.note_heard(store, [tombstone.uid], as_of)

@@ -1,61 +1,20 @@
 """Tombstones as they travel: written into a message or a document, and read back strictly.
 
-A tombstone is names, never words. One with very many names travels in parts, whose uids follow from its own, so that
-the parts are the same whoever makes them. Source: docs/spec/relay-messages.md, section 7.
+A tombstone is names, never words. Source: docs/spec/relay-messages.md, section 7.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from crystal.relay.wire import MOST_NAME, MOST_PATH, BadRecord, is_unicode
-from crystal.store.forgetting import KINDS, Tombstone
+from crystal.store.forgetting import KINDS, MOST_NAMES, Tombstone
 
-MOST_NAMES = 1_000
-"""Ids and folders in one message, and in one tombstone as it travels."""
-MOST_LETTERS = 1 << 18
-"""Characters of all names in one tombstone as it travels, about."""
 MOST_TIME = 1 << 53
 
 _LISTS = ("folders", "memories", "sessions", "lines")
-_WITH_SCOPE = {"folders": "project", "memories": "memory"}
-
-
-def parts(tombstone: Tombstone) -> list[Tombstone]:
-    """A tombstone as it travels: itself, or several whose uids follow from its own when it has too many names."""
-    names = [(what, name) for what in _LISTS for name in tombstone.names(what) if _can_travel(name)]
-    runs = list(_runs(names))
-    if len(runs) <= 1:
-        return [tombstone]
-    found = []
-    for number, run in enumerate(runs):
-        value: dict[str, Any] = {}
-        for what, name in run:
-            value.setdefault(what, []).append(name)
-        if number == 0 and "session" in tombstone.value:
-            value["session"] = tombstone.value["session"]
-        is_scope = number == 0 or any(_WITH_SCOPE.get(what) == tombstone.kind for what in value)
-        uid = hashlib.sha256(f"{tombstone.uid}:{number}".encode()).hexdigest()[:32]
-        kind, until_at = (tombstone.kind, tombstone.until_at) if is_scope else ("lines", None)
-        found.append(replace(tombstone, uid=uid, kind=kind, value=value, until_at=until_at))
-    return found
-
-
-def _runs(names: Sequence[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    run: list[tuple[str, str]] = []
-    letters = 0
-    for what, name in names:
-        if run and (len(run) >= MOST_NAMES or letters + len(name) > MOST_LETTERS):
-            yield run
-            run, letters = [], 0
-        run.append((what, name))
-        letters += len(name)
-    if run:
-        yield run
 
 
 def _can_travel(name: str) -> bool:
@@ -134,7 +93,7 @@ def messages(tombstones: Sequence[Tombstone]) -> Iterator[bytes]:
     """The messages that tell home of tombstones: as many in one as may be."""
     run: list[Tombstone] = []
     names = 0
-    for one in (part for tombstone in tombstones for part in parts(tombstone)):
+    for one in tombstones:
         count = max(1, sum(len(one.names(what)) for what in _LISTS))
         if run and names + count > MOST_NAMES:
             yield _message(run)

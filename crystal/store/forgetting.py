@@ -7,6 +7,7 @@ keeps away what another file, machine or backup brings. What blocks lines are th
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,6 +73,38 @@ class Tombstone:
         return self.names("folders")
 
 
+MOST_NAMES = 1_000
+MOST_LETTERS = 1 << 18
+"""What one tombstone names at most, and how many characters that has, about: it travels in bounded messages."""
+
+_LISTS = ("folders", "memories", "sessions", "lines")
+_OWN_KIND = {"folders": "project", "memories": "memory"}
+
+
+def parts(tombstone: Tombstone) -> list[Tombstone]:
+    """A tombstone, or several whose uids follow from its own when it has very many names: the same everywhere."""
+    runs: list[list[tuple[str, str]]] = [[]]
+    letters = 0
+    named = [(what, name) for what in _LISTS for name in tombstone.names(what)]
+    for what, name in named:
+        if len(runs[-1]) >= MOST_NAMES or (runs[-1] and letters + len(name) > MOST_LETTERS):
+            runs.append([])
+            letters = 0
+        runs[-1].append((what, name))
+        letters += len(name)
+    return [tombstone] if len(runs) == 1 else [_part(tombstone, number, run) for number, run in enumerate(runs)]
+
+
+def _part(whole: Tombstone, number: int, names: Sequence[tuple[str, str]]) -> Tombstone:
+    value: dict[str, Any] = {"session": whole.value["session"]} if number == 0 and "session" in whole.value else {}
+    for what, name in names:
+        value.setdefault(what, []).append(name)
+    uid = hashlib.sha256(f"{whole.uid}:{number}".encode()).hexdigest()[:32]
+    if number and all(_OWN_KIND.get(what) != whole.kind for what in value):
+        return Tombstone(uid, "lines", value, None, whole.made_at, whole.device)
+    return Tombstone(uid, whole.kind, value, whole.until_at, whole.made_at, whole.device)
+
+
 _COLUMNS = "uid, kind, value, until_at, made_at, device"
 
 
@@ -84,10 +117,10 @@ def add_tombstones(store: Store, tombstones: Iterable[Tombstone], now: int) -> i
     """Note what is forgotten and block it, inside the caller's transaction; gives how many were new.
 
     Idempotent by ``uid``. Deletes nothing: what is here is found and deleted by ``crystal.forgetting.finish``, whose
-    queue the tombstones without ``done_at`` are.
+    queue the tombstones without ``done_at`` are. One with very many names is kept in parts.
     """
     new = 0
-    for tombstone in tombstones:
+    for tombstone in (part for one in tombstones for part in parts(one)):
         if store.value("SELECT 1 FROM tombstones WHERE uid = ?", (tombstone.uid,)) is not None:
             continue
         store.execute(

@@ -187,11 +187,6 @@ def open_again(store: Store, after: int) -> None:
     store.execute("UPDATE tombstones SET done_at = NULL WHERE id > ? AND done_at IS NOT NULL", (after,))
 
 
-def has_tombstone(store: Store, uid: str) -> bool:
-    """Whether a tombstone is here."""
-    return store.value("SELECT 1 FROM tombstones WHERE uid = ?", (uid,)) is not None
-
-
 def unheard(store: Store) -> tuple[int, int | None]:
     """How many tombstones home has not confirmed, and when the oldest of them was made."""
     row = store.row("SELECT count(*), min(made_at) FROM tombstones WHERE heard_at IS NULL")
