@@ -16,6 +16,8 @@ from crystal.errors import UsageProblem
 from crystal.model import Category, MemoryStatus, Remembered
 
 MOST_TEXT = 8_000
+MOST_GIVEN = 1_000_000
+"""What is longer is not even cleaned."""
 MOST_KEY = 200
 MOST_NAME = 200
 MOST_TIME = 1 << 52
@@ -46,6 +48,7 @@ def cleaned_text(text: str, clean: CleanText) -> str:
     plain = _storable(text).strip()
     if not plain:
         raise UsageProblem("the text is empty", hint='try: crystal remember "we deploy on Fridays"')
+    _refuse_long(plain, MOST_GIVEN)
     kept, findings = clean(plain)
     kept = kept.strip()
     if findings and not any(character.isalnum() for character in _LEFT_OUT.sub("", kept)):
@@ -54,11 +57,7 @@ def cleaned_text(text: str, clean: CleanText) -> str:
             f"nothing of the text may be kept: it is all {what}",
             hint="crystal keeps no secrets; remember where it is kept instead",
         )
-    if len(kept) > MOST_TEXT:
-        raise UsageProblem(
-            f"the text has {len(kept):,} characters, a memory has at most {MOST_TEXT:,}",
-            hint="remember the gist of it, or several parts",
-        )
+    _refuse_long(kept, MOST_TEXT)
     return kept
 
 
@@ -137,6 +136,14 @@ def changed(one: Remembered, now: int, **fields: object) -> Remembered:
     """The next version of a memory: newer than the one before, whatever the clock says."""
     moment = min(max(now, one.updated_at + 1), MOST_TIME)
     return replace(one, updated_at=moment, **fields)  # type: ignore[arg-type] # fields of Remembered
+
+
+def _refuse_long(text: str, most: int) -> None:
+    if len(text) > most:
+        raise UsageProblem(
+            f"the text has {len(text):,} characters, a memory has at most {MOST_TEXT:,}",
+            hint="remember the gist of it, or several parts",
+        )
 
 
 def _storable(text: str) -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from crystal.model import FormerMemory, Remembered
     from crystal.wiring import Machine
 
-MOST_READ = 1 << 20
+MOST_READ = 16 << 20
 """So many bytes are read from standard input: more than any memory has."""
 
 
@@ -53,7 +53,8 @@ def remember(
         notes = _unknown(machine, project)
         one = keep(machine, words, category=category, project=project, key=key)
         embed_soon(machine)
-    note(*notes)
+    was_cleaned = one.text != words.encode("utf-8", "replace").decode().replace("\0", "\ufffd").strip()
+    note(*notes, *(("what is secret or private was taken out of the text",) if was_cleaned else ()))
     if as_json:
         print(json.dumps({"schema": 1, "memory": memory_json(one)}))
         return
