@@ -435,3 +435,13 @@ def test_what_is_forgotten_is_told_no_more_at_once(machine: Machine) -> None:
     ready = b"".join(path.read_bytes() for path in (machine.places.data_dir / "context").iterdir())
     assert b"basalt" not in ready
     assert b"slate" not in ready
+
+
+def test_purging_takes_it_too(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRYSTAL_CONTEXT_ENABLED", "1")
+    assert crystal("init", "--yes").code == 0
+    with open_machine() as machine:
+        remember(machine, "tabs")
+        assert told(machine)
+    assert crystal("uninstall", "--purge", "--yes").code == 0
+    assert not (home / ".ldm" / "memory").exists()
