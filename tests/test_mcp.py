@@ -434,3 +434,23 @@ def test_a_store_that_somebody_holds_is_told(home: Path, monkeypatch: pytest.Mon
         assert "hint: another crystal process is writing" in told["content"][0]["text"]
         other.close()
         assert not talk.tool("crystal_search", query="zebra")["isError"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="permissions")
+def test_a_store_where_nothing_may_be_written_is_read(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = a_memory(home)
+    for path in folder.glob("crystal.db-*"):
+        path.unlink()
+    before = sorted(path.name for path in folder.iterdir())
+    (folder / "crystal.db").chmod(0o400)
+    folder.chmod(0o500)
+    if os.geteuid() == 0:  # the superuser may write everywhere
+        monkeypatch.setattr("crystal.store.connection._is_frozen", lambda _: True)
+    try:
+        with served(crystal_offer()) as talk:
+            assert "crosses at noon" in talk.tool("crystal_search", query="zebra")["content"][0]["text"]
+            assert not talk.tool("crystal_recent", all=True)["isError"]
+            assert talk.tool("crystal_get", id="1")["structuredContent"]["kind"] == "hit"
+        assert sorted(path.name for path in folder.iterdir()) == before
+    finally:
+        folder.chmod(0o700)

@@ -140,7 +140,7 @@ class Store:
     def open_existing(cls, path: Path) -> Store:
         """Open a store that is there already, for reading only.
 
-        A store of an older crystal is brought up to date first.
+        A store of an older crystal is brought up to date first. One where nothing may be written is read as it is.
 
         Raises:
             NotConfigured: There is no store at ``path`` yet.
@@ -150,7 +150,7 @@ class Store:
             raise NotConfigured(f"there is no memory at {path} yet", hint="run: crystal init")
         migrate.refuse_foreign(path)
         with translated(path):
-            db = _connect(path)
+            db = _connect_frozen(path) if _is_frozen(path) else _connect(path)
             try:
                 outdated = migrate.version_of(db) < migrate.newest()
                 if not outdated:
@@ -253,8 +253,25 @@ def sqlite_vec_library() -> str:
     return str(Path(spec.origin).with_name("vec0"))
 
 
+def _is_frozen(path: Path) -> bool:
+    """Whether nothing can be written beside a store, so that even its log cannot be shared, and there is no log."""
+    if os.access(path.parent, os.W_OK):
+        return False
+    log = path.with_name(path.name + "-wal")
+    return not log.exists() or log.stat().st_size == 0
+
+
 def _connect(path: Path) -> apsw.Connection:
-    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+    return _prepared(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE))
+
+
+def _connect_frozen(path: Path) -> apsw.Connection:
+    """Read a file that nobody changes, without locks and without the files of its log."""
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    return _prepared(apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags))
+
+
+def _prepared(db: apsw.Connection) -> apsw.Connection:
     db.set_busy_timeout(BUSY_TIMEOUT_MS)
     db.enable_load_extension(True)
     db.load_extension(sqlite_vec_library())
