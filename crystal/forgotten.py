@@ -6,12 +6,14 @@ machine, from an archive, from a file that was read before somebody forgot.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import hashlib
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from crystal import transcript
 from crystal.model import Piece, Segment, Turn
-from crystal.store.forgetting import FORGOTTEN, Blocks, is_session_forgotten
+from crystal.store import Store
+from crystal.store.forgetting import FORGOTTEN, Blocks, Tombstone, add_tombstones, is_session_forgotten
 
 BY_FORGETTING = f"private-{FORGOTTEN}"
 """The rule under which bytes are private whose words were forgotten."""
@@ -39,6 +41,26 @@ def forgotten_lines(blocks: Blocks, segment: Segment) -> frozenset[int]:
 def has_forgotten(segment: Segment) -> bool:
     """Whether something was left out of a segment because it was forgotten."""
     return any(piece.rule == BY_FORGETTING for piece in segment.pieces)
+
+
+def is_touched(blocks: Blocks, segment: Segment) -> bool:
+    """Whether something of a segment is forgotten, or was taken out of it."""
+    return has_forgotten(segment) or bool(forgotten_lines(blocks, segment))
+
+
+def note_touched(store: Store, segment: Segment, now: int) -> None:
+    """Note that something of a segment's session was forgotten, where that is new. Inside a transaction."""
+    session = segment.origin.session_id
+    if has_forgotten(segment) and not is_session_forgotten(store, session):
+        name_touched(store, [session], segment.origin.device, now)
+
+
+def name_touched(store: Store, sessions: Sequence[str], device: str, now: int) -> None:
+    """Name sessions in a tombstone of their own, so that all machines leave out what may repeat something of them."""
+    text = "\n".join(("touched", *sessions)).encode("utf-8", "surrogatepass")
+    uid = hashlib.sha256(text).hexdigest()[:32]
+    value = {"lines": [], "sessions": list(sessions)}
+    add_tombstones(store, [Tombstone(uid, "lines", value, None, now, device)], now)
 
 
 def without_lines(segment: Segment, gone: Collection[int]) -> Segment:

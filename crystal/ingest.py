@@ -15,7 +15,7 @@ from itertools import chain, count
 from pathlib import Path
 
 from crystal import archive, chunking, transcript
-from crystal.forgotten import has_forgotten, without_forgotten
+from crystal.forgotten import note_touched, without_forgotten
 from crystal.model import Chunk, Piece, Project, Segment, Turn
 from crystal.store import Store, forgetting, ledger, privacy, turns
 
@@ -110,8 +110,7 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
     if blocks is not None and (kept := without_forgotten(blocks, segment)) != segment:
         segment = kept
         prepared = prepare(segment)
-    if has_forgotten(segment):
-        forgetting.taint_sessions(store, [segment.origin.session_id])
+    note_touched(store, segment, now)
     captured = [piece for piece in segment.pieces if piece.state == "captured"]
     ident = claim(store, segment, now)
     rows = flushes.enter_context(_kept(store, segment, captured, ident, ldm_home, archive_folder, now))

@@ -103,7 +103,7 @@ def _gather(
         gone.lines |= set(tombstone.lines)
         gone.memories |= set(tombstone.memories)
         gone.sessions |= set(tombstone.sessions)
-        gone.has_words |= tombstone.kind in ("lines", "memory")
+        gone.has_words |= tombstone.kind in ("lines", "memory") and bool(tombstone.lines or tombstone.memories)
         if tombstone.until_at is not None:
             _add_scope(gone, stores, tombstone, tombstone.until_at, now)
     foreign = [one for one in todo if one.device != grounds.device]

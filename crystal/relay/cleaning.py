@@ -14,7 +14,7 @@ from typing import Any
 
 from crystal.envelope import Channel, Kind
 from crystal.errors import NotConfigured
-from crystal.forgotten import forgotten_lines, without_lines
+from crystal.forgotten import forgotten_lines, is_touched, name_touched, without_lines
 from crystal.model import Segment
 from crystal.relay.sending import KeptMessage, Link, kept_messages, seal_changed
 from crystal.relay.tombstones import messages
@@ -25,6 +25,7 @@ from crystal.store.forgetting import (
     Tombstone,
     add_tombstones,
     forgotten_memories,
+    is_session_forgotten,
     open_tombstones,
     read_blocks,
 )
@@ -89,10 +90,27 @@ class SealedOutbox:
             wanted.setdefault(str(name), {})[int(first)] = frozenset(lines)
         streams = list(self._streams())
         is_moved = any(not self._is_kept(streams, name, first) for name, starts in wanted.items() for first in starts)
+        is_moved = self._note_touched(streams) or is_moved
         for link, stream in streams:
             starts = wanted.get(stream.stream.hex(), {})
             if starts or is_moved:
                 self._clean(link, stream, starts, only=None if is_moved else frozenset(starts))
+
+    def _note_touched(self, streams: Sequence[tuple[Link, OutStream]]) -> bool:
+        """Note the sessions that something is forgotten of, as nobody else here may know; True when one is new."""
+        blocks = read_blocks(self.store)
+        segments = (
+            sent.segment
+            for link, stream in streams
+            for message in kept_messages(self.store, link, stream)
+            if (sent := _segment(message, message.payload)) is not None
+        )
+        touched = {one.origin.session_id for one in segments if blocks is not None and is_touched(blocks, one)}
+        new = [one for one in sorted(touched) if not is_session_forgotten(self.store, one)]
+        if new:
+            with self.store.transaction():
+                name_touched(self.store, new, self.device, self.clock())
+        return bool(new)
 
     def _streams(self) -> Iterator[tuple[Link, OutStream]]:
         kept = [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from crystal.envelope import Kind
 from crystal.errors import CrystalError
-from crystal.forgotten import without_forgotten
+from crystal.forgotten import note_touched, without_forgotten
 from crystal.ingest import Claim, IngestReport, ingest
 from crystal.model import Project, Segment
 from crystal.relay.sending import Link, put_message
@@ -104,6 +104,7 @@ def _only_ledger(store: Store, segment: Segment, claim: Claim, now: int) -> Inge
     with store.transaction():
         blocks = read_blocks(store)
         segment = segment if blocks is None else without_forgotten(blocks, segment)
+        note_touched(store, segment, now)
         ident = claim(store, segment, now)
         generation = segment.after.generation
         for piece in segment.pieces:
