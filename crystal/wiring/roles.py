@@ -28,6 +28,7 @@ from crystal.wiring.machine import Machine, now_ms
 if TYPE_CHECKING:
     from crystal.relay.client import RelayClient
     from crystal.relay.handover import Handover
+    from crystal.store.forgetting import Tombstone
     from crystal.store.relay_peers import Peer
 
 
@@ -236,6 +237,7 @@ def promote(machine: Machine, *, client: RelayClient | None = None) -> RoleChang
     from crystal.keys.places import RelayToken, write_key, write_token
     from crystal.relay.handover import take_devices
     from crystal.store import relay_peers
+    from crystal.store.forgetting import add_tombstones
     from crystal.wiring.registry import ignore_streams
 
     store, keys = machine.store, relay_keys(machine)
@@ -249,7 +251,7 @@ def promote(machine: Machine, *, client: RelayClient | None = None) -> RoleChang
     if peer is None:
         raise UsageProblem("this machine is no device", hint="crystal init --role home --relay URL makes it a home")
     with opened_relay(machine, client) as relay:
-        handover = read_handover(relay, peer, keys)
+        handover, forgotten = read_handover(relay, peer, keys)
     if handover is None:
         raise UsageProblem(
             f"{peer.name} has not handed over to this machine",
@@ -265,19 +267,22 @@ def promote(machine: Machine, *, client: RelayClient | None = None) -> RoleChang
         ignore_streams(store, peer)
         relay_peers.remove_peer(store, peer.id)
         relay_peers.rename_rows(store, machine.config.device, handover.name)
+        add_tombstones(store, forgotten, now_ms())
         take_devices(store, handover.devices, now_ms())
         note_promotion(store, handover.name, None)
     finish_promotion(machine)
     return RoleChange("home", peer.name, (f"what {peer.name} remembers comes in with the next polls",))
 
 
-def read_handover(client: RelayClient, peer: Peer, keys: Keyring) -> Handover | None:
-    """What the old home tells its heir, None when it has told nothing."""
+def read_handover(client: RelayClient, peer: Peer, keys: Keyring) -> tuple[Handover | None, tuple[Tombstone, ...]]:
+    """What the old home tells its heir, None when it has told nothing; and what was forgotten, as it said last."""
     from crystal.envelope import Refused, open_blob
     from crystal.relay.documents import newest_documents, read_document
+    from crystal.relay.forgotten import read_told
     from crystal.relay.handover import from_words
 
     found: dict[int, Any] = {}
+    forgotten: dict[str, Tombstone] = {}
     down = keys_from_home(peer, keys)
     for info in client.streams().streams:
         if info.stream[:8] != peer.down_prefix:
@@ -291,8 +296,10 @@ def read_handover(client: RelayClient, peer: Peer, keys: Keyring) -> Handover | 
                 continue
             document = read_document(opened)
             found[document.serial] = document.body.get("handover")
+            if (words := read_told(document.body.get("forgotten"))) is not None:
+                forgotten |= {one.uid: one for one in words.tombstones}
     told = [found[serial] for serial in sorted(found) if found[serial] is not None]
-    return from_words(told[-1]) if told else None
+    return (from_words(told[-1]) if told else None), tuple(forgotten.values())
 
 
 def promote_from_paper(machine: Machine, root: bytes, *, url: str | None, token: str) -> RoleChange:
