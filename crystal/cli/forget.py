@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crystal.cli.capture import count_words
-from crystal.cli.render import clipped, look_of, note, one_line, say, speaker
+from crystal.cli.render import clipped, look_of, one_line, say, speaker
 
 if TYPE_CHECKING:
     from crystal.forgetting import ForgetPlan, Forgotten, Item
@@ -223,8 +223,7 @@ def _proof_words(proof: ForgetProof) -> Iterator[str]:
     yield from (f"  not read: {one_line(one.file)}: {one_line(one.why)}" for one in proof.unread)
     if proof.by_rows_only:
         yield f"  {proof.by_rows_only} of {proof.texts} texts have no words of their own: their rows are gone"
-    for path in proof.transcripts:
-        note(f"Claude Code's own file has it: {path}")
+    yield from (f"  Claude Code's own file has it: {one_line(path)}" for path in proof.transcripts)
 
 
 # ------------------------------------------------------------------------------------------------------------- JSON

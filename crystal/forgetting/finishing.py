@@ -12,6 +12,8 @@ from pathlib import Path
 from crystal.errors import CrystalError
 from crystal.forgetting import deleting, leftovers, rewriting
 from crystal.forgetting.wish import Grounds
+from crystal.index import discard
+from crystal.relay.mirror.place import remove_file, try_alone
 from crystal.store import Store, forgotten_rows, forgotten_work
 from crystal.store.forgotten_work import Work
 from crystal.store.scrub import scrub
@@ -40,6 +42,7 @@ class Finisher:
             for work in forgotten_work.works(self._store, kind):
                 self._try(lambda work=work, step=step: self._do(work, step))  # type: ignore[misc]
         self._try(lambda: leftovers.delete_copies(self._grounds.data_dir, self._now))
+        self._try(self._half_made_mirror)
         for store in (self._store, *([] if self._mirror is None else [self._mirror])):
             self._try(lambda store=store: leftovers.purge_index(store, self._now))  # type: ignore[misc]
         self._try(self._summaries)
@@ -96,6 +99,18 @@ class Finisher:
             title = rewriting.title_left(self._store, work.target, self._grounds.ldm_home)
             if title is not None:
                 forgotten_work.give_title(self._store, work.target, title)
+
+    def _half_made_mirror(self) -> None:
+        """Delete a mirror that is being made: it is made anew."""
+        path = self._grounds.data_dir / "mirror.db.new"
+        if not path.exists():
+            return
+        with try_alone(path.with_name("mirror.db.lock")) as alone:
+            if not alone:
+                self._pending.append("the mirror is being fetched just now")
+                return
+            remove_file(path)
+            discard(path)
 
     def _outbox(self, work: Work) -> None:
         if self._grounds.outbox is not None:
