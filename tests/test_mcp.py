@@ -399,6 +399,7 @@ def test_the_greeting_needs_nothing_heavy(home: Path) -> None:
     assert server.SECONDS_AFTER_THE_END <= 10
 
 
+@pytest.mark.slow
 def test_the_official_client_speaks_both_eras_with_it(home: Path) -> None:
     import anyio
     from mcp import Client, StdioServerParameters

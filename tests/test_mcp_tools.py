@@ -459,6 +459,35 @@ def test_any_arguments_are_answered_or_refused_and_filters_hold(told: Store, nam
             assert hit["session_id"] != MINE
 
 
+ODD = [
+    "\ud800",
+    "mem-\ud800",
+    "a\x00b",
+    "٣",
+    "m٣",
+    "%",
+    '"',
+    "NEAR(",
+    "a AND",
+    "-",
+    "9" * 40,
+    "🎉",
+    "../../etc/passwd",
+    "\n",
+]
+
+
+@pytest.mark.parametrize("odd", [ODD[0], *(pytest.param(one, marks=pytest.mark.slow) for one in ODD[1:])])
+def test_odd_texts_are_answered_everywhere(told: Store, odd: str) -> None:
+    tools = Tools(Asker(session=MINE, folder="/code/shop"))
+    for name, tool in tools.listed.items():
+        schema = tool["inputSchema"]
+        for argument, rule in schema["properties"].items():
+            if (rule.get("type") == "string" and "enum" not in rule) or "anyOf" in rule:
+                result = tools.call(name, **{**dict.fromkeys(schema["required"], "zebra"), argument: odd})
+                assert result["content"][0]["type"] == "text"
+
+
 # -------------------------------------------------------------------------------------------------------- resources
 
 

@@ -48,10 +48,11 @@ def _checked(name: str, rule: Mapping[str, Any], value: Any) -> Any:
         raise _wrong(name, f"one of {', '.join(map(str, rule['enum']))}")
     if kind == "string":
         _check_length(name, len(value), rule.get("minLength", 0), rule.get("maxLength"), "characters")
-    elif kind == "array":
+        return value.encode("utf-8", "replace").decode()  # half a surrogate pair is no text
+    if kind == "array":
         _check_length(name, len(value), rule.get("minItems", 0), rule.get("maxItems"), "items")
         return [_checked(f"{name}[{at}]", rule["items"], one) for at, one in enumerate(value)]
-    elif kind in ("integer", "number"):
+    if kind in ("integer", "number"):
         low, high = rule.get("minimum", -math.inf), rule.get("maximum", math.inf)
         if not low <= value <= high:
             raise _wrong(name, f"from {low} to {high}")
