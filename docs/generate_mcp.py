@@ -46,7 +46,7 @@ What looks like such a fence inside a text loses its bracket; control characters
 An answer has at most [`mcp.max_characters`](configuration.md#mcpmax_characters) characters, in either form.
 `more` says how to get the rest, `next_offset` is the `offset` of the next page, and `characters_left` says how much of one text is not shown.
 
-A client that names its session in `CLAUDE_CODE_SESSION_ID`, as Claude Code does, gets no hits of that very session unless `include_current` is true: they are in its context already.
+A client that names its session in `CLAUDE_CODE_SESSION_ID`, as Claude Code does, gets no hits of that very session while it lasts, unless `include_current` is true: they are in its context already.
 
 A value that cannot be used, or a thing that is not there, is a result with `isError` and two lines: `error: ...` and `hint: ...`, the next step.
 

@@ -168,6 +168,11 @@ def test_what_the_asking_session_said_is_left_out_unless_asked_for(told: Store) 
     assert MINE not in {one["id"] for one in tools.data("crystal_recent", what="sessions", all=True)["items"]}
 
 
+def test_what_a_session_said_that_has_ended_is_not_left_out(told: Store) -> None:
+    told.execute("UPDATE sessions SET ended_at = ? WHERE session_id = ?", (NOW, MINE))
+    assert MINE in {hit["session_id"] for hit in hits(Tools(Asker(session=MINE)), query="zebra", limit=10)}
+
+
 def test_many_hits_of_the_asking_session_hide_no_others(store: Store) -> None:
     for number in range(60):
         add_turn(store, f"zebra zebra zebra {number}", session=MINE, ts=NOW - HOUR - number)

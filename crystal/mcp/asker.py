@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,12 +25,20 @@ class Asker:
     folder: str | None = None
     room: int = 20_000
 
-    def left_out(self, arguments: dict[str, object]) -> str | None:
-        """The session whose words are left out of an answer, if any."""
+    def left_out(self, machine: Machine, arguments: Mapping[str, object]) -> str | None:
+        """The session whose words are left out of an answer, if any.
+
+        A session that has ended asks no more: its client goes on with another one, which lacks its words.
+        """
+        from crystal.store.sessions import session_named
+
         own, wanted = self.session, arguments.get("session")
         if own is None or arguments.get("include_current"):
             return None
-        return None if isinstance(wanted, str) and own.startswith(wanted.strip()) else own
+        if isinstance(wanted, str) and own.startswith(wanted.strip()):
+            return None
+        known = session_named(machine.store, own)
+        return None if known is not None and known.ended_at is not None else own
 
     def project(self, machine: Machine) -> tuple[str, str] | None:
         """The known project of the folder, as (folder, name); None when crystal has nothing of it."""

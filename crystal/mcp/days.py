@@ -63,7 +63,7 @@ def _scope(asker: Asker, machine: Machine, arguments: Mapping[str, Any]) -> tupl
 def _recent(
     machine: Machine, asker: Asker, arguments: Mapping[str, Any], what: str, project: str | None, count: int
 ) -> tuple[list[Make], tuple[str, ...]]:
-    own, mirror = asker.left_out(dict(arguments)), mirror_of(machine)
+    own, mirror = asker.left_out(machine, arguments), mirror_of(machine)
     before = moment(arguments, "before", machine.now())
     if what == "messages":
         said, why = messages(machine.store, project=project, before=before, without=own, limit=count, mirror=mirror)

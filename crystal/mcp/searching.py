@@ -74,7 +74,7 @@ def find(machine: Machine, asker: Asker, arguments: Mapping[str, Any], count: in
         raise UsageProblem(f"role is {role!r}, which is no role", hint=f"use {role_words()}, or several with commas")
     how = {name: arguments.get(name) for name in ("recency", "fusion", "as_of")}
     asked = asking(machine, machine.mirror, _filters(arguments, machine.now), deep=bool(arguments.get("deep")), **how)
-    own = asker.left_out(dict(arguments))
+    own = asker.left_out(machine, arguments)
     wanted = min(MAX_LIMIT, count + (0 if own is None else FURTHER))
     while True:
         result = ask(machine.store, query=arguments["query"], limit=wanted, **asked)
