@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from crystal.archive import frames_in
-from crystal.forgetting import Forgotten, ForgetPlan, Wish
+from crystal.forgetting import ForgetPlan, Forgotten, Wish
 from crystal.wiring import Machine, enrich, import_sessions, plan_import, run_capture
 from crystal.wiring.forgetting import carry_out, plan_forget
 from tests.capture_machine import line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from pathlib import Path
 
@@ -121,3 +122,43 @@ def test_it_is_forgotten_again_when_the_database_is_put_back(desk: Desk) -> None
     desk.capture()
     assert desk.texts() == ["what is said before it"]
     assert desk.holding("quokka") == []
+
+
+def test_what_is_said_afterwards_in_a_forgotten_session_is_kept(desk: Desk) -> None:
+    desk.say(S1, said(SECRET))
+    desk.capture()
+    desk.forget(session=S1)
+    later = int(time.time() * 1000) + 60_000
+    desk.say(S1, said("an old line that comes late", at=NOW - 1), said("said afterwards, and new", at=later))
+    desk.capture()
+    assert desk.texts() == ["said afterwards, and new"]
+    assert proved(desk) == 100.0
+
+
+def test_a_fork_goes_without_what_it_copied_and_an_original_with_its_copies(desk: Desk) -> None:
+    first = [said("the original question here", ident="8e8d3d0e-aaaa-4aaa-8aaa-000000000001")]
+    desk.say(S1, *first)
+    desk.capture()
+    desk.say(S2, *first, said("only the fork says this quokka thing"))
+    desk.capture()
+    desk.forget(session=S2)
+    assert desk.texts() == ["the original question here"]
+    assert desk.holding("quokka") == []
+    desk.forget(session=S1)
+    assert desk.texts() == []
+    assert desk.holding("original question") == []
+    assert proved(desk) == 100.0
+
+
+def test_notes_alone_are_forgotten_and_stay_out(desk: Desk) -> None:
+    note = b'{"type":"queue-operation","content":"the zorilla","sessionId":"%s"}\n' % S1.encode()
+    path = desk.say(S1, said("an ordinary line is said"), note)
+    desk.capture()
+    done = desk.forget(query="zorilla")
+    assert (done.lines, done.notes, done.is_done) == (0, 1, True)
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(b'{"type":"mode"}\n' + content)
+    desk.capture()
+    assert desk.holding("zorilla") == []
+    assert desk.texts() == ["an ordinary line is said"]

@@ -78,9 +78,10 @@ def _finish(grounds: Grounds, now: int) -> Sequence[str]:
     pending: list[str] = []
     try:
         agree(grounds.store, grounds.ldm_home, now)
-        with grounds.open_mirror() as mirror:
+        with grounds.mirror() as (mirror, problem):
+            pending += [] if problem is None else [problem]
             delete_here(grounds, mirror, now)
-            pending += Finisher(grounds, mirror, now).run()
+            pending += Finisher(grounds, mirror, now, pending).run()
     except CrystalError as error:
         pending.append(error.message)
     return pending

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from crystal.errors import CrystalError
 from crystal.forgetting.archived import Judge, Scope, Searcher
 from crystal.forgetting.leftovers import documents_with
 from crystal.forgetting.needles import Needles
@@ -71,7 +72,7 @@ def delete_here(grounds: Grounds, mirror: Store | None, now: int) -> None:
         gone.sessions |= forgotten_rows.sessions_of(one, gone.lines)
     touched = sorted(gone.sessions)
     more += _tell_sessions(grounds.device, touched, todo, now)
-    blobs = [] if grounds.outbox is None else grounds.outbox.find(_matcher(gone, needles))
+    blobs = _blobs(grounds, _Matcher(gone, needles))
     documents = _documents(grounds, store, gone, needles)
     if mirror is not None:
         _delete(mirror, gone, now)
@@ -86,7 +87,7 @@ def delete_here(grounds: Grounds, mirror: Store | None, now: int) -> None:
             forgotten_work.add_work(store, ARCHIVE, str(row), None if numbers is None else sorted(numbers), now)
         for path in documents:
             forgotten_work.add_work(store, DOCUMENT, path, None, now)
-        if blobs:
+        if blobs != []:
             forgotten_work.add_work(store, OUTBOX, "", blobs, now)
     _delete(store, gone, now, agents=grounds, tombstones=[*todo, *more])
 
@@ -105,7 +106,7 @@ def _gather(
         gone.sessions |= set(tombstone.sessions)
         gone.has_words |= tombstone.kind in ("lines", "memory") and bool(tombstone.lines or tombstone.memories)
         if tombstone.until_at is not None:
-            _add_scope(gone, stores, tombstone, tombstone.until_at, now)
+            _add_scope(gone, stores, tombstone, tombstone.until_at)
     foreign = [one for one in todo if one.device != grounds.device]
     lines = {uuid for one in foreign if one.kind == "lines" for uuid in one.lines}
     memories = {uid for one in foreign for uid in one.memories}
@@ -120,8 +121,7 @@ def _gather(
     return gone, _own_tombstones(grounds.device, new_lines, new_memories, now)
 
 
-def _add_scope(gone: Gone, stores: Sequence[Store], tombstone: Tombstone, until: int, now: int) -> None:
-    del now
+def _add_scope(gone: Gone, stores: Sequence[Store], tombstone: Tombstone, until: int) -> None:
     for store in stores:
         if tombstone.kind == "session":
             gone.lines |= forgotten_rows.uuids_of_sessions(store, tombstone.sessions, until)
@@ -185,8 +185,9 @@ def _search(
     for found in Searcher(judge).search(rows, grounds.ldm_home):
         places.setdefault(found.row.id, set()).add(found.number)  # type: ignore[union-attr]
         gone.sessions.add(found.row.session_id)
-        if found.because != "copy":
-            gone.lines |= {name for name in (found.uuid, *found.turns) if name is not None}
+        if found.because == "copy" or (found.because == "session" and any(judge.stays(turn) for turn in found.turns)):
+            continue  # what a forgotten session repeats of another stays there
+        gone.lines |= {name for name in (found.uuid, *found.turns) if name is not None}
     return places
 
 
@@ -233,8 +234,23 @@ class _Matcher:
         )
 
 
-def _matcher(gone: Gone, needles: Needles | None) -> _Matcher:
-    return _Matcher(gone, needles)
+def _blobs(grounds: Grounds, matcher: _Matcher) -> list[Any] | None:
+    """The blobs of the outbox that hold something of what goes; None when it cannot be opened now."""
+    try:
+        return [] if grounds.outbox is None else grounds.outbox.find(matcher)
+    except CrystalError:
+        return None
+
+
+def matcher_of(store: Store) -> Callable[[bytes], bool]:
+    """The same question by the ids of open tombstones alone."""
+    gone = Gone()
+    for _, tombstone in open_tombstones(store):
+        gone.lines |= set(tombstone.lines)
+        gone.memories |= set(tombstone.memories)
+        if tombstone.until_at is not None:
+            _add_scope(gone, [], tombstone, tombstone.until_at)
+    return _Matcher(gone, None)
 
 
 # --------------------------------------------------------------------------------------------------------- deleting

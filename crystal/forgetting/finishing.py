@@ -23,10 +23,10 @@ from crystal.summarize import summarize_anew
 class Finisher:
     """One run over the work that is left."""
 
-    def __init__(self, grounds: Grounds, mirror: Store | None, now: int) -> None:
+    def __init__(self, grounds: Grounds, mirror: Store | None, now: int, before: Sequence[str] = ()) -> None:
         self._grounds, self._mirror, self._now = grounds, mirror, now
         self._store = grounds.store
-        self._pending: list[str] = []
+        self._before, self._pending = before, list[str]()
 
     def run(self) -> Sequence[str]:
         """Do what can be done; gives why something is left, in words."""
@@ -46,7 +46,7 @@ class Finisher:
         for store in (self._store, *([] if self._mirror is None else [self._mirror])):
             self._try(lambda store=store: leftovers.purge_index(store, self._now))  # type: ignore[misc]
         self._try(self._summaries)
-        if not self._pending:
+        if not self._pending and not self._before:
             self._end()
         return self._pending
 
@@ -113,8 +113,12 @@ class Finisher:
             discard(path)
 
     def _outbox(self, work: Work) -> None:
-        if self._grounds.outbox is not None:
-            self._grounds.outbox.clean(work.detail)
+        if self._grounds.outbox is None:
+            return
+        found = work.detail
+        if found is None:  # it could not be opened when the words were still there: ids tell as well
+            found = self._grounds.outbox.find(deleting.matcher_of(self._store))
+        self._grounds.outbox.clean(found)
 
     def _words(self, _: Work) -> None:
         forgotten_work.merge_words(self._store)

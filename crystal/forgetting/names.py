@@ -13,11 +13,16 @@ from typing import Any
 
 from crystal.paths import make_private_dir, write_private
 from crystal.store import Store
-from crystal.store.forgetting import KINDS, Tombstone, add_tombstones, newest_tombstone, tombstones_after
-from crystal.store.notes import read_note, write_note
+from crystal.store.forgetting import (
+    KINDS,
+    NAMES_FILE,
+    Tombstone,
+    add_tombstones,
+    names_agree,
+    note_names,
+    tombstones_after,
+)
 
-FILE = "forgotten.json"
-NOTE = "forgotten_file"
 PAGE = 500
 
 
@@ -27,9 +32,8 @@ def agree(store: Store, ldm_home: Path, now: int) -> int:
     Raises:
         Unavailable: The file cannot be written; the store has what the file had.
     """
-    path = ldm_home / FILE
-    newest = newest_tombstone(store)
-    if read_note(store, NOTE) == f"{newest} {_look(path)}" or (newest == 0 and not path.exists()):
+    path = ldm_home / NAMES_FILE
+    if names_agree(store, path):
         return 0
     told = {tombstone.uid: tombstone for tombstone in _read(path)}
     with store.transaction():
@@ -39,16 +43,8 @@ def agree(store: Store, ldm_home: Path, now: int) -> int:
         make_private_dir(ldm_home)
         rows = [_as_json(tombstone) for tombstone in known.values()]
         write_private(path, json.dumps({"schema": 1, "tombstones": rows}, indent=0).encode() + b"\n")
-    write_note(store, NOTE, f"{newest_tombstone(store)} {_look(path)}")
+    note_names(store, path)
     return new
-
-
-def _look(path: Path) -> str:
-    try:
-        found = path.stat()
-    except OSError:
-        return ""
-    return f"{found.st_size} {found.st_mtime_ns}"
 
 
 def _known(store: Store) -> Iterator[tuple[str, Tombstone]]:

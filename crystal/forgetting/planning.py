@@ -47,7 +47,7 @@ def plan(grounds: Grounds, wish: Wish) -> ForgetPlan:
             hint="name a memory (mem-...), a hit's number, --query, --session, --project, --before or --key",
         )
     with ExitStack() as stack:
-        mirror = stack.enter_context(grounds.open_mirror())
+        mirror, _ = stack.enter_context(grounds.mirror())
         stores: list[tuple[Memory, Store]] = [("local", grounds.store)]
         if mirror is not None:
             stores.append(("mirror", mirror))
@@ -202,6 +202,8 @@ class _Planner:
     def _kinds(self, sessions: Sequence[str]) -> Iterator[tuple[str, dict[str, Any], int | None]]:
         """The tombstones: one for the scope, and as many as it takes for lines and memories."""
         lines = sorted(self.lines)
+        if self.notes and not lines and not self.memories:  # nothing has an id: the session's notes stay out from now
+            yield "lines", {"lines": [], "sessions": list(sessions)}, None
         if self.is_scope and self._scope_name() != "asked":
             scope: dict[str, Any] = {"lines": lines[:TOMBSTONE_NAMES]}
             if self.sessions:

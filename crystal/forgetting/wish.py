@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from crystal.errors import CrystalError
 from crystal.model import Hit, Memory
 from crystal.store import Store
 from crystal.store.forgetting import Tombstone
@@ -166,3 +168,14 @@ class Grounds:
     on_tombstones: Callable[[Store, Sequence[Tombstone]], None] = _tell_nobody
     suggest: Callable[[str], Sequence[Hit]] = lambda _: ()
     machines: Callable[[Store], Sequence[str]] = lambda _: ()
+
+    @contextlib.contextmanager
+    def mirror(self) -> Iterator[tuple[Store | None, str | None]]:
+        """The copy of home's memory, and why it cannot be opened: that keeps nobody from forgetting here."""
+        with contextlib.ExitStack() as stack:
+            store, problem = None, None
+            try:
+                store = stack.enter_context(self.open_mirror())
+            except CrystalError as error:
+                problem = error.message
+            yield store, problem

@@ -11,10 +11,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from crystal.store.connection import Row, Store
 from crystal.store.inbox import give_back_fragments
+from crystal.store.notes import read_note, write_note
 from crystal.store.privacy import is_private_line
 from crystal.store.scope import is_within
 
@@ -256,3 +258,28 @@ def read_blocks(store: Store) -> Blocks | None:
 def is_line_forgotten(store: Store, uuid: str) -> bool:
     """Whether a line is kept away, where anything was forgotten at all."""
     return is_anything_forgotten(store) and is_private_line(store, uuid)
+
+
+# -------------------------------------------------------------------------------------------------- the file of names
+
+NAMES_FILE = "forgotten.json"
+_NOTE = "forgotten_file"
+
+
+def names_agree(store: Store, path: Path) -> bool:
+    """Whether the file of names is as it was when it was last compared with the tombstones. Costs a look at it."""
+    newest = newest_tombstone(store)
+    return (newest == 0 and not path.exists()) or read_note(store, _NOTE) == f"{newest} {_look(path)}"
+
+
+def note_names(store: Store, path: Path) -> None:
+    """Note that the file of names and the tombstones agree."""
+    write_note(store, _NOTE, f"{newest_tombstone(store)} {_look(path)}")
+
+
+def _look(path: Path) -> str:
+    try:
+        found = path.stat()
+    except OSError:
+        return ""
+    return f"{found.st_size} {found.st_mtime_ns}"

@@ -79,10 +79,9 @@ def carry_out_and_prove(machine: Machine, plan: ForgetPlan) -> tuple[Forgotten, 
 
 def finish_forgetting(machine: Machine) -> int:
     """Do what is left to do of forgetting; gives how many tombstones are still open. Cheap when there are none."""
-    from crystal.forgetting.names import FILE
-    from crystal.store.forgetting import is_anything_forgotten
+    from crystal.store.forgetting import NAMES_FILE, is_work_left, names_agree
 
-    if not is_anything_forgotten(machine.store) and not (machine.places.ldm_home / FILE).exists():
+    if not is_work_left(machine.store) and names_agree(machine.store, machine.places.ldm_home / NAMES_FILE):
         return 0
     from crystal.forgetting import finish
 
