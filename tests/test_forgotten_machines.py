@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from crystal.errors import Unavailable
 from crystal.store.forgetting import newest_tombstone
 from crystal.wiring.relaying import device_mirror
 from tests.capture_machine import line
@@ -97,6 +98,7 @@ def test_what_a_device_forgets_is_gone_from_every_machine(desk: Computer) -> Non
     assert mirrored(tower) == ["about pears", "and plums", "later"]
 
 
+@pytest.mark.slow
 def test_what_home_forgets_is_gone_from_the_device_that_said_it(desk: Computer) -> None:
     lap = device(desk, "lap")
     lap.say(FIRST, line("about pears"), line(f"my {WORD} is private"))
@@ -120,6 +122,7 @@ def test_what_home_forgets_is_gone_from_the_device_that_said_it(desk: Computer) 
     assert desk.texts() == ["about pears"]
 
 
+@pytest.mark.slow
 def test_a_device_without_a_memory_of_its_own_forgets_what_waits(desk: Computer) -> None:
     lap = device(desk, "lap")
     with lap.machine() as machine:
@@ -137,6 +140,7 @@ def test_a_device_without_a_memory_of_its_own_forgets_what_waits(desk: Computer)
     assert desk.texts() == ["about pears"]
 
 
+@pytest.mark.slow
 def test_a_machine_that_joins_later_brings_its_forgetting(desk: Computer) -> None:
     lap = Computer(desk.home.parent / "lap")
     lap.say(FIRST, line("about pears"), line(f"my {WORD} is private"))
@@ -172,6 +176,7 @@ def test_a_mirror_that_is_built_before_home_has_heard_lacks_it(desk: Computer) -
     assert mirrored(tower) == ["about pears", "and plums"]
 
 
+@pytest.mark.slow
 def test_the_relay_keeps_no_object_that_held_it(desk: Computer, relay: RelayProcess) -> None:
     lap = device(desk, "lap")
     lap.say(FIRST, line("about pears"), line(f"my {WORD} is private"))
@@ -191,6 +196,7 @@ def test_the_relay_keeps_no_object_that_held_it(desk: Computer, relay: RelayProc
     assert lap.deliver().problem is None
 
 
+@pytest.mark.slow
 def test_a_memory_that_is_forgotten_goes_from_every_machine(desk: Computer) -> None:
     lap, tower = device(desk, "lap"), device(desk, "tower")
     lap.ok("remember", f"the {WORD} lives in the attic")
@@ -202,6 +208,7 @@ def test_a_memory_that_is_forgotten_goes_from_every_machine(desk: Computer) -> N
         assert holding(one) == [], one.home.name
 
 
+@pytest.mark.slow
 def test_handing_over_keeps_everything_forgotten(desk: Computer) -> None:
     lap = device(desk, "lap")
     lap.say(FIRST, line("about pears"), line(f"my {WORD} is private"))
@@ -224,6 +231,7 @@ def test_handing_over_keeps_everything_forgotten(desk: Computer) -> None:
     assert status["forgotten"]["devices"] == []
 
 
+@pytest.mark.slow
 def test_a_home_put_back_from_a_backup_forgets_again(desk: Computer) -> None:
     lap = device(desk, "lap")
     lap.say(FIRST, line("about pears"), line(f"my {WORD} is private"))
@@ -244,3 +252,45 @@ def test_a_home_put_back_from_a_backup_forgets_again(desk: Computer) -> None:
     assert holding(desk) == []
     assert holding(lap) == []
     assert desk.texts() == ["about pears", "later"]
+
+
+@pytest.mark.slow
+def test_a_device_whose_key_is_away_forgets_at_once_and_tells_later(desk: Computer) -> None:
+    lap = device(desk, "lap")
+    lap.say(FIRST, line("about pears"), line(f"my {WORD} is private"))
+    lap.ok("sync")
+    settle(desk, lap)
+    lap.say(FIRST, line(f"more of the {WORD}"))
+    lap.ok("sync")
+    (key,) = lap.home.rglob("relay.key")
+    away = key.rename(lap.home.parent / "key")
+    forget(lap, "--query", WORD)
+    assert holding(lap) == []
+    assert lap.texts() == ["about pears"]
+    away.rename(key)
+    settle(desk, lap)
+    assert holding(desk) == []
+    assert holding(lap) == []
+    assert desk.texts() == ["about pears"]
+
+
+@pytest.mark.slow
+def test_what_home_cannot_delete_just_now_it_deletes_with_the_next_poll(
+    desk: Computer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lap = device(desk, "lap")
+    lap.say(FIRST, line("about pears"), line(f"my {WORD} is private"))
+    lap.ok("sync")
+    settle(desk, lap)
+    forget(lap, "--query", WORD)
+    lap.deliver()
+    with monkeypatch.context() as patch:
+
+        def fail(_: object) -> int:
+            raise Unavailable("the disk is away")
+
+        patch.setattr("crystal.wiring.forgetting.finish_forgetting", fail)
+        assert any("the disk is away" in words for words in desk.poll().problems)
+    assert holding(desk)
+    settle(desk, lap)
+    assert holding(desk) == []

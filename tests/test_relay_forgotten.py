@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -666,3 +668,94 @@ def test_parts_in_the_clear_go_when_something_is_forgotten_and_come_again(
     world.settle(4)
     assert {row[0] for row in said(world.home.store)} == {"u-1"}
     assert_settled_but(world, "u-2")
+
+
+# -- documents that are lost, doubled, old ----------------------------------------------------------------------------
+
+
+def told(world: World, number: int) -> forgotten.Told:
+    """What home says to its first device when it knows so many."""
+    with world.home.store.transaction():
+        add_tombstones(world.home.store, [tombstone(at, f"u-{at}") for at in range(1, number + 1)], NOW)
+    read = forgotten.read_told(forgotten.forgotten_for(world.home.store, world.home.peers()[0], os.urandom))
+    assert read is not None
+    return read
+
+
+def take(device: Device, *ones: forgotten.Told) -> None:
+    for one in ones:
+        with device.store.transaction():
+            forgotten.take_from_home(device.store, device.peer(), one, now=NOW, as_of=NOW)
+
+
+def test_documents_that_come_late_twice_or_not_at_all_change_nothing(world: World) -> None:
+    one = world.device("laptop")
+    first, second = told(world, 2), told(world, 3)
+    take(one, second, first, second, second)
+    stand = relay_forgotten.read_stand(one.store)
+    assert stand is not None
+    assert stand.number == 3
+    assert len(uids(one.store)) == 3
+    world.settle(2)
+    assert relay_forgotten.behind(world.home.store, world.home.peers()[0].device_id, world.home.peers()[0].told) is None
+
+
+def test_a_crash_while_a_document_is_taken_leaves_all_or_nothing(world: World) -> None:
+    one = world.device("laptop")
+    world.settle(1)
+    words = told(world, 3)
+    for step in range(1, 100):
+        count = 0
+
+        def die(*_: object, step: int = step) -> bool:
+            nonlocal count
+            count += 1
+            if count == step:
+                raise Crash
+            return True
+
+        one.store.db.exec_trace = die
+        try:
+            take(one, words)
+        except Crash:
+            one.store.db.exec_trace = None
+            reopen(one)
+            stand = relay_forgotten.read_stand(one.store)
+            assert (len(uids(one.store)), 0 if stand is None else stand.number) == (0, 0)
+            continue
+        one.store.db.exec_trace = None
+        break
+    assert step > 10
+    assert len(uids(one.store)) == 3
+
+
+def test_a_device_that_claims_what_it_cannot_have_is_told_anew_and_nobody_else_is(world: World) -> None:
+    one, two = world.device("laptop"), world.device("tower")
+    one.forget(tombstone(1, "u-1"))
+    world.settle(3)
+    before = {
+        peer.name: relay_forgotten.series(world.home.store, peer.device_id, os.urandom) for peer in world.home.peers()
+    }
+    stand = relay_forgotten.read_stand(one.store)
+    assert stand is not None
+    with one.store.transaction():
+        relay_forgotten.write_stand(one.store, replace(stand, number=999, mark="0" * 16))
+    one.say("a", line("pear", ident="u-2"))
+    world.settle(3)
+    after = {
+        peer.name: relay_forgotten.series(world.home.store, peer.device_id, os.urandom) for peer in world.home.peers()
+    }
+    assert after["tower"] == before["tower"]
+    assert after["laptop"] != before["laptop"]
+    assert uids(one.store) == uids(two.store) == {tombstone(1).uid}
+    assert confirmed(one)
+
+
+@pytest.mark.parametrize(
+    "said", [None, 3, [], ["a"], ["a", "b", "c"], ["a", -1, "c"], ["a", True, "c"], ["a" * 99, 1, "c"]]
+)
+def test_what_a_heartbeat_says_is_read_strictly(world: World, said: object) -> None:
+    world.device("laptop")
+    peer = replace(world.home.peers()[0], told={"forgotten": said})
+    assert forgotten.forgotten_for(world.home.store, peer, os.urandom) is None
+    assert relay_forgotten.behind(world.home.store, peer.device_id, peer.told) is None

@@ -132,9 +132,14 @@ def read_told(found: object) -> Told | None:
             "upto": int(upto),
             "mark": str(mark),
             "tombstones": list(rows),
-        } if 0 < len(series) <= 64 and len(mark) <= 64 and 0 <= start <= upto < MOST_TIME:
+        } if _is_place(series, mark, start, upto):
             return Told(series, start, upto, mark, read_tombstones(rows, None, most=MOST_TOLD))
     raise BadRecord("what home says of what was forgotten cannot be understood")
+
+
+def _is_place(series: str, mark: str, start: int, upto: int) -> bool:
+    is_named = 0 < len(series) <= 64 and len(mark) <= 64
+    return is_named and type(start) is type(upto) is int and 0 <= start <= upto < MOST_TIME
 
 
 def take_from_home(store: Store, peer: Peer, told: Told, *, now: int, as_of: int) -> int:

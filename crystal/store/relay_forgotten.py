@@ -60,8 +60,8 @@ def mark_at(store: Store, number: int) -> str:
 def confirmed_by(told: Mapping[str, Any]) -> Confirmed | None:
     """What a device says in its heartbeat that it has; None where it says nothing that can be understood."""
     match told.get("forgotten"):
-        case [str(name), int(number), str(mark)] if 0 <= number < 1 << 53 and len(name) <= 64 and len(mark) <= 64:
-            return Confirmed(name, number, mark)
+        case [str(name), int(number), str(mark)] if type(number) is int and 0 <= number < 1 << 53:
+            return Confirmed(name, number, mark) if max(len(name), len(mark)) <= 64 else None
     return None
 
 
