@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
+from functools import lru_cache
 
 from crystal.context.tokens import count_tokens
 from crystal.fence import fenced
@@ -20,6 +21,9 @@ from crystal.when import local
 MEMORY_CHARACTERS = 400
 TITLE_CHARACTERS = 100
 MOST_SESSIONS = 5
+SHORTEST_LINE = 10
+"""Tokens; every line has an origin, and so takes more."""
+
 TRUSTED = frozenset("cli mcp prompt python user human assistant conversation chat agent claude manual crystal".split())
 """By which doors a memory came that the user or the assistant asked for. A caller's own name tells nothing."""
 
@@ -131,6 +135,7 @@ def _choice(kind: str, one: tuple[str, str, str], chosen: bool) -> Choice:
     return Choice(ident, kind, line.removeprefix("- "), chosen, why if chosen else f"{why}; no room")
 
 
+@lru_cache(maxsize=4096)
 def _cost(line: str) -> int:
     return count_tokens(line) + 1
 
@@ -143,6 +148,8 @@ def _fitting(lines: Sequence[str], room: int) -> set[int]:
     """The lines that fit, by their place: each that does takes its room."""
     kept = set()
     for at, line in enumerate(lines):
+        if room < SHORTEST_LINE:
+            break
         cost = _cost(line)
         if cost <= room:
             kept.add(at)

@@ -41,7 +41,8 @@ class Tellable:
 
         device, found = self.machine.config.device, dict[str, Project]()
         known = [one for side in self.sides for one in working_folders(side, device, MOST_FOLDERS)]
-        known += [project for memory, project in self.memories if project is not None and memory.device == device]
+        places = {one.cwd: one for memory, one in self.memories if one is not None and memory.device == device}
+        known += list(places.values())[:MOST_FOLDERS]
         for one in known:
             found.setdefault(one.cwd, one)
             if one.git_root is not None:
@@ -84,7 +85,10 @@ class Tellable:
             ids = list(known)
             rows = list_sessions(side, projects=ids, since=None, before=None, limit=8 * MOST_SESSIONS) if ids else []
             gone = blocked_sessions(own, [row.id for row in rows]) if side is not own or is_work_left(own) else ()
+            most = len(found) + MOST_SESSIONS
             for row in rows:
+                if len(found) == most:
+                    break
                 if row.id in found or row.id in gone or not self._is_of(here, row.cwd, row.device, known.values()):
                     continue
                 title = user_title(first_words(side, row.row, WORDS_READ), shortened)
