@@ -174,6 +174,9 @@ class Searcher:
         judge = self._judge
         if uuid in self._lines or any(turn in self._lines for turn in turns):
             return "copy"
+        if turns:  # the memory has these by their own time and folder
+            facts = transcript.facts_of(fields)
+            at, cwd = facts.timestamp_ms, facts.cwd
         if any(scope.holds(row.session_id, at, cwd) for scope in judge.scopes):
             return "session"
         stays = any(judge.stays(turn) for turn in turns)
