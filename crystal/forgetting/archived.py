@@ -98,7 +98,8 @@ class Searcher:
     def search(self, rows: Iterable[KeptRow], ldm_home: Path) -> Iterator[Found]:
         """The lines that go, of all rows. A frame that cannot be read has none.
 
-        A frame of notes alone tells neither when nor where: they go with what else goes of their session.
+        The client's notes repeat what was said before, in another place or time: of a session that a scope takes
+        something from all of them go.
         """
         touched: set[str] = set()
         for row in rows:
@@ -139,7 +140,7 @@ class Searcher:
             because = self._because(row, line, fields, facts.uuid, ids, at, cwd, hits.get(number))
             if because is not None:
                 yield Found(row, number, because, facts.uuid, ids, line)
-            elif self._judge.scopes and at is None and facts.uuid is None:
+            elif self._judge.scopes and facts.uuid is None and facts.type not in ("user", "assistant"):
                 self._unplaced.append(Found(row, number, "bookkeeping", None, (), line))
 
     def _hits(self, text: bytes) -> dict[int, bool]:

@@ -116,6 +116,8 @@ def _gather(
         for found, _ in what_repeats(stores, lines, memories):
             new_lines |= found.lines - gone.lines
             new_memories |= found.memories - gone.memories
+    for store in stores:
+        new_lines |= forgotten_rows.summaries_after(store, gone.lines) - gone.lines
     gone.lines |= new_lines
     gone.memories |= new_memories
     return gone, _own_tombstones(grounds.device, new_lines, new_memories, now)

@@ -76,6 +76,8 @@ class _Planner:
             self._add(found, asked)
         if not self.is_scope:
             self._add_what_repeats()
+        for _, store in self.stores:  # also of what a scope takes in: they were written later, elsewhere
+            self._add(Selection(forgotten_rows.summaries_after(store, self.lines), set()), "summary")
         plan = self._listed()
         needles = self._search_archives(plan)
         plan = self._listed()
