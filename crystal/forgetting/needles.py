@@ -160,15 +160,24 @@ def _names(word: str) -> bool:
     return WORD <= len(word) <= 100 and _NAMING.search(word) is not None
 
 
-@cache
 def own_words(tokenize: Tokenize | None) -> frozenset[str]:
     """The words that crystal's own files are full of: what its program says, as said and as an index has it."""
+    said = _own_words()
+    if tokenize is None:
+        return said
+    if not _own_stems:  # every tokenizer is the same
+        _own_stems.append(said | frozenset(tokenize(" ".join(sorted(said)))))
+    return _own_stems[0]
+
+
+_own_stems: list[frozenset[str]] = []
+
+
+@cache
+def _own_words() -> frozenset[str]:
     found: set[str] = set()
     for path in sorted((*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.sql"))):
-        text = path.read_text("utf-8", "replace")
-        found |= {word.lower() for word in _PLAIN.findall(text)}
-    if tokenize is not None:
-        found |= {stem for word in sorted(found) for stem in tokenize(word)}
+        found |= {word.lower() for word in _PLAIN.findall(path.read_text("utf-8", "replace"))}
     return frozenset(found)
 
 
