@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ from crystal.mcp.catalog import ALIASES, TOOLS
 from crystal.mcp.messages import Refused
 from crystal.mcp.said import kind_of, label, plain
 from crystal.store import Store
-from tests.mcp_client import Tools, crystal_offer, served
+from tests.mcp_client import ROOT, Tools, crystal_offer, served
 from tests.store_factory import DAY, HOUR, NOW, add_turn, open_store
 
 SHOP = "11111111-aaaa-4000-8000-000000000001"
@@ -275,20 +276,36 @@ def test_a_memory_is_kept_found_and_read(told: Store) -> None:
     assert here["project"] == "shop"
 
 
-@pytest.mark.parametrize("folder", ["/code/shop", "../up", "~", ".", "C:\\code", "a/b"])
-def test_a_folder_that_is_given_is_not_looked_at(told: Store, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    tools = Tools()
-    hits(tools, query="zebra", project="shop")
-    touched: list[str] = []
-    sys.addaudithook(lambda event, args: touched.append(f"{event} {args}") if watching and event != "x" else None)
-    watching = True
-    for name, more in (("crystal_search", {"query": "zebra"}), ("crystal_recent", {}), ("crystal_timeline", {})):
-        tools.call(name, project=folder, **more)
-    for name, more in (("crystal_remember", {"text": "x"}), ("crystal_forget", {})):
-        assert tools.call(name, project=folder, **more)["isError"]
-    watching = False
-    opened = [one for one in touched if one.startswith(("open ", "os.listdir", "os.scandir"))]
-    assert not [one for one in opened if f"'{folder}'" in one or "/code/shop" in one]
+def test_a_folder_that_is_given_is_not_looked_at(told: Store) -> None:
+    folders = ("/code/shop", "../up", "~", ".", "C:\\code", "a/b")
+    watched = (
+        "import os, sys\n"
+        "from tests.mcp_client import Tools\n"
+        "tools = Tools()\n"
+        "asked = [('crystal_search', {'query': 'zebra'}), ('crystal_recent', {}), ('crystal_timeline', {}),\n"
+        "         ('crystal_remember', {'text': 'x'}), ('crystal_forget', {})]\n"
+        "for name, more in asked:\n"
+        "    tools.call(name, project='shop', **more)\n"
+        "touched = []\n"
+        "sys.addaudithook(lambda event, args: touched.append(repr(args)) if event.startswith(('open', 'os.')) else None)\n"
+        "def watch(name, call):\n"
+        "    def watched(*given, **more):\n"
+        "        touched.append(repr([os.fspath(one) if hasattr(one, '__fspath__') else one for one in given]))\n"
+        "        return call(*given, **more)\n"
+        "    setattr(os, name, watched)\n"
+        "for name in ('stat', 'lstat', 'access', 'readlink'):\n"
+        "    watch(name, getattr(os, name))\n"
+        f"for folder in {folders!r}:\n"
+        "    for name, more in asked:\n"
+        "        result = tools.call(name, project=folder, **more)\n"
+        "        assert result['isError'] == (name in ('crystal_remember', 'crystal_forget')), (name, folder, result)\n"
+        "    assert not [one for one in touched if repr(folder) in one or '/code/shop' in one], (folder, touched)\n"
+        "assert touched\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", watched], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_cannot_be_is_said_with_the_next_step(told: Store) -> None:
