@@ -32,7 +32,7 @@ The store is opened for each call and closed after it, read-only where a tool on
 Without a memory every tool answers with an error that says `run: crystal init`; nothing is made.
 A store that is locked, damaged or of a newer crystal is told in the same way, and the server goes on.
 
-No tool takes a path: `project` is a name, and a folder that is given as one is compared as text and never looked at.
+No tool takes a path: `project` is a name, and a folder that is given instead is refused without being looked at.
 
 ## What a tool answers
 

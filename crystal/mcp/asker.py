@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from crystal.errors import UsageProblem
+
 if TYPE_CHECKING:
     from crystal.store import Store
     from crystal.wiring import Machine
@@ -61,3 +63,9 @@ def stores_of(machine: Machine) -> list[Store]:
 def mirror_of(machine: Machine) -> Store | None:
     """The mirror of home's memory, where there is one that can be read."""
     return None if machine.mirror is None else machine.mirror.store
+
+
+def refuse_folder(project: str | None) -> None:
+    """No tool takes a path: what a project is called says nothing of where it lies."""
+    if project is not None and (any(mark in project for mark in "/\\") or project.strip() in (".", "..", "~")):
+        raise UsageProblem(f"project is {project[:80]!r}, a folder", hint="give the project's name")

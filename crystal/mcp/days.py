@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crystal.errors import UsageProblem
-from crystal.mcp.asker import Asker, mirror_of
+from crystal.mcp.asker import Asker, mirror_of, refuse_folder
 from crystal.mcp.hits import Make, memory_item, message_item
 from crystal.mcp.page import Answer, Item, answered, bounded, noted
 from crystal.mcp.reading import session_data, title_of
@@ -50,6 +50,7 @@ def recent(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
 def _scope(asker: Asker, machine: Machine, arguments: Mapping[str, Any]) -> tuple[str | None, str | None, list[str]]:
     """The project as a filter, its name, and what to say about it."""
     wanted = arguments.get("project")
+    refuse_folder(wanted)
     if wanted is not None:
         return wanted, wanted, []
     if arguments.get("all"):
@@ -86,6 +87,7 @@ def _session_item(session: SessionSummary) -> Make:
 
 def tell(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
     """What happened when, the latest first."""
+    refuse_folder(arguments.get("project"))
     with open_reader() as machine:
         now = machine.now()
         since = moment({"since": arguments.get("since") or DAYS}, "since", now)

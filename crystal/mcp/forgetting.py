@@ -9,9 +9,8 @@ from typing import Any
 from crystal.errors import UsageProblem
 from crystal.forgetting.wish import ForgetPlan, Forgotten, Wish
 from crystal.forgetting.wish import Item as Going
-from crystal.mcp.asker import Asker
+from crystal.mcp.asker import Asker, refuse_folder
 from crystal.mcp.hits import Make, hit_name
-from crystal.mcp.keeping import refuse_folder
 from crystal.mcp.page import Answer, Item, Json, answered, bounded, noted
 from crystal.mcp.said import Origin, kind_of, label, recalled
 from crystal.mcp.searching import moment

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from crystal.errors import UsageProblem
-from crystal.mcp.asker import Asker
+from crystal.mcp.asker import Asker, refuse_folder
 from crystal.mcp.hits import memory_data
 from crystal.mcp.page import Answer
 from crystal.mcp.said import label
@@ -46,9 +46,3 @@ def _kept(kept: Remembered, asked: str) -> Answer:
     if was_changed:
         text += "\nnote: secrets and private spans were taken out of the text"
     return Answer(text, {**memory_data(kept), "is_as_given": not was_changed})
-
-
-def refuse_folder(project: str | None) -> None:
-    """No tool takes a path: what a project is called says nothing of where it lies."""
-    if project is not None and (any(mark in project for mark in "/\\") or project.strip() in (".", "..", "~")):
-        raise UsageProblem(f"project is {project[:80]!r}, a folder", hint="give the project's name")

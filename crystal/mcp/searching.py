@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crystal.errors import UsageProblem
-from crystal.mcp.asker import Asker
+from crystal.mcp.asker import Asker, refuse_folder
 from crystal.mcp.hits import hit_item
 from crystal.mcp.page import Answer, Item, answered, bounded, noted
 from crystal.model import Filters, Hit
@@ -69,6 +69,7 @@ def search(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
 
 def find(machine: Machine, asker: Asker, arguments: Mapping[str, Any], count: int) -> Found:
     """The first ``count`` hits that are not of the asker's own session."""
+    refuse_folder(arguments.get("project"))
     role = arguments.get("role")
     if role is not None and not roles_named(role):
         raise UsageProblem(f"role is {role!r}, which is no role", hint=f"use {role_words()}, or several with commas")
