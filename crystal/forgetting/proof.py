@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from crystal import transcript
 from crystal.errors import CrystalError, Damaged
 from crystal.forgetting import places
+from crystal.forgetting.held import Readable, opened
 from crystal.forgetting.needles import Needles, needles_of
 from crystal.forgetting.seeking import PIECE
 from crystal.forgetting.shell import is_shell
@@ -207,8 +207,8 @@ class _Search:
         for _ in self.needles.seeker.find(found.name.encode("utf-8", "surrogateescape")):
             self.add(found.name, 0, "name")
         try:
-            with found.path.open("rb") as file:
-                head = file.read(places.HEAD)
+            with opened(found.path) as file:
+                head = file.read(places.HEAD) or b""
             self.files += 1
             if places.is_compressed(head):
                 self._look_at_lines(found.name, places.decompressed(found.path, head))
@@ -226,7 +226,7 @@ class _Search:
 
     def _look_at_bytes(self, found: places.Found, head: bytes) -> None:
         words = places.word_list(found.path) if head.startswith(places.INDEX_MAGIC) else None
-        with found.path.open("rb", buffering=0) as file:
+        with opened(found.path) as file:
             for offset, number in self.needles.seeker.find_in(_read(file, self._counts)):
                 stop = offset + len(self.needles.seeker.strings[number])
                 if self.needles.is_text(number):
@@ -299,7 +299,7 @@ class _Search:
             return False
 
 
-def _read(file: FileIO, tell: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
+def _read(file: Readable, tell: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
     """A file piece by piece; told of each how long it is."""
     while piece := file.read(PIECE):
         tell(len(piece))
