@@ -20,6 +20,8 @@ _SERIES = "forgotten_series"
 _STAND = "forgotten_relay"
 
 NO_MARK = ""
+_COUNT = "count(DISTINCT made_at || ' ' || device)"
+"""What was forgotten at once counts once, in however many parts."""
 
 
 # ---------------------------------------------------------------------------------------------------------- at home
@@ -82,10 +84,10 @@ def number_of(said: Confirmed | None, own_series: str) -> int:
 
 
 def behind(store: Store, device_id: bytes, told: Mapping[str, Any]) -> tuple[int, int] | None:
-    """How many tombstones a device has not confirmed, and when the oldest of them was made; None when it has all."""
+    """How many forgettings a device has not confirmed, and when the oldest of them was; None when it has all."""
     own = read_note(store, f"{_SERIES} {device_id.hex()}")
     number = 0 if own is None else number_of(confirmed_by(told), own)
-    row = store.row("SELECT count(*), min(made_at) FROM tombstones WHERE id > ?", (number,))
+    row = store.row(f"SELECT {_COUNT}, min(made_at) FROM tombstones WHERE id > ?", (number,))
     return None if row is None or not row[0] else (int(row[0]), int(row[1]))
 
 
@@ -188,6 +190,6 @@ def open_again(store: Store, after: int) -> None:
 
 
 def unheard(store: Store) -> tuple[int, int | None]:
-    """How many tombstones home has not confirmed, and when the oldest of them was made."""
-    row = store.row("SELECT count(*), min(made_at) FROM tombstones WHERE heard_at IS NULL")
+    """How many forgettings home has not confirmed, and when the oldest of them was."""
+    row = store.row(f"SELECT {_COUNT}, min(made_at) FROM tombstones WHERE heard_at IS NULL")
     return (0, None) if row is None else (int(row[0]), row[1])
