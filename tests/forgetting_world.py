@@ -250,7 +250,8 @@ class World:
                 "sessionId": session,
             }
             if shape == 0:  # a long result, of which the store has head and tail
-                block = {"type": "tool_result", "tool_use_id": "t", "content": "x " * LONG + text + " y" * LONG}
+                padding = LONG + len(self.said) * 4 + number  # two that differ in length are not the same
+                block = {"type": "tool_result", "tool_use_id": "t", "content": "x " * padding + text + " y" * LONG}
                 lines.append(line("", **{**more, "role": "user", "message": {"role": "user", "content": [block]}}))
             else:
                 lines.append(line(text, **more))
