@@ -144,6 +144,8 @@ class World:
     backup: tuple[Place, Path] | None = None
     unsure: set[str] = field(default_factory=set)
     copied: set[str] = field(default_factory=set)
+    remembered_then: set[str] = field(default_factory=set)
+    orders: list[tuple[set[str], set[str]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.site = RelaySite(self.folder / "relay")
@@ -376,12 +378,21 @@ class World:
         if not isinstance(plan, ForgetPlan) or plan.is_empty:
             return None
         words = self._listed(plan) | self._meant(plan)
+        before = self._tombstones(place)
         done = self.do(f"forget {sorted(words)}", place, lambda machine: carry_out(machine, plan))
         if done is None and not self._is_noted(place, plan):
             return None  # killed before anything was noted
         self.gone |= words
+        self.orders.append((words, self._tombstones(place) - before))
         self.unsure |= self._doubtful(plan) - words
         return plan
+
+    def _tombstones(self, place: Place) -> set[str]:
+        death, self.death = self.death, None
+        with place.open() as machine:
+            found = {uid for (uid,) in machine.store.rows("SELECT uid FROM tombstones")}
+        self.death = death
+        return found
 
     def _listed(self, plan: ForgetPlan) -> set[str]:
         """The words of what a plan lists."""
@@ -439,6 +450,7 @@ class World:
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(place.ldm, copy)
         self.backup = (place, copy)
+        self.remembered_then = set(self.memories)
         self.log.append(f"backup {place.name}")
 
     def restore_backup(self) -> Place | None:
@@ -448,6 +460,13 @@ class World:
         shutil.rmtree(place.ldm)
         shutil.copytree(copy, place.ldm)
         self.backup = None
+        # What only this machine knew and nobody was told is lost with it, also that something was forgotten.
+        self.unsure |= set(self.memories) - self.remembered_then
+        known = set().union(*map(self._tombstones, self.places))
+        told = set().union(*(words for words, uids in self.orders if uids & known))
+        lost = self.gone - told
+        self.unsure |= lost
+        self.gone -= lost
         self.log.append(f"restored {place.name}")
         return place
 
