@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from crystal.errors import UsageProblem
 from crystal.wiring import prove, repair_all
 from tests.forgetting_machine import NOW, Desk, said
 
@@ -162,3 +163,33 @@ def test_notes_alone_are_forgotten_and_stay_out(desk: Desk) -> None:
     desk.capture()
     assert desk.holding("zorilla") == []
     assert desk.texts() == ["an ordinary line is said"]
+
+
+def test_a_line_without_an_id_is_known_by_where_it_stands(desk: Desk) -> None:
+    path = desk.say(S1, said("what is said before it"), said(SECRET, uuid=None), said("what is said after it"))
+    desk.capture()
+    with desk.open() as machine:
+        derived = machine.store.value("SELECT uuid FROM turns WHERE uuid LIKE 'line-%'")
+    assert desk.forget(targets=(derived,)).is_done
+    assert desk.holding("quokka") == []
+    assert proved(desk) == 100.0
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content)
+    with desk.open() as machine, machine.store.transaction():
+        machine.store.execute("UPDATE capture_state SET offset = 0, generation = 1, tail_hash = x''")
+    desk.capture()
+    assert desk.holding("quokka") == []
+    assert desk.texts() == ["what is said after it", "what is said before it"]
+
+
+@pytest.mark.parametrize("name", ["query", "session", "project", "key", "targets"])
+@pytest.mark.parametrize("value", ["\ud800", "a\0b", "", "' OR 1 --", "%", "*", "/", "9" * 40, "-1"])
+def test_odd_words_are_refused_or_find_nothing(desk: Desk, name: str, value: str) -> None:
+    if name == "query" and value == "":
+        return
+    try:
+        plan = desk.plan(**{name: (value,) if name == "targets" else value})
+    except UsageProblem:
+        return
+    assert plan.items == ()

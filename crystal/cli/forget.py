@@ -83,7 +83,7 @@ def forget(
     _there()
     with open_machine() as machine:
         until = None if before is None else parse_when(before, now=machine.now(), name="before")
-        wish = Wish(tuple(targets or ()), query, session, project, until, key)
+        wish = Wish(tuple(targets or ()), query, session, _folder_or_name(project), until, key)
         plan = plan_forget(machine, wish)
         if plan.is_empty or dry_run:
             _show(machine, plan, as_json=as_json, done=None, proof=None)
@@ -99,6 +99,16 @@ def forget(
         _show(machine, plan, as_json=as_json, done=done, proof=proof, is_seen=not yes)
     if proof is not None and not proof.proved:
         raise typer.Exit(EXIT_NOT_PROVED)
+
+
+def _folder_or_name(project: str | None) -> str | None:
+    """A project as it was written; a folder beside the current one in full."""
+    if project is None or not project.startswith((".", "~")):
+        return project
+    from crystal.paths import absolute
+    from crystal.wiring import this_home
+
+    return str(absolute(project, this_home(), name="project"))
 
 
 def _there() -> None:

@@ -46,12 +46,23 @@ def plan(grounds: Grounds, wish: Wish) -> ForgetPlan:
             "nothing is named that should be forgotten",
             hint="name a memory (mem-...), a hit's number, --query, --session, --project, --before or --key",
         )
+    for value in (*wish.targets, wish.query, wish.session, wish.project, wish.key):
+        if value is not None and not _is_text(value):
+            raise UsageProblem(f"{value!r} is no text", hint="write it in UTF-8")
     with ExitStack() as stack:
         mirror, _ = stack.enter_context(grounds.mirror())
         stores: list[tuple[Memory, Store]] = [("local", grounds.store)]
         if mirror is not None:
             stores.append(("mirror", mirror))
         return _Planner(grounds, wish, stores).plan()
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in value
 
 
 class _Planner:
