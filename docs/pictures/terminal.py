@@ -25,6 +25,7 @@ from rich.text import Text
 
 SECONDS = 60.0
 CELL, LINE, SIZE, EDGE = 8.43, 19.0, 14, 18.0
+NAMESPACE = "http://www.w3.org/2000/svg"
 FONTS = "ui-monospace,'SF Mono',Menlo,Consolas,'DejaVu Sans Mono',monospace"
 PAPER, INK, BAR, TITLE = "#16181d", "#d6d9e0", "#23262e", "#9aa0ad"
 THEME = TerminalTheme(
@@ -139,8 +140,7 @@ def draw(screen: str, title: str, said: str) -> str:
     width, top = columns * CELL + 2 * EDGE, 34 + EDGE
     height = top + len(lines) * LINE + EDGE - 6
     parts = [
-        '<svg xmlns="http://www.w3.org/2000/svg" role="img"'
-        f' viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}">',
+        f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" role="img">',
         f"<title>{escape(said)}</title>",
         f"<style>text{{font:{SIZE}px {FONTS};white-space:pre;fill:{INK}}}</style>",
         f'<rect width="100%" height="100%" rx="9" fill="{PAPER}"/>',
