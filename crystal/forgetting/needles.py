@@ -29,7 +29,7 @@ WORD = 5
 """Characters of the shortest word that is looked for."""
 
 MOST_WHOLE = 16_384
-BATCH = 1 << 20
+BATCH = 1 << 18
 PACKAGE = Path(__file__).resolve().parents[1]
 
 _WORD = re.compile(r"[^\W_]+(?:['_.-][^\W_]+)*")
@@ -192,7 +192,7 @@ def _struck(strings: set[str], words: set[str], staying: Iterable[str]) -> tuple
 
 
 class _Struck:
-    """Which strings were seen; each is known by what is looked for in its place."""
+    """Which strings were seen; each is known by what is looked for in its place, until it is seen."""
 
     def __init__(self, strings: Mapping[str, str]) -> None:
         self._known: dict[bytes, set[str]] = {}
@@ -204,8 +204,11 @@ class _Struck:
         self.found: set[str] = set()
 
     def look(self, text: str) -> None:
-        for _, number in self._seeker.find(text.encode("utf-8", "replace")):
-            self.found |= self._known[self._seeker.strings[number]]
+        seen = {self._seeker.strings[number] for _, number in self._seeker.find(text.encode("utf-8", "replace"))}
+        for data in seen & self._known.keys():
+            self.found |= self._known.pop(data)
+        if len(self._known) < 0.9 * len(self._seeker):  # what is said often would be found again and again
+            self._seeker = Seeker(sorted(self._known))
 
 
 def _batches(texts: Iterable[str]) -> Iterator[str]:
