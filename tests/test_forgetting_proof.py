@@ -185,9 +185,13 @@ def test_sealed_blobs_are_opened(clean: Ground, needles: Needles) -> None:
         def clean(self, found: list[object]) -> None:
             raise AssertionError(found)
 
+        def unopened(self) -> int:
+            return 3
+
     with_outbox = Ground(clean.machine, outbox=Outbox())
     found = proof.prove(with_outbox.grounds, needles)
     assert [(one.file, one.kind) for one in found.traces] == [("outbox: 2", "outbox")]
+    assert [one.file for one in found.unread] == ["outbox"], "what no key opens is not proved"
 
 
 def test_a_row_that_is_left_is_known_by_its_id(tmp_path: Path) -> None:

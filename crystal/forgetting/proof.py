@@ -274,8 +274,7 @@ class _Search:
         try:
             for place in self.grounds.outbox.find(lambda payload: any(True for _ in self._in_lines(payload))):
                 self.add(f"outbox: {place}", 0, "outbox")
-            unopened = getattr(self.grounds.outbox, "unopened", lambda: 0)()
-            if unopened:
+            if unopened := self.grounds.outbox.unopened():
                 self.unread.append(Unread("outbox", f"{unopened} blobs that no key here opens"))
         except CrystalError as error:
             self.unread.append(Unread("outbox", error.message))

@@ -132,6 +132,9 @@ class OutboxCleaner(Protocol):
     def clean(self, found: list[Any]) -> None:
         """Replace them by blobs without the words. Doing it again changes nothing."""
 
+    def unopened(self) -> int:
+        """How many blobs cannot be looked into."""
+
 
 def _tell_nobody(_: Store, __: Sequence[Tombstone]) -> None:
     """There is no other machine."""

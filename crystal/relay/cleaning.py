@@ -96,6 +96,15 @@ class SealedOutbox:
             if starts or is_moved:
                 self._clean(link, stream, starts, only=None if is_moved else frozenset(starts))
 
+    def unopened(self) -> int:
+        """How many kept blobs of conversations nobody here can open: of a former home, whose key is gone."""
+        opened = {stream.id for _, stream in self._streams()}
+        return sum(
+            len(outbox.kept_from(self.store, stream.id, 1))
+            for stream in outbox.streams(self.store)
+            if stream.channel == Channel.CONVERSATIONS and stream.id not in opened
+        )
+
     def _note_touched(self, streams: Sequence[tuple[Link, OutStream]]) -> bool:
         """Note the sessions that something is forgotten of, as nobody else here may know; True when one is new."""
         blocks = read_blocks(self.store)
