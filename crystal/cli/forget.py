@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from crystal.wiring import Machine
 
 EXIT_NOTHING = 1
-EXIT_NOT_PROVED = 6
 SHOWN = 20
 REASONS = {
     "asked": "asked for",
@@ -98,7 +97,13 @@ def forget(
         proof = None if needles is None else prove_forgotten(machine, needles)
         _show(machine, plan, as_json=as_json, done=done, proof=proof, is_seen=not yes)
     if proof is not None and not proof.proved:
-        raise typer.Exit(EXIT_NOT_PROVED)
+        from crystal.forgetting.proof import NotProved
+
+        raise NotProved(
+            f"{proof.files} files were looked at: something is left in {len(proof.traces)} places,"
+            f" {len(proof.unread)} could not be read",
+            hint="they are listed above; crystal sync goes on with what is left",
+        )
 
 
 def _folder_or_name(project: str | None) -> str | None:
