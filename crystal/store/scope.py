@@ -198,9 +198,18 @@ def _project_scope(store: Store, wanted: str) -> Scope:
 
 def _held_scope(store: Store, wanted: str) -> Scope:
     """What is of a project, and memories that hold everywhere; of a project that is unknown here only these."""
-    ids = project_ids(store, wanted)
+    ids = _with_other_clones(store, wanted, project_ids(store, wanted))
     sql = f"(project IN ({', '.join(map(str, ids))}) OR (project IS NULL AND source = 'memory'))"
     return Scope(sql, parts=(Condition("held", "project", tuple(ids)),))
+
+
+def _with_other_clones(store: Store, wanted: str, ids: list[int]) -> list[int]:
+    """The projects of a folder, and where it is a repository those with the same origin: other machines' clones."""
+    if not ids or not is_folder(wanted):
+        return ids
+    rows = store.rows("SELECT id, git_root, remote FROM projects WHERE remote IS NOT NULL ORDER BY id")
+    origins = {remote for _, root, remote in rows if root is not None and _same_folder(root, wanted)}
+    return sorted({*ids, *(ident for ident, _, remote in rows if remote in origins)})
 
 
 def without_memories(rows: Sequence[int]) -> Scope:
