@@ -19,14 +19,16 @@ from crystal.errors import CrystalError
 from crystal.query import MARKS
 
 WeightOf = Callable[[str], float]
+Compared = tuple[float, Sequence[int], float]
+"""How a text is like the question, its tokens, and how its neighbours and it are together."""
 Floats = npt.NDArray[np.float32]
 
 READ_CHARACTERS = 16_000
 """So much of texts a transformer reads for one question: about a third of a second on one core."""
 READ_EACH = 1_000
 """And so much of each."""
-STATIC_SHARE = 0.5 / 0.8
-TRANSFORMER_SHARE = 2.0 / 0.8
+STATIC_SHARE = 0.4
+TRANSFORMER_SHARE = 2.5
 """What both count beside the table alone, which counts 1 (measured: docs/adr/0018-ranking.md)."""
 
 _WORD = re.compile(rf"[\w{MARKS}]+")
@@ -35,25 +37,31 @@ _WORD = re.compile(rf"[\w{MARKS}]+")
 class StaticLate:
     """Compares by the embedded table, which is there whatever model makes the vectors of chunks."""
 
+    knows_context = False
+
     def __init__(self, table: StaticModel) -> None:
         self._table = table
 
-    def late(self, question: str, texts: Sequence[str], weight_of: WeightOf) -> list[tuple[float, Sequence[int]]]:
+    def late(
+        self, question: str, texts: Sequence[str], weight_of: WeightOf, beside: Sequence[Sequence[int]] = ()
+    ) -> list[Compared]:
         """For each text the weighted mean of the best cosines of the question's tokens, and the text's tokens.
 
-        0 for a text or a question without known tokens. ``weight_of`` tells what a word of the question weighs.
+        0 for a text or a question without known tokens. ``weight_of`` tells what a word of the question weighs; what
+        stands ``beside`` a text makes no difference.
         """
+        del beside
         weighed = token_weights(self._table, question, weight_of)
         said = [self._table.tokens(text) for text in texts]
         lists = [list(dict.fromkeys(tokens)) for tokens in said if tokens]
         if not lists or not weighed:
-            return [(0.0, tokens) for tokens in said]
+            return [(0.0, tokens, 0.0) for tokens in said]
         distinct, places = np.unique(np.concatenate(lists), return_inverse=True)
         cosines = self._table.rows(distinct.tolist()) @ self._table.rows(list(weighed)).T
         begins = np.cumsum([0, *(len(tokens) for tokens in lists[:-1])])
         share = _shares(list(weighed.values()))
         best = iter(np.maximum.reduceat(cosines[places], begins, axis=0) @ share)
-        return [(float(next(best)) if tokens else 0.0, tokens) for tokens in said]
+        return [(float(next(best)) if tokens else 0.0, tokens, 0.0) for tokens in said]
 
     def tokens(self, texts: Sequence[str]) -> list[Sequence[int]]:
         """The tokens of texts."""
@@ -68,11 +76,18 @@ class TransformerLate:
         table: Compares all texts.
     """
 
+    knows_context = True
+
     def __init__(self, model: TokenVectors, table: StaticModel) -> None:
         self._model, self._table = model, table
 
-    def late(self, question: str, texts: Sequence[str], weight_of: WeightOf) -> list[tuple[float, Sequence[int]]]:
-        """As ``StaticLate``; texts that are not read count as if they were like the least like one that is."""
+    def late(
+        self, question: str, texts: Sequence[str], weight_of: WeightOf, beside: Sequence[Sequence[int]] = ()
+    ) -> list[Compared]:
+        """As ``StaticLate``; texts that are not read count as if they were like the least like one that is.
+
+        The last number is how well the text and those at the places in ``beside`` meet the question together.
+        """
         by_table = StaticLate(self._table).late(question, texts, weight_of)
         words = list(dict.fromkeys(_WORD.findall(question)))
         try:
@@ -81,11 +96,15 @@ class TransformerLate:
             return by_table
         weighed = _weighed((tokens, weight_of(word)) for (tokens, _), word in zip(vectors, words, strict=False))
         share, said = _shares([weighed.get(token, 0.0) for token in asked[0]]), vectors[len(words) :]
-        likes = [_like(asked, share, one) for one in said]
-        likes += [min(likes, default=0.0)] * (len(texts) - len(likes))
+        met = [_met(asked, one) for one in said]
+        likes = [float(share @ one) for one in met]
+        both = [float(share @ _together(met, at, beside)) for at in range(len(met))]
+        missing = len(texts) - len(met)
+        likes += [min(likes, default=0.0)] * missing
+        both += [min(both, default=0.0)] * missing
         return [
-            (STATIC_SHARE * static + TRANSFORMER_SHARE * like, tokens)
-            for (static, tokens), like in zip(by_table, likes, strict=True)
+            (STATIC_SHARE * static + TRANSFORMER_SHARE * like, tokens, together)
+            for (static, tokens, _), like, together in zip(by_table, likes, both, strict=True)
         ]
 
     def tokens(self, texts: Sequence[str]) -> list[Sequence[int]]:
@@ -111,10 +130,17 @@ def _shares(weights: Sequence[float]) -> Floats:
     return np.array([weight / total if total > 0 else 0.0 for weight in weights], np.float32)
 
 
-def _like(asked: TokenRows, share: Floats, said: TokenRows) -> float:
+def _met(asked: TokenRows, said: TokenRows) -> Floats:
+    """For each token of the question its best cosine with a token of a text."""
     if not asked[0] or not said[0]:
-        return 0.0
-    return float(share @ (asked[1] @ said[1].T).max(axis=1))
+        return np.zeros(len(asked[0]), np.float32)
+    return np.asarray((asked[1] @ said[1].T).max(axis=1), np.float32)
+
+
+def _together(met: Sequence[Floats], at: int, beside: Sequence[Sequence[int]]) -> Floats:
+    """The same for a text with its neighbours, those of them that were read."""
+    around = [other for other in (beside[at] if beside else ()) if other < len(met)]
+    return np.asarray(np.maximum.reduce([met[at], *(met[other] for other in around)]), np.float32)
 
 
 def _readable(texts: Sequence[str]) -> list[str]:

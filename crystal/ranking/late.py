@@ -14,20 +14,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
 
-LATE = 40
-"""How many answers are looked at."""
 LATE_TOGETHER = 24_000
 """How many characters of all of them: some fifteen full chunks, or forty turns of a chat."""
 LATE_CHARACTERS = 4000
 """How much of an answer's text is: a chunk is shorter."""
-WEIGHT = 0.8
-"""What the words' meaning counts beside the score so far, whose best is 1."""
-LENGTH = 0.03
-"""A long text meets any word somewhere: so much is taken off for each natural logarithm of its tokens."""
-NEIGHBOUR = 0.25
-"""What the better of its neighbours among them counts beside the text itself: an answer stands beside its question."""
-LITERAL = 0.2
-"""What is added when all names of the question (``foo_bar``, ``src/x.py``) stand in the text as they were written."""
 NEAR = 0.9
 """Two texts are near-duplicates when so much of all their tokens is in both, and"""
 NEAR_TOKENS = 4
@@ -35,28 +25,77 @@ NEAR_TOKENS = 4
 
 
 @dataclass(frozen=True, slots=True)
+class Weights:
+    """What counts how much, beside a score so far whose best is 1. They were measured: docs/adr/0018-ranking.md.
+
+    Attributes:
+        most: How many answers are looked at.
+        meaning: The words' meaning, in all.
+        neighbour: In this the better of its neighbours among them: an answer stands beside its question.
+        together: In this how well the text and its neighbours meet the words of the question together.
+        length: A long text meets any word somewhere: so much is taken off for each natural logarithm of its tokens.
+        session: How good its session is, once more.
+        literal: Added when all names of the question (``foo_bar``, ``src/x.py``) stand in the text as written.
+        in_order: So many answers stand in their order before other sessions come between.
+    """
+
+    most: int
+    meaning: float
+    neighbour: float
+    together: float
+    length: float
+    session: float
+    literal: float
+    in_order: int
+
+
+BY_TABLE = Weights(
+    most=40, meaning=0.8, neighbour=0.25, together=0.0, length=0.03, session=0.0, literal=0.2, in_order=0
+)
+BY_CONTEXT = Weights(
+    most=50, meaning=1.4, neighbour=0.3, together=0.8, length=0.02, session=0.4, literal=0.3, in_order=5
+)
+"""For token vectors that know the words around them: they tell more, and so count for more."""
+
+
+@dataclass(frozen=True, slots=True)
 class Likeness:
-    """How a text is like the question: 0 to 1 or so, and the tokens of the text."""
+    """How a text is like the question: by itself and together with its neighbours, 0 to 1 or so; and its tokens."""
 
     similarity: float
     tokens: Sequence[int]
+    together: float = 0.0
 
 
-def looked_at(lengths: Sequence[int]) -> int:
-    """How many of the first texts, of some lengths in characters, are looked at."""
-    together = accumulate(min(length, LATE_CHARACTERS) for length in lengths[:LATE])
+def weights_of(model: LateModel | None) -> Weights:
+    """The weights that fit what compares."""
+    return BY_CONTEXT if model is not None and model.knows_context else BY_TABLE
+
+
+def looked_at(lengths: Sequence[int], most: int) -> int:
+    """How many of the first texts, of some lengths in characters, are looked at, ``most`` at most."""
+    together = accumulate(min(length, LATE_CHARACTERS) for length in lengths[:most])
     return sum(1 for total in together if total <= LATE_TOGETHER)
 
 
 class LateModel(Protocol):
     """Compares a question with texts token by token."""
 
+    @property
+    def knows_context(self) -> bool:
+        """Whether a token's vector depends on the words around it."""
+
     def late(
-        self, question: str, texts: Sequence[str], weight_of: Callable[[str], float]
-    ) -> list[tuple[float, Sequence[int]]]:
+        self,
+        question: str,
+        texts: Sequence[str],
+        weight_of: Callable[[str], float],
+        beside: Sequence[Sequence[int]],
+    ) -> list[tuple[float, Sequence[int], float]]:
         """For each text the mean of the best cosines of the question's tokens, weighed, and the text's tokens.
 
-        ``weight_of`` tells what a word of the question weighs.
+        The last number is this mean for the text together with those beside it, 0 from a model that does not know
+        context. ``weight_of`` tells what a word of the question weighs, ``beside`` the places of a text's neighbours.
         """
 
     def tokens(self, texts: Sequence[str]) -> list[Sequence[int]]:
@@ -64,38 +103,47 @@ class LateModel(Protocol):
 
 
 def likenesses(
-    model: LateModel, question: str, texts: Sequence[str], weight_of: Callable[[str], float]
+    model: LateModel,
+    question: str,
+    texts: Sequence[str],
+    weight_of: Callable[[str], float],
+    beside: Sequence[Sequence[int]],
 ) -> list[Likeness]:
     """Compare the question with texts; see ``LateModel``."""
     cut = [text[:LATE_CHARACTERS] for text in texts]
-    return [Likeness(similarity, tokens) for similarity, tokens in model.late(question, cut, weight_of)]
+    return [Likeness(*found) for found in model.late(question, cut, weight_of, beside)]
 
 
 def late_scores(
     base: Sequence[float],
+    sessions: Sequence[float],
     like: Sequence[Likeness],
     beside: Sequence[Sequence[int]],
     names: Sequence[str],
     texts: Sequence[str],
+    weights: Weights,
 ) -> list[float]:
     """The scores after late interaction.
 
     Args:
         base: The scores so far, the best of all answers being 1.
+        sessions: How good the session of each is, the best being 1.
         like: How each text is like the question.
         beside: For each text the places of those that stand just before and after it; what is not there is taken to
             be as the least like one.
         names: Compound words of the question.
         texts: The texts.
+        weights: What counts how much.
     """
     folded = [name.casefold() for name in names]
     least = min((one.similarity for one in like), default=0.0)
     scores = []
-    for score, one, around, text in zip(base, like, beside, texts, strict=True):
+    for score, session, one, around, text in zip(base, sessions, like, beside, texts, strict=True):
         near = max((like[at].similarity for at in around), default=least)
-        lengthy = LENGTH * math.log(max(1, len(one.tokens)))
-        seen = one.similarity + NEIGHBOUR * near - lengthy
-        scores.append(score + WEIGHT * seen + LITERAL * _share_of(folded, text))
+        lengthy = weights.length * math.log(max(1, len(one.tokens)))
+        seen = one.similarity + weights.neighbour * near + weights.together * one.together - lengthy
+        named = weights.literal * _share_of(folded, text)
+        scores.append(score + weights.meaning * seen + weights.session * session + named)
     return scores
 
 

@@ -16,11 +16,11 @@ LOOK_AHEAD = 400
 Item = TypeVar("Item")
 
 
-def mixed(items: Sequence[Item], session_of: Callable[[Item], Hashable | None]) -> list[Item]:
+def mixed(items: Sequence[Item], session_of: Callable[[Item], Hashable | None], first: int = 0) -> list[Item]:
     """Put the best of other sessions between the many hits of one.
 
     Each session may show three hits; then one of another session must come before each further one. What has no
-    session (None) stands where it stood.
+    session (None) stands where it stood, and so do the ``first`` ones.
     """
     rest = list(items)
     shown: dict[Hashable, int] = {}
@@ -28,7 +28,8 @@ def mixed(items: Sequence[Item], session_of: Callable[[Item], Hashable | None]) 
     if len({session_of(one) for one in rest}) < 2:
         return rest
     while rest:
-        at = next((at for at, one in enumerate(rest[:LOOK_AHEAD]) if _may(session_of(one), shown)), 0)
+        ahead = rest[:LOOK_AHEAD] if len(out) >= first else []
+        at = next((at for at, one in enumerate(ahead) if _may(session_of(one), shown)), 0)
         one = rest.pop(at)
         session = session_of(one)
         full = [other for other, count in shown.items() if other != session and count >= FROM_ONE_SESSION]

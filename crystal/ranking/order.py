@@ -15,7 +15,7 @@ from crystal.index.reader import Index
 from crystal.index.terms import query_terms
 from crystal.ordering import Order, Proposal, Ref, Side, Unit, unit_of
 from crystal.query import Query, completions, in_short
-from crystal.ranking.late import LATE, LateModel, is_near, late_scores, likenesses, looked_at
+from crystal.ranking.late import LateModel, is_near, late_scores, likenesses, looked_at, weights_of
 from crystal.ranking.listing import collapsed, mixed
 from crystal.ranking.pool import Field, Floats, Pool, Sought, frequency, pool_of, rarity, sought_words
 from crystal.ranking.scoring import (
@@ -95,20 +95,21 @@ def ranked_order(places: Sequence[Place], wanted: Wanted, model: LateModel | Non
     exact = [exact_chunks(place.side.store, asked, place.narrowed, 4 * wanted.limit) for place in places]
     fields = [_field(place, found, _named(place, wanted)) for place, found in zip(places, exact, strict=True)]
     weight_of = word_weights(places[0].side.store, [place.index for place in places])
-    depth, most = 4 * wanted.limit, max(2 * LATE, 3 * wanted.limit)
+    weights = weights_of(model)
+    depth, most = 4 * wanted.limit, max(2 * weights.most, 3 * wanted.limit)
     while True:
         # The very thing that was looked for is there, or is nowhere: nothing is near to it in meaning.
         pool = pool_of(fields, words, wanted.preferences.spans, depth, by_meaning=asked.has_meaning)
         answers = _answers(places, pool, base_scores(pool, wanted.preferences), most)
         _score(answers, fields, pool, wanted, model, weight_of)
-        kept = collapsed(answers, lambda one: (one.one.role, one.one.text_sha256), _nearly_same, LATE)
+        kept = collapsed(answers, lambda one: (one.one.role, one.one.text_sha256), _nearly_same, weights.most)
         has_all = len(pool) < depth and len(answers) < most
         if len(kept) >= wanted.limit or has_all or depth > MOST_CANDIDATES:
             break
         depth, most = 8 * depth, 8 * most  # copies of few texts, or turns of many chunks, fill the list
     order = [one for one, _ in kept]
     if all(place.scope.session is None for place in places):
-        order = mixed(order, lambda one: one.one.session_id)
+        order = mixed(order, lambda one: one.one.session_id, weights.in_order)
     _reorder(order, wanted)
     similar = {one.unit: len(others) for one, others in kept}
     return _order_of(places, pool, order, similar), _notes(
@@ -229,13 +230,15 @@ def _look_closer(
     weight_of: Callable[[str], float],
 ) -> None:
     """Score the best answers anew by their texts; all others come behind them."""
-    seen = looked_at([len(one.one.text) for one in answers])
+    weights = weights_of(model)
+    seen = looked_at([len(one.one.text) for one in answers], weights.most)
     near, far = answers[:seen], answers[seen:]
     if model is not None and near:
         texts = [one.one.text for one in near]
-        like = likenesses(model, wanted.asked.text, texts, weight_of)
         beside = _beside(near, fields, pool)
-        scores = late_scores([one.score for one in near], like, beside, wanted.asked.compounds, texts)
+        like = likenesses(model, wanted.asked.text, texts, weight_of, beside)
+        base, sessions = [one.score for one in near], [one.scores["session"] for one in near]
+        scores = late_scores(base, sessions, like, beside, wanted.asked.compounds, texts, weights)
         lowest = min(scores)
         shift = 0.01 - lowest if lowest < 0.01 else 0.0  # a score is above zero, and says nothing but the order
         for one, score, found in zip(near, scores, like, strict=True):

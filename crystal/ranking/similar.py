@@ -17,7 +17,7 @@ from crystal.index import folder_of
 from crystal.index.files import IndexDamaged
 from crystal.index.reader import Absent, open_index
 from crystal.ordering import Order, Proposal, Ref, Side, Unit, unit_of
-from crystal.ranking.late import LATE, LateModel, is_near, looked_at
+from crystal.ranking.late import LateModel, is_near, looked_at, weights_of
 from crystal.ranking.listing import collapsed
 from crystal.store.candidates import Candidate, candidates
 from crystal.store.scope import Scope
@@ -57,10 +57,11 @@ def similar_order(places: Sequence[Meant], limit: int, late: Callable[[], LateMo
     """
     depth = max(LEAST, 4 * limit)
     model = late() if late is not None else None
+    compared = weights_of(model).most
     while True:
         found = [_nearest(place, depth) for place in places]
         answers = _answers(places, found, model)
-        kept = collapsed(answers, lambda one: (one.one.role, one.one.text_sha256), _nearly_same, LATE)
+        kept = collapsed(answers, lambda one: (one.one.role, one.one.text_sha256), _nearly_same, compared)
         if len(kept) >= limit or depth >= MAX_NEIGHBOURS or all(len(near) < depth for near in found):
             break
         depth = min(8 * depth, MAX_NEIGHBOURS)  # turns of many chunks, or copies of few texts, fill the list
@@ -108,7 +109,7 @@ def _answers(places: Sequence[Meant], found: Sequence[dict[int, float]], model: 
             if known is None or (known[0][0] == at and (cosine, -ident) > (known[2], -known[0][1])):
                 best[unit] = (ref, one, cosine)
     order = sorted(best.items(), key=lambda item: (-item[1][2], *_by_time(item[1][0], item[1][1])))
-    seen = looked_at([len(one.text) for _, (_, one, _) in order])
+    seen = looked_at([len(one.text) for _, (_, one, _) in order], weights_of(model).most)
     tokens = model.tokens([one.text for _, (_, one, _) in order[:seen]]) if model is not None else []
     sets = [*map(frozenset[int], tokens), *([frozenset[int]()] * (len(order) - len(tokens)))]
     return [
