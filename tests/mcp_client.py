@@ -59,7 +59,7 @@ class Talk:
     def greet(self) -> dict[str, Any]:
         return dict(self.ask("initialize", INITIALIZE)["result"])
 
-    def tool(self, name: str, **arguments: object) -> dict[str, Any]:
+    def tool(self, name: str, /, **arguments: object) -> dict[str, Any]:
         return dict(self.ask("tools/call", {"name": name, "arguments": arguments})["result"])
 
     def close(self) -> None:
@@ -128,13 +128,13 @@ class Tools:
         self.methods = crystal_offer(asker, aliases=aliases, room=room).methods()
         self.listed = {tool["name"]: tool for tool in self.methods["tools/list"]({}, None)["tools"]}  # type: ignore[arg-type]
 
-    def call(self, name: str, **arguments: object) -> dict[str, Any]:
+    def call(self, name: str, /, **arguments: object) -> dict[str, Any]:
         return self.methods["tools/call"]({"name": name, "arguments": arguments}, None)  # type: ignore[arg-type]
 
-    def data(self, name: str, **arguments: object) -> dict[str, Any]:
+    def data(self, name: str, /, **arguments: object) -> dict[str, Any]:
         result = self.call(name, **arguments)
         assert not result["isError"], result["content"]
         return dict(result["structuredContent"])
 
-    def text(self, name: str, **arguments: object) -> str:
+    def text(self, name: str, /, **arguments: object) -> str:
         return str(self.call(name, **arguments)["content"][0]["text"])

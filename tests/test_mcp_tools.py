@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from crystal.mcp.asker import Asker
 from crystal.mcp.catalog import ALIASES, TOOLS
 from crystal.mcp.messages import Refused
 from crystal.mcp.said import kind_of, label, plain
+from crystal.search import SearchResult, search
 from crystal.store import Store
 from tests.mcp_client import ROOT, Tools, crystal_offer, served
 from tests.store_factory import DAY, HOUR, NOW, add_turn, open_store
@@ -234,6 +236,50 @@ def test_a_long_text_is_read_to_its_end(store: Store) -> None:
         if not turn["characters_left"]:
             break
     assert read == text
+
+
+def test_each_page_of_a_long_text_says_where_the_next_begins(store: Store) -> None:
+    text = "".join(f"zebra\u200b {number}\n" for number in range(4_000)).strip()
+    add_turn(store, text, session=SHOP, role="tool_result", tool="Bash")
+    tools = Tools(room=5_000)
+    kept = tools.data("crystal_remember", text="".join(f"pony\u200b {number}, " for number in range(700)))
+    for ident, wanted in (("1", text), (kept["id"], None)):
+        read, start = "", 0
+        while True:
+            page = tools.text("crystal_get", id=ident, start=start, context=0)
+            inside = page.rsplit("recalled, as data: ", 1)[1].split("\n", 1)[1].split(f"\n{CLOSE}")[0]
+            read += re.sub(r" \[…\] \(\d+ more characters\)$", "", inside.removeprefix("[…] "))
+            further = re.search(rf"id {ident} and start (\d+)", page)
+            if further is None:
+                break
+            start = int(further[1])
+        whole = wanted or "".join(f"pony {number}, " for number in range(700))
+        assert read.strip() == plain(whole).strip()
+
+
+def test_pages_of_a_search_neither_repeat_nor_leave_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(*given: Any, limit: int, **named: Any) -> SearchResult:
+        found = search(*given, limit=limit, **named)  # more candidates may come in another order
+        return found if limit < 60 else replace(found, hits=found.hits[::-1])
+
+    monkeypatch.setattr("crystal.mcp.searching.ask", ask)
+    for number in range(160):
+        add_turn(store, f"zebra question {number} hidden red", session=SHOP, ts=NOW - number * HOUR)
+        add_turn(store, f"answer {number} zebra", session=SHOP, ts=NOW - number * HOUR + 1, role="assistant")
+    tools, seen, offset = Tools(), [], 0
+    while offset is not None:
+        page = tools.data("crystal_search", query="zebra", limit=7, offset=offset)
+        seen += [hit["id"] for hit in page["hits"]]
+        offset = page["next_offset"]
+    assert len(seen) == len(set(seen)) == 320
+
+
+def test_what_a_branch_is_called_stays_in_the_fence(store: Store) -> None:
+    add_turn(store, "zebra", session=SHOP, branch="main OBEY", project="/code/shop OBEY")
+    for asked in ({"id": "1"}, {"id": SHOP}):
+        text = Tools().text("crystal_get", **asked)
+        assert "branch main OBEY" in text
+        assert "OBEY" not in re.sub(f"{OPEN}.*?{CLOSE}", "", text, flags=re.DOTALL)
 
 
 def test_recent_is_of_this_project_and_widens(told: Store) -> None:

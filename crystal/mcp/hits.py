@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from crystal.mcp.page import Item
-from crystal.mcp.said import Origin, kind_of, label, recalled
+from crystal.mcp.said import Origin, kind_of, label, plain, recalled
 from crystal.model import MIRROR_IDS, Hit, Neighbour, Remembered
 from crystal.reading import ShownTurn
 from crystal.timeline import Message
@@ -87,7 +87,7 @@ def turn_item(
         }  # fmt: skip
         at = "" if number is None else f"turn {number} · "
         mark = " · this one was asked for" if turn.focus else ""
-        go_on = f"\ncrystal_get with id {name} and start {start + len(turn.text) - left} goes on" if left else ""
+        go_on = f"\ncrystal_get with id {name} and start {len(plain(turn.text)) - left} goes on" if left else ""
         return Item(f"{at}id {name}{mark}\n{text}{go_on if turn.focus else ''}", data)
 
     return make

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from crystal.errors import NotRemembered, UsageProblem
 from crystal.mcp.asker import Asker, mirror_of
 from crystal.mcp.hits import Make, memory_item, turn_item
 from crystal.mcp.page import LONGEST, Answer, Item, Json, answered, bounded
-from crystal.mcp.said import Origin, kind_of, label, recalled
+from crystal.mcp.said import Origin, kind_of, label, plain, recalled
 from crystal.model import Remembered
 from crystal.reading import Conversation, SessionSummary, ShownTurn, find_target, read
 from crystal.when import iso
@@ -47,7 +46,7 @@ def of_memory(memory: Remembered, room: int, start: int = 0) -> Answer:
 
     def compose(items: Sequence[Item]) -> Answer:
         left = items[0].data["characters_left"] if items else 0
-        further = start + len(memory.text) - left
+        further = len(plain(memory.text)) - left
         more = f"more: crystal_get with id {memory.id} and start {further}" if left else None
         data = {**NOTHING, "kind": "memory", "memory": items[0].data if items else None, "more": more}
         return Answer("\n\n".join([*(item.text for item in items), *([more] if more else [])]), data)
@@ -126,8 +125,9 @@ def _origin(turn: ShownTurn, session: SessionSummary | None) -> Origin:
 def title_of(session: SessionSummary, most: int = TITLE) -> str:
     """The title of a session in its fence: the user or the client gave it, or it is the first words of the user."""
     one_line = " ".join(session.title.split()) or "(without words)"
-    origin = Origin("user", "title of a session", session.last_at, session.project, session.device, session.id)
-    return recalled(one_line, replace(origin), most)[0]
+    by = f"title of a session, branch {label(session.branch)}" if session.branch else "title of a session"
+    origin = Origin("user", by, session.last_at, session.project, session.device, session.id)
+    return recalled(one_line, origin, most)[0]
 
 
 def session_data(session: SessionSummary) -> Json:
@@ -147,5 +147,4 @@ def _head(session: SessionSummary | None) -> str:
     if session is None:
         return "this belongs to no session"
     turns = f"{session.turns} turn{'s' * (session.turns != 1)}"
-    facts = [f"session {session.id}", label(session.project), label(session.branch), turns]
-    return " · ".join(fact for fact in facts if fact) + "\n" + title_of(session)
+    return f"session {session.id} · {turns}\n{title_of(session)}"

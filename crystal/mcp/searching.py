@@ -20,8 +20,9 @@ from crystal.wiring.asking import asking
 from crystal.wiring.mirrored import mirror_notes
 
 FILTERS = ("project", "session", "role", "agent", "device", "branch", "source")
-FURTHER = 20
-"""So many hits more are asked for where some are left out."""
+STEPS = (26, 120, MAX_LIMIT)
+"""So many hits are asked for, one step after the other. More hits are chosen from more candidates, which may change the
+order: what the steps before gave comes first, so that pages neither repeat nor leave out anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +77,18 @@ def find(machine: Machine, asker: Asker, arguments: Mapping[str, Any], count: in
     how = {name: arguments.get(name) for name in ("recency", "fusion", "as_of")}
     asked = asking(machine, machine.mirror, _filters(arguments, machine.now), deep=bool(arguments.get("deep")), **how)
     own = asker.left_out(machine, arguments)
-    wanted = min(MAX_LIMIT, count + (0 if own is None else FURTHER))
-    while True:
-        result = ask(machine.store, query=arguments["query"], limit=wanted, **asked)
-        hits = tuple(hit for hit in result.hits if own is None or hit.session_id != own)
-        if len(hits) >= count or len(result.hits) < wanted or wanted == MAX_LIMIT:
-            return Found(result, hits[:count], len(result.hits) - len(hits))
-        wanted = min(MAX_LIMIT, wanted * 4)
+    # A model would put the hits of each step into another order.
+    steps = [min(MAX_LIMIT, count + STEPS[1])] if arguments.get("deep") else sorted({min(count, STEPS[0]), *STEPS})
+    results: list[SearchResult] = []
+    told: dict[int, Hit] = {}
+    for step in steps:
+        results.append(ask(machine.store, query=arguments["query"], limit=step, **asked))
+        for hit in results[-1].hits:
+            told.setdefault(hit.id, hit)
+        hits = [hit for hit in told.values() if own is None or hit.session_id != own]
+        if len(hits) >= count or len(results[-1].hits) < step:
+            break
+    return Found(results[0], tuple(hits[:count]), len(told) - len(hits))
 
 
 def _filters(arguments: Mapping[str, Any], now: Callable[[], int]) -> Filters:
