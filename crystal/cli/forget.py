@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -42,7 +43,7 @@ def register(app: typer.Typer) -> None:
 def forget(
     targets: Annotated[
         list[str] | None,
-        typer.Argument(help="Memories (mem-...), numbers of hits, ids of lines.", metavar="[TARGET]..."),
+        typer.Argument(help="Memories (mem-...), numbers of hits, ids of lines.", metavar="TARGET"),
     ] = None,
     *,
     query: Annotated[
@@ -77,7 +78,8 @@ def forget(
     from crystal.wiring import open_machine
     from crystal.wiring.forgetting import carry_out, needles_of, plan_forget, prove_forgotten
 
-    if not (dry_run or yes or sys.stdin.isatty()):
+    named = any((targets, *(part is not None for part in (query, session, project, before, key))))
+    if named and not (dry_run or yes or sys.stdin.isatty()):
         raise UsageProblem("nobody is there to be asked", hint="look with --dry-run, then repeat it with --yes")
     _there()
     with open_machine() as machine:
@@ -204,11 +206,15 @@ def _when(plan: ForgetPlan, now: int) -> str:
 def _listed(items: list[Item], now: int, width: int) -> Iterator[str]:
     from crystal.when import clock
 
+    lines = []
     for item in items[:SHOWN]:
         when = "" if item.timestamp is None else f"{clock(item.timestamp, now)}  "
         words = one_line(item.text) or f"in session {one_line(item.session_id or '')[:8]}"
         reason = "" if item.because in ("asked", "session", "project", "before") else f" ({REASONS[item.because]})"
-        yield clipped(f"  {when}{speaker(item.role)}{reason}: {words}", width)
+        lines.append(clipped(f"  {when}{speaker(item.role)}{reason}: {words}", width))
+    for line, alike in groupby(lines):
+        count = len(list(alike))
+        yield line if count == 1 else f"{line} ({count} times)"
     if len(items) > SHOWN:
         yield f"  and {len(items) - SHOWN:,} more"
 
