@@ -102,3 +102,16 @@ def test_who_leaves_a_line_out_names_its_session_to_the_others(clean: Ground) ->
     assert finish(clean.grounds, NOW + 10**6) == 0
     clean.say(SESSION, note("the zanzibar recipe"))
     assert b"zanzibar" not in archived(clean)
+
+
+def test_what_a_killed_process_was_writing_goes_unless_it_is_young(clean: Ground) -> None:
+    clean.say(SESSION, line("the zanzibar recipe", ident="gone"))
+    left = clean.home / "agents/cc-test/memory/sessions/.crystal-1-abc.tmp"
+    left.parent.mkdir(parents=True, exist_ok=True)
+    left.write_text("the zanzibar recipe", "utf-8")
+    now = left.stat().st_mtime_ns // 1_000_000
+    forget(clean, Wish(targets=("gone",)), now + 1_000)
+    assert left.exists(), "somebody may be writing it"
+    assert open_tombstones(clean.machine.store), "so this is not done yet"
+    assert finish(clean.grounds, now + 3_600_000) == 0
+    assert not left.exists()

@@ -42,6 +42,8 @@ class Finisher:
             for work in forgotten_work.works(self._store, kind):
                 self._try(lambda work=work, step=step: self._do(work, step))  # type: ignore[misc]
         self._try(lambda: leftovers.delete_copies(self._grounds.data_dir, self._now))
+        folders = (self._grounds.ldm_home, self._grounds.data_dir)
+        self._try(lambda: leftovers.delete_temporaries(folders, self._now))
         self._try(self._half_made_mirror)
         for store in (self._store, *([] if self._mirror is None else [self._mirror])):
             self._try(lambda store=store: leftovers.purge_index(store, self._now))  # type: ignore[misc]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 from crystal.errors import Unavailable
@@ -17,6 +19,9 @@ from crystal.summarize.markdown import file_stem
 
 _MARK = re.compile(rb"<!-- ([a-z0-9_-]+) \d+ -->\s*$")
 INDEX_SECONDS = 300.0
+TEMPORARY_FILES = ".crystal-*.tmp"
+"""What ``crystal.paths.write_private`` writes before a file has its name."""
+YOUNG_MS = 60_000
 FRESH_MS = 60_000
 """So young a file of a hook may still get its note."""
 
@@ -57,6 +62,34 @@ def delete_copies(data_dir: Path, now: int) -> None:
     for path in sorted((data_dir / "spool").glob("*.kept")):  # a transcript's second name, of a note that is gone
         if not path.with_suffix(".json").exists() and now - path.lstat().st_ctime_ns // 1_000_000 > FRESH_MS:
             delete_file(path)
+
+
+def delete_temporaries(folders: Iterable[Path], now: int) -> None:
+    """Delete what killed processes were writing: files that were to get their name when they were whole.
+
+    Raises:
+        Unavailable: One is so young that somebody may be writing it just now; or the system refuses.
+    """
+    for folder in dict.fromkeys(folders):
+        for path in folder.rglob(TEMPORARY_FILES):
+            with contextlib.suppress(FileNotFoundError):  # it has got its name
+                is_young = abs(now - path.stat().st_mtime_ns // 1_000_000) < YOUNG_MS
+                if is_young and _may_live(path.name.split("-")[1]):
+                    raise Unavailable(f"{path} is being written just now", hint="it goes on at the next run")
+                delete_file(path)
+
+
+def _may_live(process: str) -> bool:
+    """Whether another process of this number may be there. This one writes nothing while it looks."""
+    if sys.platform == "win32" or not process.isdecimal():
+        return True
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return int(process) != os.getpid()
 
 
 def purge_index(store: Store, now: int) -> None:
