@@ -27,7 +27,7 @@ class Life:
         place = dice.choice(world.places)
         kinds = {
             self._say: 5, self._echo: 1, self._copy: 1, self._capture: 5, self._sync: 6, self._tend: 2, self._remember: 2,
-            self._forget: 3, self._storm: 1, self._backfill: 0.3, self._disaster: 0.5,
+            self._forget: 3, self._storm: 1, self._backfill: 0.3, self._disaster: 0.8,
         }  # fmt: skip
         kind = dice.choices(list(kinds), list(kinds.values()))[0]
         world.pass_time(dice.choice([1_000, 60_000, HOUR]))
@@ -106,7 +106,7 @@ class Life:
         if kind == "wipe":
             world.site.wipe()
             world.log.append("the relay is wiped")
-        elif kind == "back up" and not place.is_home:
+        elif kind == "back up":
             world.keep_backup(place)
         else:
             world.restore_backup()
