@@ -140,7 +140,7 @@ def draw(screen: str, title: str, said: str) -> str:
     width, top = columns * CELL + 2 * EDGE, 34 + EDGE
     height = top + len(lines) * LINE + EDGE - 6
     parts = [
-        f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" role="img">',
+        f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" xml:space="preserve">',
         f"<title>{escape(said)}</title>",
         f"<style>text{{font:{SIZE}px {FONTS};white-space:pre;fill:{INK}}}</style>",
         f'<rect width="100%" height="100%" rx="9" fill="{PAPER}"/>',
