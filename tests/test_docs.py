@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import fromstring
 
 import pytest
 
@@ -152,6 +153,25 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert there.exists(), f"{named(page)} links to {target}, which is not there"
         if anchor and there.suffix == ".md":
             assert anchor in anchors_of(there), f"{named(page)} links to {target}#{anchor}, which has no such heading"
+
+
+PICTURE = re.compile(r"!\[(?P<said>[^\]\n]+)\]\((?P<target>[^)\s]+)\)")
+A_MACHINE = re.compile(r"/tmp|/root|/Users/|/home/(?!you\b)|[-/]crystal-pictures")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_picture_is_there_and_said_in_words(page: Path) -> None:
+    for match in PICTURE.finditer(without_code(page.read_text("utf-8"))):
+        assert (page.parent / match["target"]).is_file(), f"{named(page)} shows {match['target']}, which is not there"
+        assert len(match["said"]) > 20, f"{named(page)}: say what {match['target']} shows"
+
+
+@pytest.mark.parametrize("picture", sorted((ROOT / "docs").rglob("*.svg")), ids=named)
+def test_a_picture_is_small_and_names_no_machine(picture: Path) -> None:
+    text = picture.read_text("utf-8")
+    assert fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
+    assert len(text.encode()) < 60_000
+    assert A_MACHINE.search(text) is None
 
 
 def test_every_page_can_be_reached_from_the_index() -> None:
