@@ -508,9 +508,10 @@ class World:
                         yield from ((f"{name} opened", text) for text in frames_in(path))
             with place.open() as machine:
                 yield from ((f"{place.name} outbox", payload) for payload in opened_outbox(machine))
-        for path in sorted((self.folder / "relay").rglob("*")):
-            if path.is_file():
-                yield f"relay/{path.name}", path.read_bytes()
+        for folder, _, names in os.walk(self.folder / "relay"):  # the relay tidies up meanwhile
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    yield f"relay/{name}", (Path(folder) / name).read_bytes()
 
     def staying(self) -> dict[str, Said]:
         """What was said and not forgotten, by its line's id."""

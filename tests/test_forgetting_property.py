@@ -125,7 +125,7 @@ class Life:
         world.restore_backup()
         world.bring_back(world.home, self.dice.choice(SESSIONS))
         world.join("newcomer")
-        world.rest(2)
+        world.rest(4)
         world.assert_forgotten()
         world.assert_kept()
 

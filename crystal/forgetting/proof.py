@@ -20,7 +20,7 @@ from crystal.forgetting.needles import Needles, needles_of
 from crystal.forgetting.seeking import PIECE
 from crystal.forgetting.shell import is_shell
 from crystal.forgetting.wish import ForgetPlan, Grounds
-from crystal.store import Store, traces
+from crystal.store import Store, forgotten_rows, traces
 from crystal.store.words import tokenizer
 
 MOST_TRACES = 10_000
@@ -101,6 +101,8 @@ def needles_for(grounds: Grounds, plan: ForgetPlan) -> Needles:
     sessions = set(plan.sessions)
     with grounds.open_mirror() as mirror:
         stores = [grounds.store, *([mirror] if mirror is not None else [])]
+        for store in stores:  # forks have its title, too
+            sessions |= forgotten_rows.sessions_of(store, lines)
         texts = [text for store in stores for text in traces.said_texts(store, lines, memories)]
 
         def staying() -> Iterator[str]:
