@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from crystal import archive
 from crystal.errors import Damaged
-from crystal.forgetting import places, proof
+from crystal.forgetting import Wish, carry_out, places, plan, proof
 from crystal.forgetting.needles import Needles, forms_of, needles_of, stretches_of
 from crystal.forgetting.seeking import Seeker
 from crystal.index import bring_up_to_date
@@ -342,3 +342,31 @@ def test_a_file_of_any_size_is_read_in_the_same_memory() -> None:
     texts = list(places.frames(io.BytesIO(packed)))
     assert b"".join(texts) == b"".join(lines)
     assert max(map(len, places.lines_of(texts))) < 2 * max(map(len, lines))
+
+
+def test_a_word_is_not_looked_for_within_other_words() -> None:
+    needles = needles_of((), words=["zweitausend"])
+    assert needles.asked == needles.by_rows_only == 0
+    alone = (
+        "zweitausend",
+        '"zweitausend"',
+        r"eins\nzweitausend\t",
+        r"\\nzweitausend",
+        r"\u00e9zweitausend",
+        "日zweitausend",
+    )
+    for text in alone:
+        assert list(needles.find_in_lines(text.encode())), text
+    for text in ("zweitausenddrei", "hundertzweitausend", "ßzweitausend", "zweitausendä"):
+        assert list(needles.seeker.find(text.encode())), text
+        assert not list(needles.find_in_lines(text.encode())), text
+
+
+def test_the_word_of_a_query_may_stay_within_other_words(tmp_path: Path) -> None:
+    found = ground(tmp_path / "home")
+    note = {"type": "queue-operation", "timestamp": "2026-11-21T10:00:00Z", "content": "zweitausenddreiundzwanzig"}
+    found.say("5e551011-9", line("wir haben zweitausend"), json.dumps(note).encode() + b"\n", line("gut so"))
+    wanted = plan(found.grounds, Wish(query="zweitausend"))
+    needles = proof.needles_for(found.grounds, wanted)
+    carry_out(found.grounds, wanted, NOW)
+    assert proof.prove(found.grounds, needles).proved

@@ -150,7 +150,7 @@ class Searcher:
         if needles is None:
             return found
         ends: list[int] = []
-        for offset, number in needles.seeker.find(text):
+        for offset, number in needles.find_in_lines(text):
             ends = ends or [match.start() for match in _NEWLINE.finditer(text)]
             place = bisect_left(ends, offset)
             found[place] = found.get(place, False) or needles.is_text(number)

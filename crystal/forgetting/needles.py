@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from crystal.forgetting.seeking import LONGEST, SHORTEST, Seeker
-from crystal.forgetting.wording import QUOTE, folded
+from crystal.forgetting.wording import QUOTE, folded, goes_on
 from crystal.index.terms import Tokenize, document_words
 from crystal.summarize.wording import escaped, one_line
 
@@ -35,6 +35,8 @@ PACKAGE = Path(__file__).resolve().parents[1]
 _WORD = re.compile(r"[^\W_]+(?:['_.-][^\W_]+)*")
 _PLAIN = re.compile(r"[^\W_]+")
 _NAMING = re.compile(r"[^\W\da-fA-F_]")
+_ESCAPED = re.compile(rb"\\(?:[bfnrt]|u[0-9a-fA-F]{4})\Z")
+_LOOSE: dict[str, str] = {"encoding": "utf-8", "errors": "ignore"}
 _HEX = re.compile(r"\\u[0-9a-f]{4}")
 _GO = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
@@ -66,10 +68,17 @@ class Needles:
         """Whether what was found is a text, or else a word."""
         return number < self.texts
 
+    def find_in_lines(self, data: bytes) -> Iterator[tuple[int, int]]:
+        """The same as ``seeker.find`` for text with borders between words: a word in another word is not meant."""
+        for offset, number in self.seeker.find(data):
+            if self.is_text(number) or not _is_joined(data, offset, offset + len(self.seeker.strings[number])):
+                yield offset, number
+
 
 def needles_of(
     texts: Iterable[str],
     *,
+    words: Iterable[str] = (),
     staying: Iterable[str] = (),
     is_said: Callable[[str], bool] = lambda _: False,
     tokenize: Tokenize | None = None,
@@ -80,6 +89,7 @@ def needles_of(
 
     Args:
         texts: The forgotten texts, whole.
+        words: Words that may stand in no text any more; looked for as words only.
         staying: Everything that stays, as far as people can see it: what it says too is not looked for.
         is_said: Whether a word, as an index has it, is also a word of what stays.
         tokenize: The words of a text in the form of the keyword index; None where no index is.
@@ -88,7 +98,7 @@ def needles_of(
     """
     whole = list(dict.fromkeys(text for text in texts if text.strip()))
     layers = {text: (stretches_of(text), lines_of(text), [text.strip()[:MOST_WHOLE]]) for text in whole}
-    said = {word for text in whole for word in words_of(text)}
+    said = {word for text in (*whole, *words) for word in words_of(text)}
     stems = {stem for text in whole for stem in index_words(text, tokenize)} if tokenize else set()
     own = own_words(tokenize)
     said = {word for word in said if word.lower() not in own}
@@ -119,6 +129,14 @@ def needles_of(
     )
 
 
+def _is_joined(data: bytes, start: int, stop: int) -> bool:
+    """Whether a word goes on before or after; where that is not sure it stands alone."""
+    before = "" if _ESCAPED.search(data, max(0, start - 6), start) else data[max(0, start - 4) : start].decode(**_LOOSE)
+    after = data[stop : stop + 4].decode(**_LOOSE)
+    word = data[start:stop].decode(**_LOOSE)
+    return goes_on(before[-1:], word[:1]) or goes_on(word[-1:], after[:1])
+
+
 def _folded(text: str) -> bytes:
     return folded(text).encode("utf-8", "replace")
 
@@ -147,6 +165,11 @@ def words_of(text: str) -> set[str]:
     """The words of a text that name something, and the parts of compound ones, as they stand there."""
     found = set(_WORD.findall(text)) | set(_PLAIN.findall(text))
     return {word for word in found if _names(word)}
+
+
+def is_word(text: str) -> bool:
+    """Whether a text is a single word."""
+    return _WORD.fullmatch(text) is not None
 
 
 def index_words(text: str, tokenize: Tokenize) -> set[str]:

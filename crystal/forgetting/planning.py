@@ -17,7 +17,6 @@ from typing import Any
 
 from crystal.errors import UsageProblem
 from crystal.forgetting.archived import Found, Judge, Searcher
-from crystal.forgetting.needles import Needles
 from crystal.forgetting.proof import needles_for
 from crystal.forgetting.repeating import what_repeats
 from crystal.forgetting.selecting import Selection, find_target, folders_meant, select, sessions_meant
@@ -90,11 +89,11 @@ class _Planner:
         for _, store in self.stores:  # also of what a scope takes in: they were written later, elsewhere
             self._add(Selection(forgotten_rows.summaries_after(store, self.lines), set()), "summary")
         plan = self._listed()
-        needles = self._search_archives(plan)
+        self._search_archives(plan)
         plan = self._listed()
         if plan.is_empty and self.wish.query is not None:
             return replace(plan, suggestions=tuple(self.grounds.suggest(self.wish.query)))
-        return replace(plan, needles=tuple(self._needles(needles)))
+        return replace(plan, needles=tuple(self._needles()))
 
     def _scope_name(self) -> Because:
         if not self.is_scope or (self.wish.session is not None and self.wish.project is not None):
@@ -122,11 +121,11 @@ class _Planner:
 
     # -- what only archives have -------------------------------------------------------------------------------------
 
-    def _search_archives(self, plan: ForgetPlan) -> Needles | None:
+    def _search_archives(self, plan: ForgetPlan) -> None:
         """Look through the archives for notes and copies of what was chosen by name or by words."""
         terms = Terms.of(self.wish.query) if self._is_query_alone() and self.wish.query is not None else None
         if self.is_scope or (plan.is_empty and terms is None):
-            return None
+            return
         needles = needles_for(self.grounds, plan) if not plan.is_empty else None
         judge = Judge(frozenset(self.lines), (), needles, terms, self._stays)
         for found in Searcher(judge).search(forgotten_rows.kept_rows(self.grounds.store), self.grounds.ldm_home):
@@ -139,7 +138,6 @@ class _Planner:
                     self.lines.setdefault(name, found.because)
             if not found.turns:
                 self.notes.append(found)
-        return needles
 
     def _is_query_alone(self) -> bool:
         return self.wish == Wish(query=self.wish.query)
@@ -244,9 +242,9 @@ class _Planner:
             if path.is_file():
                 yield path
 
-    def _needles(self, needles: Needles | None) -> Iterator[str]:
+    def _needles(self) -> Iterator[str]:
         """The words of the query, where they are one: they may stand nowhere any more."""
-        if needles is None or self.wish.query is None or not self._is_query_alone():
+        if self.wish.query is None or not self._is_query_alone():
             return
         terms = Terms.of(self.wish.query)
         if len(terms.words) + len(terms.phrases) == 1:

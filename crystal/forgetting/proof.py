@@ -16,7 +16,7 @@ from crystal import transcript
 from crystal.errors import CrystalError, Damaged
 from crystal.forgetting import places
 from crystal.forgetting.held import Readable, opened
-from crystal.forgetting.needles import Needles, needles_of
+from crystal.forgetting.needles import Needles, is_word, needles_of
 from crystal.forgetting.seeking import PIECE
 from crystal.forgetting.shell import is_shell
 from crystal.forgetting.wish import ForgetPlan, Grounds
@@ -110,7 +110,8 @@ def needles_for(grounds: Grounds, plan: ForgetPlan) -> Needles:
                 yield from traces.staying_texts(store, lines, memories, sessions)
 
         return needles_of(
-            [*texts, *plan.needles],
+            [*texts, *(text for text in plan.needles if not is_word(text))],
+            words=filter(is_word, plan.needles),
             staying=staying(),
             is_said=lambda word: any(traces.is_said(store, word, lines, memories) for store in stores),
             tokenize=tokenizer(grounds.store),
@@ -255,7 +256,7 @@ class _Search:
                 if transcript.line_facts(line).uuid in self.needles.lines and not is_shell(line):
                     yield at, "line"
                 at += len(line) + 1
-        for offset, number in self.needles.seeker.find(text):
+        for offset, number in self.needles.find_in_lines(text):
             start, stop = text.rfind(b"\n", 0, offset) + 1, text.find(b"\n", offset)
             if not self._stays(text[start : stop if stop >= 0 else len(text)]):
                 yield offset, "text" if self.needles.is_text(number) else "word"

@@ -69,13 +69,14 @@ def _stands_alone(word: str, text: str) -> bool:
     while at >= 0:
         end = at + len(word)
         before, after = text[at - 1 : at], text[end : end + 1]
-        if not (_goes_on(before, word[0]) or _goes_on(word[-1], after)):
+        if not (goes_on(before, word[0]) or goes_on(word[-1], after)):
             return True
         at = text.find(word, at + 1)
     return False
 
 
-def _goes_on(one: str, other: str) -> bool:
+def goes_on(one: str, other: str) -> bool:
+    """Whether there is no border between two neighbouring characters."""
     return one.isalnum() and other.isalnum() and not (_UNSPACED.match(one) or _UNSPACED.match(other))
 
 
