@@ -61,6 +61,11 @@ def cleaned_text(text: str, clean: CleanText) -> str:
     return kept
 
 
+def is_as_given(kept: str, asked: str) -> bool:
+    """Whether a text was kept as somebody gave it: nothing was taken out."""
+    return unicodedata.normalize("NFC", kept) == unicodedata.normalize("NFC", _storable(asked).strip())
+
+
 def cleaned_key(key: str, clean: CleanText) -> str:
     """The key as it is kept and looked up: NFC, without white space around it; its case is kept.
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from crystal import Crystal
 from crystal.errors import NotRemembered, UsageProblem
 from crystal.model import Filters, Project, Remembered
-from crystal.remembering import MOST_KEY, MOST_TEXT
+from crystal.remembering import MOST_KEY, MOST_TEXT, is_as_given
 from crystal.repair import repair
 from crystal.search import Side, search
 from crystal.store import Store, checks, memories
@@ -170,6 +170,14 @@ def test_the_same_words_are_one_memory_in_each_project(machine: Machine) -> None
     assert [one.id for one in remembering.list_memories(machine, None, project="SHOP")] == [here.id]
     both = remembering.list_memories(machine, None, project="shop", everywhere=True)
     assert {one.id for one in both} == {here.id, everywhere.id}
+
+
+def test_an_accent_may_be_a_character_of_its_own(machine: Machine) -> None:
+    one = remembering.remember(machine, "caf\u00e9 on Fridays")
+    again = remembering.remember(machine, "cafe\u0301 on Fridays")
+    assert (again.id, again.text) == (one.id, "caf\u00e9 on Fridays")
+    assert is_as_given(again.text, "cafe\u0301 on Fridays ")
+    assert remembering.history(machine, one.id) == []
 
 
 def test_a_folder_means_the_repository_that_it_is_in(machine: Machine, tmp_path: Path) -> None:
@@ -406,6 +414,9 @@ def test_the_commands_remember_find_change_hide_and_bring_back(home: Path) -> No
     assert f"crystal show {ident}" in crystal("search", "Bob").out
     assert crystal("show", str(hits[0]["id"])).out == crystal("show", ident).out
     assert crystal("memories", "edit", ident, "Carol", "--category", "opinion").code == 0
+    said = "caf\0 ghp_0123456789abcdefghijklmnopqrstuvwxyz"
+    assert "was taken out" in crystal("memories", "edit", ident, said).err
+    assert "was taken out" not in crystal("memories", "edit", ident, "Carol").err
     assert crystal("memories", "deprecate", "user_name").code == 0
     assert crystal("memories").out == ""
     assert "restore" in crystal("get", "--key", "user_name").err

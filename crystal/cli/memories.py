@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crystal.cli.remember import described, former_json, memory_json, read_words
+from crystal.cli.remember import described, former_json, left_out, memory_json, read_words
 from crystal.cli.render import clipped, harmless, look_of, note, one_line, say, snippet
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ def edit(
     with open_machine() as machine:
         one = change(machine, memory, text=words, category=category, key=key, project=project)
         embed_soon(machine)
+    if words is not None:
+        note(*left_out(one, words))
     _tell("changed", [one], as_json=as_json)
 
 

@@ -53,13 +53,19 @@ def remember(
         notes = _unknown(machine, project)
         one = keep(machine, words, category=category, project=project, key=key)
         embed_soon(machine)
-    was_cleaned = one.text != words.encode("utf-8", "replace").decode().replace("\0", "\ufffd").strip()
-    note(*notes, *(("what is secret or private was taken out of the text",) if was_cleaned else ()))
+    note(*notes, *left_out(one, words))
     if as_json:
         print(json.dumps({"schema": 1, "memory": memory_json(one)}))
         return
     known = "" if one.created_at == one.updated_at else ", which was known"
     say(f"remembered as {one.id}{known}: {described(one)}")
+
+
+def left_out(kept: Remembered, asked: str) -> tuple[str, ...]:
+    """What to say where something was taken out of a text that is kept."""
+    from crystal.remembering import is_as_given
+
+    return () if is_as_given(kept.text, asked) else ("what is secret or private was taken out of the text",)
 
 
 def get(

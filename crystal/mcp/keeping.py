@@ -11,6 +11,7 @@ from crystal.mcp.hits import memory_data
 from crystal.mcp.page import Answer
 from crystal.mcp.said import label
 from crystal.model import Remembered
+from crystal.remembering import is_as_given
 from crystal.wiring import open_machine, open_reader
 from crystal.wiring.enriching import embed_soon
 from crystal.wiring.remembering import remember as keep
@@ -39,10 +40,10 @@ def remember(asker: Asker, arguments: Mapping[str, Any], source: str = "mcp") ->
 
 
 def _kept(kept: Remembered, asked: str) -> Answer:
-    was_changed = kept.text != asked.strip()
+    is_whole = is_as_given(kept.text, asked)
     where = "everywhere" if kept.project is None else f"project {label(kept.project)}"
     named = f", under the key {label(kept.key)}" if kept.key else ""
     text = f"remembered as {kept.id}: a {kept.category} for {where}{named}"
-    if was_changed:
+    if not is_whole:
         text += "\nnote: secrets and private spans were taken out of the text"
-    return Answer(text, {**memory_data(kept), "is_as_given": not was_changed})
+    return Answer(text, {**memory_data(kept), "is_as_given": is_whole})

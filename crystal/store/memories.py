@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -81,12 +82,16 @@ def memory_by_key(store: Store, key: str) -> Remembered | None:
 
 
 def memory_by_words(store: Store, text: str, cwd: str | None) -> Remembered | None:
-    """The memory that says exactly this of a project, None: of everything; active first, without key first."""
+    """The memory that says exactly this of a project, None: of everything; active first, without key first.
+
+    A letter and its accent may be one character or two.
+    """
+    forms = [text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD"))]
     sql = (
-        f"SELECT {_COLUMNS} {_FROM} WHERE m.text = ? AND p.cwd IS ?"
+        f"SELECT {_COLUMNS} {_FROM} WHERE m.text IN (?, ?, ?) AND p.cwd IS ?"
         " ORDER BY m.status, m.key IS NOT NULL, m.updated_at DESC, m.uid LIMIT 1"
     )
-    row = store.row(sql, (text, cwd))
+    row = store.row(sql, (*forms, cwd))
     return None if row is None else Remembered(*row)
 
 

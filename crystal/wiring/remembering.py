@@ -93,9 +93,9 @@ def remember(
         if known is None:
             return Version(_new(machine, kept, kind or "fact", name, place, source, session, now), place)
         old = _here(store, mirror, known)
-        where = place or old.project
-        fields: dict[str, object] = {"text": kept, "category": kind or old.memory.category, "status": "active"}
-        if kept != old.memory.text:
+        where, words = place or old.project, kept if name is not None else old.memory.text
+        fields: dict[str, object] = {"text": words, "category": kind or old.memory.category, "status": "active"}
+        if words != old.memory.text:
             new = _new(machine, kept, "fact", name, place, source, session, now)
             fields |= {"source": new.source, "session_id": new.session_id}
         return Version(changed(_placed(old.memory, where), now, **fields), where)
