@@ -16,6 +16,10 @@ STALLED_AFTER_NS = 15 * 60 * 1_000_000_000
 TOLD_SOURCES = ("startup", "resume", "clear", "compact")
 CHINESE_BEGINS = ("\u8bf7\u8bb0\u4f4f", "\u8acb\u8a18\u4f4f", "\u8bb0\u4f4f", "\u8a18\u4f4f")
 WHO = frozenset("we i you he she they it the this that our my".split())
+POINTING = frozenset("this that it these those them me us everything all".split())
+"""Words that say nothing by themselves: what they point at, only the session knows."""
+MARKS = ":\uff1a,\uff0c"
+DASHES = ("-", "\u2013", "\u2014")
 
 
 def asked(prompt: str) -> "dict[str, object] | None":
@@ -43,11 +47,12 @@ def words_to_remember(prompt: str) -> "tuple[str, bool] | None":
                 return None  # it is remembered: no request
     if rest is None:
         rest = _after(text, "please")
-        rest = _after(text if rest is None else rest.lstrip(), "remember")
+        rest = _after(text if rest is None else rest.lstrip(" \t\r\n\u3000,\uff0c"), "remember")
         if rest is None:
             return None
     clear = rest.lstrip()[:1] in (":", "\uff1a")
-    words = _trimmed(rest)
+    inline = rest.lstrip(" \t\u3000")
+    words = _trimmed(inline[1:] if inline[:1] in DASHES and inline[1:2].isspace() else rest)
     everywhere = _after(words, "everywhere")
     if everywhere is not None:
         words = _trimmed(everywhere)
@@ -57,14 +62,16 @@ def words_to_remember(prompt: str) -> "tuple[str, bool] | None":
     words = (words if opening is None else _trimmed(opening)).rstrip()
     if not any(letter.isalnum() for letter in words) or not (clear or _is_statement(words)):
         return None
+    if not clear and words.rstrip(" .!").lower() in POINTING:
+        return None
     return words, everywhere is not None
 
 
 def _after(text: str, word: str) -> "str | None":
     """What stands behind a word that a text begins with, in any case; None when it begins otherwise."""
     rest = text[len(word) :]
-    is_word = text[: len(word)].lower() == word and (not rest or rest[0].isspace() or rest[0] in ":\uff1a")
-    return rest if is_word else None
+    ends = not rest or rest[0].isspace() or rest[0] in MARKS or (rest[0] in DASHES and rest[1:2].isspace())
+    return rest if ends and text[: len(word)].lower() == word else None
 
 
 def _trimmed(text: str) -> str:
