@@ -7,8 +7,9 @@ to the best of its own index. Cosines compare, if both memories have vectors of 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
 DAY_MS = 86_400_000
 EXACT = 3
 """What an answer gets on top that has the very thing looked for to the letter; less for each tier below."""
+
+_OWN_TOOL = re.compile(
+    r"mcp__.*__crystal_(?:search|get|recent|timeline|status|remember|forget)"
+    r"|mcp__.*crystal.*__(?:search_memory|get_recent_conversations|save_memory|memory_search)"
+)
+"""The tools of ``crystal mcp``, as clients name them."""
 
 Ref = tuple[int, int]
 """A chunk: in which memory (their order in the search), and its id there."""
@@ -95,6 +102,16 @@ class Order:
     scores: dict[Unit, dict[str, float]] = field(default_factory=dict)
     similar: dict[Unit, int] = field(default_factory=dict)
 
+    def with_look_ups_last(self) -> Order:
+        """The same, with calls of this memory's own tools, and what they gave, behind all else.
+
+        Such a call repeats a question, often to the letter, and says nothing of its own.
+        """
+        look_ups = {one.key for one in self.fused if is_look_up(self.details[self.shown[one.key]])}
+        if not look_ups:
+            return self
+        return replace(self, fused=sorted(self.fused, key=lambda one: one.key in look_ups))
+
     def hit(self, fused: Fused[Unit], now: int) -> Hit:
         """One answer as it is handed out."""
         ref = self._own(self.shown[fused.key])
@@ -152,6 +169,11 @@ class Order:
             return sum(counts)
         places = [places_of_text(one.side.store, text_sha256, one.scope) for one in self.proposals]
         return sum(counts) - sum(map(len, places)) + len(set[tuple[str, int]]().union(*places))
+
+
+def is_look_up(chunk: Candidate) -> bool:
+    """Whether a chunk is a call of one of this memory's own tools, or its result."""
+    return chunk.role in ("tool_call", "tool_result") and _OWN_TOOL.fullmatch(chunk.tool or "") is not None
 
 
 def _words_of(chunk: Candidate) -> str:

@@ -219,7 +219,7 @@ class _Question:
                 result = self._latest(found)
             else:
                 result = self._showing(found) or self._search(found)
-            hits = surrounded_hits(result.order, self.limit, self.now, filters)
+            hits = surrounded_hits(result.order.with_look_ups_last(), self.limit, self.now, filters)
         if self.how.deep is not None and self.how.deep.asker is None:  # who asks for it is told what it takes
             notes = (*notes, *self.how.deep.reasons)
         explained = (*dict.fromkeys(self._explained_time(span) for span in self.times), *result.explained)

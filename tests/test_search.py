@@ -314,6 +314,18 @@ def test_a_question_without_words_is_answered_by_meaning_alone(store):
     assert search(store, embedder, "🚗", now=NOW).mode == "vectors"
 
 
+def test_a_look_up_in_this_memory_comes_after_all_that_was_said(store):
+    name = "mcp__plugin_crystal_crystal__crystal_search"
+    call = add_turn(store, f"{name}: why do the database tests fail", role="tool_call", tool=name, session="a")
+    result = add_turn(store, "[recalled] the database tests fail", role="tool_result", tool=name, session="a")
+    other = add_turn(store, "the database tests fail: exit 1", role="tool_result", tool="Bash", session="b")
+    said = add_turn(store, "the tests need a database, or they all go wrong", role="assistant", session="c")
+    order = found(store, "why do the database tests fail")
+    assert set(order[:2]) == {other, said}
+    assert set(order[2:]) == {call, result}
+    assert found(store, "why do the database tests fail", filters=Filters(role="tool_call")) == [call]
+
+
 # ------------------------------------------------------------------------------------------------------ home first
 
 
