@@ -370,3 +370,44 @@ def test_the_word_of_a_query_may_stay_within_other_words(tmp_path: Path) -> None
     needles = proof.needles_for(found.grounds, wanted)
     carry_out(found.grounds, wanted, NOW)
     assert proof.prove(found.grounds, needles).proved
+
+
+def test_what_archives_of_other_sessions_say_is_not_looked_for(tmp_path: Path) -> None:
+    found = ground(tmp_path / "home")
+    tools = {"type": "attachment", "uuid": "tools-1", "attachment": {"tools": ["Zuckerwatte", "Kirschblüte"]}}
+    for number, said in enumerate(("bitte die Zuckerwatte nehmen", "nichts weiter")):
+        note = {**tools, "uuid": f"tools-{number}", "timestamp": "2026-11-21T10:00:00Z"}
+        found.say(f"5e551011-{number + 7}", line(said), json.dumps(note).encode() + b"\n")
+    before = _archived_text(found)
+    wanted = plan(found.grounds, Wish(session="5e551011-7"))
+    needles = proof.needles_for(found.grounds, wanted)
+    carry_out(found.grounds, wanted, NOW)
+    after = _archived_text(found)
+    assert proof.prove(found.grounds, needles).proved
+    assert before.count(b"tools-1") == after.count(b"tools-1") == 1
+    assert b"Zuckerwatte nehmen" in before
+    assert b"Zuckerwatte nehmen" not in after
+
+
+def test_a_forgotten_message_takes_no_word_from_the_notes_of_other_sessions(tmp_path: Path) -> None:
+    found = ground(tmp_path / "home")
+    note = {"type": "attachment", "uuid": "tools-1", "attachment": {"tools": ["Zuckerwatte"]}}
+    found.say("5e551011-7", line("bitte die Zuckerwatte nehmen", ident=GONE))
+    found.say("5e551011-8", line("nichts weiter"), json.dumps(note).encode() + b"\n")
+    wanted = plan(found.grounds, Wish(targets=(GONE,)))
+    assert [item.uuid for item in wanted.items] == [GONE]
+    needles = proof.needles_for(found.grounds, wanted)
+    carry_out(found.grounds, wanted, NOW)
+    assert proof.prove(found.grounds, needles).proved
+    assert b'"Zuckerwatte"' in _archived_text(found)
+
+
+def test_what_differs_in_spaces_alone_is_not_looked_for() -> None:
+    text = "eine   Zeile mit mehr Leerzeichen als die andere Zeile"
+    assert list(needles_of([text]).seeker.find(text.encode()))
+    assert not needles_of([text], staying=[" ".join(text.split())]).texts
+
+
+def _archived_text(found: Ground) -> bytes:
+    paths = sorted(found.home.glob("agents/*/memory/transcripts/**/*.zst"))
+    return b"".join(text for path in paths for text in archive.frames_in(path))

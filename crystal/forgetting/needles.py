@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -35,6 +36,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 _WORD = re.compile(r"[^\W_]+(?:['_.-][^\W_]+)*")
 _PLAIN = re.compile(r"[^\W_]+")
 _NAMING = re.compile(r"[^\W\da-fA-F_]")
+_NEWLINE = re.compile(rb"\n")
 _ESCAPED = re.compile(rb"\\(?:[bfnrt]|u[0-9a-fA-F]{4})\Z")
 _LOOSE: dict[str, str] = {"encoding": "utf-8", "errors": "ignore"}
 _HEX = re.compile(r"\\u[0-9a-f]{4}")
@@ -75,11 +77,23 @@ class Needles:
                 yield offset, number
 
 
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """Archived lines that stay. A word of theirs proves nothing, unless its line repeats what is looked for.
+
+    ``are_texts_known``: their texts prove nothing, either, whatever the store says of them.
+    """
+
+    lines: Iterable[bytes]
+    are_texts_known: bool
+
+
 def needles_of(
     texts: Iterable[str],
     *,
     words: Iterable[str] = (),
     staying: Iterable[str] = (),
+    archived: Archived | None = None,
     is_said: Callable[[str], bool] = lambda _: False,
     tokenize: Tokenize | None = None,
     lines: Iterable[str] = (),
@@ -91,6 +105,7 @@ def needles_of(
         texts: The forgotten texts, whole.
         words: Words that may stand in no text any more; looked for as words only.
         staying: Everything that stays, as far as people can see it: what it says too is not looked for.
+        archived: What archives say that stay.
         is_said: Whether a word, as an index has it, is also a word of what stays.
         tokenize: The words of a text in the form of the keyword index; None where no index is.
         lines: The ids of the forgotten lines.
@@ -114,8 +129,12 @@ def needles_of(
         unseen += not usable
     stems = {stem for stem in stems - common if not is_said(stem)}
     said = {word for word in said - common if not is_said(word)}
-    forms = {form for string in kept for form in forms_of(string)}
-    small = {form for word in said | stems for form in forms_of(word)}
+    by_form = {form: string for string in kept for form in forms_of(string)}
+    by_word = {form: word for word in said | stems for form in forms_of(word)}
+    archived_too = set() if archived is None else _archived_too(by_form, by_word, archived)
+    stems -= archived_too
+    forms = {form for form, string in by_form.items() if string not in archived_too}
+    small = {form for form, word in by_word.items() if word not in archived_too}
     long, short = (sorted(form for form in some if SHORTEST <= len(form) <= LONGEST) for some in (forms, small - forms))
     return Needles(
         Seeker([*long, *short]),
@@ -205,13 +224,35 @@ def _own_words() -> frozenset[str]:
 
 
 def _struck(strings: set[str], words: set[str], staying: Iterable[str]) -> tuple[set[str], set[str]]:
-    """Those of some strings that stand in what stays, and those of some words, these in any case of letters."""
+    """Those of some strings that stand in what stays, or are shown like it, and those of some words in any case."""
     exact = _Struck({string: string for string in strings})
+    shown = _Struck({string: line for string in strings if (line := one_line(string)) != string})
     folded = _Struck({word: word.lower() for word in words})
     for batch in _batches(staying):
         exact.look(batch)
         folded.look(batch.lower())
-    return exact.found, folded.found
+        if shown:
+            shown.look(one_line(batch))
+    return exact.found | shown.found, folded.found
+
+
+def _archived_too(texts: Mapping[bytes, str], words: Mapping[bytes, str], archived: Archived) -> set[str]:
+    """Those of some words and texts that stand in archived lines which stay."""
+    both = archived.are_texts_known
+    long, short = (sorted(form for form in some if SHORTEST <= len(form) <= LONGEST) for some in (texts, words))
+    if not short and not (long and both):
+        return set()
+    seeking = Needles(Seeker([*long, *short]), len(long))
+    found: set[str] = set()
+    for text in archived.lines:
+        ends = [match.start() for match in _NEWLINE.finditer(text)]
+        hits = [(bisect_left(ends, offset), number) for offset, number in seeking.find_in_lines(text)]
+        quoting = set() if both else {line for line, number in hits if seeking.is_text(number)}
+        for line, number in hits:
+            form = seeking.seeker.strings[number]
+            if line not in quoting:
+                found.add(texts[form] if seeking.is_text(number) else words[form])
+    return found
 
 
 class _Struck:
@@ -225,6 +266,9 @@ class _Struck:
                 self._known.setdefault(data, set()).add(string)
         self._seeker = Seeker(sorted(self._known))
         self.found: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
 
     def look(self, text: str) -> None:
         seen = {self._seeker.strings[number] for _, number in self._seeker.find(text.encode("utf-8", "replace"))}

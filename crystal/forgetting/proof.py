@@ -7,22 +7,25 @@ cannot be read is told, and then nothing is proved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crystal import transcript
+from crystal import archive, transcript
 from crystal.errors import CrystalError, Damaged
 from crystal.forgetting import places
 from crystal.forgetting.held import Readable, opened
-from crystal.forgetting.needles import Needles, is_word, needles_of
+from crystal.forgetting.needles import Archived, Needles, is_word, needles_of
 from crystal.forgetting.seeking import PIECE
 from crystal.forgetting.shell import is_shell
 from crystal.forgetting.wish import ForgetPlan, Grounds
 from crystal.store import Store, forgotten_rows, traces
+from crystal.store.scope import is_within
 from crystal.store.words import tokenizer
 
+SCOPES = ("session", "project", "before")
 MOST_TRACES = 10_000
 MOST_TRANSCRIPTS = 10_000
 
@@ -113,11 +116,38 @@ def needles_for(grounds: Grounds, plan: ForgetPlan) -> Needles:
             [*texts, *(text for text in plan.needles if not is_word(text))],
             words=filter(is_word, plan.needles),
             staying=staying(),
+            archived=Archived(_archived(grounds, plan, sessions), any(kind in SCOPES for kind, _, _ in plan.kinds)),
             is_said=lambda word: any(traces.is_said(store, word, lines, memories) for store in stores),
             tokenize=tokenizer(grounds.store),
             lines=lines,
             memories=memories,
         )
+
+
+def _archived(grounds: Grounds, plan: ForgetPlan, touched: Collection[str]) -> Iterator[bytes]:
+    """The archived lines of sessions that nothing goes from, and those that lie outside of a scope."""
+    for row in forgotten_rows.kept_rows(grounds.store):
+        is_touched = row.session_id in touched
+        if is_touched and not any(kind in ("project", "before") for kind, _, _ in plan.kinds):
+            continue
+        with contextlib.suppress(Damaged):
+            text = archive.read_frame(grounds.ldm_home / row.archive, archive.Frame(row.offset, row.length))
+            yield b"\n".join(line for line in text.split(b"\n") if _is_outside(plan, line)) if is_touched else text
+
+
+def _is_outside(plan: ForgetPlan, line: bytes) -> bool:
+    """Whether a line with an id says itself that it is in none of the scopes."""
+    facts = transcript.line_facts(line)
+    return facts.uuid is not None and all(
+        (until is not None and facts.timestamp_ms is not None and facts.timestamp_ms >= until)
+        or (kind == "project" and facts.cwd is not None and not _is_in(facts.cwd, _names(value, "folders")))
+        for kind, value, until in plan.kinds
+        if kind in SCOPES
+    )
+
+
+def _is_in(cwd: str, folders: Sequence[str]) -> bool:
+    return any(is_within(cwd, folder) for folder in folders)
 
 
 def _names(value: Mapping[str, Any], what: str) -> Sequence[str]:
