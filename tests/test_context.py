@@ -368,6 +368,11 @@ def test_secrets_and_private_spans_are_taken_out_first(machine: Machine) -> None
     assert list(machine.places.spool.glob("*.json")) == []
 
 
+def test_a_character_that_no_text_has_loses_nothing_else(machine: Machine) -> None:
+    ask(machine, "remember tabs \0 and \ud83d spaces")
+    assert [text for text, *_ in remembered(machine)] == ["tabs \ufffd and ? spaces"]
+
+
 def test_what_is_too_long_is_said_and_not_kept(machine: Machine) -> None:
     ask(machine, "remember " + "long words " * 1000)
     assert remembered(machine) == []

@@ -114,6 +114,16 @@ def test_a_memory_goes_with_the_prompt_that_asked_for_it(desk: Desk) -> None:
     assert "the cat sleeps" in desk.texts()
 
 
+@pytest.mark.parametrize("prompt", ["请记住：Bo", "記住 Bo", "Please, remember Bo", "Remember, Bo"])
+def test_a_short_memory_goes_with_its_prompt_however_it_was_put(desk: Desk, prompt: str) -> None:
+    desk.say(S1, said(prompt), said("Bo sleeps"))
+    desk.capture()
+    with desk.open() as machine:
+        kept = remember(machine, "Bo", session=S1)
+    assert desk.forget(targets=(kept.id,)).is_done
+    assert desk.texts() == ["Bo sleeps"]
+
+
 def test_hits_are_named_by_number_and_unknown_ones_are_refused(desk: Desk) -> None:
     desk.say(S1, said("first thing that is said"), said("second thing that is said"))
     desk.capture()

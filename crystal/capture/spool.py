@@ -184,4 +184,6 @@ def _awaited(value: object) -> tuple[int, int] | None:
 def _asked(value: object) -> Asked | None:
     if not isinstance(value, dict) or not _is_size(value.get("length")):
         return None
-    return Asked(_text(value.get("words")), int(value["length"]), value.get("everywhere") is True)
+    words = value.get("words")  # a NUL in them is replaced where they are stored
+    kept = words if isinstance(words, str) and words else None
+    return Asked(kept, int(value["length"]), value.get("everywhere") is True)

@@ -28,6 +28,10 @@ def what_repeats(
         yield Selection(forgotten_rows.summaries_after(store, gone), set()), "summary"
 
 
+ASKING = ("remember", "/remember", "please remember", "please, remember", "记住", "記住", "请记住", "請記住")
+"""How prompts begin that ask to remember something; see docs/how-to/start-with-context.md."""
+
+
 def _words_of_asking(store: Store, memories: Collection[str]) -> set[str]:
     """The lines with which a memory was asked for: also of one that is too short to be sought everywhere."""
     found: set[str] = set()
@@ -44,7 +48,7 @@ def _words_of_asking(store: Store, memories: Collection[str]) -> set[str]:
 
 def _asks(text: str) -> bool:
     """Whether a prompt asks to remember something."""
-    return folded(text).startswith(("remember", "记住", "/remember", "please remember"))
+    return folded(text).startswith(ASKING)
 
 
 def _is_ours(tool: str | None) -> bool:
