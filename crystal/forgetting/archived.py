@@ -6,6 +6,7 @@ tool results. So every frame is looked through; a frame that cannot hold anythin
 
 from __future__ import annotations
 
+import contextlib
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -188,6 +189,21 @@ class Searcher:
         if stays:  # by right, unless it holds one of the texts as a whole: a line alone is said by many
             return "quote" if hit and self._quotes(line) else None
         return "bookkeeping"
+
+
+def began_at(rows: Iterable[KeptRow], ldm_home: Path) -> int | None:
+    """The time of the first of the client's own notes; None where none has one.
+
+    A fork copies lines with the times and ids that they had, but no notes: what is older than its first note was said
+    in another session.
+    """
+    times: list[int] = []
+    for row in rows:
+        with contextlib.suppress(Damaged):
+            text = archive.read_frame(ldm_home / row.archive, archive.Frame(row.offset, row.length))
+            facts = map(transcript.line_facts, text.split(b"\n"))
+            times += [one.timestamp_ms for one in facts if one.uuid is None and one.timestamp_ms is not None]
+    return min(times, default=None)
 
 
 def _turns_of(row: KeptRow, lines: list[bytes]) -> dict[int, list[Turn]]:

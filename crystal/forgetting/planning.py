@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from crystal.errors import UsageProblem
-from crystal.forgetting.archived import Found, Judge, Searcher
+from crystal.forgetting.archived import Found, Judge, Searcher, began_at
 from crystal.forgetting.proof import needles_for
 from crystal.forgetting.repeating import what_repeats
 from crystal.forgetting.selecting import Selection, find_target, folders_meant, select, sessions_meant
@@ -81,8 +81,11 @@ class _Planner:
         """Look for everything."""
         self._check_targets()
         asked = self._scope_name()
+        rows = [row for name in self.sessions for row in forgotten_rows.kept_rows_of_session(self.grounds.store, name)]
+        began = began_at(rows, self.grounds.ldm_home)
         for which, store in self.stores:
-            found = select(store, self.wish, which, self.sessions, self.folders)
+            own = forgotten_rows.uuids_repeated(store, self.sessions, began) if began is not None else set()
+            found = select(store, self.wish, which, self.sessions, self.folders, own)
             self._add(found, asked)
         if not self.is_scope:
             self._add_what_repeats()

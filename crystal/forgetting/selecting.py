@@ -29,8 +29,17 @@ class Selection:
         return Selection(self.lines & other.lines, self.memories & other.memories)
 
 
-def select(store: Store, wish: Wish, which: Memory, sessions: Collection[str], folders: Collection[str]) -> Selection:
+def select(
+    store: Store,
+    wish: Wish,
+    which: Memory,
+    sessions: Collection[str],
+    folders: Collection[str],
+    own: Collection[str] = (),
+) -> Selection:
     """What a wish names in one memory. ``sessions`` and ``folders`` are those that its scope comes to.
+
+    ``own`` are lines that were said in these sessions though the memory has them from a fork, which was read before.
 
     Targets that this memory does not have are left out.
     """
@@ -43,7 +52,7 @@ def select(store: Store, wish: Wish, which: Memory, sessions: Collection[str], f
     if wish.session is not None:
         parts.append(
             Selection(
-                forgotten_rows.uuids_of_sessions(store, sessions, None),
+                forgotten_rows.uuids_of_sessions(store, sessions, None) | set(own),
                 forgotten_rows.memories_where(store, sessions=sessions),
             )
         )

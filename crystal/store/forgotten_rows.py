@@ -93,6 +93,16 @@ def uuids_of_sessions(store: Store, session_ids: Collection[str], until: int | N
     return {str(uuid) for (uuid,) in rows}
 
 
+def uuids_repeated(store: Store, session_ids: Collection[str], since: int) -> set[str]:
+    """The lines since a moment that these sessions have in common with others, and the store has from the others."""
+    rows = store.rows(
+        "SELECT DISTINCT t.uuid FROM turn_copies c JOIN turns t ON t.id = c.turn JOIN sessions s ON s.id = c.session"
+        " WHERE s.session_id IN (SELECT value FROM json_each(?)) AND t.ts >= ?",
+        (json.dumps(sorted(session_ids)), since),
+    )
+    return {str(uuid) for (uuid,) in rows}
+
+
 def session_ids(store: Store) -> list[str]:
     """Claude Code's ids of all sessions."""
     return [str(name) for (name,) in store.rows("SELECT session_id FROM sessions")]
