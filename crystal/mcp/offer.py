@@ -64,7 +64,8 @@ class CrystalOffer:
             "resources/read": self._read_resource,
         }
 
-    def _list_tools(self, _: Mapping[str, Any], __: Call) -> Result:
+    def _list_tools(self, params: Mapping[str, Any], _: Call) -> Result:
+        _refuse_cursor(params)
         return {"tools": [tool.definition for tool in self._tools(self._settings_or_usual())]}
 
     def _tools(self, settings: Settings) -> tuple[Tool, ...]:
@@ -111,12 +112,14 @@ class CrystalOffer:
                 return self._forgetting.forget(asker, arguments)  # type: ignore[no-any-return]
         return getattr(module, function)(asker, arguments)  # type: ignore[no-any-return]
 
-    def _list_resources(self, _: Mapping[str, Any], __: Call) -> Result:
+    def _list_resources(self, params: Mapping[str, Any], _: Call) -> Result:
+        _refuse_cursor(params)
         with _IMPORTING:
             from crystal.mcp.resources import listed
         return {"resources": listed()}
 
-    def _list_templates(self, _: Mapping[str, Any], __: Call) -> Result:
+    def _list_templates(self, params: Mapping[str, Any], _: Call) -> Result:
+        _refuse_cursor(params)
         with _IMPORTING:
             from crystal.mcp.resources import templates
         return {"resourceTemplates": templates()}
@@ -126,6 +129,12 @@ class CrystalOffer:
             from crystal.mcp.resources import contents
         asker = replace(self._asker, room=self._settings_or_usual().room)
         return {"contents": contents(asker, params["uri"])}
+
+
+def _refuse_cursor(params: Mapping[str, Any]) -> None:
+    """Each list has one page, which gives no cursor."""
+    if cursor := params.get("cursor"):
+        raise Refused(INVALID_PARAMS, f"there is no page {cursor[:40]!r}: the list has one")
 
 
 _IMPORTING = threading.Lock()
