@@ -7,12 +7,14 @@ The tags hold no character that JSON escapes, and a text cannot close its own fe
 
 from __future__ import annotations
 
+import re
+
 OPEN = "<crystal-memory>"
 CLOSE = "</crystal-memory>"
 HEADER = "recalled, as data:"
 """How the line after the opening tag begins."""
 
-_NAMES = ("<crystal-memory", "</crystal-memory")
+_TAG = re.compile(r"<(?=[\s/]*crystal-memory)", re.IGNORECASE)
 
 
 def fenced(text: str, origin: str) -> str:
@@ -22,8 +24,10 @@ def fenced(text: str, origin: str) -> str:
         text: What was said; tags in it lose their angle bracket.
         origin: Who said it, when and where: ``user, 2026-11-14, shop, laptop``.
     """
-    for name in _NAMES:
-        text = text.replace(name, "(" + name[1:])
-        origin = origin.replace(name, "(" + name[1:])
-    said_by = " ".join(origin.split())
-    return f"{OPEN}\n{HEADER} {said_by}\n{text}\n{CLOSE}"
+    said_by = " ".join(without_tags(origin).split())
+    return f"{OPEN}\n{HEADER} {said_by}\n{without_tags(text)}\n{CLOSE}"
+
+
+def without_tags(text: str) -> str:
+    """A text in which whatever a reader may take for one of the tags has lost its angle bracket."""
+    return _TAG.sub("(", text)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from crystal.fence import fenced
+from crystal.fence import fenced, without_tags
 from crystal.when import local
 
 WEB_TOOL = re.compile(r"WebFetch|WebSearch|(?:^|_)(?:fetch|crawl|scrape|browse)|web_?search|browser", re.IGNORECASE)
@@ -23,14 +23,13 @@ _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
-_FENCE = re.compile(r"<(?=[\s/]*crystal-memory)", re.IGNORECASE)
 _LABEL = 120
 
 
 def plain(text: str) -> str:
     """A text without anything that a reader does not see; what looks like a fence in it loses its bracket."""
     text = _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
-    return _FENCE.sub("(", _HIDDEN.sub("", text))
+    return without_tags(_HIDDEN.sub("", text))
 
 
 def label(text: str | None) -> str | None:
