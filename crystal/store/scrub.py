@@ -14,6 +14,8 @@ Source: https://www.sqlite.org/fileformat2.html, section 1.6.
 from __future__ import annotations
 
 import contextlib
+import time
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,42 +25,91 @@ from crystal.store.connection import BUSY_TIMEOUT_MS, Store, translated
 
 ATTEMPTS = 5
 STRETCH = 1 << 22
+SLICE = 4096
+"""Pages that are cleared while others wait."""
+SHORT = 0.5
+"""Seconds; a walk through the file that others may wait for."""
 HEADER = 100
 """Bytes of the file's own header, before the header of its first page."""
 
 
 def scrub(store: Store) -> bool:
-    """Clear what was deleted from the file and empty its log; False while others read, then try again later.
+    """Clear what was deleted from the file and empty its log; False while others read or write, then try again later.
 
-    Call it outside of transactions.
+    Call it outside of transactions. The file is walked while others may write; only the clearing keeps them waiting,
+    some pages at a time. Whatever was written meanwhile lets it begin anew.
 
     Raises:
         StoreBusy, StoreFull, Unavailable: The file is as it was, or cleaner.
     """
     with translated(store.path), contextlib.closing(apsw.Connection(str(store.path))) as db:
         db.set_busy_timeout(BUSY_TIMEOUT_MS // 10)
-        for _ in range(ATTEMPTS):
+        seconds = 0.0
+        for attempt in range(ATTEMPTS):
             if not _empty_log(db):
                 return False
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                if _log_size(store.path):  # somebody has written since
-                    continue
-                _clear(db, store.path)
-                db.execute(
-                    "INSERT INTO meta (key, value) VALUES ('scrubs', 1)"
-                    " ON CONFLICT (key) DO UPDATE SET value = value + 1"
-                )
-                db.execute("COMMIT")
-            finally:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-            return _empty_log(db)
+            if attempt and seconds < SHORT:  # others write often: so short a walk they can wait for
+                if _cleared(db, store.path, None, _version(db)):
+                    return _empty_log(db)
+                continue
+            began = time.monotonic()
+            version = _version(db)
+            pages = _unclean(db, store.path)
+            seconds = time.monotonic() - began
+            if pages is not None and _in_slices(db, store.path, pages, version):
+                return _empty_log(db)
     return False
+
+
+def _unclean(db: apsw.Connection, path: Path) -> array[int] | None:
+    """The pages with something to clear, seen in one transaction that only reads; None when the log is not empty."""
+    db.execute("BEGIN")
+    try:
+        db.execute("SELECT 1 FROM meta LIMIT 1").fetchall()  # from here on nobody folds a log into the file
+        return None if _log_size(path) else _pages(db, path)
+    finally:
+        db.execute("ROLLBACK")
+
+
+def _in_slices(db: apsw.Connection, path: Path, pages: array[int], version: int) -> bool:
+    """Clear pages; False when somebody else wrote before all were clear."""
+    for at in range(0, max(len(pages), 1), SLICE):
+        if at and not _empty_log(db):
+            return False
+        if not _cleared(db, path, pages[at : at + SLICE], version):
+            return False
+    return True
+
+
+def _cleared(db: apsw.Connection, path: Path, pages: array[int] | None, version: int) -> bool:
+    """Clear pages, or all, while nobody writes; False when somebody else wrote since a version."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        if _log_size(path) or (pages is not None and _version(db) != version):
+            return False
+        _clear(path, _pages(db, path) if pages is None else pages, _page_size(db))
+        db.execute(
+            "INSERT INTO meta (key, value) VALUES ('scrubs', 1) ON CONFLICT (key) DO UPDATE SET value = value + 1"
+        )
+        db.execute("COMMIT")
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+    return True
+
+
+def _version(db: apsw.Connection) -> int:
+    """What changes when another connection writes."""
+    return next(int(version) for (version,) in db.execute("PRAGMA data_version"))
+
+
+def _page_size(db: apsw.Connection) -> int:
+    return next(int(size) for (size,) in db.execute("PRAGMA page_size"))
 
 
 def _empty_log(db: apsw.Connection) -> bool:
     try:
+        db.execute("SELECT 1 FROM meta LIMIT 1").fetchall()  # a connection that has read nothing knows of no log
         db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except (apsw.BusyError, apsw.LockedError):
         return False
@@ -72,31 +123,43 @@ def _log_size(path: Path) -> int:
         return 0
 
 
-def _clear(db: apsw.Connection, path: Path) -> None:
-    """Clear the room between the cells of every page of a tree. The file is what the database is: the log is empty."""
-    size = next(int(size) for (size,) in db.execute("PRAGMA page_size"))
+def _pages(db: apsw.Connection, path: Path) -> array[int]:
+    """The pages of trees with something between their cells. The file is what the database is: the log is empty."""
     # Other kinds of pages may look like these: only the database knows.
-    pages = [
-        int(page)
-        for (page,) in db.execute(
-            "SELECT pageno FROM dbstat WHERE pagetype IN ('leaf', 'internal') AND unused > 0 ORDER BY pageno"
-        )
-    ]
-    file = apsw.VFSFile("", str(path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READWRITE, 0])
-    try:
-        is_changed = False
-        for number, page in _read(file, pages, size):
+    trees = array("Q")
+    for (page,) in db.execute(
+        "SELECT pageno FROM dbstat WHERE pagetype IN ('leaf', 'internal') AND unused > 0 ORDER BY pageno"
+    ):
+        trees.append(page)
+    found = array("Q")
+    with _opened(path) as file:
+        for number, page in _read(file, trees, _page_size(db)):
             low, high = _room(page, HEADER if number == 1 else 0)
             if page[low:high].strip(b"\0"):
-                file.xWrite(bytes(high - low), (number - 1) * size + low)
-                is_changed = True
-        if is_changed:
+                found.append(number)
+    return found
+
+
+def _clear(path: Path, pages: array[int], size: int) -> None:
+    """Clear the room between the cells of pages of trees."""
+    with _opened(path) as file:
+        for number, page in _read(file, pages, size):
+            low, high = _room(page, HEADER if number == 1 else 0)
+            file.xWrite(bytes(high - low), (number - 1) * size + low)
+        if pages:
             file.xSync(apsw.SQLITE_SYNC_FULL)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[apsw.VFSFile]:
+    file = apsw.VFSFile("", str(path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READWRITE, 0])
+    try:
+        yield file
     finally:
         file.xClose()
 
 
-def _read(file: apsw.VFSFile, pages: list[int], size: int) -> Iterator[tuple[int, bytes]]:
+def _read(file: apsw.VFSFile, pages: array[int], size: int) -> Iterator[tuple[int, bytes]]:
     """The content of pages with their numbers; the file is read many at a time."""
     at = 0
     while at < len(pages):
