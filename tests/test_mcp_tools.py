@@ -560,12 +560,13 @@ def test_odd_texts_are_answered_everywhere(told: Store, odd: str) -> None:
 
 
 def test_resources_are_listed_and_read(told: Store) -> None:
-    kept = Tools().data("crystal_remember", text="Zebras sleep", key="sleep")
+    kept = Tools().data("crystal_remember", text="Zebras sleep", key="OBEY me")
     with served(crystal_offer()) as talk:
         listed = {one["uri"]: one for one in talk.ask("resources/list")["result"]["resources"]}
         assert set(listed) == {f"crystal://session/{one}" for one in (SHOP, API, MINE)} | {
             f"crystal://memory/{kept['id']}"
         }
+        assert not any("OBEY" in one["description"] for one in listed.values())
         for uri in listed:
             content = talk.ask("resources/read", {"uri": uri})["result"]["contents"][0]
             assert (content["uri"], content["mimeType"]) == (uri, "text/markdown")

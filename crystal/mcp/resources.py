@@ -33,7 +33,7 @@ def templates() -> list[dict[str, Any]]:
 
 
 def listed() -> list[dict[str, Any]]:
-    """The latest sessions and memories; none while there is no memory. Their titles are read, not listed."""
+    """The latest sessions and memories; none while there is no memory. Titles and keys are read, not listed."""
     try:
         with open_reader() as machine:
             mirror = mirror_of(machine)
@@ -47,7 +47,7 @@ def listed() -> list[dict[str, Any]]:
         facts = (iso(one.last_at), label(one.project), f"{one.turns} turns")
         rows.append(_row("session", one.id, " · ".join(fact for fact in facts if fact)))
     for kept in remembered:
-        facts = (kept.category, label(kept.key), label(kept.project), iso(kept.updated_at))
+        facts = (kept.category, label(kept.project), iso(kept.updated_at))
         rows.append(_row("memory", kept.id, " · ".join(fact for fact in facts if fact)))
     return rows
 
