@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from crystal import transcript
-from crystal.model import Piece, Segment, Turn
+from crystal.model import Origin, Piece, Segment, Turn
 from crystal.store import Store
 from crystal.store.forgetting import FORGOTTEN, Blocks, Tombstone, add_tombstones, is_session_forgotten
 
@@ -30,10 +30,17 @@ def without_forgotten(blocks: Blocks, segment: Segment) -> Segment:
 
 def forgotten_lines(blocks: Blocks, segment: Segment) -> frozenset[int]:
     """Where the lines of a segment begin that were forgotten."""
-    turns = _turns_by_offset(segment)
     lines = [(at, line) for piece in segment.pieces if piece.state == "captured" for at, line in piece.lines]
-    gone = {at for at, line in lines if _is_forgotten(blocks, segment, line, turns.get(at, []))}
-    is_tainted = gone or has_forgotten(segment) or is_session_forgotten(blocks.store, segment.origin.session_id)
+    return forgotten_among(blocks, lines, segment.origin, segment.before.transcript, is_tainted=has_forgotten(segment))
+
+
+def forgotten_among(
+    blocks: Blocks, lines: Sequence[tuple[int, bytes]], origin: Origin, key: str, *, is_tainted: bool = False
+) -> frozenset[int]:
+    """Where those of some lines of a transcript begin that were forgotten."""
+    turns = _turns_by_offset(lines, origin, key)
+    gone = {at for at, line in lines if _is_forgotten(blocks, origin.session_id, line, turns.get(at, []))}
+    is_tainted = is_tainted or bool(gone) or is_session_forgotten(blocks.store, origin.session_id)
     notes = {at for at, line in lines if _is_note(line)} if is_tainted else set()
     return frozenset(gone | notes)
 
@@ -76,21 +83,18 @@ def without_lines(segment: Segment, gone: Collection[int]) -> Segment:
     return replace(segment, pieces=tuple(pieces), private_uuids=(*segment.private_uuids, *uuids))
 
 
-def _turns_by_offset(segment: Segment) -> dict[int, list[Turn]]:
-    lines = [line for piece in segment.pieces if piece.state == "captured" for line in piece.lines]
+def _turns_by_offset(lines: Sequence[tuple[int, bytes]], origin: Origin, key: str) -> dict[int, list[Turn]]:
     found: dict[int, list[Turn]] = {}
-    subagent = segment.origin.subagent is not None
-    for turn in transcript.parse_turns(lines, segment.before.transcript, subagent=subagent):
+    for turn in transcript.parse_turns(lines, key, subagent=origin.subagent is not None):
         found.setdefault(turn.offset, []).append(turn)
     return found
 
 
-def _is_forgotten(blocks: Blocks, segment: Segment, line: bytes, turns: list[Turn]) -> bool:
+def _is_forgotten(blocks: Blocks, session: str, line: bytes, turns: list[Turn]) -> bool:
     fields = transcript.parse_line(line) or {}
     facts = transcript.facts_of(fields)
     if fields.get(transcript.FORGOTTEN):
         return True
-    session = segment.origin.session_id
     ids = {facts.uuid, *(turn.uuid for turn in turns)}
     return any(blocks.holds(uuid, session, facts.timestamp_ms, facts.cwd) for uuid in ids)
 

@@ -6,14 +6,17 @@ Nothing is deleted that is not written again in the same transaction. What canno
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from crystal import archive, chunking, transcript
 from crystal.capture import files, tail
 from crystal.errors import Damaged
+from crystal.forgotten import BY_FORGETTING, forgotten_among
 from crystal.model import Project
-from crystal.store import Store, checks, ledger, turns
+from crystal.store import Store, checks, forgotten_rows, ledger, turns
+from crystal.store.forgetting import read_blocks
 from crystal.verify import Fault, missing_turns
 
 FindProject = Callable[[str], Project]
@@ -89,11 +92,33 @@ def _mend_frame(
     if hashlib.sha256(clean).digest() != row.clean_hash:
         return False
     with store.transaction():
+        kept = _without_forgotten(store, state, row, raw, clean)
+        if not kept.strip():
+            forgotten_rows.close_row(store, row.id, BY_FORGETTING)
+            return True
         target = ldm_home / state.archive
         size = target.stat().st_size if target.exists() else 0
-        frame = archive.append(target, size, [clean])[0]
-        checks.place_frame(store, row.id, frame.offset, frame.length)
+        frame = archive.append(target, size, [kept])[0]
+        if kept == clean:
+            checks.place_frame(store, row.id, frame.offset, frame.length)
+        else:
+            sha = hashlib.sha256(kept).digest()
+            forgotten_rows.place_lines(store, row.id, frame.offset, frame.length, sha, len(kept))
     return True
+
+
+def _without_forgotten(
+    store: Store, state: ledger.TranscriptState, row: checks.LedgerRow, raw: bytes, clean: bytes
+) -> bytes:
+    """A row's lines, blanks in the place of forgotten ones: the transcript still has what the archive had lost."""
+    blocks = read_blocks(store)
+    if blocks is None:
+        return clean
+    lines = clean.split(b"\n")[:-1]
+    starts = itertools.accumulate((len(line) + 1 for line in raw.split(b"\n")[:-1]), initial=row.start)
+    placed = list(zip(starts, lines))  # noqa: B905 - the last start is the end
+    gone = forgotten_among(blocks, placed, state.origin, state.mark.transcript)
+    return b"".join((b" " * len(line) if at in gone else line) + b"\n" for at, line in placed)
 
 
 def _broken_turns(store: Store) -> dict[int, list[int]]:

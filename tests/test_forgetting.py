@@ -125,6 +125,25 @@ def test_it_is_forgotten_again_when_the_database_is_put_back(desk: Desk) -> None
     assert desk.holding("quokka") == []
 
 
+def test_a_lost_archive_is_made_again_without_it(desk: Desk) -> None:
+    note = b'{"type":"last-prompt","lastPrompt":"about the quokka"}\n'
+    desk.say(S1, said("what is said before it"), said(SECRET), note)
+    desk.say(S2, said("another quokka, alone in its session"))
+    desk.capture()
+    database = desk.ldm / "memory" / "crystal.db"
+    with desk.open() as machine:
+        machine.store.db.wal_checkpoint(mode=3)
+    copy = database.read_bytes()
+    desk.forget(query="quokka")
+    database.write_bytes(copy)  # the archives of that time are gone
+    desk.capture()
+    with desk.open() as machine:
+        repair_all(machine, prove(machine, lambda _: None))
+    assert desk.texts() == ["what is said before it"]
+    assert desk.holding("quokka") == []
+    assert proved(desk) == 100.0
+
+
 def test_what_is_said_afterwards_in_a_forgotten_session_is_kept(desk: Desk) -> None:
     desk.say(S1, said(SECRET))
     desk.capture()
