@@ -63,6 +63,7 @@ def test_nobody_there_to_be_asked_is_a_usage_error_and_nothing_happens(memory: P
     assert (done.code, done.out) == (2, "")
     assert "nobody is there to be asked" in done.err
     assert held(memory)
+    assert crystal("forget", "--query", "unicorn").code == 1, "nothing is to be asked"
 
 
 def test_a_preview_forgets_nothing(memory: Path) -> None:
@@ -93,6 +94,12 @@ def test_yes_and_prove_in_json(memory: Path) -> None:
     assert [item["because"] for item in told["items"]] == ["asked"]
     assert not held(memory)
     assert crystal("verify").code == 0
+
+
+def test_a_transcript_that_still_has_it_is_named_once(memory: Path) -> None:
+    done = crystal("forget", "--query", "quokka", "--yes", "--prove")
+    assert "proved: " in done.out
+    assert done.out.count(f"{S1}.jsonl") == 1
 
 
 def test_nothing_found_is_exit_code_1(memory: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,9 +78,6 @@ def forget(
     from crystal.wiring import open_machine
     from crystal.wiring.forgetting import carry_out, needles_of, plan_forget, prove_forgotten
 
-    named = any((targets, *(part is not None for part in (query, session, project, before, key))))
-    if named and not (dry_run or yes or sys.stdin.isatty()):
-        raise UsageProblem("nobody is there to be asked", hint="look with --dry-run, then repeat it with --yes")
     _there()
     with open_machine() as machine:
         until = None if before is None else parse_when(before, now=machine.now(), name="before")
@@ -92,6 +89,8 @@ def forget(
                 raise typer.Exit(EXIT_NOTHING)
             return
         if not yes:
+            if not sys.stdin.isatty():
+                raise UsageProblem("nobody is there to be asked", hint="look with --dry-run, then repeat it with --yes")
             _preview(plan, machine.now(), sys.stderr if as_json else sys.stdout)
             typer.confirm("forget all of it for good?", abort=True, err=True)
         needles = needles_of(machine, plan) if prove else None
@@ -148,7 +147,7 @@ def _show(
         return
     say(*_outcome(done))
     if proof is not None:
-        say(*_proof_words(proof))
+        say(*_proof_words(proof, {str(path) for path in plan.still_held[:SHOWN]}))
 
 
 def _say_nothing_found(plan: ForgetPlan) -> None:
@@ -232,7 +231,7 @@ def _outcome(done: Forgotten) -> Iterator[str]:
         yield f"other machines forget it when they hear of it: {', '.join(map(one_line, done.machines))}"
 
 
-def _proof_words(proof: ForgetProof) -> Iterator[str]:
+def _proof_words(proof: ForgetProof, named: Collection[str]) -> Iterator[str]:
     from crystal.cli.capture import size_words
 
     looked = f"{count_words(proof.files, 'file')}, {size_words(proof.bytes)}"
@@ -244,7 +243,7 @@ def _proof_words(proof: ForgetProof) -> Iterator[str]:
     yield from (f"  not read: {one_line(one.file)}: {one_line(one.why)}" for one in proof.unread)
     if proof.by_rows_only:
         yield f"  {proof.by_rows_only} of {proof.texts} texts have no words of their own: their rows are gone"
-    yield from (f"  Claude Code's own file has it: {one_line(path)}" for path in proof.transcripts)
+    yield from (f"  Claude Code's own file has it: {one_line(path)}" for path in proof.transcripts if path not in named)
 
 
 # ------------------------------------------------------------------------------------------------------------- JSON
