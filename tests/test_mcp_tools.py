@@ -257,6 +257,20 @@ def test_each_page_of_a_long_text_says_where_the_next_begins(store: Store) -> No
         assert read.strip() == plain(whole).strip()
 
 
+def test_what_is_cut_off_says_how_to_read_it(store: Store) -> None:
+    add_turn(store, "zebra " * 2_000, session=SHOP)
+    tools = Tools(room=2_000)
+    for name, asked in (
+        ("crystal_search", {"query": "zebra"}),
+        ("search_memory", {"query": "zebra"}),
+        ("crystal_recent", {"all": True}),
+    ):
+        assert tools.data(name, **asked)["more"] == "more: crystal_get with the id of what is cut off", name
+        assert tools.text(name, **asked).endswith("crystal_get with the id of what is cut off"), name
+    tools.data("crystal_remember", text="pony " * 1_500)
+    assert "cut off" in tools.data("crystal_timeline")["more"]
+
+
 def test_pages_of_a_search_neither_repeat_nor_leave_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(*given: Any, limit: int, **named: Any) -> SearchResult:
         found = search(*given, limit=limit, **named)  # more candidates may come in another order

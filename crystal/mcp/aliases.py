@@ -15,7 +15,7 @@ from crystal.model import Hit
 from crystal.wiring import open_reader
 
 RESULTS = 10
-KEPT = ("id", "text", "score", "origin", "by", "when")
+KEPT = ("id", "text", "score", "origin", "by", "when", "characters_left")
 
 
 def search_memory(asker: Asker, arguments: Mapping[str, Any]) -> Answer:

@@ -87,7 +87,9 @@ FORGET = record(
     items=many(record(kind=STRING, id=STRING, because=STRING, text=STRING, when=TIME)), more=NAME,
 )  # fmt: skip
 TEXTS = record(
-    results=many(record(id=STRING, text=STRING, score=NUMBER, origin=KIND, by=STRING, when=TIME)),
+    results=many(
+        record(id=STRING, text=STRING, score=NUMBER, origin=KIND, by=STRING, when=TIME, characters_left=COUNT)
+    ),
     notes=NOTES,
     more=NAME,
 )

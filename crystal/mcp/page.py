@@ -17,6 +17,7 @@ SPARE = 250
 LONGEST = 6_000
 """So many characters of one text are shown at most, unless it alone is asked for."""
 SHORTEST = 40
+CUT = "crystal_get with the id of what is cut off"
 MOST_NOTES = 4
 LONGEST_NOTE = 200
 
@@ -84,9 +85,15 @@ def bounded(
 
 def answered(head: str, items: Sequence[Item], name: str, data: Mapping[str, Any], more: str | None) -> Answer:
     """An answer with a list of items: a line about it, notes, the items, and how to get more."""
+    if "crystal_get" not in (more or "") and any(_is_cut(item.data) for item in items):
+        more = f"{more}; {CUT}" if more else f"more: {CUT}"
     parts = [head, *(f"note: {note}" for note in data.get("notes") or ()), *(item.text for item in items)]
     whole: Json = {**data, name: [item.data for item in items], "more": more}
     return Answer("\n\n".join([*parts, *([more] if more else [])]), whole)
+
+
+def _is_cut(data: Mapping[str, Any]) -> bool:
+    return bool(data.get("characters_left") or (data.get("memory") or {}).get("characters_left"))
 
 
 def noted(notes: Iterable[str]) -> list[str]:
