@@ -31,7 +31,6 @@ _REWRITTEN = re.compile(r"\+\d+$")
 """The end of the name of an archive that was written anew without what was forgotten, see archive.next_name."""
 
 
-
 def recover_archives(capture: Capture, archives: Sequence[Path], folder: Path) -> list[str]:
     """Capture each archive file as if it were a transcript; gives what was done, in words.
 

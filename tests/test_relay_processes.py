@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="processes are untested on Windows"),
 ]
 
-KILLS, SEEDS, SECONDS = 15, (1,), 240.0
+KILLS, SEEDS, SECONDS = 8, (1,), 240.0
 CRYSTAL = [sys.executable, "-m", "crystal"]
 POLL = (*CRYSTAL, "relay", "poll", "--watch", "--quiet")
 

@@ -13,7 +13,9 @@ def test_a_session_goes_on_without_the_turn_that_was_forgotten(
     client: Client, model: FakeAnthropic, memory: Memory
 ) -> None:
     model.when("first thing", ["Answer to the first."])
-    model.when("zorilla", [Think("A zorilla it is."), Use("Bash", {"command": "echo zorilla-tool"})], ["Zorilla noted."])
+    model.when(
+        "zorilla", [Think("A zorilla it is."), Use("Bash", {"command": "echo zorilla-tool"})], ["Zorilla noted."]
+    )
     model.when("third thing", ["Answer to the third."])
     model.when("go on", ["It goes on."])
     session = client.ask("first thing").session
@@ -33,7 +35,9 @@ def test_a_session_goes_on_without_the_turn_that_was_forgotten(
     answer = client.ask("go on", "--resume", session)
     assert (answer.session, answer.text) == (session, "It goes on.")
     sent = model.texts_sent()
-    assert all(words in sent for words in ("first thing", "Answer to the first.", "third thing", "Answer to the third."))
+    assert all(
+        words in sent for words in ("first thing", "Answer to the first.", "third thing", "Answer to the third.")
+    )
     assert not any("orilla" in words for words in sent)
     memory.settle()
     memory.verify()
