@@ -34,9 +34,8 @@ _ABBREVIATION = re.compile(
 
 def one_line(text: str) -> str:
     """Fold every kind of line break, space and control character into single spaces; drop what turns text around."""
-    if text.isascii() and text.isprintable():
-        return " ".join(text.split())
-    return " ".join("".join(map(_visible, text)).split())
+    line = " ".join(text.split())  # quick, and all that most texts need
+    return line if line.isprintable() else " ".join("".join(map(_visible, line)).split())
 
 
 def _visible(character: str) -> str:
