@@ -23,7 +23,7 @@ from tests.test_hook import ALLOWED_MODULES
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the hook is untested on Windows")
 
 SESSION = "1f35fa49-0000-4000-8000-000000000001"
-START = {"session_id": SESSION, "cwd": "/work/shop", "hook_event_name": "SessionStart", "source": "startup"}
+START = {"session_id": SESSION, "cwd": "/home/dev/shop", "hook_event_name": "SessionStart", "source": "startup"}
 WORKER = "import os\ndef main():\n    open(os.path.join(os.environ['LDM_HOME'], 'worked'), 'a').write('x')\n"
 
 
@@ -189,7 +189,7 @@ def test_a_prompt_that_asks_leaves_its_words_for_the_worker_alone(door: Hook) ->
     assert door.run(said) is None
     (note,) = door.notes
     assert note["remember"] == {"words": "tabs \ud83d \u0000 漢", "length": 10, "everywhere": True}
-    assert (note["event"], note["cwd"], note["awaited"]) == ("UserPromptSubmit", "/work/shop", None)
+    assert (note["event"], note["cwd"], note["awaited"]) == ("UserPromptSubmit", "/home/dev/shop", None)
     (path,) = (door.data / "spool").glob("*.json")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert (door.ldm / "worked").read_text() == "x"
@@ -226,12 +226,12 @@ def test_every_other_prompt_leaves_no_trace(door: Hook, said: dict[str, Any], en
 
 
 def test_a_session_is_told_once_for_each_source(door: Hook) -> None:
-    door.lay_ready({"default": "for all", "/work/shop": "for the 漢 shop"})
+    door.lay_ready({"default": "for all", "/home/dev/shop": "for the 漢 shop"})
     assert door.told() == "for the 漢 shop"
     assert door.told() is None
     assert door.told(source="compact") == "for the 漢 shop"
-    assert door.told(session_id="other", cwd="/work/shop/") == "for the 漢 shop"
-    assert door.told(session_id="third", cwd="/work/shop/sub") == "for all"
+    assert door.told(session_id="other", cwd="/home/dev/shop/") == "for the 漢 shop"
+    assert door.told(session_id="third", cwd="/home/dev/shop/sub") == "for all"
     marks = sorted((door.data / "told").iterdir())
     assert [path.name for path in marks] == [
         f"{SESSION}.compact",
@@ -268,7 +268,7 @@ def test_a_session_is_told_once_for_each_source(door: Hook) -> None:
 )
 def test_a_session_that_should_hear_nothing_hears_nothing(door: Hook, said: dict[str, Any]) -> None:
     rules = Rules("/none", "-", {"CRYSTAL_CONTEXT_ENABLED": ""}, ("hush-",), ("/secret/",), ("closed",))
-    door.lay_ready({"default": "for all", "/work/shop": "for the shop"}, rules)
+    door.lay_ready({"default": "for all", "/home/dev/shop": "for the shop"}, rules)
     assert door.told(**said) is None
     assert not (door.data / "told").exists()
 
@@ -284,19 +284,19 @@ def test_settings_that_changed_since_stop_it(door: Hook, tmp_path: Path) -> None
     assert door.told(session_id="other") is None
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"text": 5}', b"\xff", b'{"cwd": "/work/shop"'])
-@pytest.mark.parametrize("name", ["rules.json", hook_memory.context_file("/work/shop")])
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"text": 5}', b"\xff", b'{"cwd": "/home/dev/shop"'])
+@pytest.mark.parametrize("name", ["rules.json", hook_memory.context_file("/home/dev/shop")])
 def test_a_broken_file_is_borne_in_silence(door: Hook, name: str, content: bytes) -> None:
-    door.lay_ready({"default": "for all", "/work/shop": "for the shop"})
+    door.lay_ready({"default": "for all", "/home/dev/shop": "for the shop"})
     (door.data / "context" / name).write_bytes(content)
     assert door.told() in (None, "for all")
 
 
 def test_another_folder_under_the_same_name_is_not_told(door: Hook) -> None:
-    door.lay_ready({"default": "for all", "/work/shop": "for the shop"})
+    door.lay_ready({"default": "for all", "/home/dev/shop": "for the shop"})
     folder = door.data / "context"
-    (folder / hook_memory.context_file("/work/shop")).replace(folder / hook_memory.context_file("/work/other"))
-    assert door.told(cwd="/work/other") == "for all"
+    (folder / hook_memory.context_file("/home/dev/shop")).replace(folder / hook_memory.context_file("/home/dev/other"))
+    assert door.told(cwd="/home/dev/other") == "for all"
 
 
 def test_a_stalled_capture_is_told_beside_it(door: Hook) -> None:
