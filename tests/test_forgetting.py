@@ -183,6 +183,25 @@ def test_an_original_goes_also_where_its_fork_was_read_before(desk: Desk) -> Non
     assert proved(desk) == 100.0
 
 
+def test_a_fork_that_was_read_before_its_original_leaves_it_alone(desk: Desk) -> None:
+    first = [said("the original question here", ident="8e8d3d0e-aaaa-4aaa-8aaa-000000000001")]
+    note = b'{"type":"queue-operation","operation":"enqueue","timestamp":"%s"}\n'
+    desk.say(S2, note % b"2026-11-21T23:00:00.000Z", *first, said("only the fork says this quokka thing"))
+    desk.capture()
+    desk.say(S1, note % b"2026-01-01T10:00:00.000Z", *first)
+    desk.capture()
+    desk.forget(session=S2)
+    assert desk.texts() == ["the original question here"]
+    assert desk.holding("quokka") == []
+    with desk.open() as machine:
+        rows = machine.store.rows("SELECT s.session_id, count(t.id) FROM sessions s JOIN turns t ON t.session = s.id")
+        assert rows == [(S1, 1)]
+        assert machine.store.value("SELECT count(*) FROM sessions") == 1
+    desk.capture()
+    assert desk.texts() == ["the original question here"]
+    assert proved(desk) == 100.0
+
+
 def test_notes_alone_are_forgotten_and_stay_out(desk: Desk) -> None:
     note = b'{"type":"queue-operation","content":"the zorilla","sessionId":"%s"}\n' % S1.encode()
     path = desk.say(S1, said("an ordinary line is said"), note)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from crystal.errors import CrystalError
-from crystal.forgetting.archived import Judge, Scope, Searcher
+from crystal.forgetting.archived import Judge, Scope, Searcher, began_at
 from crystal.forgetting.leftovers import documents_with
 from crystal.forgetting.needles import Needles
 from crystal.forgetting.proof import needles_for
@@ -65,7 +65,7 @@ def delete_here(grounds: Grounds, mirror: Store | None, now: int) -> None:
     if not todo:
         return
     stores = [store, *([] if mirror is None else [mirror])]
-    gone, more = _gather(grounds, stores, todo, now)
+    gone, more = _gather(grounds, stores, todo, now, _hand_over(grounds, stores, todo))
     needles = needles_for(grounds, _as_plan(gone)) if gone.has_words else None
     places = _search(grounds, stores, gone, needles)
     for one in stores:
@@ -95,10 +95,32 @@ def delete_here(grounds: Grounds, mirror: Store | None, now: int) -> None:
 # -------------------------------------------------------------------------------------------------------- gathering
 
 
+def _hand_over(grounds: Grounds, stores: Sequence[Store], todo: Sequence[Tombstone]) -> set[str]:
+    """Give back what forks that go have of sessions that stay: backfill may have read a fork before its original."""
+    kept: set[str] = set()
+    sessions = sorted({session for one in todo if one.kind == "session" for session in one.sessions})
+    for session in sessions:
+        began = began_at(forgotten_rows.kept_rows_of_session(grounds.store, session), grounds.ldm_home)
+        if began is None:
+            continue
+        for store in stores:
+            lent = forgotten_rows.uuids_lent(store, sessions, began) & forgotten_rows.uuids_of_sessions(
+                store, [session], began
+            )
+            if lent and store is grounds.store:
+                with store.transaction():
+                    forgotten_work.hand_over(store, lent, sessions)
+            kept |= lent
+    return kept
+
+
 def _gather(
-    grounds: Grounds, stores: Sequence[Store], todo: Sequence[Tombstone], now: int
+    grounds: Grounds, stores: Sequence[Store], todo: Sequence[Tombstone], now: int, kept: Collection[str]
 ) -> tuple[Gone, list[Tombstone]]:
-    """What tombstones come to here; and tombstones for what only this machine knows to say the same."""
+    """What tombstones come to here; and tombstones for what only this machine knows to say the same.
+
+    ``kept`` are lines that a session only repeats.
+    """
     gone = Gone()
     for tombstone in todo:
         gone.lines |= set(tombstone.lines)
@@ -106,7 +128,7 @@ def _gather(
         gone.sessions |= set(tombstone.sessions)
         gone.has_words |= tombstone.kind in ("lines", "memory") and bool(tombstone.lines or tombstone.memories)
         if tombstone.until_at is not None:
-            _add_scope(gone, stores, tombstone, tombstone.until_at)
+            _add_scope(gone, stores, tombstone, tombstone.until_at, set(kept) - set(tombstone.lines))
     foreign = [one for one in todo if one.device != grounds.device]
     lines = {uuid for one in foreign if one.kind == "lines" for uuid in one.lines}
     memories = {uid for one in foreign for uid in one.memories}
@@ -123,10 +145,10 @@ def _gather(
     return gone, _own_tombstones(grounds.device, new_lines, new_memories, now)
 
 
-def _add_scope(gone: Gone, stores: Sequence[Store], tombstone: Tombstone, until: int) -> None:
+def _add_scope(gone: Gone, stores: Sequence[Store], tombstone: Tombstone, until: int, kept: Collection[str]) -> None:
     for store in stores:
         if tombstone.kind == "session":
-            gone.lines |= forgotten_rows.uuids_of_sessions(store, tombstone.sessions, until)
+            gone.lines |= forgotten_rows.uuids_of_sessions(store, tombstone.sessions, until) - set(kept)
         elif tombstone.kind == "project":
             projects = forgotten_rows.folders_within(store, tombstone.folders)
             gone.lines |= forgotten_rows.uuids_of_projects(store, projects, until)

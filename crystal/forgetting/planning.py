@@ -86,6 +86,8 @@ class _Planner:
         for which, store in self.stores:
             own = forgotten_rows.uuids_repeated(store, self.sessions, began) if began is not None else set()
             found = select(store, self.wish, which, self.sessions, self.folders, own)
+            if began is not None:
+                found.lines -= forgotten_rows.uuids_lent(store, self.sessions, began)
             self._add(found, asked)
         if not self.is_scope:
             self._add_what_repeats()

@@ -103,6 +103,17 @@ def uuids_repeated(store: Store, session_ids: Collection[str], since: int) -> se
     return {str(uuid) for (uuid,) in rows}
 
 
+def uuids_lent(store: Store, session_ids: Collection[str], before: int) -> set[str]:
+    """The lines before a moment that the store has from these sessions, and other sessions have as well."""
+    rows = store.rows(
+        "SELECT DISTINCT t.uuid FROM sessions s JOIN turns t ON t.session = s.id JOIN turn_copies c ON c.turn = t.id"
+        " JOIN sessions o ON o.id = c.session WHERE s.session_id IN (SELECT value FROM json_each(?1))"
+        " AND o.session_id NOT IN (SELECT value FROM json_each(?1)) AND t.ts < ?2",
+        (json.dumps(sorted(session_ids)), before),
+    )
+    return {str(uuid) for (uuid,) in rows}
+
+
 def session_ids(store: Store) -> list[str]:
     """Claude Code's ids of all sessions."""
     return [str(name) for (name,) in store.rows("SELECT session_id FROM sessions")]

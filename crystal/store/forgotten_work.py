@@ -67,6 +67,20 @@ def delete_lines(store: Store, uuids: Collection[str]) -> None:
         store.execute("DELETE FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", page)
 
 
+def hand_over(store: Store, uuids: Collection[str], session_ids: Collection[str]) -> None:
+    """Give the turns of lines that these sessions have to another session that repeats them. Inside a transaction."""
+    for turn, old, new in store.rows(
+        "SELECT t.id, t.session, min(c.session) FROM turns t JOIN turn_copies c ON c.turn = t.id"
+        " JOIN sessions o ON o.id = c.session WHERE t.uuid IN (SELECT value FROM json_each(?))"
+        " AND o.session_id NOT IN (SELECT value FROM json_each(?)) GROUP BY t.id",
+        (json.dumps(sorted(uuids)), json.dumps(sorted(session_ids))),
+    ):
+        store.execute("UPDATE turns SET session = ? WHERE id = ?", (new, turn))
+        store.execute("UPDATE chunks SET session = ? WHERE turn = ?", (new, turn))
+        store.execute("DELETE FROM turn_copies WHERE turn = ? AND session = ?", (turn, new))
+        store.execute("INSERT INTO turn_copies (session, turn) VALUES (?, ?) ON CONFLICT DO NOTHING", (old, turn))
+
+
 def delete_copies(store: Store, session_ids: Collection[str]) -> None:
     """Let sessions that are forgotten as a whole repeat nothing of others any more. Inside a transaction."""
     store.execute(
