@@ -145,7 +145,9 @@ def _gather(
     return gone, _own_tombstones(grounds.device, new_lines, new_memories, now)
 
 
-def _add_scope(gone: Gone, stores: Sequence[Store], tombstone: Tombstone, until: int, kept: Collection[str]) -> None:
+def _add_scope(
+    gone: Gone, stores: Sequence[Store], tombstone: Tombstone, until: int, kept: Collection[str] = ()
+) -> None:
     for store in stores:
         if tombstone.kind == "session":
             gone.lines |= forgotten_rows.uuids_of_sessions(store, tombstone.sessions, until) - set(kept)
