@@ -168,8 +168,9 @@ def test_the_benchmark_of_search_prints_its_ratios(tmp_path):
             rf"^{kind} +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+)$", printed, re.MULTILINE
         )
         assert len(rows) == 2, printed
-        # A filter that leaves nothing of so few chunks is answered in no time.
-        assert kind == "1 in 1,000" or all(float(number) > 0 for number in rows[0])
+        # A filter that leaves nothing of so few chunks is answered in no time. The ratios of one answer each come to 0.0
+        # where the machine was busy for as long as it took.
+        assert kind == "1 in 1,000" or all(float(number) > 0 for number in rows[0][:4])
     assert re.findall(r"^vectors alone, crystal: .* recall@10 (1\.000)$", printed, re.MULTILINE) == ["1.000"] * 2
     assert len(re.findall(r"^filter 1 in 1,000: .* ratio [\d.]+; at least \d+ of 10 hits", printed, re.MULTILINE)) == 2
     assert len(re.findall(r"^cold, ratio plain / crystal: [\d.]+, of p95 [\d.]+$", printed, re.MULTILINE)) == 2
