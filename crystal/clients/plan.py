@@ -18,7 +18,7 @@ from crystal.clients.table import SERVER, Client, Entry, is_ours, updated
 from crystal.errors import CrystalError, Damaged, Unavailable, UsageProblem
 from crystal.paths import make_private_dir
 from crystal.settings import jsontext
-from crystal.settings.disk import decoded, difference, read_whole, shown, system_errors, write_whole
+from crystal.settings.disk import change_shown, decoded, read_whole, system_errors, write_whole
 from crystal.settings.hooks import WrongShape, same
 
 CLI_SECONDS = 60
@@ -73,10 +73,7 @@ class ClientPlan:
             return f"{self.path}: nothing to change\n"
         if self.program is not None:
             return "".join(f"would run {shlex.join(command)}\n" for command in self.commands)
-        news = {(True, False): " (new file)", (False, True): " (the file is removed)"}
-        lines = [f"{self.path}{news.get((self.before is None, self.after is None), '')}"]
-        lines.extend(difference(shown(self.before), shown(self.after)))
-        return "\n".join(lines) + "\n"
+        return change_shown(self.path, self.before, self.after)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,13 @@ def decoded(path: Path, data: bytes, hint: str) -> tuple[bytes, str]:
         raise UsageProblem(f"{path}: line {line}, column {column}: not UTF-8", hint=hint) from error
 
 
+def change_shown(path: Path, before: bytes | None, after: bytes | None) -> str:
+    """What comes and goes in a file, line by line, without the lines around it; None stands for no file."""
+    news = {(True, False): " (new file)", (False, True): " (the file is removed)"}
+    lines = [f"{path}{news.get((before is None, after is None), '')}", *difference(shown(before), shown(after))]
+    return "\n".join(lines) + "\n"
+
+
 @contextlib.contextmanager
 def system_errors(path: Path) -> Iterator[None]:
     """Turn what the system refuses into words."""

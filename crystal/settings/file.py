@@ -14,7 +14,7 @@ from crystal import hook
 from crystal.errors import CrystalError, Damaged, Unavailable, UsageProblem
 from crystal.paths import absolute, make_private_dir
 from crystal.settings import hooks, jsontext
-from crystal.settings.disk import BOM, decoded, difference, read_whole, shown, system_errors, write_whole
+from crystal.settings.disk import BOM, change_shown, decoded, read_whole, system_errors, write_whole
 
 MEND = "nothing was changed; mend that place (Claude Code's /doctor shows it too), then run the command again"
 WRITTEN_BY_HAND = "nothing was changed; see docs/reference/hook.md for the entries to change by hand"
@@ -48,10 +48,7 @@ class SettingsPlan:
         """What comes and goes, line by line, without the lines around it: other settings may be secret."""
         if not self.changed:
             return f"{self.path}: nothing to change\n"
-        news = {(True, False): " (new file)", (False, True): " (the file is removed)"}
-        lines = [f"{self.path}{news.get((self.before is None, self.after is None), '')}"]
-        lines.extend(difference(shown(self.before), shown(self.after)))
-        return "\n".join(lines) + "\n"
+        return change_shown(self.path, self.before, self.after)
 
 
 @dataclass(frozen=True, slots=True)

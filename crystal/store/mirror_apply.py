@@ -21,7 +21,7 @@ from crystal.store.connection import Store, translated
 from crystal.store.mirror import count_rows
 from crystal.store.mirror_content import COLUMNS, KINDS, Content, Row, VectorSpace
 from crystal.store.notes import read_note, write_note
-from crystal.store.space import delete_chunks
+from crystal.store.space import delete_chunks, empty_log
 
 COPY_PAGES = 2_000
 _LEFT_OUT = "left_out"
@@ -216,19 +216,6 @@ def finish(store: Store, epoch: bytes, version: int, published_at: int, serving:
 def refresh(store: Store, epoch: bytes, version: int, published_at: int) -> None:
     """Note that nothing has changed at home since."""
     store.execute("UPDATE mirror_applied SET epoch = ?, version = ?, published_at = ?", (epoch, version, published_at))
-
-
-def empty_log(store: Store) -> bool:
-    """Write the log back into the file and cut it, so that nothing deleted is left in it. False while others read."""
-    with translated(store.path):
-        store.db.set_busy_timeout(0)
-        try:
-            store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        except (apsw.BusyError, apsw.LockedError):
-            return False
-        finally:
-            store.db.set_busy_timeout(15_000)
-    return True
 
 
 def copy_over(source: Path, target: Path) -> None:

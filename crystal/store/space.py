@@ -160,7 +160,7 @@ def _cut(store: Store, should_stop: Callable[[], bool]) -> bool:
         if should_stop():
             return False
         _rewrite(store)
-    _fold_log(store)
+    empty_log(store)
     return True
 
 
@@ -178,16 +178,17 @@ def _rewrite(store: Store) -> None:
         store.execute("PRAGMA temp_store = MEMORY")
 
 
-def _fold_log(store: Store) -> None:
-    """Fold the log into the file, which cuts it; others that read just now leave that to a later checkpoint."""
+def empty_log(store: Store) -> bool:
+    """Write the log back into the file and cut it; False while others read, which leaves it to a later checkpoint."""
     with translated(store.path):
         store.db.set_busy_timeout(0)
         try:
             store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except (apsw.BusyError, apsw.LockedError):
-            return
+            return False
         finally:
             store.db.set_busy_timeout(BUSY_TIMEOUT_MS)
+    return True
 
 
 # ------------------------------------------------------------------------------------------------------- vectors

@@ -22,7 +22,8 @@ from crystal.relay.mirror.listing import Manifest, parse_manifest
 from crystal.relay.mirror.place import MOST_EPOCHS, ROLLBACK, Wanted, read_wanted, remove_file, try_alone, write_wanted
 from crystal.relay.mirror.sifting import Sift, take_all
 from crystal.store import Store
-from crystal.store.mirror_apply import Applied, applied, empty_log, open_mirror, refresh
+from crystal.store.mirror_apply import Applied, applied, open_mirror, refresh
+from crystal.store.space import empty_log
 
 __all__ = ["Fetcher", "Mirror", "MirrorDamaged", "MirrorReport", "MirrorRollback", "MirrorStatus"]
 

@@ -23,8 +23,9 @@ from crystal.relay.mirror.place import ROLLBACK, Wanted, read_wanted, remove_fil
 from crystal.relay.mirror.sifting import Sift, take_all
 from crystal.store import Store, checks
 from crystal.store.mirror import count_rows
-from crystal.store.mirror_apply import Applied, applied, apply, copy_over, empty_log, finish, left_out, open_mirror
+from crystal.store.mirror_apply import Applied, applied, apply, copy_over, finish, left_out, open_mirror
 from crystal.store.mirror_content import Content
+from crystal.store.space import empty_log
 
 SURE = 2
 """An object that was damaged so often in a row is told to home; one that the relay does not have, at once."""
