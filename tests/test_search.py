@@ -352,15 +352,15 @@ def test_a_project_is_searched_first_and_everything_when_it_has_no_word_of_the_q
 
 def test_a_repository_is_searched_with_its_clones_on_other_machines(store):
     here = add_turn(store, "a webhook here", project="/home/you/shop")
-    there = add_turn(store, "a webhook on the laptop", project="/Users/you/work/shop")
-    below = add_turn(store, "a webhook in a folder of it", project="/Users/you/work/shop/web")
+    there = add_turn(store, "a webhook on the laptop", project="/Users/you/code/shop")
+    below = add_turn(store, "a webhook in a folder of it", project="/Users/you/code/shop/web")
     other = add_turn(store, "a webhook of another shop", project="/home/you/other/shop")
     with store.transaction():
         sql = "UPDATE projects SET remote = ?, git_root = ? WHERE cwd = ?"
         for remote, root, cwd in (
             ("https://example.org/shop.git", "/home/you/shop", "/home/you/shop"),
-            ("https://example.org/shop.git", "/Users/you/work/shop", "/Users/you/work/shop"),
-            ("https://example.org/shop.git", "/Users/you/work/shop", "/Users/you/work/shop/web"),
+            ("https://example.org/shop.git", "/Users/you/code/shop", "/Users/you/code/shop"),
+            ("https://example.org/shop.git", "/Users/you/code/shop", "/Users/you/code/shop/web"),
             ("https://example.org/other.git", "/home/you/other/shop", "/home/you/other/shop"),
         ):
             store.execute(sql, (remote, root, cwd))
