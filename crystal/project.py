@@ -1,7 +1,7 @@
-"""Where work happens: from a folder to its project, by reading what git keeps on disk, without running git.
+"""Find the project of a folder, and what identifies that project when its folder is renamed, moved or cloned.
 
-Reads the disk and nothing else; never raises, whatever stands where git's files should be. A linked worktree belongs
-to the project of its main work tree.
+``find_project`` reads small files of git and runs nothing. ``first_commit`` runs git once; callers keep its result.
+Neither raises, whatever is found where git's files should be. A linked worktree belongs to its main work tree.
 """
 
 from __future__ import annotations
@@ -9,11 +9,17 @@ from __future__ import annotations
 import os
 import re
 import stat
-from dataclasses import dataclass
+import subprocess
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crystal.model import Project
 
+MARKER_FILE = ".crystal-project"
+"""Its first line identifies the project of the folder that it lies in, and of all folders below."""
+MARKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{7,63}")
+GIT_SECONDS = 3.0
+_MAX_MARKER_BYTES = 4096
 _LARGEST_POINTER = 64 * 1024
 _LARGEST_CONFIG = 1024 * 1024
 _CLIENT_WORKTREE = re.compile(r"(.+?)[/\\]\.claude[/\\]worktrees[/\\][^/\\]+")
@@ -36,8 +42,9 @@ def find_project(cwd: str) -> Project:
     """Return the project of a folder.
 
     The folder is walked up to the first git repository; ``git_root`` is the main work tree's root and ``remote`` the
-    address of ``origin`` without user and password. A folder that is gone is a project of its own, named after its
-    last part; only a worktree that Claude Code made (``<root>/.claude/worktrees/<name>``) still leads to its root.
+    address of ``origin`` without user and password, else ``marker:ID`` if a marker file names one. Without a
+    repository, the folder of the nearest marker file is the root. A folder that is gone is a project of its own, named
+    after its last part; only a worktree that Claude Code made (``<root>/.claude/worktrees/<name>``) leads to its root.
     """
     alone = Project(cwd=cwd, name=_last_part(cwd))
     folder = Path(cwd)
@@ -47,16 +54,56 @@ def find_project(cwd: str) -> Project:
         made = _CLIENT_WORKTREE.match(cwd)
         if made is None or not _is_folder(folder := Path(made[1])):
             return alone
-    repository = _find_repository(_normal(folder))
+    folder = _normal(folder)
+    repository = _find_repository(folder)
     if repository is None:
-        return alone
+        return _marked_project(alone, folder)
     root = _main_root(repository)
     return Project(
         cwd=cwd,
         git_root=_storable(str(root)),
-        remote=_origin(repository.common_dir / "config"),
+        remote=_origin(repository.common_dir / "config") or _marker_at(root),
         name=_storable(root.name.removesuffix(".git")) or alone.name,
     )
+
+
+def first_commit(git_root: str) -> str | None:
+    """Return ``commit:`` and the id of a repository's first commit; None if git cannot tell within three seconds.
+
+    Runs git without hooks, network or configuration of the user. A shallow clone does not have its first commit.
+    """
+    env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "GIT_CONFIG_NOSYSTEM": "1", "HOME": os.devnull}
+    env |= {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
+    # The folder may belong to another user: git would refuse to read it, and what it reads runs nothing.
+    command = ["git", "-c", "safe.directory=*", "-C", git_root, "rev-list", "--max-parents=0", "HEAD", "--"]
+    try:
+        if (Path(git_root) / ".git" / "shallow").exists():
+            return None
+        done = subprocess.run(
+            command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=GIT_SECONDS, check=False
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    ids = done.stdout.decode("ascii", "replace").split()
+    if done.returncode != 0 or not ids or not re.fullmatch("[0-9a-f]{40,64}", ids[-1]):
+        return None
+    return f"commit:{ids[-1]}"
+
+
+def _marked_project(alone: Project, folder: Path) -> Project:
+    """Return the project of the nearest marker file in a folder or above; ``alone`` if there is none."""
+    for place in (folder, *folder.parents):
+        identity = _marker_at(place)
+        if identity is not None:
+            root = _storable(str(place))
+            return replace(alone, git_root=root, remote=identity, name=_storable(place.name) or alone.name)
+    return alone
+
+
+def _marker_at(folder: Path) -> str | None:
+    text = _read(folder / MARKER_FILE, _MAX_MARKER_BYTES)
+    line = "" if text is None else text.partition("\n")[0].strip()
+    return f"marker:{line}" if MARKER_ID.fullmatch(line) else None
 
 
 def without_credentials(address: str) -> str | None:

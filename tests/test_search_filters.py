@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crystal.index import bring_up_to_date
-from crystal.model import Filters
+from crystal.model import Filters, Project
 from crystal.store.scope import home_of, is_within, project_ids, roles_named
 from tests.ranked_by import WAYS, each_way, search, using  # noqa: F401 - a fixture
 from tests.store_factory import DAY, NOW, SESSION, Meaning, add_turn, embed_all, open_store
@@ -303,14 +303,14 @@ def test_a_question_of_a_megabyte_is_answered_at_once(varied):
 def test_the_project_of_a_folder_is_its_git_root_else_the_nearest_known_folder(store):
     add_turn(store, "x", project="/code/shop|api")
     add_turn(store, "x", project="/code")
-    assert home_of(store, "/code/shop/web", "/code/shop") == ("/code/shop", "shop")
-    assert home_of(store, "/code/shop/api/deep", None) == ("/code/shop/api", "shop")
-    assert home_of(store, "/code/elsewhere", None) == ("/code", "code")
-    assert home_of(store, "/home/ada", None) is None
-    assert home_of(store, "/codeshop", None) is None
+    assert home_of(store, Project("/code/shop/web", "/code/shop")) == ("/code/shop", "shop")
+    assert home_of(store, Project("/code/shop/api/deep")) == ("/code/shop/api", "shop")
+    assert home_of(store, Project("/code/elsewhere")) == ("/code", "code")
+    assert home_of(store, Project("/home/ada")) is None
+    assert home_of(store, Project("/codeshop")) is None
 
 
 def test_the_root_of_the_file_system_is_nobodys_home(store):
     add_turn(store, "x", project="/")
-    assert home_of(store, "/home/ada", None) is None
+    assert home_of(store, Project("/home/ada")) is None
     assert project_ids(store, "/") != []

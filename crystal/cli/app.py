@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "search": ("search", "Find what was said."),
     "show": ("show", "Read a conversation, or a hit with what stands around it."),
     "sessions": ("sessions", "List conversations, newest first."),
+    "projects": ("projects", "List projects; rename, join, split or mark them."),
     "mcp": ("mcp", "Serve the memory to an agent over standard input and output."),
     "remember": ("remember", "Remember a fact, a preference, an event, an opinion or a skill."),
     "memories": ("memories", "List what was remembered; edit, hide, bring back, see what it was before."),

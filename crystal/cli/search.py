@@ -129,17 +129,14 @@ def _stores(machine: Machine) -> list[Store | None]:
 
 
 def _home(stores: list[Store | None]) -> tuple[str, str] | None:
-    """The known project of the current folder, as (folder, name)."""
-    from crystal.project import find_project
-    from crystal.store.scope import home_of
+    """Return the known project of the current folder, as (folder, name)."""
+    from crystal.wiring.projects import find_home
 
     try:
         cwd = str(Path.cwd())
     except OSError:  # the folder is gone
         return None
-    root = find_project(cwd).git_root
-    found = (home_of(store, cwd, root) for store in stores if store is not None)
-    return next((home for home in found if home is not None), None)
+    return find_home([store for store in stores if store is not None], cwd)
 
 
 def _filters(
@@ -180,18 +177,14 @@ def whole_number(text: str, name: str) -> int:
 
 
 def project_value(stores: list[Store | None], text: str) -> str:
-    """What ``--project`` means: a name, or a folder as an absolute path."""
-    from crystal.store.scope import project_ids
+    """Return what ``--project`` means: a name, or a folder as an absolute path."""
+    from crystal.wiring.projects import known_folder
 
     separators = [os.sep, os.altsep or os.sep]
     if text not in (".", "..", "~") and not any(separator in text for separator in separators):
         return text
     absolute = os.path.abspath(os.path.expanduser(text))  # noqa: PTH100, PTH111 (links stay: transcripts may name them)
-    known = [store for store in stores if store is not None]
-    if any(project_ids(store, absolute) for store in known):
-        return absolute
-    real = str(Path(absolute).resolve())
-    return real if any(project_ids(store, real) for store in known) else absolute
+    return known_folder([store for store in stores if store is not None], absolute)
 
 
 # ---------------------------------------------------------------------------------------------------------- output

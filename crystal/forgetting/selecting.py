@@ -13,7 +13,7 @@ from crystal.model import MIRROR_IDS, Memory
 from crystal.store import Store, forgotten_rows
 from crystal.store.conversations import place_of_chunk
 from crystal.store.memories import memories_like, memory_by_key, memory_of, memory_of_chunk
-from crystal.store.scope import is_folder, project_ids, session_matches
+from crystal.store.scope import is_folder, matching_projects, session_matches
 
 SHOWN = 8
 
@@ -184,7 +184,9 @@ def folders_meant(stores: Collection[Store], wanted: str) -> tuple[str, ...]:
     if is_folder(wanted):
         return (wanted,)
     found = {
-        folder for store in stores for folder in forgotten_rows.folders_of_projects(store, project_ids(store, wanted))
+        folder
+        for store in stores
+        for folder in forgotten_rows.folders_of_projects(store, matching_projects(store, wanted))
     }
     if not found:
         raise UsageProblem(f"there is no project {wanted!r}", hint="crystal sessions shows the names of projects")

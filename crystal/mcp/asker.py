@@ -44,14 +44,9 @@ class Asker:
 
     def project(self, machine: Machine) -> tuple[str, str] | None:
         """The known project of the folder, as (folder, name); None when crystal has nothing of it."""
-        from crystal.project import find_project
-        from crystal.store.scope import home_of
+        from crystal.wiring.projects import find_home
 
-        if self.folder is None:
-            return None
-        root = find_project(self.folder).git_root
-        found = (home_of(store, self.folder, root) for store in stores_of(machine))
-        return next((home for home in found if home is not None), None)
+        return None if self.folder is None else find_home(stores_of(machine), self.folder)
 
 
 def stores_of(machine: Machine) -> list[Store]:

@@ -17,8 +17,8 @@ from typing import Any
 from crystal.chunking import merge, split
 from crystal.model import Chunk, FormerMemory, Project, Remembered
 from crystal.store.connection import Row, Store
+from crystal.store.projects import project_row
 from crystal.store.space import delete_chunks
-from crystal.store.turns import project_row
 
 SOURCE = "memory"
 ROLE = "memory"

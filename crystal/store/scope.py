@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 
 from crystal.model import Filters, Project, Role
 from crystal.store.connection import Store
+from crystal.store.projects import root_with_identity, with_same_identity
 
 ROLES: tuple[str, ...] = get_args(Role)
 SOURCES = ("conversation", "file", "memory")
@@ -124,12 +125,28 @@ def role_words() -> str:
 
 
 def project_ids(store: Store, wanted: str) -> list[int]:
-    """The projects of a name (in any case), or of a folder and all below it, by working folder or git root."""
-    rows = store.rows("SELECT id, cwd, git_root, name FROM projects ORDER BY id")
+    """Return the rows of a project, by its name or a folder, wherever its folder lies or lay before.
+
+    Rows with the same git root or the same identity are one project: see ``crystal.store.projects``. A folder inside a
+    project stands for itself alone.
+    """
+    found = _matching_rows(store, wanted)
+    whole = [ident for ident, root in found if not is_folder(wanted) or is_within(root, wanted)]
+    return sorted({*(ident for ident, _ in found), *with_same_identity(store, whole)})
+
+
+def matching_projects(store: Store, wanted: str) -> list[int]:
+    """Return the rows with a name (in any case), or of a folder and all below it, by working folder or git root."""
+    return [ident for ident, _ in _matching_rows(store, wanted)]
+
+
+def _matching_rows(store: Store, wanted: str) -> list[tuple[int, str]]:
+    """Return the rows that a name or a folder names, each with its project's root."""
+    rows = store.rows("SELECT id, cwd, coalesce(git_root, cwd), name FROM projects ORDER BY id")
     if is_folder(wanted):
-        return [ident for ident, cwd, root, _ in rows if is_within(cwd, wanted) or (root and is_within(root, wanted))]
+        return [(ident, root) for ident, cwd, root, _ in rows if is_within(cwd, wanted) or is_within(root, wanted)]
     name = wanted.strip().casefold()
-    return [ident for ident, _, _, known in rows if known.casefold() == name]
+    return [(ident, root) for ident, _, root, known in rows if known.casefold() == name]
 
 
 def project_named(store: Store, wanted: str) -> Project | None:
@@ -146,15 +163,18 @@ def project_named(store: Store, wanted: str) -> Project | None:
     return None if row is None else Project(*row)
 
 
-def home_of(store: Store, cwd: str, git_root: str | None) -> tuple[str, str] | None:
-    """The known project that a folder belongs to, as (folder, name): its git root's, else the nearest folder above."""
+def home_of(store: Store, here: Project) -> tuple[str, str] | None:
+    """Return the known project of a folder as (folder, name): by git root, by identity, else the nearest one above."""
     rows = store.rows("SELECT cwd, git_root, name FROM projects ORDER BY id")
-    if git_root is not None:
+    if here.git_root is not None:
         for _, root, name in rows:
-            if root is not None and _same_folder(root, git_root):
+            if root is not None and _same_folder(root, here.git_root):
                 return root, name
+    moved = None if here.remote is None else root_with_identity(store, here.remote)
+    if moved is not None:
+        return moved
     above = [(folder, name) for known, root, name in rows for folder in (known, root)
-             if folder and not is_root(folder) and is_within(cwd, folder)]  # fmt: skip
+             if folder and not is_root(folder) and is_within(here.cwd, folder)]  # fmt: skip
     return max(above, key=lambda found: len(found[0]), default=None)
 
 
@@ -198,18 +218,9 @@ def _project_scope(store: Store, wanted: str) -> Scope:
 
 def _held_scope(store: Store, wanted: str) -> Scope:
     """What is of a project, and memories that hold everywhere; of a project that is unknown here only these."""
-    ids = _with_other_clones(store, wanted, project_ids(store, wanted))
+    ids = project_ids(store, wanted)
     sql = f"(project IN ({', '.join(map(str, ids))}) OR (project IS NULL AND source = 'memory'))"
     return Scope(sql, parts=(Condition("held", "project", tuple(ids)),))
-
-
-def _with_other_clones(store: Store, wanted: str, ids: list[int]) -> list[int]:
-    """The projects of a folder, and where it is a repository those with the same origin: other machines' clones."""
-    if not ids or not is_folder(wanted):
-        return ids
-    rows = store.rows("SELECT id, git_root, remote FROM projects WHERE remote IS NOT NULL ORDER BY id")
-    origins = {remote for _, root, remote in rows if root is not None and _same_folder(root, wanted)}
-    return sorted({*ids, *(ident for ident, _, remote in rows if remote in origins)})
 
 
 def without_memories(rows: Sequence[int]) -> Scope:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from crystal.model import Chunk, Origin, Project, Turn
 from crystal.store.connection import Store
+from crystal.store.projects import project_row
 
 CONVERSATION = "conversation"
 
@@ -101,18 +102,6 @@ def _session(store: Store, origin: Origin) -> int:
         (origin.session_id, origin.agent, origin.device),
     )
     return int(store.value("SELECT id FROM sessions WHERE session_id = ?", (origin.session_id,)))
-
-
-def project_row(store: Store, project: Project) -> int:
-    """The row of a project, made or brought up to date. Inside a transaction."""
-    store.execute(
-        "INSERT INTO projects (cwd, git_root, remote, name) VALUES (?, ?, ?, ?) ON CONFLICT (cwd) DO UPDATE SET"
-        # A folder that is gone today keeps what git said of it when it was there.
-        " git_root = coalesce(excluded.git_root, git_root), remote = coalesce(excluded.remote, remote),"
-        " name = CASE WHEN excluded.git_root IS NULL THEN name ELSE excluded.name END",
-        (project.cwd, project.git_root, project.remote, project.name),
-    )
-    return int(store.value("SELECT id FROM projects WHERE cwd = ?", (project.cwd,)))
 
 
 def _turn_row(

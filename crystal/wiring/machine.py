@@ -231,13 +231,13 @@ class Machine:
         """Where segments go, and who is told that a session has ended."""
         from crystal.ingest import Claim, IngestReport, ingest
         from crystal.model import Segment
-        from crystal.project import find_project
         from crystal.store import past
         from crystal.store.relay_peers import home_peer
+        from crystal.wiring.projects import project_finder
 
         places, store = self.places, self.store
         archive_folder = self.agent_folder() / "transcripts"
-        remembered = cache(find_project)
+        remembered = cache(project_finder(store))
         if self.config.role == "device":
             from crystal.wiring.relaying import device_sinks
 

@@ -51,10 +51,10 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
     """Mend what a proof found, capture what is behind, and make derived things again. Gives what was done, in words."""
     from crystal.index import folder_of
     from crystal.index.refresh import drop
-    from crystal.project import find_project
     from crystal.recover import recover_archives
     from crystal.repair import repair
     from crystal.wiring.forgetting import finish_forgetting
+    from crystal.wiring.projects import project_finder
 
     finish_forgetting(machine)
     done: list[str] = []
@@ -66,7 +66,7 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
                 proof.faults,
                 ldm_home=machine.places.ldm_home,
                 cleaner=capture.cleaner,
-                find_project=find_project,
+                find_project=project_finder(machine.store),
             )
         )
         unknown = [Path(fault.what) for fault in proof.faults if fault.kind == "archive-unknown"]

@@ -259,14 +259,14 @@ def _placed(one: Remembered, place: Project | None) -> Remembered:
 
 def _project_of(machine: Machine, wanted: str, cwd: str | None, cleaner: Redactor) -> Project:
     """The project that a name or a folder means: of a folder the whole repository that it is in."""
-    from crystal.project import find_project
+    from crystal.wiring.projects import project_finder
 
     if not is_folder_word(wanted):
         name = cleaned_name(wanted, cleaner.clean_text)
         return _known_project(machine, name) or Project(cwd=name, name=name)
     base = Path.cwd() if cwd is None else Path(cwd)
     folder = os.path.normpath(base / os.path.expanduser(wanted))  # noqa: PTH111 - links stay: transcripts may name them
-    found = find_project(storable(folder))
+    found = project_finder(machine.store)(storable(folder))
     root = found.git_root or found.cwd
     return Project(root, found.git_root, found.remote, found.name)
 
