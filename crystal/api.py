@@ -266,7 +266,7 @@ class Crystal:
         """The memory with this id (or its unique beginning), or the active one with this very key; None if none has it.
 
         Raises:
-            NotRemembered: There is no memory with this id.
+            NotFound: There is no memory with this id.
             UsageProblem: Not one of the two was given, or it is the beginning of several ids.
         """
         from crystal.errors import UsageProblem

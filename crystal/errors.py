@@ -29,8 +29,8 @@ class UsageProblem(CrystalError):
     exit_code = 2
 
 
-class NotRemembered(CrystalError):
-    """No memory has this key or this id."""
+class NotFound(CrystalError):
+    """Nothing has the name, the key or the id that was asked for."""
 
 
 class NotConfigured(CrystalError):

@@ -6,6 +6,7 @@ the start of a transcript file and always sit after a newline.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -31,6 +32,20 @@ MemoryStatus = Literal["active", "deprecated"]
 
 MIRROR_IDS = 10**12
 """What is added to the ids of the mirror's rows where they are handed out, so that a number names one thing."""
+
+
+def hit_name(number: int) -> str:
+    """Return what a hit is called: ``h17`` in this machine's memory, ``m17`` in the mirror of home's."""
+    return f"m{number - MIRROR_IDS}" if number > MIRROR_IDS else f"h{number}"
+
+
+def parse_hit_name(text: str) -> int | None:
+    """Return the number of a hit from ``h17``, ``m17`` or ``17``; None for anything else."""
+    found = re.fullmatch(r"([hm]?)([0-9]{1,18})", text.strip().lower(), re.ASCII)
+    if found is None:
+        return None
+    return int(found[2]) + (MIRROR_IDS if found[1] == "m" else 0)
+
 
 BEFORE_CRYSTAL = "before-crystal"
 """The rule under which bytes are skipped that were there when crystal first met the machine. Backfill imports them."""

@@ -7,13 +7,12 @@ more turns, from this machine's own memory if that makes no difference.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from crystal.errors import UsageProblem
-from crystal.model import MIRROR_IDS, Filters, Memory
+from crystal.errors import NotFound, UsageProblem
+from crystal.model import MIRROR_IDS, Filters, Memory, parse_hit_name
 from crystal.remembering import is_memory_id
 from crystal.store import Store
 from crystal.store.candidates import candidates
@@ -191,14 +190,14 @@ def _memory_target(store: Store, mirror: Store | None, wanted: str) -> Target:
         chunk = None if place is None else first_chunk(place, wanted)
         if chunk is not None:
             return Target(None, chunk, cast("Memory", memory))
-    raise UsageProblem(f"no memory {wanted!r} that is active", hint="list them: crystal memories --status all")
+    raise NotFound(f"no memory {wanted!r} that is active", hint="list them: crystal memories --status all")
 
 
 def _target(store: Store, wanted: str, *, numbers: bool = True) -> Target | None:
     """A hit, unless a session has this very id."""
     if has_session(store, _storable(wanted)):
         return None
-    chunk = int(wanted) if numbers and wanted.isdecimal() and len(wanted) < 19 else None
+    chunk = parse_hit_name(wanted) if numbers else None
     place = None if chunk is None else place_of_chunk(store, chunk)
     if place is None and (found := chunk_of_uuid(store, _storable(wanted))) is not None:
         place = place_of_chunk(store, found)
@@ -207,10 +206,8 @@ def _target(store: Store, wanted: str, *, numbers: bool = True) -> Target | None
 
 def _mirror_number(wanted: str) -> int | None:
     """The id in the mirror of a hit that is named ``m17``, or by the number that is handed out for it."""
-    if re.fullmatch(r"[mM][0-9]{1,18}", wanted, re.ASCII):
-        return int(wanted[1:])
-    number = int(wanted) if wanted.isdecimal() and len(wanted) < 19 else 0
-    return number - MIRROR_IDS if number > MIRROR_IDS else None
+    number = parse_hit_name(wanted)
+    return None if number is None or number <= MIRROR_IDS else number - MIRROR_IDS
 
 
 def _session_of_either(store: Store, mirror: Store, wanted: str) -> Target:
@@ -273,7 +270,7 @@ def _one_session(store: Store, wanted: str) -> tuple[int, str]:
 
 def _check_one(names: Sequence[str], wanted: str) -> None:
     if not names:
-        raise UsageProblem(f"no session or hit {wanted!r}", hint="list the sessions: crystal sessions")
+        raise NotFound(f"there is no session or hit {wanted!r}", hint="run: crystal sessions")
     if len(names) > 1:
         ids = ", ".join(names[:_SHOWN])
         more = ", ..." if len(names) > _SHOWN else ""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from crystal import archive, transcript
 from crystal.capture import files, tail
-from crystal.errors import UsageProblem
+from crystal.errors import NotFound, UsageProblem
 from crystal.model import RESTORED, Watermark
 from crystal.paths import make_private_dir, write_private
 from crystal.store import Store, checks, ledger
@@ -18,11 +18,19 @@ from crystal.store import Store, checks, ledger
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """One file that was (or would be) written, ``missing`` says how many bytes of it were never captured."""
+    """One file that was written, or would be.
+
+    Attributes:
+        path: Of the file.
+        bytes: Its length.
+        missing: Number of bytes of the transcript that were never captured.
+        cwd: The folder in which ``claude --resume`` finds it; None if no line names one.
+    """
 
     path: Path
     bytes: int
     missing: int
+    cwd: str | None
 
 
 def archived_lines(store: Store, state: ledger.TranscriptState, ldm_home: Path) -> Iterator[bytes]:
@@ -95,7 +103,7 @@ def restore(
     """
     states = [state for state in ledger.all_states(store) if state.origin.session_id == session and state.archive]
     if not states:
-        raise UsageProblem(f"no session {session} is archived", hint="crystal sessions lists them")
+        raise NotFound(f"no session {session} is archived", hint="run: crystal sessions")
     states.sort(key=lambda state: state.origin.subagent is not None)
     folder = root / folder_name(str(project)) if project else _folder_of(states[0], root, store, ldm_home)
     done = []
@@ -114,7 +122,7 @@ def restore(
             for row in checks.ledger_rows(store, state.id)
             if row.state != "captured" and row.rule != RESTORED
         )
-        done.append(Restored(target, len(data), missing))
+        done.append(Restored(target, len(data), missing, str(project) if project else _cwd_of(lines)))
         if not dry_run:
             make_private_dir(target.parent)
             write_private(target, data)
@@ -132,11 +140,12 @@ def _folder_of(state: ledger.TranscriptState, root: Path, store: Store, ldm_home
     was = Path(state.path).parent
     if was.parent == root:
         return was
-    for line in archived_lines(store, state, ldm_home):
-        cwd = transcript.line_facts(line).cwd
-        if cwd is not None:
-            return root / folder_name(cwd)
-    return root / "-"
+    cwd = _cwd_of(archived_lines(store, state, ldm_home))
+    return root / ("-" if cwd is None else folder_name(cwd))
+
+
+def _cwd_of(lines: Iterable[bytes]) -> str | None:
+    return next((cwd for line in lines if (cwd := transcript.line_facts(line).cwd) is not None), None)
 
 
 def _relinked(lines: list[bytes]) -> list[bytes]:

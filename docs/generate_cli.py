@@ -29,7 +29,7 @@ With `--json` a command prints one JSON object; [its keys](json.md) only grow.
 | code | meaning |
 |---|---|
 | 0 | done; a search that finds nothing is done, too |
-| 1 | it failed, or a check found something: see the command |
+| 1 | it failed, a check found something, or nothing has the name or id that was given |
 | 2 | an option or a value cannot be used |
 | 3 | something must be set up first: no memory yet, no key, an extension is missing |
 | 4 | not reachable or not writable just now: try again later |
@@ -66,6 +66,7 @@ MORE: dict[str, str] = {
     "devices": "See [its JSON](json.md#crystal-devices).",
     "promote": "See [where keys are kept](keys.md).",
     "demote": "See [where keys are kept](keys.md).",
+    "completion": "See [completion in your shell](../how-to/shell-completion.md).",
     "uninstall": "See [uninstalling](../how-to/uninstall.md).",
 }
 """Where the reader goes on from each command: a command without a place in the documentation stops the generator."""
@@ -76,27 +77,28 @@ WRITES = "4 when the store is busy or the disk is full, 6 when the store is dama
 EXITS: dict[str, str] = {
     "init": f"2 also when a settings file cannot be understood (nothing is changed then), {WRITES}",
     "search": READS,
-    "show": f"2 also when nothing has that id, {READS}",
+    "show": f"1 when nothing has that id or place, {READS}",
     "sessions": READS,
     "projects": f"1 when there is no such project, {WRITES}",
     "mcp": "128 and the number of the signal that ended it; what a tool meets is an answer, not an exit code",
     "remember": f"2 also when nothing of the text may be kept, or it is too long, {WRITES}",
     "memories": f"1 when there is no such memory, 2 also when an id is the beginning of several, {WRITES}",
     "get": f"1 when nothing has that key or id, {READS}",
-    "forget": f"1 when nothing was found, 6 when `--prove` found something, {WRITES}",
+    "forget": f"1 when nothing was found or has that name, 6 when `--prove` found something, {WRITES}",
     "context": READS,
     "status": READS,
     "doctor": "1 when a check fails",
     "sync": f"3 when nothing here can run a timer, {WRITES}; a transcript that cannot be read is a warning",
     "backfill": f"{WRITES}; a transcript that cannot be read is a warning",
     "verify": "1 when bytes are not captured yet, 4 when the store is busy, 6 when something is damaged",
-    "restore": f"2 also when the session is unknown or its file is still there, {WRITES}",
-    "models": "1 when you answer no, 2 also when there is no such model or it is in use, 3 when it is not installed or a package or a key is missing, 4 when neither hub nor PyPI can be reached, 5 when the hub refuses, 6 when what came, or what is installed, is damaged",  # noqa: E501
+    "restore": f"1 when the session is unknown, 2 also when its file is still there, {WRITES}",
+    "models": "1 when you answer no or there is no such model, 2 also when it is in use, 3 when it is not installed or a package or a key is missing, 4 when neither hub nor PyPI can be reached, 5 when the hub refuses, 6 when what came, or what is installed, is damaged",  # noqa: E501
     "config": "3 when a place that should hold a key fails",
     "relay": "1 when something waits (`status`), 3 when this machine has no relay, no key, or another part than the command is for, 4 when the relay does not answer, 5 when a pairing failed, the relay refuses, or a stream needs you (`status`, `poll`), 6 when a device's blob is damaged (`status`, `poll`)",  # noqa: E501
-    "devices": f"2 also when no device has that name, {WRITES}",
+    "devices": f"1 when no device has that name, {WRITES}",
     "promote": f"3 when a key or a token is missing, {WRITES}, 5 when the relay refuses",
     "demote": f"3 when a key or a token is missing, {WRITES}, 5 when the relay refuses",
+    "completion": "none",
     "uninstall": "1 when you answer no, 2 also when a settings file cannot be understood",
 }
 """What each command's exit codes mean besides 0 (done), 2 (usage) and 130 (interrupted)."""

@@ -110,9 +110,10 @@ def test_nothing_found_is_exit_code_1(memory: Path) -> None:
     assert held(memory)
 
 
-def test_what_does_not_exist_is_a_usage_error(memory: Path) -> None:
-    for words in (["99999"], ["mem-0123456789ab"], ["--session", "zz"], ["--project", "none"], []):
-        assert crystal("forget", *words, "--yes").code == 2, words
+def test_what_does_not_exist_is_not_found(memory: Path) -> None:
+    for words in (["99999"], ["h99999"], ["mem-0123456789ab"], ["--session", "zz"], ["--project", "none"]):
+        assert crystal("forget", *words, "--yes").code == 1, words
+    assert crystal("forget", "--yes").code == 2
     assert held(memory)
 
 

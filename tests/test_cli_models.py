@@ -154,7 +154,7 @@ def test_keywords_answer_and_say_why_when_a_model_is_out_of_order(memory, tiny, 
     assert crystal("status").code == 0
     assert harm == "no runtime" or "fail" in crystal("doctor").out.lower()
     used = crystal("models", "use", "tiny")
-    assert used.code == {"damaged": 6, "removed": 2, "no runtime": 3}[harm]
+    assert used.code == {"damaged": 6, "removed": 1, "no runtime": 3}[harm]
     assert crystal("models").code == 0
     assert crystal("models", "use", "embedded", "--now").code == 0
     assert search_mode() == "hybrid"
@@ -226,7 +226,7 @@ def test_the_address_and_dimension_of_the_old_provider_go_with_it(memory, tiny):
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("use", "nothing"), 2, "no model 'nothing'"),
+        (("use", "nothing"), 1, "no model 'nothing'"),
         (("use", "minilm"), 3, "crystal models install minilm"),
         (("use", "openai:"), 2, "cannot be the name"),
         (("use", "../x"), 2, "cannot be the name"),

@@ -241,7 +241,7 @@ def test_people_see_who_when_where_and_how_to_open_it(store, run):
     assert "fix/x" in out
     assert "recent" in out
     assert "the login token expires" in out
-    assert f"crystal show {chunk_id(store, uuid)}" in out
+    assert f"crystal show h{chunk_id(store, uuid)}" in out
     assert ESCAPE not in out
 
 
@@ -306,7 +306,7 @@ def test_show_a_hit_with_context(store, run):
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
-    [(["show", "nope"], "nope"), (["show", "1"], "several sessions: 1111"), (["show", SESSION, "--context", "2"], "--context"),
+    [(["show", "1"], "several sessions: 1111"), (["show", SESSION, "--context", "2"], "--context"),
      (["show", "2", "--context", "-1"], "-1"), (["show", SESSION, "--raw", "--json"], "--raw"),
      (["sessions", "-n", "0"], "0"), (["sessions", "--since", "x"], "--since"), (["show"], "ID")],
 )  # fmt: skip
@@ -317,6 +317,12 @@ def test_what_cannot_be_shown_is_named(store, run, arguments, named):
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     assert named in err
+
+
+def test_what_is_not_there_is_named_with_the_next_step(store, run):
+    add_turn(store, "hello")
+    expected = "crystal: error: there is no session or hit 'nope'\ncrystal: hint: run: crystal sessions\n"
+    assert run("show", "nope") == (1, "", expected)
 
 
 def test_raw_prints_the_archived_lines_as_they_are(home, run, monkeypatch):

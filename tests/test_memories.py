@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crystal import Crystal
-from crystal.errors import NotRemembered, UsageProblem
+from crystal.errors import NotFound, UsageProblem
 from crystal.model import Filters, Project, Remembered
 from crystal.remembering import MOST_KEY, MOST_TEXT, is_as_given
 from crystal.repair import repair
@@ -198,7 +198,7 @@ def test_editing_changes_what_is_given_and_takes_no_key_from_another(machine: Ma
         remembering.edit(machine, other.id, key="user_name")
     with pytest.raises(UsageProblem, match="nothing to change"):
         remembering.edit(machine, other.id)
-    with pytest.raises(NotRemembered):
+    with pytest.raises(NotFound):
         remembering.edit(machine, "mem-000000000000", text="x")
     with pytest.raises(UsageProblem, match="is a secret"):
         remembering.edit(machine, one.id, key="db_password", text="hunter2hunter2X9")
@@ -213,7 +213,7 @@ def test_an_id_that_several_begin_with_is_refused(store: Store, machine: Machine
         remembering.memory_of(machine, None, "mem-abc")
     assert remembering.memory_of(machine, None, "MEM-ABC000000001").text == "one"
     for wanted in ("mem-", "mem-x", "nothing", "%", "mem-\ud800", "", "\0"):
-        with pytest.raises(NotRemembered):
+        with pytest.raises(NotFound):
             remembering.memory_of(machine, None, wanted)
 
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crystal import Crystal
-from crystal.errors import UsageProblem
+from crystal.errors import NotFound, UsageProblem
 from crystal.model import MIRROR_IDS, Filters
 from crystal.reading import find_target, read, sessions
 from crystal.search import Side
@@ -284,7 +284,7 @@ def test_show_finds_in_both(stores):
     for wanted in ("own", str(chunk_id(own, "own")), "s-own"):
         assert find_target(own, wanted, mirror=theirs).memory == "local"
     for wanted in ("m99", str(MIRROR_IDS + 99), "99", "nothing"):
-        with pytest.raises(UsageProblem, match="no session or hit"):
+        with pytest.raises(NotFound, match="no session or hit"):
             find_target(own, wanted, mirror=theirs)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crystal.errors import UsageProblem
+from crystal.errors import NotFound, UsageProblem
 from crystal.reading import Target, find_session, find_target, read, sessions
 from crystal.store.conversations import place_of_chunk
 from tests.store_factory import DAY, HOUR, NOW, SESSION, add_turn, chunk_id, open_store
@@ -139,9 +139,9 @@ def test_an_ambiguous_beginning_lists_the_sessions(store):
 
 
 @pytest.mark.parametrize("wanted", ["nope", "", "  ", "999", "9" * 40, "-1", "²", "%", "\ud800", "\x00"])
-def test_what_names_nothing_is_a_usage_problem(store, wanted):
+def test_what_names_nothing_is_not_found(store, wanted):
     add_turn(store, "x")
-    with pytest.raises(UsageProblem):
+    with pytest.raises(NotFound):
         find_target(store, wanted)
 
 

@@ -6,9 +6,11 @@ the start is what a person waits for.
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
 import os
+import re
 import sys
 from typing import Annotated, Any, NoReturn
 
@@ -41,10 +43,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "devices": ("devices", "List the machines of this home; rename, revoke, rotate."),
     "promote": ("roles", "Make this machine the home of the others."),
     "demote": ("roles", "Give up being home, or leave it."),
+    "completion": ("completion", "Print a script that lets your shell complete commands."),
     "uninstall": ("setup", "Take out what init put in."),
 }
 """Every command in the order of the help page: the file of this folder that has it, and what it does in a line."""
 
+
+COMPLETE_VARIABLE = "_CRYSTAL_COMPLETE"
+"""Set by a shell that asks for completions; see ``crystal completion``."""
 
 UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """How writing to standard output fails. It has no file name; what has one is told by the room that opened it."""
@@ -152,6 +158,10 @@ def report(error: CrystalError) -> int:
 
 def main() -> None:
     """Run the command line; the process ends with the documented exit code."""
+    if COMPLETE_VARIABLE in os.environ:
+        from typer.completion import completion_init  # type: ignore[attr-defined]
+
+        completion_init()
     try:
         code = app(prog_name="crystal", standalone_mode=False)
     except CrystalError as error:
@@ -163,10 +173,22 @@ def main() -> None:
         words, asked = getattr(error, "format_message", None), getattr(error, "ctx", None)
         if words is None:
             raise
-        text = str(words()).rstrip(".")
-        command = getattr(asked, "command_path", "crystal")
-        sys.exit(report(UsageProblem(text[:1].lower() + text[1:], hint=f"run: {command} --help")))
+        text = str(words()).replace("Value error, ", "").rstrip(".").partition(" Did you mean")[0].rstrip(".")
+        sys.exit(report(UsageProblem(text[:1].lower() + text[1:], hint=_hint_for(text, asked))))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _hint_for(text: str, context: Any) -> str:
+    """Return the next step after a usage error: the command that was probably meant, else the help."""
+    path = str(getattr(context, "command_path", "crystal"))
+    unknown = re.match(r"No such command '(.*)'", text, re.DOTALL)
+    names = list(getattr(getattr(context, "command", None), "list_commands", lambda _: [])(context))
+    near = difflib.get_close_matches(unknown[1].lower(), names, n=1, cutoff=0.5) if unknown else []
+    if near:
+        return f"did you mean: {path} {near[0]}"
+    if unknown and path == "crystal" and " " in unknown[1].strip():
+        return f'to search: crystal search "{unknown[1]}"'
+    return f"run: {path} --help"
 
 
 def _end_unheard(error: OSError) -> NoReturn:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated
 
 import typer
+
+from crystal.cli.render import look_of, say_item
 
 MARKS = {"ok": "ok", "note": "note", "warning": "warn", "failure": "FAIL"}
 
@@ -29,9 +32,11 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
         ]
         typer.echo(json.dumps({"schema": 1, "ok": not failed, "checks": rows}))
     else:
+        look = look_of(sys.stdout)
+        styles = {"ok": look.good, "note": look.dim, "warning": look.warning, "failure": look.bad}
         for check in checks:
-            typer.echo(f"{MARKS[check.verdict]:<5} {check.name}: {check.message}")
+            say_item(f"{MARKS[check.verdict]:<5} ", f"{check.name}: {check.message}", look, style=styles[check.verdict])
             if check.fix and check.verdict != "ok":
-                typer.echo(f"      fix: {check.fix}")
+                say_item("      fix: ", check.fix, look, style=look.bold)
     if failed:
         raise typer.Exit(1)

@@ -153,7 +153,7 @@ def _show(
 def _say_nothing_found(plan: ForgetPlan) -> None:
     say("crystal: nothing was found, nothing is forgotten", stream=sys.stderr)
     if plan.suggestions:
-        from crystal.cli.render import hit_name
+        from crystal.model import hit_name
 
         look = look_of(sys.stdout)
         say("no text has all these words; the nearest by search are:")

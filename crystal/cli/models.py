@@ -14,7 +14,7 @@ import typer
 
 from crystal.cli.capture import count_words, size_words
 from crystal.cli.models_use import use
-from crystal.cli.render import cells, note, one_line, padded, say
+from crystal.cli.render import cells, look_of, note, one_line, padded, say, say_item
 
 if TYPE_CHECKING:
     from crystal.embedding.local.manifest import Manifest
@@ -51,9 +51,10 @@ def show(context: typer.Context, *, as_json: AsJson = False) -> None:
     if as_json or context.obj:
         print(json.dumps({"schema": 1, "models": [_json_row(row) for row in rows]}, ensure_ascii=False))
         return
-    width = max(cells(one_line(row.name)) for row in rows)
+    look, width = look_of(sys.stdout), max(cells(one_line(row.name)) for row in rows)
     for row in rows:
-        say(f"{'*' if row.is_chosen else ' '} {padded(one_line(row.name), width)}  {_state(row)}, {_facts(row)}")
+        label = f"{'*' if row.is_chosen else ' '} {padded(one_line(row.name), width)}  "
+        say_item(label, f"{_state(row)}, {_facts(row)}", look, style=look.good if row.is_chosen else look.dim)
 
 
 def _json_row(row: ModelRow) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def get(
 ) -> None:
     """Print the text of a memory alone, found by its exact key or its id. Exit code 1 when there is none."""
     from crystal.cli.render import harmless, say
-    from crystal.errors import NotRemembered, UsageProblem
+    from crystal.errors import NotFound, UsageProblem
     from crystal.wiring import open_reader
     from crystal.wiring.remembering import by_key, list_memories, memory_of
 
@@ -93,7 +93,7 @@ def get(
             hint = (
                 f"bring it back: crystal memories restore {hidden[0].id}" if hidden else "list them: crystal memories"
             )
-            raise NotRemembered(f"no {'active ' if hidden else ''}memory has the key {key!r}", hint=hint)
+            raise NotFound(f"no {'active ' if hidden else ''}memory has the key {key!r}", hint=hint)
     if as_json:
         print(json.dumps({"schema": 1, "memory": memory_json(found)}))
         return

@@ -10,13 +10,12 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TextIO
-
-from crystal.model import MIRROR_IDS
 
 Span = tuple[int, int]
 Word = list[tuple[str, bool]]
@@ -37,10 +36,17 @@ _NAMES = {"user": "you", "assistant": "Claude", "thinking": "Claude, thinking", 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How output should look: columns, and whether it may have colours."""
+    """How output should look.
+
+    Attributes:
+        width: Columns.
+        colour: Whether it may have colours.
+        is_terminal: Whether a person reads it: lines are wrapped then.
+    """
 
     width: int
     colour: bool
+    is_terminal: bool = False
 
     def bold(self, text: str) -> str:
         """Stand out."""
@@ -58,6 +64,18 @@ class Look:
         """Who speaks."""
         return self._styled(text, "1;36")
 
+    def good(self, text: str) -> str:
+        """Mark what is well."""
+        return self._styled(text, "32")
+
+    def warning(self, text: str) -> str:
+        """Mark what needs attention."""
+        return self._styled(text, "33")
+
+    def bad(self, text: str) -> str:
+        """Mark what fails."""
+        return self._styled(text, "1;31")
+
     def _styled(self, text: str, code: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour and text else text
 
@@ -70,7 +88,7 @@ def look_of(stream: TextIO, env: Mapping[str, str] | None = None) -> Look:
     colour = terminal and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
     if sys.platform == "win32":
         colour = colour and bool(env.get("WT_SESSION") or env.get("TERM") or env.get("ANSICON"))
-    return Look(max(20, min(width, MAX_WIDTH)), colour)
+    return Look(max(20, min(width, MAX_WIDTH)), colour, terminal)
 
 
 def _columns(env: Mapping[str, str]) -> int:
@@ -84,6 +102,16 @@ def say(*lines: str, stream: TextIO | None = None) -> None:
     encoding = out.encoding or "utf-8"
     for line in lines:
         out.write(line.encode(encoding, "replace").decode(encoding) + "\n")
+
+
+def say_item(label: str, text: str, look: Look, *, style: Callable[[str], str] = str) -> None:
+    """Print a label and a text, wrapped between words under itself; outside of a terminal one line, for ``grep``."""
+    if not look.is_terminal:
+        say(f"{label}{text}")
+        return
+    indent = " " * cells(label)
+    first, *others = textwrap.wrap(text, max(20, look.width - cells(label)), break_on_hyphens=False) or [""]
+    say(style(label) + first, *(indent + line for line in others))
 
 
 def note(*lines: str) -> None:
@@ -144,11 +172,6 @@ def speaker(role: str, tool: str | None = None) -> str:
         what = "call" if role == "tool_call" else "result"
         return f"{one_line(tool)} {what}" if tool else f"tool {what}"
     return _NAMES.get(role, role)
-
-
-def hit_name(number: int) -> str:
-    """What a hit is called where it is shown: its number, with an ``m`` before it in the mirror."""
-    return f"m{number - MIRROR_IDS}" if number > MIRROR_IDS else str(number)
 
 
 def shown_branch(branch: str | None) -> str | None:

@@ -82,6 +82,7 @@ def search(
     nothing. The exit code is 0 also when nothing is found.
     """
     from crystal.cli import render
+    from crystal.cli.last_search import remember_hits
     from crystal.errors import UsageProblem
     from crystal.search import search as ask
     from crystal.search import search_home_first
@@ -118,6 +119,7 @@ def search(
             _say_nothing_found(result, filters, as_of)
             return
         _print(machine, result, render.look_of(sys.stdout), asked["now"], explain=explain)
+        remember_hits(machine.places.data_dir, [_name(hit) for hit in result.hits])
 
 
 # ----------------------------------------------------------------------------------------------------------- scope
@@ -267,7 +269,7 @@ def _print(machine: Machine, result: SearchResult, look: Look, now: int, *, expl
 
 def _name(hit: Hit) -> str:
     """What ``crystal show`` takes for it: a memory's own id, which is the same everywhere."""
-    from crystal.cli.render import hit_name
+    from crystal.model import hit_name
 
     return hit.uuid if hit.category is not None else hit_name(hit.id)
 

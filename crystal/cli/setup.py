@@ -18,17 +18,6 @@ if TYPE_CHECKING:
     from crystal.wiring import Machine
 
 
-class ClientName(str, Enum):
-    """A client that can be given the MCP server."""
-
-    CLAUDE_CODE = "claude-code"
-    CLAUDE_DESKTOP = "claude-desktop"
-    CODEX = "codex"
-    GEMINI = "gemini"
-    CURSOR = "cursor"
-    ANY = "any"
-
-
 class Role(str, Enum):
     """What a machine is to others."""
 
@@ -66,7 +55,7 @@ def init(
         ),
     ] = None,
     client: Annotated[
-        list[ClientName] | None,
+        list[str] | None,
         typer.Option(
             "--client",
             help="Let this client ask the memory: claude-code, claude-desktop, codex, gemini, cursor. May be repeated.",
@@ -89,7 +78,7 @@ def init(
     from crystal.setup import apply_setup, plan_setup, proposed_agent
     from crystal.wiring import open_machine, plan_import, this_config, this_home, usable_config
 
-    only = None if client is None else [each.value for each in client]
+    only = None if client is None else [_known_client(name) for name in client]
     if paste or instructions or (only and "any" in only):
         _print_for_pasting(only or ["any"], instructions=instructions)
         return
@@ -187,6 +176,17 @@ def _warn_of_others() -> None:
     with suppress(CrystalError), open_reader() as machine:
         for words in only_here(machine):
             typer.echo(f"crystal: warning: {words}", err=True)
+
+
+def _known_client(name: str) -> str:
+    """Return the name of a client that crystal can set up, or ``any``."""
+    from crystal.clients import NAMES
+    from crystal.errors import UsageProblem
+
+    if name not in (*NAMES, "any"):
+        hint = f"known: {', '.join(NAMES)}. Any other: crystal init --print"
+        raise UsageProblem(f"crystal does not know the client {name!r}", hint=hint)
+    return name
 
 
 def uninstall(

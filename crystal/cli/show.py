@@ -30,7 +30,9 @@ def show(
     what: Annotated[
         str,
         typer.Argument(
-            help="A session's id or its beginning, the number of a hit, a line's uuid, or a memory's id.", metavar="ID"
+            help="The place of a hit in the last search (2, @2), a hit (h17), a session's id or its beginning, a line's"
+            " uuid, or a memory's id.",
+            metavar="ID",
         ),
     ],
     context: Annotated[
@@ -38,10 +40,13 @@ def show(
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Show tool calls, results and thoughts in full.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Print the archived lines of the transcript as they are.")] = False,
+    no_pager: Annotated[bool, typer.Option("--no-pager", help="Print a long text without a pager.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Read a conversation, or a hit with what stands around it."""
     from crystal.cli import render
+    from crystal.cli.last_search import named_by_place
+    from crystal.cli.pager import paged
     from crystal.cli.search import whole_number
     from crystal.errors import UsageProblem
     from crystal.reading import find_target, read, target_memory
@@ -55,6 +60,7 @@ def show(
         raise UsageProblem("--raw and --json do not go together", hint="the lines of --raw are JSON already")
     with open_reader() as machine:
         mirror = None if machine.mirror is None else machine.mirror.store
+        what = named_by_place(machine.places.data_dir, what)
         if is_memory_id(what):
             _show_memory(machine, what, raw=raw, context=context, as_json=as_json)
             return
@@ -72,7 +78,9 @@ def show(
         if as_json:
             print(json.dumps(conversation_json(conversation)))
             return
-        _print(conversation, machine.now(), render.look_of(sys.stdout), full=full)
+        look = render.look_of(sys.stdout)
+        with paged(enabled=not no_pager):
+            _print(conversation, machine.now(), look, full=full)
 
 
 def _show_memory(machine: Machine, ident: str, *, raw: bool, context: str | None, as_json: bool) -> None:
@@ -227,7 +235,8 @@ def _speaker_line(turn: ShownTurn, now: int, look: Look) -> str:
 
 
 def _body(turn: ShownTurn, look: Look, *, brief: bool) -> list[str]:
-    from crystal.cli.render import harmless, hit_name
+    from crystal.cli.render import harmless
+    from crystal.model import hit_name
 
     text = harmless(turn.text.replace("\r\n", "\n")).expandtabs(4).rstrip("\n")
     left = ""

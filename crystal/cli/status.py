@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from crystal.cli.capture import count_words, size_words
+from crystal.cli.render import look_of, say_item
 
 
 def register(app: typer.Typer) -> None:
@@ -33,8 +35,9 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
             problem.update(since=iso(problem["since"]), at=iso(problem["at"]))
         typer.echo(json.dumps(found))
         return
+    look = look_of(sys.stdout)
     for name, words in _lines(found, lambda ms: "never" if ms is None else ago(ms, now)):
-        typer.echo(f"{name:<12} {words}")
+        say_item(f"{name:<12} ", words, look, style=look.dim)
 
 
 def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tuple[str, str]]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from crystal.cli.capture import count_words, progress_bar, size_words
+from crystal.cli.render import look_of, say_item
 
 if TYPE_CHECKING:
     from crystal.verify import Proof
@@ -88,7 +91,17 @@ def restore(
         if one.missing:
             typer.echo(f"crystal: warning: {size_words(one.missing)} of it were never captured", err=True)
     if written and not dry_run:
-        typer.echo(f"resume it with: claude --resume {written[0].path.stem}")
+        _say_how_to_resume(session, written[0].path.stem, written[0].cwd)
+
+
+def _say_how_to_resume(wanted: str, session: str, cwd: str | None) -> None:
+    """Say which command goes on with a restored session: Claude Code finds it in the folder where it was held."""
+    if cwd is None or Path(cwd).is_dir():
+        place = "" if cwd is None or Path(cwd) == Path.cwd() else f"cd {shlex.quote(cwd)} && "
+        typer.echo(f"resume it with: {place}claude --resume {session}")
+        return
+    typer.echo(f"the folder {cwd} is gone; choose one that exists:")
+    typer.echo(f"  crystal restore {wanted} --project FOLDER, then: cd FOLDER && claude --resume {session}")
 
 
 def _as_json(proof: Proof, done: list[str]) -> dict[str, object]:
@@ -108,8 +121,9 @@ def _as_json(proof: Proof, done: list[str]) -> dict[str, object]:
 
 
 def _print(proof: Proof, done: list[str], *, tried: bool) -> None:
+    look = look_of(sys.stdout)
     for line in done:
-        typer.echo(f"mended: {line}")
+        say_item("mended: ", line, look, style=look.good)
     typer.echo(
         f"{count_words(proof.transcripts, 'transcript')}"
         + (f", {proof.files_gone} of them only in the archive" if proof.files_gone else "")
@@ -118,11 +132,12 @@ def _print(proof: Proof, done: list[str], *, tried: bool) -> None:
         typer.echo(f"  {size_words(size):>10}  {state}")
     for fault in proof.faults:
         where = "" if fault.start is None else f" [{fault.start}, {fault.stop})"
-        typer.echo(f"{fault.kind}: {fault.what}{where}: {fault.message}")
+        say_item(f"{fault.kind}: ", f"{fault.what}{where}: {fault.message}", look, style=look.bad)
     if not proof.faults:
-        typer.echo("100 % of all bytes are accounted for; archive, database, keywords and vectors agree")
+        words = "of all bytes are accounted for; archive, database, keywords and vectors agree"
+        say_item("100 % ", words, look, style=look.good)
         return
-    typer.echo(f"{proof.percent:.3f} % proved")
+    say_item(f"{proof.percent:.3f} % ", "proved", look, style=look.bad)
     if proof.damaged and tried:
         hint = "what is left cannot be mended from what is here; put the files back from a backup"
     elif proof.damaged:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from crystal.errors import UsageProblem
+from crystal.errors import NotFound, UsageProblem
 from crystal.forgetting.archived import Found, Judge, Searcher, began_at
 from crystal.forgetting.proof import needles_for
 from crystal.forgetting.repeating import what_repeats
@@ -109,7 +109,7 @@ class _Planner:
         for target in self.wish.targets:
             if all(find_target(store, target, which) is None for which, store in self.stores):
                 hint = "name a memory (mem-...), the number of a hit, or the id of a line; sessions with --session"
-                raise UsageProblem(f"nothing here is named {target!r}", hint=hint)
+                raise NotFound(f"nothing here is named {target!r}", hint=hint)
 
     def _add(self, found: Selection, because: Because) -> None:
         for uuid in found.lines:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from crystal.errors import UsageProblem
+from crystal.errors import NotFound, UsageProblem
 from crystal.forgetting.wish import Wish
 from crystal.forgetting.wording import Terms, folded
-from crystal.model import MIRROR_IDS, Memory
+from crystal.model import MIRROR_IDS, Memory, parse_hit_name
 from crystal.store import Store, forgotten_rows
 from crystal.store.conversations import place_of_chunk
 from crystal.store.memories import memories_like, memory_by_key, memory_of, memory_of_chunk
@@ -133,15 +132,11 @@ def _memory(store: Store, wanted: str) -> Selection | None:
 
 
 def _number(wanted: str, which: Memory) -> int | None:
-    """The row of a hit in one memory, by the number that a search shows."""
-    if re.fullmatch(r"[mM][0-9]{1,18}", wanted, re.ASCII):
-        return int(wanted[1:]) if which == "mirror" else None
-    if not (wanted.isascii() and wanted.isdecimal() and len(wanted) < 19):
+    """Return the row of a hit in one memory, by the name that a search shows."""
+    number = parse_hit_name(wanted)
+    if number is None or (number > MIRROR_IDS) != (which == "mirror"):
         return None
-    number = int(wanted)
-    if number > MIRROR_IDS:
-        return number - MIRROR_IDS if which == "mirror" else None
-    return number if which == "local" else None
+    return number - MIRROR_IDS if which == "mirror" else number
 
 
 def _chunk(store: Store, number: int) -> Selection | None:
@@ -171,7 +166,7 @@ def sessions_meant(stores: Collection[Store], wanted: str) -> tuple[str, ...]:
         listed = ", ".join(sorted(names))
         raise UsageProblem(f"{wanted} is the beginning of several sessions: {listed}", hint="give more of the id")
     if not names:
-        raise UsageProblem(f"there is no session {wanted!r}", hint="crystal sessions lists them")
+        raise NotFound(f"there is no session {wanted!r}", hint="crystal sessions lists them")
     return tuple(names)
 
 
@@ -189,5 +184,5 @@ def folders_meant(stores: Collection[Store], wanted: str) -> tuple[str, ...]:
         for folder in forgotten_rows.folders_of_projects(store, matching_projects(store, wanted))
     }
     if not found:
-        raise UsageProblem(f"there is no project {wanted!r}", hint="crystal sessions shows the names of projects")
+        raise NotFound(f"there is no project {wanted!r}", hint="run: crystal projects")
     return tuple(sorted(found))

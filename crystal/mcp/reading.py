@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crystal.errors import NotRemembered, UsageProblem
+from crystal.errors import NotFound, UsageProblem
 from crystal.mcp.asker import Asker, mirror_of
 from crystal.mcp.hits import Make, memory_item, turn_item
 from crystal.mcp.page import LONGEST, Answer, Item, Json, answered, bounded
@@ -33,7 +33,7 @@ def get(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
         if key is not None:
             found = by_key(machine, machine.mirror, key)
             if found is None:
-                raise NotRemembered(f"nothing is remembered under the key {key!r}", hint="look with crystal_search")
+                raise NotFound(f"nothing is remembered under the key {key!r}", hint="look with crystal_search")
             return of_memory(found, asker.room, start)
         assert ident is not None
         if ident.strip().lower().startswith("mem-"):

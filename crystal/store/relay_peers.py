@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from crystal.errors import UsageProblem
+from crystal.errors import NotFound, UsageProblem
 from crystal.store.connection import Row, Store
 
 Side = Literal["home", "device"]
@@ -104,7 +104,8 @@ def find_peer(store: Store, name: str) -> Peer:
     """A device by its name, or by the beginning of its id in hexadecimal (4 signs at least).
 
     Raises:
-        UsageProblem: There is none, or more than one.
+        NotFound: There is none.
+        UsageProblem: There is more than one.
     """
     peers = all_peers(store)
     found = [peer for peer in peers if peer.name == name]
@@ -113,8 +114,9 @@ def find_peer(store: Store, name: str) -> Peer:
     if len(found) == 1:
         return found[0]
     names = ", ".join(peer.name for peer in peers) or "none yet"
-    word = "no device is" if not found else "more than one device is"
-    raise UsageProblem(f"{word} called {name!r}", hint=f"the devices: {names}")
+    if not found:
+        raise NotFound(f"no device is called {name!r}", hint=f"the devices: {names}")
+    raise UsageProblem(f"more than one device is called {name!r}", hint=f"the devices: {names}")
 
 
 @dataclass(frozen=True, slots=True)

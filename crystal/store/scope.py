@@ -18,14 +18,8 @@ from crystal.store.projects import root_with_identity, with_same_identity
 
 ROLES: tuple[str, ...] = get_args(Role)
 SOURCES = ("conversation", "file", "memory")
-_ROLE_ALIASES = {
-    "human": ("user",),
-    "me": ("user",),
-    "ai": ("assistant",),
-    "claude": ("assistant",),
-    "tool": ("tool_call", "tool_result"),
-    "tools": ("tool_call", "tool_result"),
-}
+ROLE_GROUPS = {"tool": ("tool_call", "tool_result")}
+"""Words that stand for several roles."""
 _NAMES_SHOWN = 5
 
 
@@ -110,15 +104,15 @@ def roles_named(text: str) -> tuple[str, ...]:
     roles: list[str] = []
     for word in text.split(","):
         name = word.strip().lower().replace("-", "_").replace(" ", "_")
-        if name not in _ROLE_ALIASES and name not in ROLES:
+        if name not in ROLE_GROUPS and name not in ROLES:
             return ()
-        roles += _ROLE_ALIASES.get(name, (name,))
+        roles += ROLE_GROUPS.get(name, (name,))
     return tuple(dict.fromkeys(roles))
 
 
 def role_words() -> str:
     """The words that a role filter takes, for messages."""
-    return ", ".join((*ROLES, "human", "tool"))
+    return ", ".join((*ROLES, *ROLE_GROUPS))
 
 
 # -------------------------------------------------------------------------------------------------------- projects

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crystal.config import Config
-from crystal.errors import CrystalError, Damaged, NotConfigured, Unavailable, UsageProblem
+from crystal.errors import CrystalError, Damaged, NotConfigured, NotFound, Unavailable, UsageProblem
 from crystal.wiring.machine import ON_THIS_MACHINE, Machine, api_key, open_reader, this_config
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def target_of(name: str) -> Target:
         if name in KNOWN:
             raise
         hint = f"crystal models list; a provider is written {', '.join(PROVIDERS[:2])} or {PROVIDERS[0]}:MODEL"
-        raise UsageProblem(f"there is no model {name!r}", hint=hint) from error
+        raise NotFound(f"there is no model {name!r}", hint=hint) from error
 
 
 def embedder_of(target: Target) -> Embedder | None:

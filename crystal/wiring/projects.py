@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from crystal.errors import NotRemembered, UsageProblem
+from crystal.errors import NotFound, UsageProblem
 from crystal.model import Project
 from crystal.project import MARKER_FILE, find_project, first_commit
 from crystal.store import Store, projects
@@ -70,7 +70,7 @@ def rename_project(machine: Machine, wanted: str, name: str) -> ProjectChange:
 
     Raises:
         UsageProblem: The name cannot be used, or another project has it.
-        NotRemembered: There is no such project.
+        NotFound: There is no such project.
     """
     name = _checked_name(name)
     found = find_known(machine, wanted)
@@ -88,7 +88,7 @@ def join_projects(machine: Machine, wanted: str, into: str) -> ProjectChange:
 
     Raises:
         UsageProblem: They are one project already.
-        NotRemembered: There is no such project.
+        NotFound: There is no such project.
     """
     first, second = find_known(machine, wanted), find_known(machine, into)
     if first.rows == second.rows:
@@ -103,12 +103,12 @@ def split_project(machine: Machine, folder: str) -> ProjectChange:
     """Take a folder out of the project that a person joined it to.
 
     Raises:
-        NotRemembered: Nobody joined this folder to another project.
+        NotFound: Nobody joined this folder to another project.
     """
     place = _absolute(folder)
     rows = projects.joined_rows(machine.store, place)
     if not rows:
-        raise NotRemembered(f"{place} was not joined to a project", hint="run: crystal projects")
+        raise NotFound(f"{place} was not joined to a project", hint="run: crystal projects")
     found = [_found_alone(cwd) for cwd in projects.folders_of(machine.store, rows)]
     with machine.store.transaction():
         projects.split(machine.store, rows, found)
@@ -144,7 +144,7 @@ def find_known(machine: Machine, wanted: str) -> projects.KnownProject:
     """Return the project of a name or of a folder.
 
     Raises:
-        NotRemembered: There is none, or the name is that of several.
+        NotFound: There is none, or the name is that of several.
     """
     word = _absolute(wanted) if is_folder(wanted) or os.sep in wanted or wanted in (".", "..", "~") else wanted
     known = projects.known_projects(machine.store)
@@ -156,7 +156,7 @@ def find_known(machine: Machine, wanted: str) -> projects.KnownProject:
         places = ", ".join(one.folders[0] for one in found[:5])
         raise UsageProblem(f"{len(found)} projects are called {wanted!r}", hint=f"name one by its folder: {places}")
     if not found:
-        raise NotRemembered(f"there is no project {wanted!r}", hint="run: crystal projects")
+        raise NotFound(f"there is no project {wanted!r}", hint="run: crystal projects")
     return found[0]
 
 

@@ -111,13 +111,13 @@ def restore_session(machine: Machine, session: str, project: Path | None, *, dry
         UsageProblem: There is no such session.
         NotConfigured: Its archive is at home, the mirror has its words only.
     """
-    from crystal.errors import UsageProblem
+    from crystal.errors import NotFound
     from crystal.reading import find_session
     from crystal.restore import restore
 
     try:
         found = find_session(machine.store, session)
-    except UsageProblem as error:
+    except NotFound as error:
         _refuse_mirrored(machine, session, error)
         raise
     return restore(

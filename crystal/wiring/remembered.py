@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from crystal.errors import NotRemembered, UsageProblem
+from crystal.errors import NotFound, UsageProblem
 from crystal.model import FormerMemory, Project, Remembered
 from crystal.remembering import checked_category, checked_status, cleaned_key
 from crystal.store import Store, memories
@@ -67,7 +67,7 @@ def memory_of(machine: Machine, mirror: Mirrored | Store | None, id_or_prefix: s
     """The memory with this id, or whose id alone begins so; else the one with this key, active or not.
 
     Raises:
-        NotRemembered: There is none.
+        NotFound: There is none.
         UsageProblem: There are several.
     """
     return find_one(machine.store, _store_of(mirror), id_or_prefix)
@@ -87,7 +87,7 @@ def history(machine: Machine, ident: str) -> list[FormerMemory]:
     """What a memory was before, the latest first, as far as it was changed while this machine knew it.
 
     Raises:
-        NotRemembered: There is no such memory.
+        NotFound: There is no such memory.
     """
     with mirror_of(machine) as mirror:
         return memories.history_of(machine.store, find_one(machine.store, mirror, ident).id)
@@ -119,7 +119,7 @@ def find_one(store: Store, mirror: Store | None, ident: str) -> Remembered:
         named = find_by_key(store, mirror, unicodedata.normalize("NFC", storable(ident)).strip())
         if named is not None:
             return named
-        raise NotRemembered(f"there is no memory {ident.strip()[:80]!r}", hint="list them: crystal memories")
+        raise NotFound(f"there is no memory {ident.strip()[:80]!r}", hint="list them: crystal memories")
     if len(found) > 1 and wanted not in found:
         names = ", ".join(list(found)[:SHOWN])
         raise UsageProblem(f"{wanted!r} is the beginning of several memories: {names}", hint="use more of the id")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crystal.errors import CrystalError, NotRemembered, UsageProblem, WatermarkMoved
+from crystal.errors import CrystalError, NotFound, UsageProblem, WatermarkMoved
 from crystal.model import Project, Remembered
 from crystal.remembering import (
     changed,
@@ -116,7 +116,7 @@ def edit(
     """Change a memory; what is None stays. An empty key takes the key away, an empty project lets it hold everywhere.
 
     Raises:
-        NotRemembered: There is no such memory.
+        NotFound: There is no such memory.
         UsageProblem: A value that cannot be used, a key that another memory has, or nothing to change.
     """
     if text is None and category is None and key is None and project is None:
@@ -145,7 +145,7 @@ def deprecate(machine: Machine, ident: str) -> Remembered:
     """Hide a memory: it is not listed and not found any more, and can be brought back. Idempotent.
 
     Raises:
-        NotRemembered: There is no such memory.
+        NotFound: There is no such memory.
     """
     return _set_status(machine, ident, "deprecated")
 
@@ -154,7 +154,7 @@ def revive(machine: Machine, ident: str) -> Remembered:
     """Bring a deprecated memory back. Idempotent.
 
     Raises:
-        NotRemembered: There is no such memory.
+        NotFound: There is no such memory.
     """
     return _set_status(machine, ident, "active")
 
@@ -290,7 +290,7 @@ def _here(store: Store, mirror: Store | None, one: Remembered) -> Version:
             memories.put_version(store, theirs)
     found = memories.version_of(store, one.id)
     if found is None:
-        raise NotRemembered(f"there is no memory {one.id!r} any more", hint="list them: crystal memories")
+        raise NotFound(f"there is no memory {one.id!r} any more", hint="list them: crystal memories")
     return found
 
 

@@ -1,0 +1,37 @@
+"""``crystal completion``: print a script that lets a shell complete commands and options."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from crystal.cli.app import COMPLETE_VARIABLE
+
+
+class Shell(str, Enum):
+    """The shells that can complete."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(completion)
+
+
+def completion(
+    shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.", metavar="SHELL", show_default=False)],
+) -> None:
+    """Print a script that lets your shell complete commands.
+
+    bash: add to ~/.bashrc: eval "$(crystal completion bash)".
+    zsh: add to ~/.zshrc, after compinit: eval "$(crystal completion zsh)".
+    fish: crystal completion fish > ~/.config/fish/completions/crystal.fish.
+    """
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
+
+    print(get_completion_script(prog_name="crystal", complete_var=COMPLETE_VARIABLE, shell=shell.value))

@@ -1,0 +1,74 @@
+"""The hits of the last search in each terminal, by place: what ``crystal show 2`` and ``crystal show @2`` open.
+
+The file holds names of hits and no text. A search never fails because it cannot be written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from crystal.errors import NotFound, UsageProblem
+
+FILE = "last-search.json"
+MAX_TERMINALS = 16
+MAX_HITS = 1000
+
+
+def remember_hits(data_dir: Path, names: Sequence[str]) -> None:
+    """Keep the names of the hits that were just shown in this terminal, in their order."""
+    kept = {terminal: hits for terminal, hits in _read(data_dir).items() if terminal != _terminal()}
+    kept = dict(list(kept.items())[1 - MAX_TERMINALS :]) | {_terminal(): list(names[:MAX_HITS])}
+    # Not flushed to the disk, unlike all else that is kept: a search must not wait for it.
+    new = data_dir / f"{FILE}.{os.getpid()}.tmp"
+    with contextlib.suppress(OSError):
+        with open(new, "xb", opener=_private) as file:
+            file.write(json.dumps(kept).encode())
+        new.replace(data_dir / FILE)
+
+
+def named_by_place(data_dir: Path, wanted: str) -> str:
+    """Return the name of the hit at a place of the last search; anything else as it is.
+
+    ``@2`` is always a place. ``2`` is one if the last search in this terminal had as many hits, else a hit's number.
+
+    Raises:
+        NotFound: ``@2``, and the last search had fewer hits, or none was made in this terminal.
+        UsageProblem: What follows the ``@`` is no number.
+    """
+    wanted = wanted.strip()
+    word = wanted.removeprefix("@")
+    is_place = wanted.startswith("@")
+    if not (word.isascii() and word.isdecimal() and len(word) < 5):
+        if is_place:
+            raise UsageProblem(f"{wanted!r} names no place", hint="the second hit of the last search: crystal show @2")
+        return wanted
+    hits = _read(data_dir).get(_terminal(), [])
+    if 1 <= int(word) <= len(hits):
+        return hits[int(word) - 1]
+    if is_place:
+        found = f"the last search here had {len(hits)} hits" if hits else "nothing was searched in this terminal yet"
+        raise NotFound(f"there is no hit {wanted}: {found}", hint='search first: crystal search "..."')
+    return wanted
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _terminal() -> str:
+    """Return what tells this terminal from others: its session, which all commands of one shell share."""
+    return str(os.getsid(0) if hasattr(os, "getsid") else os.getppid())
+
+
+def _read(data_dir: Path) -> dict[str, list[str]]:
+    try:
+        found = json.loads((data_dir / FILE).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {terminal: hits for terminal, hits in found.items() if isinstance(hits, list)}
