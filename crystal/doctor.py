@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from crystal import clients, settings, status
 from crystal.credentials import key_for, variables_of
 from crystal.errors import CrystalError
+from crystal.packages import LOCAL_MODELS, install_command
 from crystal.prices import LOCAL_PROVIDERS
 from crystal.store import Store, vectors
 from crystal.store.checks import quick_fault
@@ -78,14 +79,14 @@ def _packages(config: Config) -> Iterator[Check]:
             "software",
             "failure",
             "embedding.provider is openai, and the package openai is not installed",
-            f"{sys.executable} -m pip install openai",
+            install_command("openai"),
         )
     if config.embedding_provider == "local" and importlib.util.find_spec("onnxruntime") is None:
         yield Check(
             "software",
             "failure",
             "embedding.provider is local, and the package onnxruntime is not installed",
-            f"{sys.executable} -m pip install onnxruntime tokenizers",
+            install_command(*LOCAL_MODELS),
         )
 
 

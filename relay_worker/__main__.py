@@ -11,6 +11,9 @@ from pathlib import Path
 
 from relay_worker.errors import CannotServe, Refusal
 
+PACKAGES = ("anyio", "httptools", "prometheus-client", "starlette", "uvicorn", "uvloop")
+"""What the server needs besides the client: the extra ``relay`` of pyproject.toml."""
+
 try:
     from relay_worker import commands, log
     from relay_worker.services import wall_clock
@@ -18,7 +21,7 @@ try:
     from relay_worker.settings import READERS, Settings, load
 except ModuleNotFoundError as error:  # installed without the extra
     sys.stderr.write(f"crystal-relay: error: {error.name} is not installed\n")
-    sys.stderr.write("crystal-relay: hint: pip install 'crystal-memory[relay]'\n")
+    sys.stderr.write(f"crystal-relay: hint: {sys.executable} -m pip install {' '.join(PACKAGES)}\n")
     raise SystemExit(3) from None
 
 

@@ -23,15 +23,14 @@ from crystal.embedding.web import (
     unreachable,
 )
 from crystal.errors import NotConfigured
+from crystal.packages import install_command
 
 BASE_URL = "https://api.openai.com/v1"
 
 try:
     import openai
 except ImportError as missing:
-    raise NotConfigured(
-        "the package openai is not installed", hint=f"{sys.executable} -m pip install openai"
-    ) from missing
+    raise NotConfigured("the package openai is not installed", hint=install_command("openai")) from missing
 
 # The library below openai changed its name (httpx, httpx2); its errors come through while a body is read.
 _http: Any = sys.modules[openai.DefaultHttpxClient.__mro__[1].__module__.partition(".")[0]]

@@ -119,4 +119,4 @@ class StaticEmbedder:
 
 
 def _damaged(folder: Path) -> Damaged:
-    return Damaged(f"the embedded model in {folder} is damaged", hint="reinstall the package crystal-memory")
+    return Damaged(f"the embedded model in {folder} is damaged", hint="install crystal again: docs/how-to/upgrade.md")

@@ -6,6 +6,7 @@ import hmac
 from types import ModuleType
 
 from crystal.errors import NotConfigured, UsageProblem
+from crystal.packages import install_command
 
 SERVICE = "crystal"
 """The keyring's name for us; ``crystal.credentials`` uses the same, with the provider as the user."""
@@ -73,7 +74,7 @@ def _keyring() -> ModuleType:
         import keyring
         import keyring.errors
     except ImportError as error:
-        hint = "pip install 'crystal-memory[keyring]', or: crystal config set relay.key_place file"
+        hint = f"{install_command('keyring')}, or: crystal config set relay.key_place file"
         raise NotConfigured("the keyring is chosen, but its package is not installed", hint=hint) from error
     return keyring
 

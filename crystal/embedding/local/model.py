@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from crystal.embedding.embedder import TokenRows, WrongAnswer
 from crystal.embedding.local.manifest import GRAPH, Manifest, check_files, damaged_model, read_manifest
-from crystal.embedding.local.tokens import EXTRA, Encoded, Tokenizer, read_tokenizer
+from crystal.embedding.local.tokens import Encoded, Tokenizer, read_tokenizer
 from crystal.errors import NotConfigured, UsageProblem
+from crystal.packages import LOCAL_MODELS, install_command
 
 Array = npt.NDArray[np.float32]
 
@@ -38,7 +39,7 @@ def runtime() -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise NotConfigured("the package onnxruntime is not installed", hint=EXTRA) from error
+        raise NotConfigured("the package onnxruntime is not installed", hint=install_command(*LOCAL_MODELS)) from error
     return onnxruntime
 
 

@@ -14,8 +14,7 @@ from typing import Any, Protocol
 
 from crystal.embedding.wordpiece import WordPiece
 from crystal.errors import Damaged, NotConfigured
-
-EXTRA = 'pip install "crystal-memory[local]"'
+from crystal.packages import LOCAL_MODELS, install_command
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,8 @@ class LibraryTokenizer:
         try:
             import tokenizers
         except ImportError as error:
-            raise NotConfigured("the package tokenizers is not installed", hint=EXTRA) from error
+            hint = install_command(*LOCAL_MODELS)
+            raise NotConfigured("the package tokenizers is not installed", hint=hint) from error
         try:
             self._made = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises no narrower class
