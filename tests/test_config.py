@@ -52,6 +52,7 @@ GOOD: dict[str, tuple[str, str, Any]] = {
     "private.projects": ("/a/*:/b", '["/a/*", "/b"]', ("/a/*", "/b")),
     "private.sessions": ("abc*:d", '["abc*", "d"]', ("abc*", "d")),
     "redact.enabled": ("off", "false", False),
+    "retention.days": ("730", "730", 730),
     "search.limit": ("20", "20", 20),
     "search.recency": ("strong", '"strong"', "strong"),
     "search.fusion": ("rrf", '"rrf"', "rrf"),

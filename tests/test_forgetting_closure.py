@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.errors import UsageProblem
+from crystal.errors import NotFound, UsageProblem
 from crystal.forgetting import Wish
 from crystal.forgetting.wording import Terms, folded, readable
 from crystal.wiring import prove
@@ -138,7 +138,7 @@ def test_hits_are_named_by_number_and_unknown_ones_are_refused(desk: Desk) -> No
         {"project": "no"},
         {},
     ):
-        with pytest.raises(UsageProblem):
+        with pytest.raises((NotFound, UsageProblem)):
             desk.plan(**wish)
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crystal.cli.capture import count_words
+
 if TYPE_CHECKING:
     from crystal.config import Config
 
@@ -86,9 +88,32 @@ def set_(
     value = set_value(these_places().config_file, key, values if len(values) > 1 else values[0])
     print(f"{key} = {shown(value)}")
     settings_changed()
+    if key == "retention.days" and isinstance(value, int) and value:
+        _say_what_goes(value)
     for alias in setting.variables:
         if os.environ.get(alias.variable, "").strip() and alias.when is None:
             print(f"crystal: note: {alias.variable} is set and wins over the file", file=sys.stderr)
+
+
+def _say_what_goes(days: int) -> None:
+    """Say what a retention will forget, and how to look at it or take it back."""
+    from crystal.errors import NotConfigured
+    from crystal.wiring import open_reader
+    from crystal.wiring.retention import preview_retention
+
+    try:
+        with open_reader() as machine:
+            found, role = preview_retention(machine, days), machine.config.role
+    except NotConfigured:
+        return
+    if role == "device":
+        print("crystal: note: this machine is a device: set it on the home machine", file=sys.stderr)
+        return
+    counts = f"{count_words(found.messages, 'message')} of {count_words(found.sessions, 'session')}"
+    print(f"{counts} would go now; memories stay")
+    print("it begins in a day, for good and on every machine")
+    print(f"look: crystal forget --before {days}d --keep-memories --dry-run")
+    print("take it back: crystal config unset retention.days")
 
 
 @commands.command("unset")

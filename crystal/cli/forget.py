@@ -60,6 +60,9 @@ def forget(
         str | None, typer.Option("--before", help="What is older than this: 2026-05-01, 90d.", metavar="TIME")
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="The memory with this key.", metavar="KEY")] = None,
+    keep_memories: Annotated[
+        bool, typer.Option("--keep-memories", help="Leave what somebody asked to remember.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     prove: Annotated[bool, typer.Option("--prove", help="Look for it in every file afterwards.")] = False,
@@ -81,7 +84,7 @@ def forget(
     _there()
     with open_machine() as machine:
         until = None if before is None else parse_when(before, now=machine.now(), name="before")
-        wish = Wish(tuple(targets or ()), query, session, _folder_or_name(project), until, key)
+        wish = Wish(tuple(targets or ()), query, session, _folder_or_name(project), until, key, keep_memories)
         plan = plan_forget(machine, wish)
         if plan.is_empty or dry_run:
             _show(machine, plan, as_json=as_json, done=None, proof=None)

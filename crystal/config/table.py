@@ -202,6 +202,14 @@ class Config:
         "Whether keys, tokens and passwords are taken out before anything is stored. "
         "`<private>` spans are taken out in any case.",
     )
+    retention_days: int | None = _setting(
+        None,
+        "retention.days",
+        whole(1, 36_500),
+        "After how many days what was said is forgotten. What somebody asked to remember stays. It begins a day after "
+        "it was set; on a device it does nothing, home decides.",
+        default_words="never",
+    )
     search_limit: int = _setting(10, "search.limit", whole(1, 1000), "How many hits a search shows.")
     search_recency: str = _setting(
         "light",

@@ -75,7 +75,7 @@ def select(
     found_all = parts[0]
     for part in parts[1:]:
         found_all &= part
-    return found_all
+    return Selection(found_all.lines, set()) if wish.keep_memories else found_all
 
 
 def _with_words(store: Store, terms: Terms) -> Selection:

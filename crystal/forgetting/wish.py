@@ -23,7 +23,10 @@ asked for; the client's summary of it; the client's own notes that repeat it; wh
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What to forget. Every set field narrows; ``targets`` are memories (mem-...), hit numbers, ids of lines."""
+    """What to forget. Every set field narrows; ``targets`` are memories (mem-...), hit numbers, ids of lines.
+
+    With ``keep_memories`` only what was said goes, not what somebody asked to remember.
+    """
 
     targets: tuple[str, ...] = ()
     query: str | None = None
@@ -31,11 +34,12 @@ class Wish:
     project: str | None = None
     before: int | None = None
     key: str | None = None
+    keep_memories: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is asked for."""
-        return self == Wish()
+        return self == Wish(keep_memories=self.keep_memories)
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,12 @@ def uuids_of_projects(store: Store, projects: Sequence[int], until: int | None) 
     return {str(uuid) for (uuid,) in rows}
 
 
+def counts_before(store: Store, until: int) -> tuple[int, int, int | None]:
+    """Return how many lines were said before a moment, in how many sessions, and when the first of them was."""
+    row = store.row("SELECT count(DISTINCT uuid), count(DISTINCT session), min(ts) FROM turns WHERE ts < ?", (until,))
+    return (0, 0, None) if row is None else (int(row[0]), int(row[1]), row[2])
+
+
 def uuids_before(store: Store, until: int) -> set[str]:
     """The lines that were said before a moment."""
     return {str(uuid) for (uuid,) in store.rows("SELECT DISTINCT uuid FROM turns WHERE ts < ?", (until,))}

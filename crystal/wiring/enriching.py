@@ -28,7 +28,7 @@ def insist(machine: Machine) -> None:
 
 def _enrich(machine: Machine, deadline: float) -> list[str]:
     problems = []
-    for step in (_forget, _log, _index, _embed, _index, _summarize, _tidy):
+    for step in (_forget, _retain, _log, _index, _embed, _index, _summarize, _tidy):
         if time.monotonic() < deadline:
             try:
                 problem = step(machine, deadline)
@@ -43,6 +43,12 @@ def _forget(machine: Machine, _deadline: float) -> None:
     from crystal.wiring.forgetting import finish_forgetting
 
     finish_forgetting(machine)
+
+
+def _retain(machine: Machine, _deadline: float) -> None:
+    from crystal.wiring.retention import apply_retention
+
+    apply_retention(machine)
 
 
 def _embed(machine: Machine, deadline: float) -> str | None:
