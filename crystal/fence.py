@@ -1,33 +1,37 @@
-"""The fence around recalled text: data with its origin, never an instruction, and left out again when it is captured.
+"""The fence around recalled text: data, never an instruction, and left out again when it is captured.
 
-Whatever crystal tells an agent of itself or on request stands between two tags. The agent reads there who said it;
-capture takes the whole stretch out (crystal/redact), so that what was recalled never comes back as something said.
-The tags hold no character that JSON escapes, and a text cannot close its own fence.
+Whatever crystal tells an agent stands between two tags with the same nonce, which is new for each answer, so that no
+stored text can know it: ``<crystal-memory-7k2m9x>`` ... ``</crystal-memory-7k2m9x>``. Capture takes the whole stretch
+out (crystal/redact), so that what was recalled never comes back as something said. The tags hold no character that
+JSON escapes. ``crystal.quoting`` makes the text inside safe.
 """
 
 from __future__ import annotations
 
-import re
+import secrets
 
-OPEN = "<crystal-memory>"
-CLOSE = "</crystal-memory>"
+NAME = "crystal-memory"
+NONCE_CHARACTERS = 6
+ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 HEADER = "recalled, as data:"
-"""How the line after the opening tag begins."""
-
-_TAG = re.compile(r"<(?=[\s/]*crystal-memory)", re.IGNORECASE)
+"""How the line after the opening tag begins, where an agent may not know what the tags mean."""
 
 
-def fenced(text: str, origin: str) -> str:
-    """A text between the tags, under a line that says where it comes from.
-
-    Args:
-        text: What was said; tags in it lose their angle bracket.
-        origin: Who said it, when and where: ``user, 2026-11-14, shop, laptop``.
-    """
-    said_by = " ".join(without_tags(origin).split())
-    return f"{OPEN}\n{HEADER} {said_by}\n{without_tags(text)}\n{CLOSE}"
+def new_nonce() -> str:
+    """Return a nonce for one answer, about 30 bits."""
+    return "".join(secrets.choice(ALPHABET) for _ in range(NONCE_CHARACTERS))
 
 
-def without_tags(text: str) -> str:
-    """A text in which whatever a reader may take for one of the tags has lost its angle bracket."""
-    return _TAG.sub("(", text)
+def opening(nonce: str) -> str:
+    """Return the opening tag."""
+    return f"<{NAME}-{nonce}>"
+
+
+def closing(nonce: str) -> str:
+    """Return the closing tag."""
+    return f"</{NAME}-{nonce}>"
+
+
+def fenced(text: str, nonce: str) -> str:
+    """Put a text, which must be quoted already, between the tags."""
+    return f"{opening(nonce)}\n{text}\n{closing(nonce)}"

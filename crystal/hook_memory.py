@@ -141,7 +141,7 @@ def told_once(
     if session.startswith(tuple(rules["private_sessions"])) or session in rules["off"]:
         return None
     ready = _ready(folder, cwd.rstrip("/") or cwd, rules, parse)
-    if not ready["text"]:
+    if not ready["body"]:
         return None
     told = os.path.join(data_dir, "told")
     os.makedirs(told, mode=0o700, exist_ok=True)
@@ -150,7 +150,8 @@ def told_once(
         os.write(once, f"{now // 1_000_000} {ready['told']}\n".encode("ascii"))
     finally:
         os.close(once)
-    return str(ready["text"])
+    nonce = "".join("abcdefghjkmnpqrstuvwxyz23456789"[byte % 31] for byte in os.urandom(6))  # as crystal.fence does
+    return f"<crystal-memory-{nonce}>\n{ready['body']}\n</crystal-memory-{nonce}>"
 
 
 def _ready(
@@ -164,7 +165,7 @@ def _ready(
     except OSError:
         pass  # nothing is known of this folder
     if cwd.startswith(tuple(rules["private_folders"])):
-        return {"text": None}
+        return {"body": None}
     return _read(os.path.join(folder, "default.json"), parse)
 
 

@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from crystal.mcp.arguments import checked
 from crystal.mcp.asker import Asker
+from crystal.mcp.catalog import ALIASES, TOOLS
 from crystal.mcp.offer import CrystalOffer, Settings
 from crystal.mcp.server import Offer, Server
 from crystal.mcp.wire import Wire
@@ -125,16 +127,17 @@ class Tools:
     """The tools without the wire."""
 
     def __init__(self, asker: Asker | None = None, *, aliases: bool = True, room: int = 20_000) -> None:
-        self.methods = crystal_offer(asker, aliases=aliases, room=room).methods()
+        self.offer = crystal_offer(asker, aliases=aliases, room=room)
+        self.methods = self.offer.methods()
         self.listed = {tool["name"]: tool for tool in self.methods["tools/list"]({}, None)["tools"]}  # type: ignore[arg-type]
 
     def call(self, name: str, /, **arguments: object) -> dict[str, Any]:
         return self.methods["tools/call"]({"name": name, "arguments": arguments}, None)  # type: ignore[arg-type]
 
     def data(self, name: str, /, **arguments: object) -> dict[str, Any]:
-        result = self.call(name, **arguments)
-        assert not result["isError"], result["content"]
-        return dict(result["structuredContent"])
+        """The structured form, also of the aliases, which have no argument for it."""
+        tool = next(tool for tool in (*TOOLS, *ALIASES) if tool.name == name)
+        return dict(self.offer._run(tool, checked(tool.input, arguments)).data)
 
     def text(self, name: str, /, **arguments: object) -> str:
         return str(self.call(name, **arguments)["content"][0]["text"])

@@ -261,7 +261,7 @@ def test_a_private_span_is_hidden_in_every_copy_of_a_line(redactor: Redactor) ->
 
 # What crystal recalled
 
-RECALLED = fenced("the key of the shed is under the red pot", "user, 2026-11-14, shop, laptop")
+RECALLED = fenced("data: hits 1-1\n[7k2m9x 17 user]\nthe key of the shed is under the red pot", "7k2m9x")
 
 
 @pytest.mark.parametrize("secrets", [True, False])

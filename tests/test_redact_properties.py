@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from crystal.fence import CLOSE, HEADER, OPEN, fenced
+from crystal.fence import HEADER, closing, fenced, opening
 from crystal.redact import Redactor
 from crystal.redact.prefilter import plain_secret_prefilter
 from crystal.redact.private import private_spans
@@ -183,8 +183,8 @@ def test_a_view_leads_back_to_its_source(text: str, plain: bool, data: st.DataOb
 def test_what_was_recalled_goes_whatever_it_is_and_stands_in(
     before: str, inside: str, after: str, levels: int, plain: bool, closed: bool
 ) -> None:
-    told = fenced(f"shed {inside} pot", "user, laptop")
-    text = before + (told + after if closed else told.removesuffix(CLOSE))
+    told = fenced(f"data: shed {inside} pot", "7k2m9x")
+    text = before + (told + after if closed else told.removesuffix(closing("7k2m9x")))
     for _ in range(levels):
         text = json.dumps([{"a": [text]}], ensure_ascii=plain)
     line = json.dumps({"content": text}, ensure_ascii=plain).encode("utf-8", "surrogatepass")
@@ -196,13 +196,19 @@ def test_what_was_recalled_goes_whatever_it_is_and_stands_in(
         assert redactor.clean_line(clean) == (clean, {})
 
 
+TAGS = ["<crystal-memory>", "</crystal-memory>"]
+TAGS += [tag(nonce) for tag in (opening, closing) for nonce in ("7k2m9x", "abcdef")]
+
+
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.sampled_from([OPEN, CLOSE, HEADER, "`", "a", "<", "\n", " "]), max_size=12).map("".join))
+@given(st.lists(st.sampled_from([*TAGS, HEADER, "data:", "`", "a", "<", "\n", " "]), max_size=12).map("".join))
 def test_recalled_spans_begin_and_end_with_tags_and_never_overlap(text: str) -> None:
     raw = text.encode()
     spans = recalled_spans(raw)
-    assert all(raw.startswith(OPEN.encode(), start) for start, _ in spans)
-    assert all(raw.endswith(CLOSE.encode(), 0, end) or end == len(raw) for _, end in spans)
+    assert all(raw.startswith(b"<crystal-memory", start) for start, _ in spans)
+    for start, end in spans:
+        tag = raw[start + 1 : raw.index(b">", start) + 1]
+        assert raw.endswith(b"</" + tag, 0, end) or end == len(raw)
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
 
 

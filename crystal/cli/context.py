@@ -83,18 +83,24 @@ def _print_log(told: list[Injection], now: int, *, as_json: bool) -> None:
         )
 
 
+def _text(shown: Preview) -> str:
+    from crystal.fence import fenced, new_nonce
+
+    return fenced(shown.told.body, new_nonce()) if shown.told.body else ""
+
+
 def _as_json(shown: Preview, notes: tuple[str, ...]) -> dict[str, Any]:
     return {
         "schema": 1,
         "folder": shown.folder,
         "project": shown.project,
-        "would_tell": not shown.refusals and bool(shown.told.text),
+        "would_tell": not shown.refusals and bool(shown.told.body),
         "refusals": list(shown.refusals),
         "notes": list(notes),
         "budget": shown.budget,
         "tokens": shown.told.tokens,
         "omitted": shown.told.omitted,
-        "text": shown.told.text,
+        "text": _text(shown),
         "candidates": [
             {"id": one.id, "kind": one.kind, "text": one.text, "chosen": one.chosen, "why": one.why}
             for one in shown.told.choices
@@ -106,10 +112,15 @@ def _lines(shown: Preview) -> list[str]:
     """What would be told, then each candidate with its reason."""
     told = shown.told
     lines = [f"nothing is told here: {reason}" for reason in shown.refusals]
-    if not told.text:
+    if not told.body:
         return lines or ["nothing is told here: there are no memories and no sessions"]
     would = "would be" if shown.refusals else "is"
-    lines += [f"A session that begins here {would} told ({told.tokens} of {shown.budget} tokens):", "", told.text, ""]
+    lines += [
+        f"A session that begins here {would} told ({told.tokens} of {shown.budget} tokens):",
+        "",
+        _text(shown),
+        "",
+    ]
     lines.append("Why:")
     lines += [f"  {'+' if one.chosen else '-'} {one.id[:16]:16}  {one.why}" for one in told.choices]
     return lines

@@ -14,8 +14,9 @@ from datetime import tzinfo
 from functools import lru_cache
 
 from crystal.context.tokens import count_tokens
-from crystal.fence import fenced
+from crystal.fence import HEADER, fenced
 from crystal.model import Remembered
+from crystal.quoting import quote, quote_line
 from crystal.when import local
 
 MEMORY_CHARACTERS = 400
@@ -23,6 +24,8 @@ TITLE_CHARACTERS = 100
 MOST_SESSIONS = 5
 SHORTEST_LINE = 10
 """Tokens; every line has an origin, and so takes more."""
+WORST_NONCE = "a2a2a2"
+"""No nonce takes more tokens."""
 
 TRUSTED = frozenset("cli mcp prompt python user human assistant conversation chat agent claude manual crystal".split())
 """By which doors a memory came that the user or the assistant asked for. A caller's own name tells nothing."""
@@ -65,9 +68,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a session is told; ``text`` is empty when there is nothing. ``omitted`` counts memories alone."""
+    """What a session is told; ``body`` is empty when there is nothing. ``omitted`` counts memories alone.
 
-    text: str
+    The fence is put around the body when it is told, each time with another nonce; ``tokens`` counts it too.
+    """
+
+    body: str
     choices: tuple[Choice, ...]
     omitted: int
     tokens: int
@@ -111,7 +117,9 @@ def choose(
     """
     told = [(one.memory.id, _memory_line(one, tz), _why(one)) for one in memories]
     went = [(one.id, _session_line(one, tz), "among the latest") for one in sessions[:MOST_SESSIONS]]
-    room = budget - count_tokens(fenced(f"{_MEMORIES}\n{_SESSIONS}\n{_MORE}\n(+{len(told)} memories omitted)", origin))
+    head = f"{HEADER} {' '.join(quote(origin).split())}"
+    most = f"{head}\n{_MEMORIES}\n{_SESSIONS}\n{_MORE}\n(+{len(told)} memories omitted)"
+    room = budget - count_tokens(fenced(most, WORST_NONCE))
     reserved = _taken([line for _, line, _ in went], room // 4)
     kept = _fitting([line for _, line, _ in told], room - sum(map(_cost, reserved)))
     left = room - sum(_cost(told[at][1]) for at in kept)
@@ -126,8 +134,8 @@ def choose(
     lines.append(_MORE)
     if omitted:
         lines.append(f"(+{omitted} {'memory' if omitted == 1 else 'memories'} omitted)")
-    text = fenced("\n".join(lines), origin)
-    return Told(text, tuple(choices), omitted, count_tokens(text))
+    body = "\n".join([head, *lines])
+    return Told(body, tuple(choices), omitted, count_tokens(fenced(body, WORST_NONCE)))
 
 
 def _choice(kind: str, one: tuple[str, str, str], chosen: bool) -> Choice:
@@ -164,19 +172,21 @@ def _why(one: Candidate) -> str:
 
 def _memory_line(one: Candidate, tz: tzinfo | None) -> str:
     memory = one.memory
-    words = _one_line(memory.text, MEMORY_CHARACTERS)
-    named = f"{_one_line(memory.key, TITLE_CHARACTERS)}: " if memory.key is not None else ""
+    words = quote_line(memory.text, MEMORY_CHARACTERS)
+    named = f"{quote_line(memory.key, TITLE_CHARACTERS)}: " if memory.key is not None else ""
     where = "this project" if one.here else "everywhere"
-    origin = f"{memory.category}, {where}, {_moment(memory.updated_at, tz, '%Y-%m-%d')}, {_one_line(memory.device, 40)}"
-    return f'- {named}"{words}" [{origin}, via {_one_line(memory.source, 20)}, {memory.id}]'
+    origin = (
+        f"{memory.category}, {where}, {_moment(memory.updated_at, tz, '%Y-%m-%d')}, {quote_line(memory.device, 40)}"
+    )
+    return f'- {named}"{words}" [{origin}, via {quote_line(memory.source, 20)}, {memory.id}]'
 
 
 def _session_line(one: LastSession, tz: tzinfo | None) -> str:
     parts = [_moment(one.at, tz)]
     if one.branch and one.branch != "HEAD":
-        parts.append(f"branch {_one_line(one.branch, 60)}")
-    parts.append(_one_line(one.device, 40))
-    return f'- "{_one_line(one.title, TITLE_CHARACTERS)}" [{", ".join(parts)}, session {_one_line(one.id, 64)[:8]}]'
+        parts.append(f"branch {quote_line(one.branch, 60)}")
+    parts.append(quote_line(one.device, 40))
+    return f'- "{quote_line(one.title, TITLE_CHARACTERS)}" [{", ".join(parts)}, session {quote_line(one.id, 64)[:8]}]'
 
 
 def user_title(words: str | None, shorten: Callable[[str, int], str]) -> str | None:
@@ -185,13 +195,6 @@ def user_title(words: str | None, shorten: Callable[[str, int], str]) -> str | N
         return None
     title = shorten(words, TITLE_CHARACTERS)
     return title if any(letter.isalnum() for letter in _MARKERS.sub("", title)) else None
-
-
-def _one_line(text: str, limit: int) -> str:
-    """Text on one line without control characters, cut to ``limit`` characters."""
-    plain = "".join(letter if letter.isprintable() else " " for letter in text[: limit * 4])
-    line = " ".join(plain.split())
-    return line if len(line) <= limit and len(text) <= limit * 4 else line[: limit - 1].rstrip() + "\u2026"
 
 
 def _moment(ms: int | None, tz: tzinfo | None, form: str = "%Y-%m-%d %H:%M") -> str:

@@ -139,7 +139,7 @@ def _content(ready: Ready) -> bytes:
         "omitted": told.omitted,
         "tokens": told.tokens,
     }
-    return _encoded({"cwd": ready.cwd or "", "text": told.text, "told": json.dumps(names)})
+    return _encoded({"cwd": ready.cwd or "", "body": told.body, "told": json.dumps(names)})
 
 
 def _encoded(value: object) -> bytes:

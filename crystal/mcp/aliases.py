@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from crystal.mcp.asker import Asker
 from crystal.mcp.days import recent
-from crystal.mcp.hits import Make, hit_item
+from crystal.mcp.hits import Make, ShortIds, hit_item
 from crystal.mcp.keeping import remember
 from crystal.mcp.page import Answer, Item, answered, bounded, noted
 from crystal.mcp.searching import find, search
@@ -38,7 +39,8 @@ def memory_search(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
     count, least = arguments.get("maxResults") or RESULTS, arguments.get("minScore") or 0.0
     with open_reader() as machine:
         found = find(machine, asker, {"query": arguments["query"], "fusion": "similarity"}, count)
-    hits = [hit for hit in found.hits if hit.score >= least]
+        hits = [hit for hit in found.hits if hit.score >= least]
+        makers = [_result(hit, ShortIds(machine)) for hit in hits]
 
     def compose(items: Sequence[Item]) -> Answer:
         left = len(hits) - len(items)
@@ -46,14 +48,14 @@ def memory_search(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
         head = f"{len(items)} hits by similarity, best first" if items else "nothing found"
         return answered(head, items, "results", {"notes": noted(found.result.notes)}, more)
 
-    return bounded([_result(hit, number) for number, hit in enumerate(hits, 1)], compose, asker.room)
+    return bounded(makers, compose, asker.room)
 
 
-def _result(hit: Hit, number: int) -> Make:
-    make_hit = hit_item(hit, number, {one.uuid for one in (hit.before, hit.after) if one is not None})
+def _result(hit: Hit, ids: ShortIds) -> Make:
+    make_hit = hit_item(hit, ids)
 
     def make(room: int) -> Item:
         item = make_hit(room)
-        return Item(item.text, {name: item.data[name] for name in KEPT})
+        return replace(item, head=f"{item.head} {hit.score:.2f}", data={name: item.data[name] for name in KEPT})
 
     return make

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crystal.mcp.outputs import FORGET, GET, RECENT, REMEMBER, SEARCH, STATUS, TEXTS, TIMELINE
-
 Schema = dict[str, Any]
 
 FORMAT: Schema = {
@@ -27,7 +25,6 @@ class Tool:
     description: str
     run: str
     properties: Mapping[str, Schema]
-    output: Schema
     required: tuple[str, ...] = ()
     reads: bool = True
     destroys: bool = False
@@ -45,7 +42,7 @@ class Tool:
         """What ``tools/list`` tells of it."""
         return {
             "name": self.name, "title": self.title, "description": self.description,
-            "inputSchema": self.input, "outputSchema": self.output,
+            "inputSchema": self.input,
             "annotations": {
                 "title": self.title, "readOnlyHint": self.reads, "destructiveHint": self.destroys,
                 "idempotentHint": self.repeats, "openWorldHint": self.open_world,
@@ -110,9 +107,9 @@ SEARCHING = Tool(
         ),
         "deep": flag("Let the model that the user has set up for it find other wordings and the order; slower."),
         "include_current": _CURRENT,
+        "around": flag("Also the beginning of what was said just before and after each hit."),
         "response_format": FORMAT,
     },
-    SEARCH,
     ("query",),
     open_world=True,
 )  # fmt: skip
@@ -124,14 +121,15 @@ GETTING = Tool(
     "or its exact key. Use it when a hit is cut off or its surroundings matter.",
     "reading:get",
     {
-        "id": text("The id of a hit (17, m17), of a session or its beginning, of a memory (mem-...), or of a line."),
+        "id": text(
+            "The id of a hit (17, m17), a session, a memory (mem-...) or a line; or the beginning of one."
+        ),
         "key": text("The exact key of a memory, instead of an id."),
         "context": number("With a hit: so many turns before and after it. Default 2.", 0, 20),
         "offset": number("With a session: leave out so many turns from its beginning.", 0, 1_000_000),
         "start": number("With a hit or a memory: begin at this character of its text.", 0, 100_000_000),
         "response_format": FORMAT,
     },
-    GET,
 )
 
 RECENT_TOOL = Tool(
@@ -150,7 +148,6 @@ RECENT_TOOL = Tool(
         "include_current": _CURRENT,
         "response_format": FORMAT,
     },
-    RECENT,
 )
 
 TELLING = Tool(
@@ -167,7 +164,6 @@ TELLING = Tool(
         "offset": number(_OFFSET, 0, 500),
         "response_format": FORMAT,
     },
-    TIMELINE,
 )
 
 STATUS_TOOL = Tool(
@@ -177,7 +173,6 @@ STATUS_TOOL = Tool(
     "to lack something, or when the user asks about it.",
     "standing:status",
     {"response_format": FORMAT},
-    STATUS,
 )
 
 CATEGORIES = ("fact", "preference", "event", "opinion", "skill")
@@ -198,7 +193,6 @@ REMEMBERING = Tool(
         "this_project": flag("It holds in the project of the current folder."),
         "response_format": FORMAT,
     },
-    REMEMBER,
     ("text",),
     reads=False,
 )
@@ -229,7 +223,6 @@ FORGETTING = Tool(
         "confirm": text("The token of the preview: carry out exactly what it showed."),
         "response_format": FORMAT,
     },
-    FORGET,
     reads=False,
     destroys=True,
     repeats=False,
@@ -240,20 +233,20 @@ TOOLS = (SEARCHING, REMEMBERING, FORGETTING, STATUS_TOOL, GETTING, RECENT_TOOL, 
 ALIASES = (
     Tool("search_memory", "Search the memory (other name)", "The same as crystal_search, by another name.",
          "aliases:search_memory",
-         {"query": SEARCHING.properties["query"], "limit": SEARCHING.properties["limit"]}, SEARCH, ("query",),
+         {"query": SEARCHING.properties["query"], "limit": SEARCHING.properties["limit"]}, ("query",),
          open_world=True),
     Tool("get_recent_conversations", "The last sessions (other name)",
          "The last sessions of all projects: crystal_recent by another name.", "aliases:get_recent_conversations",
-         {"n": number("How many. Default 10.", 1, 100)}, RECENT),
+         {"n": number("How many. Default 10.", 1, 100)}),
     Tool("save_memory", "Remember something (other name)", "The same as crystal_remember, by another name.",
          "aliases:save_memory",
          {"content": REMEMBERING.properties["text"], "source": text("Who or what asks for it.", 100)},
-         REMEMBER, ("content",), reads=False),
+         ("content",), reads=False),
     Tool("memory_search", "Search by similarity (other name)",
          "Search by meaning alone: each hit with its score, a cosine from 0 to 1.", "aliases:memory_search",
          {"query": SEARCHING.properties["query"],
           "maxResults": number("How many hits at most. Default 10.", 1, 50),
           "minScore": {"type": "number", "minimum": 0, "maximum": 1, "description": "Only hits at least as near."}},
-         TEXTS, ("query",), open_world=True),
+         ("query",), open_world=True),
 )  # fmt: skip
 """The names of neighbours, so that instructions written for those work; on with the setting ``mcp.aliases``."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from crystal.errors import UsageProblem
 from crystal.mcp.asker import Asker, mirror_of, refuse_folder
-from crystal.mcp.hits import Make, memory_item, message_item
+from crystal.mcp.hits import Make, ShortIds, memory_item, message_item
 from crystal.mcp.page import Answer, Item, answered, bounded, noted
-from crystal.mcp.reading import session_data, title_of
+from crystal.mcp.reading import place_of, session_data, title_of
+from crystal.mcp.said import label
 from crystal.mcp.searching import moment
 from crystal.model import Remembered
 from crystal.reading import SessionSummary, sessions
@@ -39,9 +41,9 @@ def recent(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
     def compose(items: Sequence[Item]) -> Answer:
         at = offset + len(items)
         next_offset = at if at < len(makers) else None
-        more = None if next_offset is None else f"more: crystal_recent with what={what} and offset={at}"
-        where = f"of project {scope}" if scope else "of all projects"
-        head = f"{what} {where}, the latest first" if items else f"no {what} {where}"
+        more = None if next_offset is None else f"more: what={what} offset={at}"
+        where = f"of {label(scope)}" if scope else "of all projects"
+        head = f"{what} {where}" if items else f"no {what} {where}"
         return answered(head, items, "items", {**data, "next_offset": next_offset}, more)
 
     return bounded(makers[offset : offset + limit], compose, asker.room)
@@ -64,20 +66,20 @@ def _scope(asker: Asker, machine: Machine, arguments: Mapping[str, Any]) -> tupl
 def _recent(
     machine: Machine, asker: Asker, arguments: Mapping[str, Any], what: str, project: str | None, count: int
 ) -> tuple[list[Make], tuple[str, ...]]:
-    own, mirror = asker.left_out(machine, arguments), mirror_of(machine)
+    own, mirror, ids = asker.left_out(machine, arguments), mirror_of(machine), ShortIds(machine)
     before = moment(arguments, "before", machine.now())
     if what == "messages":
         said, why = messages(machine.store, project=project, before=before, without=own, limit=count, mirror=mirror)
-        return [message_item(one) for one in said], why
+        return [message_item(one, ids) for one in said], why
     found, why = sessions(machine.store, project=project, before=before, limit=count + 1, mirror=mirror)
-    return [_session_item(one) for one in found if one.id != own][:count], why
+    return [_session_item(one, ids) for one in found if one.id != own][:count], why
 
 
-def _session_item(session: SessionSummary) -> Make:
-    def make(room: int) -> Item:
-        turns = f"{session.turns} turn{'s' * (session.turns != 1)}"
-        text = f"session {session.id} · {turns}\n{title_of(session, min(room, 200))}"
-        return Item(text, session_data(session))
+def _session_item(session: SessionSummary, ids: ShortIds) -> Make:
+    head = f"{ids.session(session.id)} {session.turns} turn{'s' * (session.turns != 1)}"
+
+    def make(_: int) -> Item:
+        return Item(head, place_of(session, session.last_at, ids), title_of(session), session_data(session))
 
     return make
 
@@ -98,41 +100,43 @@ def tell(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
             raise UsageProblem("since is not before before", hint="exchange them")
         project = arguments.get("project")
         found, why = days(machine, mirror_of(machine), since=since, before=end, project=project, limit=MOST_ENTRIES)
-    makers = [maker for day in found for maker in _day(day.date, day.sessions, day.memories)]
+        ids = ShortIds(machine)
+        makers = [maker for day in found for maker in _day(day.date, day.sessions, day.memories, ids)]
     offset, limit = arguments.get("offset") or 0, arguments.get("limit") or 50
     data = {"since": iso(since), "before": iso(end), "offset": offset, "notes": noted(why)}
 
     def compose(items: Sequence[Item]) -> Answer:
         at = offset + len(items)
         next_offset = at if at < len(makers) else None
-        more = None if next_offset is None else f"more: crystal_timeline with the same times and offset={at}"
+        more = None if next_offset is None else f"more: the same times, offset={at}"
         span = f"{local(since):%Y-%m-%d %H:%M} to {local(end):%Y-%m-%d %H:%M}"
-        head = f"{span}, the latest day first" if items else f"nothing from {span}"
+        head = span if items else f"nothing from {span}"
         return answered(head, items, "entries", {**data, "next_offset": next_offset}, more)
 
     return bounded(makers[offset : offset + limit], compose, asker.room)
 
 
-def _day(date: str, stretches: Sequence[Stretch], memories: Sequence[Remembered]) -> list[Make]:
-    return [*(_stretch_item(date, one) for one in stretches), *(_memory_item(date, one) for one in memories)]
+def _day(date: str, sessions: Sequence[Stretch], memories: Sequence[Remembered], ids: ShortIds) -> list[Make]:
+    return [*(_stretch_item(date, one, ids) for one in sessions), *(_memory_item(date, one, ids) for one in memories)]
 
 
-def _stretch_item(date: str, stretch: Stretch) -> Make:
+def _stretch_item(date: str, stretch: Stretch, ids: ShortIds) -> Make:
+    session = stretch.session
+    clock = f"{local(stretch.first):%H:%M}-{local(stretch.last):%H:%M}"
+    head = f"{ids.session(session.id)} {clock} {stretch.turns} turn{'s' * (stretch.turns != 1)}"
+
     def make(_: int) -> Item:
-        session = stretch.session
         data = {
             "date": date, "kind": "session", "first_at": iso(stretch.first), "last_at": iso(stretch.last),
             "turns": stretch.turns, "session": session_data(session), "memory": None,
         }  # fmt: skip
-        clock = f"{local(stretch.first):%H:%M} to {local(stretch.last):%H:%M}"
-        turns = f"{stretch.turns} turn{'s' * (stretch.turns != 1)}"
-        return Item(f"{date} · {clock} · session {session.id} · {turns}\n{title_of(session)}", data)
+        return Item(head, place_of(session, stretch.first, ids), title_of(session), data)
 
     return make
 
 
-def _memory_item(date: str, memory: Remembered) -> Make:
-    make_memory = memory_item(memory)
+def _memory_item(date: str, memory: Remembered, ids: ShortIds) -> Make:
+    make_memory = memory_item(memory, ids)
 
     def make(room: int) -> Item:
         item, when = make_memory(room), iso(memory.updated_at)
@@ -140,6 +144,6 @@ def _memory_item(date: str, memory: Remembered) -> Make:
             "date": date, "kind": "memory", "first_at": when, "last_at": when, "turns": 0, "session": None,
             "memory": item.data,
         }  # fmt: skip
-        return Item(f"{date} · {item.text}", data)
+        return replace(item, data=data)
 
     return make

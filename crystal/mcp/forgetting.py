@@ -12,7 +12,7 @@ from crystal.forgetting.wish import Item as Going
 from crystal.mcp.asker import Asker, refuse_folder
 from crystal.mcp.hits import Make, hit_name
 from crystal.mcp.page import Answer, Item, Json, answered, bounded, noted
-from crystal.mcp.said import Origin, kind_of, label, recalled
+from crystal.mcp.said import Origin, excerpt, kind_of, label
 from crystal.mcp.searching import moment
 from crystal.when import iso
 from crystal.wiring import open_machine, open_reader
@@ -129,8 +129,10 @@ def _going(going: Going) -> Make:
     kind, by = ("memory", "memory") if is_memory else kind_of(going.role)
     origin = Origin(kind, by, going.timestamp, going.project, going.device, going.session_id)
 
+    place = origin.place("")
+
     def make(room: int) -> Item:
-        text, _ = recalled(" ".join(going.text.split()), origin, min(room, SNIPPET))
+        text, _ = excerpt(" ".join(going.text.split()), min(room, SNIPPET))
         data = {
             "kind": going.kind,
             "id": going.uuid,
@@ -138,7 +140,7 @@ def _going(going: Going) -> Make:
             "text": text,
             "when": iso(going.timestamp),
         }
-        return Item(f"{going.kind} {going.uuid} · {going.because}\n{text}".replace("  ", " "), data)
+        return Item(f"{going.kind} {going.uuid} {by} {going.because}".replace("  ", " "), place, text, data)
 
     return make
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+from crystal.errors import CrystalError
+from crystal.mcp.asker import mirror_of
 from crystal.mcp.page import Item
-from crystal.mcp.said import Origin, kind_of, label, plain, recalled
-from crystal.model import MIRROR_IDS, Hit, Neighbour, Remembered
-from crystal.reading import ShownTurn
+from crystal.mcp.said import Origin, excerpt, kind_of, label
+from crystal.model import MIRROR_IDS, Hit, Remembered
+from crystal.quoting import quote
+from crystal.reading import ShownTurn, find_target
 from crystal.timeline import Message
 from crystal.when import iso
+from crystal.wiring import Machine
+from crystal.wiring.remembered import memory_of
 
 Make = Callable[[int], Item]
+SHORT_SESSION = 8
+SHORT_MEMORY = 10
 AROUND = 300
 
 
@@ -21,53 +29,88 @@ def hit_name(ident: int) -> str:
     return f"m{ident - MIRROR_IDS}" if ident > MIRROR_IDS else str(ident)
 
 
-def hit_item(hit: Hit, number: int, seen: Collection[str]) -> Make:
-    """A hit of a search with what was said around it, unless that is among the hits itself (``seen``: their uuids)."""
+@dataclass(frozen=True, slots=True)
+class ShortIds:
+    """Beginnings of ids that find the same thing; where the beginning finds another, the whole id."""
+
+    machine: Machine
+
+    @property
+    def device(self) -> str:
+        """This machine's name."""
+        return self.machine.config.device
+
+    def session(self, ident: str) -> str:
+        """Return how a session is named in an answer."""
+        store, mirror = self.machine.store, mirror_of(self.machine)
+        short = ident[:SHORT_SESSION]
+        try:
+            if find_target(store, short, mirror=mirror) == find_target(store, ident, mirror=mirror):
+                return label(short) or short
+        except CrystalError:  # it is the beginning of several
+            pass
+        return label(ident) or ident
+
+    def memory(self, ident: str) -> str:
+        """Return how a memory is named in an answer."""
+        try:
+            is_same = memory_of(self.machine, self.machine.mirror, ident[:SHORT_MEMORY]).id == ident
+        except CrystalError:
+            return ident
+        return ident[:SHORT_MEMORY] if is_same else ident
+
+
+def hit_item(hit: Hit, ids: ShortIds, *, around: bool = False) -> Make:
+    """A hit of a search; ``around``: with what was said just before and after it."""
     is_memory = hit.source == "memory"
-    kind, by = ("memory", "memory") if is_memory else kind_of(hit.role, hit.tool, hit.subagent)
-    origin = Origin(kind, by, hit.timestamp, hit.project, hit.device, hit.session_id or None)
+    kind, by = ("memory", _memory_words(hit.category, hit.key)) if is_memory else _kind_of_hit(hit)
+    origin = Origin(kind, by, hit.timestamp, hit.project, hit.device)
     name = hit.uuid if is_memory and hit.uuid else hit_name(hit.id)
-    before, after = (
-        None if said is None or said.uuid in seen else _around(said, origin, where)
-        for said, where in ((hit.before, "just before"), (hit.after, "just after"))
-    )
+    copies = f" x{hit.copies}" if hit.copies > 1 else ""
+    head = f"{ids.memory(name) if is_memory else name} {by}{copies}"
+    beside = {
+        where: f"{kind_of(said.role)[1]}: {excerpt(said.text, AROUND)[0]}"
+        for where, said in (("before", hit.before), ("after", hit.after))
+        if said is not None and around
+    }
 
     def make(room: int) -> Item:
-        text, left = recalled(hit.text, origin, room)
-        said = [one for one in (before, text, after) if one is not None]
-        copies = f" · said {hit.copies} times" if hit.copies > 1 else ""
-        lines = [f"{number}. id {name} · score {hit.score:.3f}{copies}", *said]
+        text, left = excerpt(hit.text, room)
         data = {
             "id": name, "score": hit.score, "text": text, "origin": kind, "by": by, "when": iso(hit.timestamp),
             "project": label(hit.project), "branch": label(hit.branch), "device": label(hit.device),
             "session_id": hit.session_id or None, "freshness": hit.freshness, "source": hit.source,
-            "copies": hit.copies, "similar": hit.similar, "characters_left": left, "before": before, "after": after,
+            "copies": hit.copies, "similar": hit.similar, "characters_left": left, **beside,
         }  # fmt: skip
-        return Item("\n".join(lines), data)
+        shown = [f"[{where}] {said}" for where, said in beside.items()]
+        whole = "\n".join([*shown[: "before" in beside], text, *shown["before" in beside :]])
+        return Item(head, origin.place(ids.device), whole, data)
 
     return make
 
 
-def _around(said: Neighbour, origin: Origin, where: str) -> str:
-    kind, by = kind_of(said.role)
-    place = Origin(kind, f"{by}, {where}", said.timestamp, origin.project, origin.device, origin.session)
-    return recalled(said.text, place, AROUND)[0]
+def _kind_of_hit(hit: Hit) -> tuple[str, str]:
+    return kind_of(hit.role, hit.tool, hit.subagent)
 
 
-def message_item(message: Message) -> Make:
+def _memory_words(category: str | None, key: str | None) -> str:
+    return " ".join(part for part in (category or "memory", f"key {label(key)}" if key else None) if part)
+
+
+def message_item(message: Message, ids: ShortIds) -> Make:
     """A message of a conversation."""
     kind, by = kind_of(message.role)
-    origin = Origin(kind, by, message.timestamp, message.project, message.device, message.session_id)
+    origin = Origin(kind, by, message.timestamp, message.project, message.device)
     name = hit_name(message.hit)
 
     def make(room: int) -> Item:
-        text, left = recalled(message.text, origin, room)
+        text, left = excerpt(message.text, room)
         data = {
             "id": name, "text": text, "origin": kind, "by": by, "when": iso(message.timestamp),
             "project": label(message.project), "device": label(message.device), "session_id": message.session_id,
             "characters_left": left,
         }  # fmt: skip
-        return Item(f"id {name}\n{text}", data)
+        return Item(f"{name} {by}", origin.place(ids.device), text, data)
 
     return make
 
@@ -79,29 +122,28 @@ def turn_item(
     name = hit_name(turn.hit)
 
     def make(room: int) -> Item:
-        text, left = recalled(turn.text, origin, min(room, most or room), start)
+        text, left = excerpt(turn.text, min(room, most or room), start)
         data = {
             "id": name, "number": number, "text": text, "origin": origin.kind, "by": origin.by,
             "when": iso(turn.timestamp), "focus": turn.focus, "characters_left": left,
             "characters_archived": max(0, turn.full_length - len(turn.text)),
         }  # fmt: skip
-        at = "" if number is None else f"turn {number} · "
-        mark = " · this one was asked for" if turn.focus else ""
-        go_on = f"\ncrystal_get with id {name} and start {len(plain(turn.text)) - left} goes on" if left else ""
-        return Item(f"{at}id {name}{mark}\n{text}{go_on if turn.focus else ''}", data)
+        mark = ", asked for" if turn.focus else ""
+        go_on = f"\n[start {len(quote(turn.text)) - left} goes on]" if left and turn.focus else ""
+        return Item(f"{name} {origin.by}{mark}", "", f"{text}{go_on}", data)
 
     return make
 
 
-def memory_item(memory: Remembered, start: int = 0) -> Make:
+def memory_item(memory: Remembered, ids: ShortIds, start: int = 0) -> Make:
     """A memory."""
-    named = f", key {label(memory.key)}" if memory.key else ""
-    by = f"memory, a {memory.category}{named}, by {label(memory.source)}"
-    origin = Origin("memory", by, memory.updated_at, memory.project, memory.device)
+    by = f"{_memory_words(memory.category, memory.key)} via {label(memory.source)}"
+    place = Origin("memory", by, memory.updated_at, memory.project, memory.device).place(ids.device)
+    head = f"{ids.memory(memory.id)} {by}"
 
     def make(room: int) -> Item:
-        text, left = recalled(memory.text, origin, room, start)
-        return Item(f"id {memory.id}\n{text}", {**memory_data(memory), "text": text, "characters_left": left})
+        text, left = excerpt(memory.text, room, start)
+        return Item(head, place, text, {**memory_data(memory), "text": text, "characters_left": left})
 
     return make
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from crystal.errors import UsageProblem
+from crystal.fence import fenced
 from crystal.mcp.asker import Asker, refuse_folder
 from crystal.mcp.hits import memory_data
-from crystal.mcp.page import Answer
+from crystal.mcp.page import NONCE, Answer
 from crystal.mcp.said import label
 from crystal.model import Remembered
 from crystal.remembering import is_as_given
@@ -46,4 +47,4 @@ def _kept(kept: Remembered, asked: str) -> Answer:
     text = f"remembered as {kept.id}: a {kept.category} for {where}{named}"
     if not is_whole:
         text += "\nnote: secrets and private spans were taken out of the text"
-    return Answer(text, {**memory_data(kept), "is_as_given": is_whole})
+    return Answer(fenced(text, NONCE), {**memory_data(kept), "is_as_given": is_whole})

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crystal.mcp.said import plain
+from crystal.fence import NONCE_CHARACTERS, closing, fenced, opening
+from crystal.quoting import quote_line
 
-SPARE = 250
+SPARE = 120
 """Room for what is said around the items only where there are some."""
 LONGEST = 6_000
 """So many characters of one text are shown at most, unless it alone is asked for."""
@@ -24,22 +25,36 @@ LONGEST_NOTE = 200
 Json = dict[str, Any]
 
 
+NONCE = "\0"
+"""Stands for the nonce of the fence until the answer is sent: no quoted text holds it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing of an answer in both forms."""
+    """One thing of an answer in both forms.
 
+    Attributes:
+        head: Its id and who said it.
+        place: When and where; left out of the text where it is as in the item before.
+        text: What was said, quoted.
+        data: All of it as JSON.
+    """
+
+    head: str
+    place: str
     text: str
     data: Json
 
     @property
     def size(self) -> int:
         """How much room it takes in the longer form."""
-        return max(len(self.text) + 2, len(json.dumps(self.data, ensure_ascii=False)) + 2)
+        markdown = len(self.head) + len(self.place) + len(self.text) + NONCE_CHARACTERS + 10
+        return max(markdown, len(_encoded(self.data)) + 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a tool answers: ``data`` fits the tool's output schema, ``text`` is for reading."""
+    """What a tool answers, in two forms of which one is sent: ``text`` for reading, ``data`` for programs."""
 
     text: str
     data: Json
@@ -47,7 +62,20 @@ class Answer:
     @property
     def size(self) -> int:
         """How many characters the longer form has."""
-        return max(len(self.text), len(json.dumps(self.data, ensure_ascii=False)))
+        return max(len(self.markdown("-" * NONCE_CHARACTERS)), len(self.json("-" * NONCE_CHARACTERS)))
+
+    def markdown(self, nonce: str) -> str:
+        """Return the text with the nonce of this answer in its tags and in the head of each item."""
+        return self.text.replace(NONCE, nonce)
+
+    def json(self, nonce: str) -> str:
+        """Return the data as one JSON object that begins and ends with a tag."""
+        tags = {"fence": f"{opening(nonce)} data:"}, {"fence_end": f"end of data {closing(nonce)}"}
+        return _encoded({**tags[0], **self.data, **tags[1]})
+
+
+def _encoded(data: Json) -> str:
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
 def bounded(
@@ -84,12 +112,17 @@ def bounded(
 
 
 def answered(head: str, items: Sequence[Item], name: str, data: Mapping[str, Any], more: str | None) -> Answer:
-    """An answer with a list of items: a line about it, notes, the items, and how to get more."""
+    """Compose an answer: a line about it, notes and the items in one fence, and behind it how to get more."""
     if "crystal_get" not in (more or "") and any(_is_cut(item.data) for item in items):
         more = f"{more}; {CUT}" if more else f"more: {CUT}"
-    parts = [head, *(f"note: {note}" for note in data.get("notes") or ()), *(item.text for item in items)]
+    lines = [f"data: {head}", *(f"note: {note}" for note in data.get("notes") or ())]
+    place = ""
+    for item in items:
+        where = f" · {item.place}" if item.place not in ("", place) else ""
+        lines += [f"[{NONCE} {item.head}{where}]", item.text]
+        place = item.place
     whole: Json = {**data, name: [item.data for item in items], "more": more}
-    return Answer("\n\n".join([*parts, *([more] if more else [])]), whole)
+    return Answer("\n".join([fenced("\n".join(lines), NONCE), *([more] if more else [])]), whole)
 
 
 def _is_cut(data: Mapping[str, Any]) -> bool:
@@ -98,10 +131,4 @@ def _is_cut(data: Mapping[str, Any]) -> bool:
 
 def noted(notes: Iterable[str]) -> list[str]:
     """Remarks for the reader, few and short; names that were stored may stand in them."""
-    return [one if len(one) <= LONGEST_NOTE else one[: LONGEST_NOTE - 1] + "…" for one in map(_line, notes)][
-        :MOST_NOTES
-    ]
-
-
-def _line(text: str) -> str:
-    return " ".join(plain(text).split())
+    return [quote_line(note, LONGEST_NOTE) for note in notes][:MOST_NOTES]

@@ -7,10 +7,11 @@ from typing import Any
 
 from crystal.errors import NotFound, UsageProblem
 from crystal.mcp.asker import Asker, mirror_of
-from crystal.mcp.hits import Make, memory_item, turn_item
+from crystal.mcp.hits import Make, ShortIds, memory_item, turn_item
 from crystal.mcp.page import LONGEST, Answer, Item, Json, answered, bounded
-from crystal.mcp.said import Origin, kind_of, label, plain, recalled
+from crystal.mcp.said import Origin, kind_of, label
 from crystal.model import Remembered
+from crystal.quoting import quote, quote_line
 from crystal.reading import Conversation, SessionSummary, ShownTurn, find_target, read
 from crystal.when import iso
 from crystal.wiring import Machine, open_reader
@@ -20,6 +21,7 @@ CONTEXT = 2
 BRIEF = 1_500
 BRIEF_ROLES = ("tool_call", "tool_result", "thinking")
 TITLE = 200
+SHORT_TITLE = 60
 NOTHING: Json = {"kind": "", "session": None, "memory": None, "turns": [], "next_offset": None}
 
 
@@ -34,24 +36,26 @@ def get(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
             found = by_key(machine, machine.mirror, key)
             if found is None:
                 raise NotFound(f"nothing is remembered under the key {key!r}", hint="look with crystal_search")
-            return of_memory(found, asker.room, start)
+            return of_memory(machine, found, asker.room, start)
         assert ident is not None
         if ident.strip().lower().startswith("mem-"):
-            return of_memory(memory_of(machine, machine.mirror, ident), asker.room, start)
+            return of_memory(machine, memory_of(machine, machine.mirror, ident), asker.room, start)
         return _of_conversation(machine, asker, ident, arguments)
 
 
-def of_memory(memory: Remembered, room: int, start: int = 0) -> Answer:
+def of_memory(machine: Machine, memory: Remembered, room: int, start: int = 0) -> Answer:
     """A memory as an answer."""
+    ids = ShortIds(machine)
 
     def compose(items: Sequence[Item]) -> Answer:
         left = items[0].data["characters_left"] if items else 0
-        further = len(plain(memory.text)) - left
-        more = f"more: crystal_get with id {memory.id} and start {further}" if left else None
-        data = {**NOTHING, "kind": "memory", "memory": items[0].data if items else None, "more": more}
-        return Answer("\n\n".join([*(item.text for item in items), *([more] if more else [])]), data)
+        further = len(quote(memory.text)) - left
+        more = f"more: crystal_get with id {ids.memory(memory.id)} and start {further}" if left else None
+        data = {**NOTHING, "kind": "memory", "memory": items[0].data if items else None}
+        answer = answered("a memory", items, "turns", data, more)
+        return Answer(answer.text, {**answer.data, "turns": []})
 
-    return bounded([memory_item(memory, start)], compose, room, longest=room)
+    return bounded([memory_item(memory, ids, start)], compose, room, longest=room)
 
 
 def _of_conversation(machine: Machine, asker: Asker, ident: str, arguments: Mapping[str, Any]) -> Answer:
@@ -61,17 +65,19 @@ def _of_conversation(machine: Machine, asker: Asker, ident: str, arguments: Mapp
         for name in ("context", "start"):
             if arguments.get(name):
                 raise UsageProblem(f"{name} goes with a hit, not with a session", hint="leave it out, or use offset")
-        return of_session(read(machine.store, target, mirror=mirror), asker.room, arguments.get("offset") or 0)
+        offset = arguments.get("offset") or 0
+        return of_session(machine, read(machine.store, target, mirror=mirror), asker.room, offset)
     if arguments.get("offset"):
         raise UsageProblem("offset goes with a session, not with a hit", hint="leave it out, or use start")
     context = CONTEXT if arguments.get("context") is None else int(arguments["context"])
     conversation = read(machine.store, target, context=context, mirror=mirror)
-    return _of_hit(conversation, asker.room, arguments.get("start") or 0)
+    return _of_hit(machine, conversation, asker.room, arguments.get("start") or 0)
 
 
-def of_session(conversation: Conversation, room: int, offset: int) -> Answer:
+def of_session(machine: Machine, conversation: Conversation, room: int, offset: int) -> Answer:
     """A page of a session."""
     session, turns = conversation.session, conversation.turns
+    name, about = _head(session, ShortIds(machine))
     if offset and offset >= len(turns):
         raise UsageProblem(f"offset is {offset}, but there are {len(turns)} turns", hint="use a smaller offset")
     makers: list[Make] = []
@@ -82,10 +88,9 @@ def of_session(conversation: Conversation, room: int, offset: int) -> Answer:
     def compose(items: Sequence[Item]) -> Answer:
         at = offset + len(items)
         next_offset = at if at < len(turns) else None
-        name = "" if session is None else session.id
         more = None if next_offset is None else f"more: crystal_get with id {name} and offset {at}"
         data = {**NOTHING, "kind": "session", "session": _session(session), "next_offset": next_offset}
-        head = f"{_head(session)}\n\nturns {offset + 1} to {at} of {len(turns)}" if items else _head(session)
+        head = f"{about}\nturns {offset + 1}-{at} of {len(turns)}" if items else about
         if any(item.data["characters_left"] for item in items):
             head += "; the whole of a turn: crystal_get with its id"
         return answered(head, items, "turns", data, more)
@@ -93,8 +98,9 @@ def of_session(conversation: Conversation, room: int, offset: int) -> Answer:
     return bounded(makers, compose, room)
 
 
-def _of_hit(conversation: Conversation, room: int, start: int) -> Answer:
+def _of_hit(machine: Machine, conversation: Conversation, room: int, start: int) -> Answer:
     session, turns = conversation.session, conversation.turns
+    name, about = _head(session, ShortIds(machine))
     at = next((at for at, turn in enumerate(turns) if turn.focus), 0)
     around = max(200, room // (3 * len(turns)))
     chosen = [
@@ -107,10 +113,9 @@ def _of_hit(conversation: Conversation, room: int, start: int) -> Answer:
 
     def compose(items: Sequence[Item]) -> Answer:
         shown = [item for _, item in sorted(zip(order, items, strict=False), key=lambda pair: pair[0])]
-        name = "" if session is None else session.id
-        more = f"more: crystal_get with id {name} reads the whole session" if session is not None else None
+        more = f"more: crystal_get with id {name}" if session is not None else None
         data = {**NOTHING, "kind": "hit", "session": _session(session)}
-        return answered(_head(session), shown, "turns", data, more)
+        return answered(about, shown, "turns", data, more)
 
     return bounded(first, compose, room, longest=max(200, room // 2))
 
@@ -123,15 +128,17 @@ def _origin(turn: ShownTurn, session: SessionSummary | None) -> Origin:
 
 
 def title_of(session: SessionSummary, most: int = TITLE) -> str:
-    """The title of a session in its fence: the user or the client gave it, or it is the first words of the user."""
-    one_line = " ".join(session.title.split()) or "(without words)"
-    by = f"title of a session, branch {label(session.branch)}" if session.branch else "title of a session"
-    origin = Origin("user", by, session.last_at, session.project, session.device, session.id)
-    return recalled(one_line, origin, most)[0]
+    """The title of a session: the user or the client gave it, or it is the first words of the user."""
+    return quote_line(session.title, most) or "(without words)"
+
+
+def place_of(session: SessionSummary, timestamp: int | None, ids: ShortIds) -> str:
+    """When and where a session went on, in a few words."""
+    return Origin("user", "user", timestamp, session.project, session.device).place(ids.device)
 
 
 def session_data(session: SessionSummary) -> Json:
-    """What is known of a session, its title in a fence."""
+    """What is known of a session."""
     return {
         "id": session.id, "title": title_of(session), "project": label(session.project),
         "branch": label(session.branch), "device": label(session.device), "started_at": iso(session.started_at),
@@ -143,8 +150,11 @@ def _session(session: SessionSummary | None) -> Json | None:
     return None if session is None else session_data(session)
 
 
-def _head(session: SessionSummary | None) -> str:
+def _head(session: SessionSummary | None, ids: ShortIds) -> tuple[str, str]:
+    """The id under which a session is read, and a line about it."""
     if session is None:
-        return "this belongs to no session"
-    turns = f"{session.turns} turn{'s' * (session.turns != 1)}"
-    return f"session {session.id} · {turns}\n{title_of(session)}"
+        return "", "this belongs to no session"
+    name = ids.session(session.id)
+    branch = f" branch {label(session.branch)}" if session.branch not in (None, "", "HEAD", "main", "master") else ""
+    about = f"session {name}, {session.turns} turn{'s' * (session.turns != 1)}"
+    return name, f"{about}, {place_of(session, session.last_at, ids)}{branch}: {title_of(session, SHORT_TITLE)}"

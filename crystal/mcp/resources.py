@@ -59,7 +59,7 @@ def _row(kind: str, ident: str, description: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def contents(asker: Asker, uri: str) -> list[dict[str, Any]]:
+def contents(asker: Asker, uri: str, nonce: str) -> list[dict[str, Any]]:
     """What stands at an address.
 
     Raises:
@@ -77,13 +77,13 @@ def contents(asker: Asker, uri: str) -> list[dict[str, Any]]:
             raise Refused(RESOURCE_NOT_FOUND, error.message, {"uri": uri[:300]}) from error
         hint = f"; {error.hint}" if error.hint else ""
         raise Refused(INTERNAL_ERROR, f"{error.message}{hint}", {"uri": uri[:300]}) from error
-    return [{"uri": uri, "mimeType": MARKDOWN, "text": answer.text}]
+    return [{"uri": uri, "mimeType": MARKDOWN, "text": answer.markdown(nonce)}]
 
 
 def _read(machine: Machine, asker: Asker, kind: str, ident: str) -> Answer:
     if kind == "memory":
-        return of_memory(memory_of(machine, machine.mirror, ident), asker.room)
+        return of_memory(machine, memory_of(machine, machine.mirror, ident), asker.room)
     target = find_target(machine.store, ident, mirror=mirror_of(machine))
     if target.chunk is not None:
         raise Refused(RESOURCE_NOT_FOUND, "this is the id of a hit, not of a session", {"hint": "use crystal_get"})
-    return of_session(read(machine.store, target, mirror=mirror_of(machine)), asker.room, 0)
+    return of_session(machine, read(machine.store, target, mirror=mirror_of(machine)), asker.room, 0)

@@ -8,7 +8,7 @@ from typing import Any
 
 from crystal.errors import UsageProblem
 from crystal.mcp.asker import Asker, refuse_folder
-from crystal.mcp.hits import hit_item
+from crystal.mcp.hits import ShortIds, hit_item
 from crystal.mcp.page import Answer, Item, answered, bounded, noted
 from crystal.model import Filters, Hit
 from crystal.search import MAX_LIMIT, SearchResult
@@ -47,7 +47,8 @@ def search(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
         notes = list(found.result.notes)
         if machine.mirror is not None and machine.mirror.store is None:
             notes += mirror_notes(machine.mirror, machine.now())
-    shown = found.hits[offset : offset + limit]
+        shown, ids = found.hits[offset : offset + limit], ShortIds(machine)
+        makers = [hit_item(hit, ids, around=bool(arguments.get("around"))) for hit in shown]
     if found.own:
         notes.append(f"{found.own} of this very session left out; include_current=true has them")
     data = {"mode": found.result.mode, "offset": offset, "notes": noted(notes)}
@@ -55,16 +56,10 @@ def search(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
     def compose(items: list[Item]) -> Answer:
         at = offset + len(items)
         next_offset = at if at < len(found.hits) else None
-        more = (
-            None
-            if next_offset is None
-            else f"more: crystal_search with offset={at}; around a hit: crystal_get with its id"
-        )
-        first = f"hits {offset + 1} to {at}, best first" if items else "nothing found"
+        more = None if next_offset is None else f"more: offset={at}"
+        first = f"hits {offset + 1}-{at}" if items else "nothing found"
         return answered(first, items, "hits", {**data, "next_offset": next_offset}, more)
 
-    seen = {hit.uuid for hit in shown}
-    makers = [hit_item(hit, number, seen) for number, hit in enumerate(shown, offset + 1)]
     return bounded(makers, compose, asker.room)  # type: ignore[arg-type]
 
 

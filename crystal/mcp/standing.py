@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from crystal import __version__
+from crystal.fence import fenced
 from crystal.mcp.asker import Asker
-from crystal.mcp.page import Answer, Json, noted
-from crystal.mcp.said import label, plain
+from crystal.mcp.page import NONCE, Answer, Json, noted
+from crystal.mcp.said import label
+from crystal.quoting import quote_line
 from crystal.status import gather
 from crystal.when import iso
 from crystal.wiring import open_reader
@@ -26,13 +28,13 @@ def status(asker: Asker, _: Mapping[str, Any]) -> Answer:
         home = asker.project(machine)
     capture, span = found["capture"], found["span"]
     problems = [
-        {"room": one["room"], "message": plain(str(one["message"]))[:MESSAGE], "since": iso(one["since"])}
+        {"room": one["room"], "message": quote_line(str(one["message"]), MESSAGE), "since": iso(one["since"])}
         for one in found["problems"][:MOST_PROBLEMS]
     ]
     data: Json = {
         "version": __version__,
         "capture": {"on": capture["on"], "off_since": iso(capture["off_since"]), "last": iso(capture["last"]),
-                    "stalled": None if capture["stalled"] is None else plain(capture["stalled"])[:MESSAGE]},
+                    "stalled": None if capture["stalled"] is None else quote_line(capture["stalled"], MESSAGE)},
         "counts": found["counts"],
         "span": {"first": iso(span["first"]), "last": iso(span["last"])},
         "queues": found["queues"],
@@ -45,7 +47,7 @@ def status(asker: Asker, _: Mapping[str, Any]) -> Answer:
         "problems": problems,
         "notes": noted(notes),
     }  # fmt: skip
-    return Answer("\n".join(_lines(data)), data)
+    return Answer(fenced("\n".join(_lines(data)), NONCE), data)
 
 
 def _lines(data: Json) -> list[str]:

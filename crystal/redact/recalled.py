@@ -1,52 +1,55 @@
 """What crystal itself told an agent: fenced by ``crystal.fence``, and never kept a second time.
 
-A fence is ``<crystal-memory>`` with the line that a fence begins with behind it, or alone on its line, or one that is
-closed. One that is cut off hides everything up to the end of its string. A tag that somebody merely names, between
-quotes or in a sentence, opens none. Escaped tags are not looked for: each level of escaping is read in turn.
+A fence begins with ``<crystal-memory-NONCE>``, or with ``<crystal-memory>`` as older releases wrote it, if the line
+that a fence begins with is behind it, if it stands alone on its line, or if it is closed. It ends at the closing tag
+with the same nonce. One that is cut off hides everything up to the end of its string. A tag that somebody merely
+names, between quotes or in a sentence, opens none. Escaped tags are not looked for: each level is read in turn.
 """
 
 from __future__ import annotations
 
 import re
 
-from crystal.fence import CLOSE, HEADER, OPEN
+from crystal.fence import HEADER, NAME
 
-FENCE_NAME = OPEN.strip("<>").encode("ascii")
+FENCE_NAME = NAME.encode("ascii")
 """What a raw line must hold for a fence to be in any of its strings."""
 
-_TAG = re.compile(rb"(?P<open>" + re.escape(OPEN.encode()) + rb")|" + re.escape(CLOSE.encode()))
+_TAG = re.compile(rb"<(?P<close>/)?" + FENCE_NAME + rb"(?P<nonce>-[a-z0-9]{6})?>")
 _QUOTES = (b"`", b"'", b'"')
 _ALONE_BEFORE = (b"", b"\n", b"\t", b'"')
 _ALONE_AFTER = re.compile(rb"[ \t\r]*(?:\n|\Z)")
-_HEADER_NEAR = re.compile(rb"[\W\d]{0,48}" + re.escape(HEADER.encode()))
+_HEADER_NEAR = re.compile(rb"[\W\d]{0,48}(?:" + re.escape(HEADER.encode()) + rb"|data:)")
 """The line may have been quoted, numbered or joined to the tag's."""
 
 
 def recalled_spans(text: bytes) -> list[tuple[int, int]]:
     """Return the stretches between fences, tags included, in order and without overlap.
 
-    A fence ends at the next closing tag: fenced text holds none. A tag that is merely named counts as a fence if a
-    closing one follows before any other opens.
+    A tag that is merely named counts as a fence if a closing one with its nonce follows before any other opens.
     """
     if FENCE_NAME not in text:
         return []
     spans: list[tuple[int, int]] = []
-    fence = named = -1
+    fence: re.Match[bytes] | None = None
+    named: re.Match[bytes] | None = None
     for tag in _TAG.finditer(text):
         if _is_quoted(text, tag):
             continue
-        if tag["open"] is None:
-            begin = fence if fence >= 0 else named
-            if begin >= 0:
-                spans.append((begin, tag.end()))
-            fence = named = -1
-        elif fence < 0:
+        if tag["close"]:
+            begin = fence or named
+            if begin is not None and begin["nonce"] == tag["nonce"]:
+                spans.append((begin.start(), tag.end()))
+                fence = named = None
+            elif fence is None:
+                named = None
+        elif fence is None:
             if _begins_fence(text, tag):
-                fence = tag.start()
+                fence = tag
             else:
-                named = tag.start()
-    if fence >= 0:
-        spans.append((fence, len(text)))
+                named = tag
+    if fence is not None:
+        spans.append((fence.start(), len(text)))
     return spans
 
 

@@ -1,0 +1,179 @@
+"""Make recalled text safe to show to an agent: nothing in it is invisible, and nothing looks like the fence's tag.
+
+``quote`` removes characters that a reader does not see and replaces every spelling of the tag's name behind an opening
+bracket: other scripts, full-width forms, accents, HTML entities, percent and backslash escapes, characters in between.
+The table of look-alikes is Unicode's, from the package ``confusable-homoglyphs``. It is loaded with the first foreign
+letter, once for a process.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import string
+import unicodedata
+from functools import lru_cache
+
+MAX_ESCAPE_LEVELS = 8
+"""An entity of an entity of an entity: so many levels are decoded when tags are looked for."""
+TAG_MARK = "[tag]"
+"""Replaces what looks like the beginning of a tag."""
+
+_TERMINAL = re.compile(
+    "\x1b\\[[0-?]*[ -/]*[@-~]|\x9b[0-?]*[ -/]*[@-~]|\x1b[\\]P^_X][^\x07\x1b\x9c]*(?:\x07|\x1b\\\\|\x9c)?|\x1b[ -~]?"
+)
+_LINE_ENDS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
+_IGNORABLE = (
+    "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    "\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+"""Unicode's Default_Ignorable_Code_Point; the variation selectors are among them."""
+_CONTROLS = "\x00-\x08\x0e-\x1f\x7f-\x9f\u2800\ufdd0-\ufdef\ufff9-\ufffb\ud800-\udfff\U00013430-\U0001343f"
+_HIDDEN = re.compile(f"[{_IGNORABLE}{_CONTROLS}\U000e1000-\U0010ffff]")
+
+_OPENER_NAME = re.compile(r"LESS-THAN|LEFT.*(?:ANGLE|POINTING|ARROWHEAD|CHEVRON)|^PRECEDES")
+_LETTER_NAME = re.compile(r"^(?:.*LATIN|.*SQUARED|.*CIRCLED|REGIONAL INDICATOR).* (?:LETTER|CAPITAL) ([A-Z])\b")
+_ESCAPE = re.compile(
+    r"&(?:#[xX]?[0-9a-fA-F]{1,32}|[a-zA-Z][a-zA-Z0-9]{1,31});?"
+    r"|(?:%[0-9a-fA-F]{2})+"
+    r"|(?<!\\)\\+(?:u[dD][89abAB][0-9a-fA-F]{2}\\{1,8}u[dD][c-fC-F][0-9a-fA-F]{2}|u\{[0-9a-fA-F]{1,8}\}"
+    r"|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2}|0?74|0{0,4}3[cC]\s?)"
+    r"|[uU]\+[0-9a-fA-F]{4}|=3[cC]"
+)
+_BETWEEN = "[^a-z0-9<]{0,3}"
+_NAME = _BETWEEN.join(
+    ["c", "r", "y", "[s5$]", "[t7]", "[a4@]", "[l1i|!]", "(?:m|rn)", "[e3]", "(?:m|rn)", "[o0]", "r", "y"]
+)
+_TAG = re.compile(f"<[^a-z0-9]{{0,40}}{_NAME}")
+
+
+def quote(text: str) -> str:
+    """Return the text without invisible characters and without anything that looks like a tag of the fence.
+
+    Joiners and variation selectors go too: emoji and some scripts look plainer without them, but they can carry data.
+    Quoting a second time changes nothing.
+    """
+    visible = _HIDDEN.sub("", _LINE_ENDS.sub("\n", _TERMINAL.sub("", text)))
+    if visible.isascii() and not any(mark in visible for mark in "<&%\\=+"):
+        return visible
+    if _TAG.search(_decode(visible).translate(_FOLDED)) is None:
+        return visible
+    return _without_tags(visible)
+
+
+def quote_line(text: str, limit: int) -> str:
+    """Return the quoted text on one line, cut to ``limit`` characters."""
+    line = " ".join(quote(text).split())
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def _without_tags(text: str) -> str:
+    """Replace every stretch of ``text`` that reads as the beginning of a tag once it is decoded and folded."""
+    letters, places = _fold(text)
+    parts: list[str] = []
+    at = 0
+    for tag in _TAG.finditer(letters):
+        start, end = places[tag.start()][0], places[tag.end() - 1][1]
+        if start >= at:
+            parts += (text[at:start], TAG_MARK)
+        at = max(at, end)
+    return "".join([*parts, text[at:]])
+
+
+def _fold(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """Return the text decoded and folded to ASCII look-alikes, and for each character where it stands in ``text``."""
+    places = [(at, at + 1) for at in range(len(text))]
+    for _ in range(MAX_ESCAPE_LEVELS):
+        text, places, changed = _decode_once(text, places)
+        if not changed:
+            break
+    pairs = [(letter, place) for one, place in zip(text, places, strict=True) for letter in _FOLDED[ord(one)]]
+    return "".join(letter for letter, _ in pairs), [place for _, place in pairs]
+
+
+def _decode_once(text: str, places: list[tuple[int, int]]) -> tuple[str, list[tuple[int, int]], bool]:
+    """Decode one level of escapes; what an escape stands for keeps the place of the whole escape."""
+    letters: list[str] = []
+    moved: list[tuple[int, int]] = []
+    at = 0
+    for escape in _ESCAPE.finditer(text):
+        plain = _unescaped(escape)
+        place = (places[escape.start()][0], places[escape.end() - 1][1])
+        letters += (text[at : escape.start()], plain)
+        moved += [*places[at : escape.start()], *([place] * len(plain))]
+        at = escape.end()
+    decoded = "".join([*letters, text[at:]])
+    return decoded, [*moved, *places[at:]], decoded != text
+
+
+def _decode(text: str) -> str:
+    """Decode escapes until nothing changes."""
+    for _ in range(MAX_ESCAPE_LEVELS):
+        decoded = _ESCAPE.sub(_unescaped, text)
+        if decoded == text:
+            break
+        text = decoded
+    return text
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    """Return what an escape stands for, or the escape itself if it stands for nothing."""
+    written = escape[0]
+    if written[0] == "&":
+        return html.unescape(written)
+    if written[0] == "%":
+        return bytes.fromhex(written.replace("%", "")).decode("utf-8", "replace")
+    if written[0] == "=" or written.strip("\\0").rstrip().lower() in ("74", "3c"):
+        return "<"
+    digits = re.findall(r"[uU]\+?\{?([0-9a-fA-F]+)|x([0-9a-fA-F]+)", written)
+    codes = [int(long or short, 16) for long, short in digits]
+    if len(codes) == 2:
+        return chr(0x10000 + ((codes[0] & 0x3FF) << 10) + (codes[1] & 0x3FF))
+    return chr(codes[0]) if codes and codes[0] <= 0x10FFFF else written
+
+
+# ------------------------------------------------------------------------------------------------------ look-alikes
+
+
+class _FoldTable(dict[int, str]):
+    """For ``str.translate``: what each character looks like in ASCII. Filled with the characters that come."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = folded = _look_alike(chr(code))
+        return folded
+
+
+_FOLDED = _FoldTable()
+
+
+def _look_alike(letter: str) -> str:
+    """Return the lower-case ASCII letters that a character looks like, nothing if it is invisible, or itself."""
+    if letter.isascii():
+        return letter.lower()
+    if _HIDDEN.match(letter) or unicodedata.category(letter) in ("Mn", "Me", "Cf"):
+        return ""
+    name = unicodedata.name(letter, "")
+    if _OPENER_NAME.search(name):
+        return "<"
+    plain = "".join(one for one in unicodedata.normalize("NFKD", letter) if not unicodedata.combining(one))
+    if plain and plain.isascii():
+        return plain.lower()
+    known = _LETTER_NAME.match(name)
+    if known:
+        return known[1].lower()
+    if "\u3400" <= letter <= "\u9fff" or "\uac00" <= letter <= "\ud7a3" or unicodedata.category(letter)[0] in "PZ":
+        return letter  # the table has nothing for ideographs and syllables: it need not be loaded for them
+    found = (_confusables().get(one) for one in (letter, letter.upper(), letter.lower()))
+    return next(filter(None, found), letter)
+
+
+@lru_cache(maxsize=1)
+def _confusables() -> dict[str, str]:
+    """Load Unicode's table of confusable characters, as far as they look like a letter or a bracket of a tag."""
+    from confusable_homoglyphs.confusables import confusables_data  # noqa: PLC0415 - 50 ms, and rarely needed
+
+    return {
+        like["c"].strip("\u200e"): ascii_letter.lower()
+        for ascii_letter in f"<{string.ascii_letters}"
+        for like in confusables_data.get(ascii_letter, ())
+    }
