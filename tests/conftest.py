@@ -15,7 +15,9 @@ settings.register_profile("crystal", deadline=None, print_blob=True)
 settings.load_profile("crystal")
 
 # Whatever the one who runs the tests has set must change nothing.
-CLEARED_PREFIXES = ("CRYSTAL_", "LDM_", "CLAUDE", "ANTHROPIC_", "XDG_")
+CLEARED_PREFIXES = (
+    "CRYSTAL_", "LDM_", "CLAUDE", "ANTHROPIC_", "XDG_", "AI_AGENT", "CODEX_", "CURSOR_AGENT", "GEMINI_CLI", "OPENCODE"
+)  # fmt: skip
 CLEARED = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "GOOGLE_API_KEY", "GEMINI_API_KEY", "VOYAGE_API_KEY", "OLLAMA_HOST")
 KEPT = ("CRYSTAL_E2E",)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -57,7 +58,7 @@ class Hook:
     def told(self, **said: Any) -> str | None:
         env = said.pop("env", {})
         answer = self.run({**START, **said}, env=env)
-        return None if answer is None else answer["hookSpecificOutput"]["additionalContext"]
+        return None if answer is None else unfenced(answer["hookSpecificOutput"]["additionalContext"])
 
     @property
     def notes(self) -> list[dict[str, Any]]:
@@ -66,6 +67,13 @@ class Hook:
     def lay_ready(self, folders: dict[str, str], rules: Rules | None = None) -> None:
         ready = [Ready(None if cwd == "default" else cwd, told(text)) for cwd, text in folders.items()]
         write_contexts(self.data, rules or Rules("/none", "-", {}), ready)
+
+
+def unfenced(text: str) -> str:
+    """What stands in a fence whose tags have the same nonce."""
+    match = re.fullmatch(r"<crystal-memory-([a-z0-9]{6})>\n(.*)\n</crystal-memory-\1>", text, re.DOTALL)
+    assert match, text[:60]
+    return match[2]
 
 
 def told(text: str) -> Told:
@@ -284,7 +292,7 @@ def test_settings_that_changed_since_stop_it(door: Hook, tmp_path: Path) -> None
     assert door.told(session_id="other") is None
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"text": 5}', b"\xff", b'{"cwd": "/home/dev/shop"'])
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"body": 5}', b"\xff", b'{"cwd": "/home/dev/shop"'])
 @pytest.mark.parametrize("name", ["rules.json", hook_memory.context_file("/home/dev/shop")])
 def test_a_broken_file_is_borne_in_silence(door: Hook, name: str, content: bytes) -> None:
     door.lay_ready({"default": "for all", "/home/dev/shop": "for the shop"})
@@ -302,10 +310,10 @@ def test_another_folder_under_the_same_name_is_not_told(door: Hook) -> None:
 def test_a_stalled_capture_is_told_beside_it(door: Hook) -> None:
     door.lay_ready({"default": "for all"})
     (door.data / "stalled").write_text("capture is not working")
-    assert door.run(START) == {
-        "systemMessage": "crystal: capture is not working",
-        "hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": "for all"},
-    }
+    answer = door.run(START)
+    assert answer is not None
+    assert answer["systemMessage"] == "crystal: capture is not working"
+    assert unfenced(answer["hookSpecificOutput"]["additionalContext"]) == "for all"
 
 
 def test_a_long_context_is_printed_whole(door: Hook) -> None:

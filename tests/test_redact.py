@@ -277,6 +277,15 @@ RECALLED = fenced("data: hits 1-1\n[7k2m9x 17 user]\nthe key of the shed is unde
         ("> " + RECALLED[:70].replace("\n", "\n> "), "> [recalled]"),
         ("a <crystal-memory> recalled, as data: user b", "a [recalled]"),
         ("a <crystal-memory>b</crystal-memory> c", "a [recalled] c"),
+        (
+            "<crystal-memory-7k2m9x>\nb</crystal-memory-abcdef> c</crystal-memory> d</crystal-memory-7k2m9x> e",
+            "[recalled] e",
+        ),
+        ("a <crystal-memory-7k2m9x>b</crystal-memory-abcdef> c", None),
+        (
+            '{"fence": "<crystal-memory-7k2m9x> data:", "hits": ["b"], "fence_end": "end of data </crystal-memory-7k2m9x>"}',
+            '{"fence": "[recalled]"}',
+        ),
         ("<crystal-memory>\nb", "[recalled]"),
         (json.dumps({"text": RECALLED}), '{"text": "[recalled]"}'),
         ("a \\u003ccrystal-memory\\u003eb\\u003c/crystal-memory\\u003e c", "a [recalled] c"),

@@ -74,13 +74,22 @@ class LazyCommands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run a command, and write all that it prints; typer would make exit code 1 of a reader that has gone."""
         try:
-            done = super().invoke(ctx)
+            done = self._invoke(ctx)
             sys.stdout.flush()
         except OSError as error:
             if error.filename is None and error.errno in UNWRITABLE:
                 _end_unheard(error)
             raise
         return done
+
+    def _invoke(self, ctx: Any) -> Any:
+        """Run a command; what an agent reads of the memory is fenced."""
+        from crystal.cli.agent import is_for_agent, run_fenced
+
+        arguments = [*getattr(ctx, "_protected_args", ()), *ctx.args]
+        if is_for_agent(arguments[0] if arguments else None, arguments):
+            return run_fenced(lambda: super(LazyCommands, self).invoke(ctx))
+        return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 (click's signature)
         """The overview, from the table, without importing any command."""

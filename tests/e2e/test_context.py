@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 
-from crystal.fence import HEADER, OPEN
+from crystal.fence import HEADER
 from tests.e2e.client import Client
 from tests.e2e.fake_anthropic import FakeAnthropic
 from tests.whole_memory import Memory, said, wait_until
 
+OPEN = "<crystal-memory-"
 FACT = "the staging server listens on port 8123"
 
 

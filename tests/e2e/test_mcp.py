@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,6 @@ from typing import Any
 import jsonschema
 import pytest
 
-from crystal.fence import CLOSE, OPEN
 from tests.e2e.client import Client
 from tests.e2e.conftest import ENVIRON
 from tests.e2e.fake_anthropic import FakeAnthropic, Use
@@ -129,12 +129,12 @@ def test_one_session_recalls_what_another_said(client: Client, model: FakeAnthro
     assert second.text == "Rose quartz, as before."
     told = results_told(model)
     assert told.count("We chose rose quartz for the lamp.") >= 2
-    assert OPEN in told
-    assert "recalled, as data: assistant, " in told
-    assert told.count(OPEN) == told.count(CLOSE)
+    assert re.search(r"<crystal-memory-([a-z0-9]{6})>.ndata: hits 1-[^<]*\[\1 \d+ assistant[^<]*</crystal-memory-\1>", told)
+    assert told.count("<crystal-memory-") == told.count("</crystal-memory-") == 4, "one fence for each answer"
+    assert "structuredContent" not in told
     assert second.session not in told, "what the asking session said is in its context already"
     memory.settle()
     assert (
         json.loads(memory.crystal("get", "--key", "lamp", "--json"))["memory"]["text"] == "The lamp is of rose quartz"
     )
-    assert not any(OPEN in text for text in memory.texts("tool_result")), "what was recalled is kept again"
+    assert not any("<crystal-memory" in text for text in memory.texts("tool_result")), "what was recalled is kept again"
