@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import html
 import re
-import string
 import unicodedata
 from functools import lru_cache
 
@@ -158,13 +157,18 @@ def _look_alike(letter: str) -> str:
     plain = "".join(one for one in unicodedata.normalize("NFKD", letter) if not unicodedata.combining(one))
     if plain and plain.isascii():
         return plain.lower()
+    if _may_be_confused(letter):
+        for one in (letter, plain, plain.upper(), plain.lower()):
+            if one in _confusables():
+                return _confusables()[one]
     known = _LETTER_NAME.match(name)
-    if known:
-        return known[1].lower()
-    if "\u3400" <= letter <= "\u9fff" or "\uac00" <= letter <= "\ud7a3" or unicodedata.category(letter)[0] in "PZ":
-        return letter  # the table has nothing for ideographs and syllables: it need not be loaded for them
-    found = (_confusables().get(one) for one in (letter, letter.upper(), letter.lower()))
-    return next(filter(None, found), letter)
+    return known[1].lower() if known else letter
+
+
+def _may_be_confused(letter: str) -> bool:
+    """Tell whether the table is worth loading: it has nothing for ideographs, syllables, quotes and dashes."""
+    common = (("\u2000", "\u206f"), ("\u3001", "\u3002"), ("\u3400", "\u9fff"), ("\uac00", "\ud7a3"))
+    return not any(first <= letter <= last for first, last in common)
 
 
 @lru_cache(maxsize=1)
@@ -174,6 +178,6 @@ def _confusables() -> dict[str, str]:
 
     return {
         like["c"].strip("\u200e"): ascii_letter.lower()
-        for ascii_letter in f"<{string.ascii_letters}"
+        for ascii_letter in "<crystalmemoryCRYSTALMEMORY"
         for like in confusables_data.get(ascii_letter, ())
     }

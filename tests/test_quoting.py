@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import unicodedata
+from functools import cache
 
 import pytest
 from confusable_homoglyphs.confusables import confusables_data
@@ -79,7 +80,7 @@ HIDDEN = [
     *range(0xFE00, 0xFE10), *range(0xE0000, 0xE1000), 0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5,
     *range(0x180B, 0x1810), *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0x3164, 0xFEFF,
     0xFFA0, *range(0xFFF0, 0xFFFC), *range(0x1BCA0, 0x1BCA4), *range(0x1D173, 0x1D17B), 0x7F, *range(0x80, 0x85),
-    *range(0, 9), *range(0x0E, 0x1B), 0x2800,
+    *range(9), *range(0x0E, 0x1B), 0x2800,
 ]  # fmt: skip
 
 
@@ -93,6 +94,7 @@ def test_no_spelling_of_the_tag_passes(trick: str) -> None:
     assert quote(quoted) == quoted
 
 
+@cache
 def spellings(letter: str) -> st.SearchStrategy[str]:
     """Ways to write a letter of the tag."""
     alike = [one["c"] for case in (letter, letter.upper()) for one in confusables_data.get(case, ())]
@@ -116,7 +118,7 @@ def forged_tags(draw: st.DrawFn) -> str:
     return draw(spellings("<")) + slash + name + draw(st.sampled_from([">", "&gt;", "-7k2m9x>", "＞"]))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.text(max_size=20), forged_tags(), st.text(max_size=20))
 def test_no_random_spelling_of_the_tag_passes(before: str, tag: str, after: str) -> None:
     quoted = quote(f"{before} {tag} {after}")
