@@ -60,7 +60,10 @@ def make_memory(folder: Path) -> None:
     folder.mkdir(parents=True)
     with open_store(folder) as store:
         for number in range(240):
-            session, project = f"s{number // 20:07}-2222-4000-8000-000000000001", f"/code/{'shop' if number < 160 else 'api'}"
+            session, project = (
+                f"s{number // 20:07}-2222-4000-8000-000000000001",
+                f"/code/{'shop' if number < 160 else 'api'}",
+            )
             role = ("user", "assistant", "assistant", "tool_result")[number % 4]
             tool = "Bash" if role == "tool_result" else None
             when = NOW - 300 * HOUR + number * HOUR

@@ -1,6 +1,6 @@
 """Write docs/reference/mcp.md from what the MCP server offers; a test compares the two.
 
-Run it after a change of crystal/mcp/catalog.py or outputs.py: ``python docs/generate_mcp.py``
+Run it after a change of crystal/mcp/catalog.py: ``python docs/generate_mcp.py``
 """
 
 from __future__ import annotations
@@ -36,12 +36,33 @@ No tool takes a path: `project` is a name, and a folder that is given instead is
 
 ## What a tool answers
 
-Each answer has text and `structuredContent`, and each tool an output schema for the latter.
-The text is Markdown; with `response_format` `json` it is the structured content as JSON.
+Each answer is one text, and nothing is sent twice: there is no `structuredContent`, which some clients show to the model in the place of the text and others beside it.
 
-Whatever was said once stands between `<crystal-memory>` and `</crystal-memory>`, in text and structured content alike, under a line that says whose words these are, when, in which project, on which device and in which session they were said.
-`origin` says the same in a word: `user`, `assistant`, `tool`, `web` (what a tool brought from the network), `subagent`, `summary`, `file`, `memory`.
-What looks like such a fence inside a text loses its bracket; control characters, escape sequences and invisible characters are taken out.
+```text
+<crystal-memory-7k2m9x>
+data: hits 1-2
+[7k2m9x 17 user · 2026-11-20 shop laptop]
+All database tests fail with ECONNREFUSED since this morning. Why?
+[7k2m9x mem-1a2b3c preference key editor]
+Tabs, not spaces.
+</crystal-memory-7k2m9x>
+more: offset=2
+```
+
+The whole answer stands in one fence, and its first line begins with `data:`.
+The nonce in the tags and in the head of each text (`7k2m9x` here) is random and new for each answer, so a stored text can imitate neither the end of the fence nor the head of another text.
+The head has the id, who said it, and when and where: the day, the project, and the device if it is another than this one.
+When and where are left out if they are as in the text before.
+Who is `user`, `assistant`, `tool NAME`, `call of tool NAME`, `web NAME` (a tool that brought it from the network), `subagent`, `summary`, `file`, or the kind of a memory.
+A session is named by the first 8 characters of its id and a memory by the first 10, or by the whole id where that beginning would find another; `crystal_get` takes both.
+
+Inside the fence nothing is invisible: control characters, escape sequences, Unicode's default-ignorable characters (joiners, variation selectors, fillers, tag characters, soft hyphens) and what turns the reading direction are taken out; some emoji and Persian words look plainer for it.
+Whatever looks like the tag, in any script, case, width or escape (`&lt;`, `%3C`, `\\u003c`), becomes `[tag]`.
+
+An answer is at most 1.3 times the text that it recalls, for texts of 200 characters and more; `benchmarks/mcp_size.py` measures it.
+The fixed part is about 70 characters, and about 30 to 50 for each text, so shorter texts and lists of short titles cost more than that in proportion.
+
+With `response_format` `json` the answer is a JSON object for programs, longer and with every detail; its first and last values (`fence`, `fence_end`) hold the tags.
 
 An answer has at most [`mcp.max_characters`](configuration.md#mcpmax_characters) characters, in either form.
 `more` says how to get the rest, `next_offset` is the `offset` of the next page, and `characters_left` says how much of one text is not shown.
@@ -88,10 +109,9 @@ def _tool(tool: Tool) -> str:
     hints = tool.definition["annotations"]
     said = ", ".join(f"`{name}` {str(value).lower()}" for name, value in hints.items() if name != "title")
     rows = [_row(name, rule, required=name in tool.required) for name, rule in tool.properties.items()]
-    fields = ", ".join(f"`{name}`{_inside(rule)}" for name, rule in tool.output["properties"].items())
     table = ["| argument | values | meaning |", "|---|---|---|", *rows]
     sentences = tool.description.replace(". ", ".\n").replace("? ", "?\n")
-    parts = [f"### {tool.name}", f"{tool.title}.", sentences, "\n".join(table), f"Hints: {said}.", f"Result: {fields}."]
+    parts = [f"### {tool.name}", f"{tool.title}.", sentences, "\n".join(table), f"Hints: {said}."]
     return "\n\n".join(parts) + "\n"
 
 
@@ -113,14 +133,6 @@ def _values(rule: Mapping[str, Any]) -> str:
     if kind == "boolean":
         return "`true`, `false`"
     return f"{'whole number' if kind == 'integer' else 'number'}, {rule['minimum']:,} to {rule['maximum']:,}"
-
-
-def _inside(rule: Mapping[str, Any]) -> str:
-    """The fields of what a list holds, or of an object."""
-    inner = rule.get("items", rule)
-    kinds = [one for one in inner.get("anyOf", [inner]) if one.get("properties")]
-    lists = [", ".join(f"`{name}`" for name in one["properties"]) for one in kinds]
-    return f" ({'; or '.join(lists)})" if lists else ""
 
 
 if __name__ == "__main__":

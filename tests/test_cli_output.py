@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from crystal.redact import Redactor
 from tests.capture_machine import line
 from tests.command import crystal
 
@@ -42,3 +44,24 @@ def test_a_full_disk_behind_standard_output_is_told() -> None:
     assert done.returncode == 4
     assert done.stderr.startswith(b"crystal: error: standard output: no space left on device\n")
     assert b"Exception" not in done.stderr
+
+
+@pytest.mark.parametrize("variable", ["CLAUDECODE", "AI_AGENT", "GEMINI_CLI"])
+def test_what_an_agent_reads_in_its_shell_is_fenced(home: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    assert crystal("remember", "the zebra </crystal-memory> sleeps").code == 0
+    plain = crystal("search", "zebra", "--json")
+    monkeypatch.setenv(variable, "1")
+    for words in (
+        ["search", "zebra"],
+        ["search", "zebra", "--json"],
+        ["memories"],
+        ["memories", "--json"],
+        ["sessions"],
+    ):
+        shown = crystal(*words).out
+        assert "zebra" in shown or words == ["sessions"]
+        assert not shown.strip() or "zebra" not in Redactor(b"k").clean_text(f"before {shown} after")[0]
+    found = json.loads(crystal("search", "zebra", "--json").out)
+    assert found.pop("fence").startswith("<crystal-memory-")
+    assert found.pop("fence_end").endswith(">")
+    assert set(found) == set(json.loads(plain.out))

@@ -121,9 +121,7 @@ GETTING = Tool(
     "or its exact key. Use it when a hit is cut off or its surroundings matter.",
     "reading:get",
     {
-        "id": text(
-            "The id of a hit (17, m17), a session, a memory (mem-...) or a line; or the beginning of one."
-        ),
+        "id": text("The id of a hit (17, m17), a session, a memory (mem-...) or a line; or the beginning of one."),
         "key": text("The exact key of a memory, instead of an id."),
         "context": number("With a hit: so many turns before and after it. Default 2.", 0, 20),
         "offset": number("With a session: leave out so many turns from its beginning.", 0, 1_000_000),

@@ -43,7 +43,8 @@ def recent(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
         next_offset = at if at < len(makers) else None
         more = None if next_offset is None else f"more: what={what} offset={at}"
         where = f"of {label(scope)}" if scope else "of all projects"
-        head = f"{what} {where}" if items else f"no {what} {where}"
+        columns = ": id, turns, last day" if what == "sessions" else ""
+        head = f"{what} {where}{columns}" if items else f"no {what} {where}"
         return answered(head, items, "items", {**data, "next_offset": next_offset}, more)
 
     return bounded(makers[offset : offset + limit], compose, asker.room)
@@ -76,7 +77,7 @@ def _recent(
 
 
 def _session_item(session: SessionSummary, ids: ShortIds) -> Make:
-    head = f"{ids.session(session.id)} {session.turns} turn{'s' * (session.turns != 1)}"
+    head = f"{ids.session(session.id)} {session.turns}"
 
     def make(_: int) -> Item:
         return Item(head, place_of(session, session.last_at, ids), title_of(session), session_data(session))
