@@ -152,7 +152,7 @@ def test_every_answer_is_sent_once_in_one_fence(told: Store) -> None:
                 as_json = json.loads(tools.text(name, **arguments, response_format="json"))
                 nonce = re.fullmatch("<crystal-memory-([a-z0-9]{6})> data:", as_json["fence"])[1]  # type: ignore[index]
                 assert as_json["fence_end"] == f"end of data </crystal-memory-{nonce}>"
-                assert list(as_json)[0] == "fence"
+                assert next(iter(as_json)) == "fence"
                 assert list(as_json)[-1] == "fence_end"
 
 

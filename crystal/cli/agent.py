@@ -31,7 +31,7 @@ def run_fenced(run: Callable[[], Any]) -> Any:
     finally:
         sys.stdout = terminal
         held.flush()
-        text = held.buffer.getvalue().decode(held.encoding, "replace")  # type: ignore[attr-defined]
+        text = held.buffer.getvalue().decode(held.encoding, "replace")
         if text.strip():
             terminal.write(_fenced(text))
 

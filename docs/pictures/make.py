@@ -15,7 +15,6 @@ and MCP server put in by `crystal init`, `crystal` in a shell. Two things are pl
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -54,9 +53,7 @@ ANSWER = (
 REGRET = "Acme pays 30 % less than the others until March. Does a discount for one customer need a table?"
 ADVICE = "No: a column discount in the table customers is enough, 0.30 for Acme."
 WORDS = "payment webhook sent twice, what was decided"
-RECALLED = re.compile(
-    r"recalled, as data: assistant, (?P<day>[\d-]+) [\d:]+, [^\n]*device (?P<device>\w+), [^\n]*\n(?P<text>[^<]*)\n<"
-)
+RECALLED = re.compile(r"\[\w+ \w+ assistant · (?P<day>[\d-]+) \S+ (?P<device>\w+)\]\n(?P<text>[^<\[]*)\n[<\[]")
 
 
 class Model(FakeAnthropic):
@@ -86,7 +83,7 @@ class Model(FakeAnthropic):
                 if block.get("type") == "tool_result":
                     told = block["content"]
                     text = told if isinstance(told, str) else "".join(part.get("text", "") for part in told)
-                    yield from (hit["text"] for hit in json.loads(text)["hits"])
+                    yield text
 
 
 class Person(Client):
