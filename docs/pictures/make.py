@@ -15,6 +15,7 @@ and MCP server put in by `crystal init`, `crystal` in a shell. Two things are pl
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
