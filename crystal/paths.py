@@ -23,6 +23,8 @@ from crystal.errors import CrystalError, Damaged, Unavailable, UsageProblem
 if sys.platform != "win32":
     import fcntl
 
+MEMORY_RECORD = "memories.jsonl"
+"""The name of the record of memories, in an agent's folder."""
 AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 AGENT_ID_WORDS = "1 to 64 letters, digits, '.', '_' or '-', the first a letter or a digit"
 

@@ -32,6 +32,7 @@ FaultKind = Literal[
     "keywords",
     "chunks",
     "vectors",
+    "memories",
 ]
 HARMLESS = ("behind", "unreadable")
 """What is no damage: the next sync captures it, or the system refuses to show it."""
@@ -81,9 +82,9 @@ class Proof:
     @property
     def percent(self) -> float:
         """The share of all known transcript bytes whose state is proved, 0 to 100."""
-        total = sum(self.bytes_by_state.values())
+        total = max(1, sum(self.bytes_by_state.values()))
         unproved = sum((fault.stop or 0) - (fault.start or 0) for fault in self.faults if fault.stop is not None)
-        return 100.0 if not self.faults else min(99.999, 100.0 * max(0, total - unproved) / max(1, total))
+        return 100.0 if not self.faults else min(99.999, 100.0 * max(0, total - unproved) / total)
 
 
 def verify(

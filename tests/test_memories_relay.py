@@ -15,9 +15,9 @@ from crystal.config import set_value
 from crystal.keys.places import read_token
 from crystal.model import Remembered
 from crystal.relay.client import RelayClient
-from crystal.relay.memories import memory_from_words, memory_to_words
+from crystal.memories.record import read_record
+from crystal.memories.serialize import BadMemory, memory_from_dict, memory_to_dict
 from crystal.relay.taking import read_words
-from crystal.relay.wire import BadRecord
 from crystal.search import search
 from crystal.store import Store, memories, outbox
 from crystal.wiring import Machine, joining, links, pairing, remembering
@@ -129,6 +129,9 @@ def test_what_a_device_remembers_is_on_every_machine_and_is_changed_from_any(ste
     kept = stead.on("mini", lambda machine: memories.memory_of(machine.store, one.id))
     assert kept == one
     assert stead.on("mini", lambda machine: machine.store.value("SELECT vector_generation FROM chunks")) > 0
+    for name in ("mini", "laptop"):
+        recorded = stead.on(name, lambda machine: read_record(machine.memory_record()))
+        assert [entry.version.memory for entry in recorded.entries.values()] == [one]
 
     changed = stead.remember("phone", "we deploy on Mondays", key="deploy")
     assert (changed.id, changed.device, changed.project) == (one.id, "laptop", "shop")
@@ -242,12 +245,12 @@ def test_who_becomes_home_has_the_memories_of_the_mirror(stead: Homestead) -> No
 
 
 def words_of(**changes: Any) -> dict[str, Any]:
-    return {**memory_to_words(version(1, "Alice", 1, key="name", place=SHOP)), **changes}
+    return {**memory_to_dict(version(1, "Alice", 1, key="name", place=SHOP)), **changes}
 
 
 def test_a_memory_is_the_same_after_the_message() -> None:
     one = version(1, "Alice \u2028 数据库", 1, key="名", place=SHOP)
-    payload = json.dumps({"v": 1, "kind": "memory", "memory": memory_to_words(one)}).encode()
+    payload = json.dumps({"v": 1, "kind": "memory", "memory": memory_to_dict(one)}).encode()
     assert read_words(payload).fields == {"memory": one}
 
 
@@ -266,19 +269,19 @@ def test_a_memory_is_the_same_after_the_message() -> None:
     ids=repr,
 )  # fmt: skip
 def test_a_field_that_is_something_else_refuses_the_message(change: dict[str, Any]) -> None:
-    memory_from_words(words_of())
-    with pytest.raises(BadRecord):
-        memory_from_words(words_of(**change))
+    memory_from_dict(words_of())
+    with pytest.raises(BadMemory):
+        memory_from_dict(words_of(**change))
     for name in change:
         if name not in ("key", "project", "session"):
-            with pytest.raises(BadRecord):
-                memory_from_words({key: value for key, value in words_of().items() if key != name})
+            with pytest.raises(BadMemory):
+                memory_from_dict({key: value for key, value in words_of().items() if key != name})
 
 
 @pytest.mark.parametrize("words", [None, [], "x", 1, {}])
 def test_a_message_without_a_memory_is_refused(words: Any) -> None:
-    with pytest.raises(BadRecord):
-        memory_from_words(words)
+    with pytest.raises(BadMemory):
+        memory_from_dict(words)
 
 
 @pytest.mark.slow

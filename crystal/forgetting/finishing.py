@@ -42,6 +42,7 @@ class Finisher:
             for work in forgotten_work.works(self._store, kind):
                 self._try(lambda work=work, step=step: self._do(work, step))  # type: ignore[misc]
         self._try(lambda: leftovers.delete_copies(self._grounds.data_dir, self._now))
+        self._try(lambda: leftovers.delete_damaged_lines(self._grounds.ldm_home / "agents"))
         folders = (self._grounds.ldm_home, self._grounds.data_dir)
         self._try(lambda: leftovers.delete_temporaries(folders, self._now))
         self._try(self._half_made_mirror)

@@ -13,7 +13,8 @@ from pathlib import Path
 from crystal.errors import Unavailable
 from crystal.index import bring_up_to_date, folder_of
 from crystal.index.files import files_in, path_of, remove_file
-from crystal.paths import refused, write_private
+from crystal.memories.record import DAMAGED_SUFFIX
+from crystal.paths import MEMORY_RECORD, refused, write_private
 from crystal.store import Store, index_log
 from crystal.summarize.markdown import file_stem
 
@@ -62,6 +63,12 @@ def delete_copies(data_dir: Path, now: int) -> None:
     for path in sorted((data_dir / "spool").glob("*.kept")):  # a transcript's second name, of a note that is gone
         if not path.with_suffix(".json").exists() and now - path.lstat().st_ctime_ns // 1_000_000 > FRESH_MS:
             delete_file(path)
+
+
+def delete_damaged_lines(agents: Path) -> None:
+    """Delete damaged lines of the record of memories: what of them was forgotten cannot be told."""
+    for path in agents.glob(f"*/memory/{MEMORY_RECORD}{DAMAGED_SUFFIX}"):
+        delete_file(path)
 
 
 def delete_temporaries(folders: Iterable[Path], now: int) -> None:

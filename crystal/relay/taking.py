@@ -15,10 +15,10 @@ from typing import Any
 from crystal.envelope import Kind, Opened
 from crystal.errors import WatermarkMoved
 from crystal.ingest import IngestReport, Prepared, prepare
+from crystal.memories.serialize import BadMemory, memory_from_dict
 from crystal.paths import AGENT_ID
 from crystal.relay.arrival import NOTHING, Arrivals, arrive
 from crystal.relay.forgotten import take_from_device
-from crystal.relay.memories import memory_from_words
 from crystal.relay.tombstones import read_tombstones
 from crystal.relay.wire import MOST_KEY, BadRecord, Sent, decode_segment, is_unicode
 from crystal.store import Store, inbox, memories, privacy, relay_peers, turns
@@ -197,6 +197,13 @@ class Taker:
         inbox.leave(self.store, old, because, "its device went on in another stream", now)
 
 
+def _read_memory(value: Any) -> Version:
+    try:
+        return memory_from_dict(value)
+    except BadMemory as error:
+        raise BadRecord(error.message, hint=error.hint) from error
+
+
 def _counts(report: IngestReport) -> tuple[int, int, int, int, int]:
     return report.bytes_captured, report.bytes_private, report.turns, report.chunks, report.repeated
 
@@ -223,7 +230,7 @@ def read_words(payload: bytes) -> Words:
     if kind == "forget":
         return Words("forget", {"tombstones": read_tombstones(words.get("tombstones"), "")})
     if kind == "memory":
-        return Words("memory", {"memory": memory_from_words(words.get("memory"))})
+        return Words("memory", {"memory": _read_memory(words.get("memory"))})
     if kind == "note":
         return Words("note", {})
     raise BadRecord("the message is of a kind that this crystal does not know")

@@ -11,7 +11,7 @@ import importlib.util
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +107,17 @@ class Store:
     Attributes:
         path: The file.
         db: The driver's connection, for the files of this room only.
+        before_commit: Called at the end of each transaction, inside of it; None for nothing.
+        changed_memories: The ids of memories that this transaction has changed, each with its new rows of history.
+        deleted_memories: The ids of memories that this transaction has deleted.
     """
 
     def __init__(self, path: Path, db: apsw.Connection) -> None:
         self.path = path
         self.db = db
+        self.before_commit: Callable[[], None] | None = None
+        self.changed_memories: dict[str, list[int]] = {}
+        self.deleted_memories: set[str] = set()
 
     @classmethod
     def open(cls, path: Path) -> Store:
@@ -178,8 +184,12 @@ class Store:
         """Hold the only write lock; commit at the end, undo everything on any exception."""
         with translated(self.path):
             self.db.execute("BEGIN IMMEDIATE")
+            self.changed_memories.clear()
+            self.deleted_memories.clear()
             try:
                 yield
+                if self.before_commit is not None:
+                    self.before_commit()
                 self.db.execute("COMMIT")
             except BaseException:
                 if self.db.in_transaction:

@@ -17,6 +17,8 @@ from typing import Any
 from crystal.chunking import merge, split
 from crystal.model import Chunk, FormerMemory, Project, Remembered
 from crystal.store.connection import Row, Store
+from crystal.store.memory_history import note_history, replace_history
+from crystal.store.notes import MEMORY_RECORD_SIZE, drop_note
 from crystal.store.projects import project_row
 from crystal.store.space import delete_chunks
 
@@ -131,16 +133,6 @@ def row_of(store: Store, uid: str) -> int | None:
     return None if found is None else int(found)
 
 
-def history_of(store: Store, uid: str) -> list[FormerMemory]:
-    """What a memory was before, the latest first."""
-    rows = store.rows(
-        "SELECT h.text, h.category, h.status, h.from_at, h.until_at FROM memory_history h"
-        " JOIN memories m ON m.id = h.memory WHERE m.uid = ? ORDER BY h.id DESC",
-        (uid,),
-    )
-    return [FormerMemory(*row) for row in rows]
-
-
 _FORGOTTEN = "SELECT j.value FROM tombstones t, json_each(t.value, '$.memories') j WHERE t.kind = 'memory'"
 
 
@@ -241,7 +233,7 @@ def _put(store: Store, version: Version, wins: Callable[[Remembered, Remembered]
     folder = None if version.project is None else project_row(store, version.project)
     row = _write_row(store, version.memory, folder)
     if known is not None:
-        _note_history(store, row, known.memory, version.memory)
+        note_history(store, row, known.memory, version.memory)
     _write_chunks(store, row, version.memory, folder)
     return True
 
@@ -265,7 +257,7 @@ def _with_its_key(store: Store, version: Version) -> Version:
         return replace(version, memory=_loser(one))
     loser, folder = _loser(other), store.value("SELECT project FROM memories WHERE uid = ?", (other.id,))
     row = _write_row(store, loser, folder)
-    _note_history(store, row, other, replace(loser, updated_at=max(one.updated_at, other.updated_at)))
+    note_history(store, row, other, replace(loser, updated_at=max(one.updated_at, other.updated_at)))
     _write_chunks(store, row, loser, folder)
     return version
 
@@ -275,7 +267,33 @@ def _loser(one: Remembered) -> Remembered:
     return replace(one, key=None, status="deprecated")
 
 
+def restore_version(store: Store, version: Version, former: Sequence[FormerMemory]) -> bool:
+    """Write a memory and its history exactly as they were recorded. Inside a transaction; idempotent.
+
+    Returns:
+        False if the memory was forgotten: then nothing is written.
+    """
+    uid = version.memory.id
+    if is_forgotten(store, uid):
+        return False
+    version = _with_its_key(store, version)
+    folder = None if version.project is None else project_row(store, version.project)
+    row = _write_row(store, version.memory, folder)
+    replace_history(store, row, former)
+    _write_chunks(store, row, version.memory, folder)
+    return True
+
+
+def _note_change(store: Store, uid: str) -> None:
+    """Let the record hear of a change; where none is kept, it is out of step from now on."""
+    if store.before_commit is None:
+        drop_note(store, MEMORY_RECORD_SIZE)
+    else:
+        store.changed_memories.setdefault(uid, [])
+
+
 def _write_row(store: Store, one: Remembered, folder: int | None) -> int:
+    _note_change(store, one.id)
     # Not OR REPLACE: the row keeps its id, and its history.
     return int(
         store.value(
@@ -283,6 +301,7 @@ def _write_row(store: Store, one: Remembered, folder: int | None) -> int:
             " created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (uid) DO UPDATE SET"
             " text = excluded.text, category = excluded.category, key = excluded.key, project = excluded.project,"
             " status = excluded.status, source = excluded.source, session = excluded.session,"
+            " agent = excluded.agent, device = excluded.device,"
             " created_at = excluded.created_at, updated_at = excluded.updated_at RETURNING id",
             (
                 one.id, one.text, one.category, one.key, folder, one.status, one.source, one.agent, one.device,
@@ -290,16 +309,6 @@ def _write_row(store: Store, one: Remembered, folder: int | None) -> int:
             ),
         )
     )  # fmt: skip
-
-
-def _note_history(store: Store, row: int, old: Remembered, new: Remembered) -> None:
-    if (old.text, old.category, old.status) == (new.text, new.category, new.status):
-        return
-    store.execute(
-        "INSERT INTO memory_history (memory, text, category, status, from_at, until_at) VALUES (?1, ?2, ?3, ?4,"
-        " coalesce((SELECT max(until_at) FROM memory_history WHERE memory = ?1), ?5), ?6)",
-        (row, old.text, old.category, old.status, old.created_at, new.updated_at),
-    )
 
 
 def _write_chunks(store: Store, row: int, one: Remembered, folder: int | None) -> None:
@@ -350,6 +359,9 @@ def write_chunks_again(store: Store, uid: str) -> None:
 
 def delete_memories(store: Store, ids: Sequence[str]) -> int:
     """Delete memories with their history and chunks, inside the caller's transaction; gives how many there were."""
+    store.deleted_memories.update(ids)
+    if store.before_commit is None:
+        drop_note(store, MEMORY_RECORD_SIZE)
     rows = [row for uid in dict.fromkeys(ids) if (row := row_of(store, uid)) is not None]
     delete_chunks(store, [ident for row in rows for ident, _ in _chunks(store, row)])
     for row in rows:

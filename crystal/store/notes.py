@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from crystal.store.connection import Store
 
+MEMORY_RECORD_SIZE = "memory_record_size"
+"""The key of how many bytes the record of memories has when it says what this store says; see crystal/memories."""
+
 
 def read_note(store: Store, key: str) -> str | None:
     """A note, None where there is none."""

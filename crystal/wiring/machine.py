@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from crystal.config import Config, load_config
 from crystal.errors import CrystalError
-from crystal.paths import Places, make_private_dir, resolve_places
+from crystal.paths import MEMORY_RECORD, Places, make_private_dir, resolve_places
 from crystal.store import Store
+from crystal.store.notes import MEMORY_RECORD_SIZE, read_note
 from crystal.wiring.mirrored import Mirrored, open_mirror
 
 if TYPE_CHECKING:
@@ -85,6 +87,10 @@ class Machine:
     store: Store
     mirror: Mirrored | None = None
 
+    def __post_init__(self) -> None:
+        """Let whatever changes memories in this store write them down in the record too."""
+        self.store.before_commit = self._record_changes
+
     @property
     def places(self) -> Places:
         """Where everything lives."""
@@ -103,6 +109,30 @@ class Machine:
     def agent_folder(self) -> Path:
         """The folder of this machine's agent."""
         return self.places.agent_folder(self.config.agent_id)
+
+    def memory_record(self) -> Path:
+        """The record of memories, see crystal/memories."""
+        return self.agent_folder() / MEMORY_RECORD
+
+    def _record_changes(self) -> None:
+        """Write down the memories that a transaction has changed, inside of it."""
+        if self.store.changed_memories or self.store.deleted_memories:
+            from crystal.memories.reconcile import record_changes
+
+            record_changes(self.store, self.memory_record())
+
+    def settle_memories(self) -> None:
+        """Bring record and database into step where the record's size says that they are not."""
+        path = self.memory_record()
+        size = str(path.stat().st_size) if path.exists() else None
+        if size is not None and read_note(self.store, MEMORY_RECORD_SIZE) == size:
+            return
+        from crystal.store.memories import newest_memory
+
+        if size is not None or newest_memory(self.store):
+            from crystal.memories.reconcile import reconcile
+
+            reconcile(self.store, path)
 
     def embedder(self) -> Embedder | None:
         """The embedder that the settings choose, None when they choose none. It loads its parts when first used.
@@ -271,7 +301,10 @@ def open_machine(overrides: Mapping[str, object] | None = None) -> Iterator[Mach
     config = this_config(overrides)
     make_private_dir(config.places.data_dir)
     with Store.open(config.places.db) as store:
-        yield Machine(config, store)
+        machine = Machine(config, store)
+        with contextlib.suppress(CrystalError):  # whoever changes a memory hears of it
+            machine.settle_memories()
+        yield machine
 
 
 @contextlib.contextmanager
@@ -284,11 +317,14 @@ def open_kept_machine() -> Iterator[Machine]:
     from crystal.errors import NotConfigured
 
     places = these_places()
-    archives = (places.ldm_home / "agents").glob("*/memory/transcripts/**/*.zst*")
-    if not places.db.exists() and next(archives, None) is None:
+    agents = places.ldm_home / "agents"
+    kept = itertools.chain(agents.glob("*/memory/transcripts/**/*.zst*"), agents.glob(f"*/memory/{MEMORY_RECORD}"))
+    if not places.db.exists() and next(kept, None) is None:
         raise NotConfigured(f"there is no memory at {places.db} yet", hint="run: crystal init")
-    with open_machine() as machine:
-        yield machine
+    config = this_config()
+    make_private_dir(config.places.data_dir)
+    with Store.open(config.places.db) as store:
+        yield Machine(config, store)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from crystal.capture.engine import Capture, Tally
     from crystal.capture.tail import Cleaner
     from crystal.restore import Restored
-    from crystal.verify import Proof
+    from crystal.verify import Fault, Proof
 
 
 def _cleaner(machine: Machine) -> Cleaner:
@@ -39,12 +40,33 @@ def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:
         cleaner=_cleaner(machine),
         progress=progress,
     )
+    proof.faults += _memory_faults(machine)
     folder = folder_of(machine.store.path)
     with machine.store.reading():
         is_used = not isinstance(open_index(machine.store, folder), Absent)
     if is_used:  # what a search sees is amiss is made anew by itself
         proof.faults += [Fault("index", str(folder), problem) for problem in check(machine.store, folder)]
     return proof
+
+
+def _memory_faults(machine: Machine) -> list[Fault]:
+    """Return where the record of memories and the database differ."""
+    from crystal.memories.reconcile import find_faults
+    from crystal.verify import Fault
+
+    agents = machine.places.ldm_home / "agents"
+    found = find_faults(machine.store, agents, machine.memory_record())
+    return [Fault("behind" if one.is_behind else "memories", str(one.path), one.message) for one in found]
+
+
+def _repair_memories(machine: Machine) -> list[str]:
+    """Complete record and database from each other; return what was done, a line for each thing."""
+    from crystal.memories.reconcile import reconcile, restore_memories
+
+    own, agents = machine.memory_record(), machine.places.ldm_home / "agents"
+    done = reconcile(machine.store, own)
+    returned = restore_memories(machine.store, agents, own)
+    return replace(done, returned=done.returned + returned).in_words()
 
 
 def repair_all(machine: Machine, proof: Proof) -> list[str]:
@@ -69,6 +91,7 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
                 find_project=project_finder(machine.store),
             )
         )
+        done.extend(_repair_memories(machine))
         unknown = [Path(fault.what) for fault in proof.faults if fault.kind == "archive-unknown"]
         done.extend(recover_archives(capture, unknown, machine.places.data_dir / "recovered"))
         return capture.sweep()

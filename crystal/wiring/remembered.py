@@ -13,6 +13,7 @@ from crystal.model import FormerMemory, Project, Remembered
 from crystal.remembering import checked_category, checked_status, cleaned_key
 from crystal.store import Store, memories
 from crystal.store.memories import claim_of, order_of
+from crystal.store.memory_history import history_of
 from crystal.wiring.machine import Machine
 from crystal.wiring.mirrored import Mirrored, open_mirror
 
@@ -90,7 +91,7 @@ def history(machine: Machine, ident: str) -> list[FormerMemory]:
         NotFound: There is no such memory.
     """
     with mirror_of(machine) as mirror:
-        return memories.history_of(machine.store, find_one(machine.store, mirror, ident).id)
+        return history_of(machine.store, find_one(machine.store, mirror, ident).id)
 
 
 def _all(store: Store, mirror: Store | None) -> list[Remembered]:

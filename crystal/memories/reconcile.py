@@ -1,0 +1,257 @@
+"""Keep the record of memories and the database in step: write each change down, check both, restore either.
+
+A change is appended to the record inside the database's transaction and flushed before its commit, as an archive's
+frames are. The database notes how many bytes the record has then. Where that is not what the record has, they are
+compared as a whole: what only the record knows is taken in, and nothing is taken in twice. So a crash between the two
+writes loses nothing.
+
+Source: docs/adr/0024-memory-record.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from crystal.memories.record import (
+    Contents,
+    DamagedLine,
+    Entry,
+    append_entries,
+    forget_in_record,
+    join_former,
+    keep_damaged,
+    read_record,
+    write_record,
+)
+from crystal.paths import MEMORY_RECORD
+from crystal.store import Store, memories, past
+from crystal.store.memory_history import all_history, former_in_rows
+from crystal.store.notes import MEMORY_RECORD_SIZE, read_note, write_note
+from crystal.store.relay_peers import home_peer
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a reconciliation did: memories that the database did not have, those it had otherwise, the record."""
+
+    returned: int = 0
+    corrected: int = 0
+    is_rewritten: bool = False
+    damaged: int = 0
+
+    def in_words(self) -> list[str]:
+        """Return what was done, a line for each thing."""
+        said = []
+        if self.returned:
+            said.append(f"{_count(self.returned)} came back from the record")
+        if self.corrected:
+            said.append(f"{_count(self.corrected)} corrected from the record")
+        if self.is_rewritten:
+            said.append("the record of memories was written again from the database")
+        if self.damaged:
+            lines = "1 damaged line" if self.damaged == 1 else f"{self.damaged} damaged lines"
+            said.append(f"{lines} of the record kept in {MEMORY_RECORD}.damaged")
+        return said
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFault:
+    """A difference between record and database. ``is_behind``: the next sync takes it in, nothing is damaged."""
+
+    path: Path
+    message: str
+    is_behind: bool = False
+
+
+def all_records(agents: Path) -> list[Path]:
+    """Return the records of all agents on this machine."""
+    return sorted(agents.glob(f"*/memory/{MEMORY_RECORD}"))
+
+
+def record_changes(store: Store, path: Path) -> None:
+    """Write down what a transaction has changed. Called inside of it, just before its commit.
+
+    Raises:
+        StoreFull, Unavailable: The record cannot be written; it is as it was.
+    """
+    noted, size = read_note(store, MEMORY_RECORD_SIZE), _size(path)
+    if store.deleted_memories or noted is None or size is None or not _continues(path, int(noted), size):
+        _reconcile(store, path)
+        return
+    entries = [
+        Entry(version, tuple(former_in_rows(store, rows)))
+        for uid, rows in store.changed_memories.items()
+        if (version := memories.version_of(store, uid)) is not None
+    ]
+    write_note(store, MEMORY_RECORD_SIZE, str(append_entries(path, int(noted), entries)))
+
+
+def reconcile(store: Store, path: Path) -> Outcome:
+    """Compare record and database as a whole and complete each from the other. Outside of transactions; idempotent.
+
+    Of two versions of a memory the later one holds; of one moment that of the record, whose checksum proves it.
+    Damaged lines are kept in a file beside the record.
+
+    Raises:
+        CrystalError: The record or the database cannot be read or written. Nothing is changed.
+    """
+    with store.transaction():
+        return _reconcile(store, path)
+
+
+def restore_memories(store: Store, agents: Path, own: Path | None = None) -> int:
+    """Take in what the records of all agents say and the database lacks; return how many memories came back.
+
+    For a database that was made again. ``own`` is this machine's record, which is then brought into step.
+    Outside of transactions; idempotent.
+    """
+    with store.transaction():
+        total = 0
+        for path in all_records(agents):
+            if path != own:
+                total += _take_in(store, read_record(path), is_in_step=False).returned
+        return total if own is None else total + _reconcile(store, own).returned
+
+
+def find_faults(store: Store, agents: Path, own: Path) -> Iterator[RecordFault]:
+    """Compare every record with the database.
+
+    Raises:
+        CrystalError: A record cannot be read.
+    """
+    with store.reading():
+        known = _entries(store)
+        forgotten = memories.forgotten_memories(store)
+        size = read_note(store, MEMORY_RECORD_SIZE)
+    if known and not own.exists():
+        yield RecordFault(own, f"the record is missing; {_count(len(known))} only in the database")
+    for path in all_records(agents):
+        contents = read_record(path)
+        yield from _damaged_lines(path, contents, size)
+        is_grown = size is not None and contents.size is not None and contents.size > int(size)
+        yield from _differences(path, contents, known, forgotten, is_own=path == own, is_grown=is_grown)
+
+
+def _damaged_lines(path: Path, contents: Contents, noted: str | None) -> Iterator[RecordFault]:
+    for line in contents.damaged:
+        what = "is cut off" if line.is_torn else "is damaged"
+        message = f"line {line.number}, from byte {line.offset} on, {what}"
+        yield RecordFault(path, message, _is_unfinished(line, noted))
+
+
+def _differences(
+    path: Path, contents: Contents, known: dict[str, Entry], forgotten: set[str], *, is_own: bool, is_grown: bool
+) -> Iterator[RecordFault]:
+    recorded = contents.entries
+    left = recorded.keys() & forgotten
+    missing = recorded.keys() - known.keys() - forgotten
+    if left:
+        yield RecordFault(path, f"{_count(len(left))} still in the record, though forgotten")
+    if missing:
+        yield RecordFault(path, f"{_count(len(missing))} of the record not in the database", is_grown and is_own)
+    if not is_own:
+        return
+    unrecorded = known.keys() - recorded.keys()
+    if unrecorded:
+        yield RecordFault(path, f"{_count(len(unrecorded))} of the database not in the record")
+    other = [uid for uid in recorded.keys() & known.keys() if not _agree(recorded[uid], known[uid])]
+    if other:
+        yield RecordFault(path, f"{_count(len(other))} otherwise in the record than in the database", is_grown)
+
+
+def _continues(path: Path, noted: int, size: int) -> bool:
+    """Return True if nothing but a torn line follows the bytes that the database knows."""
+    if size <= noted:
+        return size == noted
+    with path.open("rb") as file:
+        file.seek(noted)
+        return b"\n" not in file.read()
+
+
+def _reconcile(store: Store, path: Path) -> Outcome:
+    changed, deleted = set(store.changed_memories), set(store.deleted_memories)
+    if deleted:
+        for record in {path, *all_records(path.parents[2])}:
+            forget_in_record(record, deleted)
+    contents, noted = read_record(path), read_note(store, MEMORY_RECORD_SIZE)
+    damaged = [line for line in contents.damaged if not _is_unfinished(line, noted)]
+    taken = _take_in(store, contents, is_in_step=noted == str(contents.size), changed=changed)
+    entries = _entries(store)
+    is_rewritten = bool(contents.damaged) or not _says(contents, entries)
+    keep_damaged(path, damaged)
+    size = write_record(path, entries.values()) if is_rewritten else contents.size
+    if size is not None:
+        write_note(store, MEMORY_RECORD_SIZE, str(size))
+    store.changed_memories.clear()
+    store.deleted_memories.clear()
+    return replace(taken, is_rewritten=is_rewritten, damaged=len(damaged))
+
+
+def _is_unfinished(line: DamagedLine, noted: str | None) -> bool:
+    """Return True for what a killed process left of a change that was never committed."""
+    return line.is_torn and noted == str(line.offset)
+
+
+def _take_in(store: Store, contents: Contents, *, is_in_step: bool, changed: Collection[str] = ()) -> Outcome:
+    """Write to the database what the record knows better. Inside a transaction, which has changed some memories."""
+    known = _entries(store)
+    returned = corrected = 0
+    for uid, entry in contents.entries.items():
+        here = known.get(uid)
+        if here is not None and _agree(entry, here):
+            continue
+        better = entry if here is None else _better(entry, here, is_proved=is_in_step and uid not in changed)
+        if better == here or not memories.restore_version(store, better.version, better.former):
+            continue
+        returned += here is None
+        corrected += here is not None
+        if home_peer(store) is not None:  # nothing says that it was sealed for home
+            past.include_memory(store, memories.row_of(store, uid) or 0)
+    return Outcome(returned, corrected)
+
+
+def _better(recorded: Entry, here: Entry, *, is_proved: bool) -> Entry:
+    """Return the version that holds, with what both know of the past; of one moment a proved record wins."""
+    theirs, ours = recorded.version.memory, here.version.memory
+    is_chosen = theirs.updated_at > ours.updated_at or (theirs.updated_at == ours.updated_at and is_proved)
+    chosen = recorded if is_chosen else here
+    return replace(chosen, former=join_former(here.former, recorded.former))
+
+
+def _agree(one: Entry, other: Entry) -> bool:
+    """Return True if two entries say the same. A project's name and repository change without the memory."""
+    return one.version.memory == _with_project_of(other, one) and one.former == other.former
+
+
+def _with_project_of(entry: Entry, other: Entry) -> object:
+    there = other.version.memory
+    return replace(entry.version.memory, project=there.project, cwd=there.cwd)
+
+
+def _says(contents: Contents, entries: dict[str, Entry]) -> bool:
+    recorded = contents.entries
+    if recorded.keys() != entries.keys():
+        return False
+    return all(
+        recorded[uid].version.memory == entries[uid].version.memory and recorded[uid].former == entries[uid].former
+        for uid in entries
+    )
+
+
+def _entries(store: Store) -> dict[str, Entry]:
+    history = all_history(store)
+    found = [version for _, version in memories.versions_after(store, 0, -1)]
+    return {one.memory.id: Entry(one, tuple(history.get(one.memory.id, ()))) for one in found}
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
+
+
+def _count(number: int) -> str:
+    return "1 memory" if number == 1 else f"{number:,} memories"

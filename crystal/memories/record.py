@@ -1,0 +1,222 @@
+"""The record of memories: an append-only file of JSON lines, ``memories.jsonl``, beside the archive.
+
+Each change of a memory adds a line with all of its fields, and with what it was before. The last line of a memory is
+how it is. Each line ends with a checksum of its own bytes, so that a damaged line is told from a sound one.
+This module reads and writes the file. It knows nothing of the database.
+
+Source: docs/adr/0024-memory-record.md.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from crystal.errors import CrystalError, StoreFull
+from crystal.memories.serialize import BadMemory, memory_from_dict, memory_to_dict
+from crystal.model import Category, FormerMemory, MemoryStatus
+from crystal.paths import make_private_dir, refused, sync_folder, write_private
+from crystal.store.memories import Version
+
+DAMAGED_SUFFIX = ".damaged"
+"""Ends the name of the file that keeps damaged lines when the record is written anew."""
+FORMAT = 1
+_CHECKSUM = b',"sum":"'
+_CHECKSUM_DIGITS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A memory as one line says it, or as all its lines together do. ``former`` is what it was, the oldest first."""
+
+    version: Version
+    former: tuple[FormerMemory, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedLine:
+    """A line that is not as it was written. ``is_torn`` tells a last line without an end from one that was altered."""
+
+    number: int
+    offset: int
+    raw: bytes
+    is_torn: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a record says: each memory by its id, in the order of their first lines. ``size`` is None without a file."""
+
+    entries: dict[str, Entry] = field(default_factory=dict)
+    damaged: tuple[DamagedLine, ...] = ()
+    size: int | None = None
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """Return the line that says how a memory is, with its newline."""
+    former = [[one.text, one.category, one.status, one.from_at, one.until_at] for one in entry.former]
+    fields = {"v": FORMAT, "memory": memory_to_dict(entry.version), "former": former}
+    body = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+    return body[:-1] + _CHECKSUM + _checksum(body) + b'"}\n'
+
+
+def decode_line(line: bytes) -> Entry:
+    """Read a line, given without its newline.
+
+    Raises:
+        BadMemory: It is damaged, or of a format that this crystal does not know.
+    """
+    begin, found, end = line.rpartition(_CHECKSUM)
+    body = begin + b"}"
+    if not found or end != _checksum(body) + b'"}':
+        raise BadMemory("the line is damaged")
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadMemory("the line is no JSON") from error
+    if not isinstance(fields, dict) or fields.get("v") != FORMAT or not isinstance(fields.get("former"), list):
+        raise BadMemory("the line is of another format", hint="update crystal")
+    return Entry(memory_from_dict(fields.get("memory")), tuple(_former(row) for row in fields["former"]))
+
+
+def read_record(path: Path) -> Contents:
+    """Read a record; a damaged line is set aside and the others are read.
+
+    Raises:
+        CrystalError: The file is there and the system refuses to show it.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return Contents()
+    except OSError as error:
+        raise refused(error, path) from error
+    entries: dict[str, Entry] = {}
+    damaged: list[DamagedLine] = []
+    offset = 0
+    for number, line in enumerate(_lines(data), 1):
+        try:
+            if not line.endswith(b"\n"):
+                raise BadMemory("the line is cut off")
+            entry = decode_line(line[:-1])
+        except BadMemory:
+            damaged.append(DamagedLine(number, offset, line, not line.endswith(b"\n")))
+        else:
+            uid = entry.version.memory.id
+            entries[uid] = _joined(entries[uid], entry) if uid in entries else entry
+        offset += len(line)
+    return Contents(entries, tuple(damaged), len(data))
+
+
+def append_entries(path: Path, size: int, entries: Iterable[Entry]) -> int:
+    """Append lines after ``size`` bytes and make them durable; return the new size.
+
+    Bytes after ``size`` are a line that a killed process did not finish: they are cut off.
+
+    Raises:
+        StoreFull, Unavailable: The record is as it was.
+    """
+    data = b"".join(map(encode_entry, entries))
+    try:
+        with path.open("r+b", buffering=0) as file:
+            file.truncate(size)
+            file.seek(size)
+            try:
+                if file.write(data) < len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(size)
+                raise
+    except OSError as error:
+        raise _translated(error, path) from error
+    return size + len(data)
+
+
+def write_record(path: Path, entries: Iterable[Entry]) -> int:
+    """Replace a record as a whole, durably; return its size. After a crash it is the old one or the new one.
+
+    Raises:
+        StoreFull, Unavailable: The record is as it was.
+    """
+    make_private_dir(path.parent)
+    data = b"".join(map(encode_entry, entries))
+    try:
+        write_private(path, data)
+        sync_folder(path.parent)
+    except CrystalError as error:
+        if isinstance(error.__cause__, OSError):
+            raise _translated(error.__cause__, path) from error
+        raise
+    except OSError as error:
+        raise _translated(error, path) from error
+    return len(data)
+
+
+def keep_damaged(path: Path, lines: Iterable[DamagedLine]) -> None:
+    """Append damaged lines to a file beside the record, for whoever can still read something in them.
+
+    Raises:
+        CrystalError: The system refuses.
+    """
+    target = path.with_name(path.name + DAMAGED_SUFFIX)
+    known = target.read_bytes() if target.exists() else b""
+    missing = [line.raw.rstrip(b"\n") + b"\n" for line in lines if line.raw.rstrip(b"\n") not in known]
+    if missing:
+        write_private(target, known + b"".join(missing))
+
+
+def forget_in_record(path: Path, ids: set[str]) -> None:
+    """Write a record anew without some memories, and delete damaged lines, which cannot be told apart.
+
+    Raises:
+        CrystalError: The system refuses.
+    """
+    contents = read_record(path)
+    if contents.damaged or ids & contents.entries.keys():
+        write_record(path, [entry for uid, entry in contents.entries.items() if uid not in ids])
+    try:
+        path.with_name(path.name + DAMAGED_SUFFIX).unlink(missing_ok=True)
+    except OSError as error:
+        raise refused(error, path) from error
+
+
+def join_former(known: Iterable[FormerMemory], more: Iterable[FormerMemory]) -> tuple[FormerMemory, ...]:
+    """Return both histories as one, each row once, the oldest first."""
+    return tuple(sorted(dict.fromkeys([*known, *more]), key=lambda one: one.until_at))
+
+
+def _joined(known: Entry, later: Entry) -> Entry:
+    return replace(later, former=tuple(dict.fromkeys([*known.former, *later.former])))
+
+
+def _lines(data: bytes) -> list[bytes]:
+    *whole, torn = data.split(b"\n")
+    return [line + b"\n" for line in whole] + ([torn] if torn else [])
+
+
+def _checksum(body: bytes) -> bytes:
+    return hashlib.sha256(body).hexdigest()[:_CHECKSUM_DIGITS].encode()
+
+
+def _former(row: Any) -> FormerMemory:
+    if not isinstance(row, list) or len(row) != 5:
+        raise BadMemory("the line has something else where a former text should be")
+    text, category, status, from_at, until_at = row
+    if category not in get_args(Category) or status not in get_args(MemoryStatus) or not isinstance(text, str):
+        raise BadMemory("the line has something else where a former text should be")
+    if type(from_at) is not int or type(until_at) is not int:
+        raise BadMemory("the line has something else where a time should be")
+    return FormerMemory(text, cast("Category", category), cast("MemoryStatus", status), from_at, until_at)
+
+
+def _translated(error: OSError, path: Path) -> CrystalError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return StoreFull(f"{path}: no space left", hint="free some disk space; nothing was lost")
+    return refused(error, path)
