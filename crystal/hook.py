@@ -50,14 +50,21 @@ def main(arguments: list[str]) -> None:
     said = _attempt(parse_hook_input, _attempt(_read_stdin) or b"") or {}
     env = with_baked(dict(os.environ), arguments)
     event = _word(said.get("hook_event_name"))
-    if event == "UserPromptSubmit" and not _attempt(asked_to_remember, said, env):
+    asked = _attempt(asked_to_remember, said, env) if event == "UserPromptSubmit" else None
+    if event == "UserPromptSubmit" and not asked:
         return  # the user waits at every prompt: no note, no worker
     data_dir = _attempt(find_data_dir, env)
     for name in PLACES:
         _attempt(_place, env, name)
     spool = os.path.join(data_dir, "spool") if data_dir else None
-    note = _attempt(_write_note, spool, said, env, now) if spool else None
-    finished = _attempt(_start_worker, env, note) if hasattr(os, "fork") else _attempt(_start_on_windows, env)
+    note = _attempt(_write_note, spool, said, env, now, asked) if spool else None
+    if asked:
+        _attempt(_tell_user, data_dir, asked, note, env)
+    finished = (
+        _attempt(_start_worker, env, note)
+        if hasattr(os, "fork")
+        else _attempt(_half().start_worker_on_windows, env, _worker_command(), WAIT_SECONDS)
+    )
     if data_dir and event == "SessionStart":
         _attempt(_tell, data_dir, said, env, now)
     if spool:
@@ -100,19 +107,13 @@ def parse_hook_input(raw: bytes) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def make_note(said: dict[str, object], env: dict[str, str], now: int) -> dict[str, object]:
-    """What the worker may know: a list of allowed fields, none of which can hold a sentence.
+def make_note(said: dict[str, object], env: dict[str, str], now: int, asked: object = None) -> dict[str, object]:
+    """What the worker may know: a list of allowed fields, none of which can hold a sentence. ``now`` is in ns.
 
-    Only the note of a prompt that asks to remember something has one more, with the words to remember.
-
-    Args:
-        said: What the client wrote on stdin.
-        env: The environment.
-        now: Nanoseconds since the epoch.
+    Only the note of a prompt that asks to remember something has one more, with the words to remember: ``asked``.
     """
     transcript, agent_transcript = _path(said.get("transcript_path")), _path(said.get("agent_transcript_path"))
     event = _word(said.get("hook_event_name"))
-    asked = asked_to_remember(said, env) if event == "UserPromptSubmit" else None
     return {
         **({"remember": asked} if asked else {}),
         "v": 1,
@@ -138,7 +139,7 @@ def asked_to_remember(said: dict[str, object], env: dict[str, str]) -> dict[str,
     if not isinstance(prompt, str) or said.get("agent_id") or truthy(env.get("CRYSTAL_PRIVATE")):
         return None
     begin = prompt.lstrip("\ufeff \t\r\n").lstrip()[:1].lower()
-    asked: dict[str, object] | None = _half().asked(prompt) if begin and begin in PROMPT_BEGINS else None
+    asked: dict[str, object] | None = _half("hook_remember").asked(prompt) if begin and begin in PROMPT_BEGINS else None
     return asked
 
 
@@ -151,12 +152,12 @@ def encode(value: object) -> str:
     return _quote(value) if isinstance(value, str) else str(value)
 
 
-def _half() -> "Any":
-    """The half that is seldom needed. It is imported, so that Python keeps its byte code."""
+def _half(name: str = "hook_memory") -> "Any":
+    """What is seldom needed. It is imported, so that Python keeps its byte code."""
     folder = os.path.dirname(os.path.abspath(__file__))
     sys.path.append(folder)
     try:
-        return __import__("hook_memory")
+        return __import__(name)
     finally:
         sys.path.remove(folder)
 
@@ -274,9 +275,9 @@ def _awaited(message: object) -> dict[str, object] | None:
     return {"crc": zlib.crc32(text.encode("utf-8", "surrogatepass")), "length": len(text)} if text else None
 
 
-def _write_note(spool: str, said: dict[str, object], env: dict[str, str], now: int) -> str:
+def _write_note(spool: str, said: dict[str, object], env: dict[str, str], now: int, asked: object) -> str:
     """Write the note whole or not at all, under a name that sorts by time. Return its path."""
-    note = (encode(make_note(said, env, now)) + "\n").encode("ascii")
+    note = (encode(make_note(said, env, now, asked)) + "\n").encode("ascii")
     os.makedirs(spool, mode=0o700, exist_ok=True)
     name = f"{now:020d}-{os.getpid()}-{os.urandom(4).hex()}.json"
     temporary, path = os.path.join(spool, f".{name}.tmp"), os.path.join(spool, name)
@@ -302,12 +303,13 @@ def _keep(transcript: object, link: str) -> None:
         os.link(os.path.expanduser(transcript), link)
 
 
-def _flush(path: str) -> None:
-    """Bring a note and its name to the disk. Not in the user's time: flushing can take as long as all the rest."""
+def _flush(path: str) -> bool:
+    """Bring a note and its name to the disk. Not in the user's time, but where the user is told that it is kept."""
     for name in (path, os.path.dirname(path)):
         number = os.open(name, os.O_RDONLY)
         os.fsync(number)
         os.close(number)
+    return True
 
 
 def _start_worker(env: dict[str, str], note: str | None) -> "Callable[[], object]":
@@ -356,11 +358,6 @@ def _become_worker(env: dict[str, str], note: str | None, writing: int) -> None:
     os.execve(sys.executable, _worker_command(), env)
 
 
-def _start_on_windows(env: dict[str, str]) -> "Callable[[], object]":
-    finished: Callable[[], object] = _half().start_worker_on_windows(env, _worker_command(), WAIT_SECONDS)
-    return finished
-
-
 def _worker_command() -> list[str]:
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return [sys.executable, "-I", "-X", "utf8", "-c", WORKER, root]
@@ -368,15 +365,18 @@ def _worker_command() -> list[str]:
 
 def _tell(data_dir: str, said: dict[str, object], env: dict[str, str], now: int) -> None:
     """Print the one line that a session's start may hear of: capture stands still; what is remembered."""
-    half, answer = _half(), dict[str, object]()
     who = _word(said.get("session_id")), _word(said.get("source")), _path(said.get("cwd"))
     told = all(who) and not (said.get("agent_id") or said.get("agent_type") or truthy(env.get("CRYSTAL_PRIVATE")))
-    stalled = _attempt(half.stalled_text, data_dir, now)
-    context = _attempt(half.told_once, data_dir, who, env, now, parse_hook_input) if told else None
-    if stalled:
-        answer["systemMessage"] = f"crystal: {stalled}"
-    if context:
-        answer["hookSpecificOutput"] = {"hookEventName": "SessionStart", "additionalContext": context}
+    _print(_half().answer_at_start(data_dir, who if told else None, env, now, parse_hook_input, _attempt))
+
+
+def _tell_user(data_dir: str, asked: dict[str, object], note: str | None, env: dict[str, str]) -> None:
+    """Print what becomes of a prompt that asks to remember something: kept only when its note is on the disk."""
+    is_kept = note is not None and (os.name != "posix" or _attempt(_flush, note) is not None)
+    _print({"systemMessage": f"crystal: {_half('hook_remember').line_for_user(asked, data_dir, env, is_kept)}"})
+
+
+def _print(answer: dict[str, object]) -> None:
     line = (encode(answer) + "\n").encode("ascii") if answer else b""
     while line:
         line = line[os.write(1, line) :]

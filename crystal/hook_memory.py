@@ -1,4 +1,4 @@
-"""The hook's other half: what a prompt asks to remember, what a session is told at its start, and Windows.
+"""The hook's other half: what a session is told at its start, and Windows.
 
 Here because most runs of the hook need neither, and a script is compiled again at every start. ``hook.py`` imports it
 as a module of its own, without the package: it imports what the hook may import, and nothing of us.
@@ -11,85 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-MEMORY_CHARACTERS = 8_000
 STALLED_AFTER_NS = 15 * 60 * 1_000_000_000
 TOLD_SOURCES = ("startup", "resume", "clear", "compact")
-CHINESE_BEGINS = ("\u8bf7\u8bb0\u4f4f", "\u8acb\u8a18\u4f4f", "\u8bb0\u4f4f", "\u8a18\u4f4f")
-WHO = frozenset("we i you he she they it the this that our my".split())
-POINTING = frozenset("this that it these those them me us everything all".split())
-"""Words that say nothing by themselves: what they point at, only the session knows."""
-MARKS = ":\uff1a,\uff0c"
-DASHES = ("-", "\u2013", "\u2014")
-
-
-def asked(prompt: str) -> "dict[str, object] | None":
-    """What a prompt asks to remember: its words (None if they are too many), how many characters, where they hold."""
-    found = words_to_remember(prompt)
-    if found is None:
-        return None
-    words, everywhere = found
-    kept = words if len(words) <= MEMORY_CHARACTERS else None
-    return {"words": kept, "length": len(words), "everywhere": everywhere}
-
-
-def words_to_remember(prompt: str) -> "tuple[str, bool] | None":
-    """The words after ``remember`` at the beginning of a prompt, and whether they hold everywhere; None without any.
-
-    A colon makes it clear that something is to be remembered; without one, a question and a ``remember when we`` are
-    not. The rules are in docs/how-to/start-with-context.md.
-    """
-    text = prompt.lstrip("\ufeff \t\r\n\u3000").lstrip()
-    rest = None
-    for start in CHINESE_BEGINS:
-        if text.startswith(start):
-            rest = text[len(start) :]
-            if rest[:1] in ("\u4e86", "\u8fc7", "\u904e"):
-                return None  # it is remembered: no request
-    if rest is None:
-        rest = _after(text, "please")
-        rest = _after(text if rest is None else rest.lstrip(" \t\r\n\u3000,\uff0c"), "remember")
-        if rest is None:
-            return None
-    clear = rest.lstrip()[:1] in (":", "\uff1a")
-    inline = rest.lstrip(" \t\u3000")
-    words = _trimmed(inline[1:] if inline[:1] in DASHES and inline[1:2].isspace() else rest)
-    everywhere = _after(words, "everywhere")
-    if everywhere is not None:
-        words = _trimmed(everywhere)
-    opening = _after(words, "that")
-    if opening is None and (_after(words, "this") or "").lstrip()[:1] == ":":
-        opening = words[4:]
-    words = (words if opening is None else _trimmed(opening)).rstrip()
-    if not any(letter.isalnum() for letter in words) or not (clear or _is_statement(words)):
-        return None
-    if not clear and words.rstrip(" .!").lower() in POINTING:
-        return None
-    return words, everywhere is not None
-
-
-def _after(text: str, word: str) -> "str | None":
-    """What stands behind a word that a text begins with, in any case; None when it begins otherwise."""
-    rest = text[len(word) :]
-    ends = not rest or rest[0].isspace() or rest[0] in MARKS or (rest[0] in DASHES and rest[1:2].isspace())
-    return rest if ends and text[: len(word)].lower() == word else None
-
-
-def _trimmed(text: str) -> str:
-    return text.lstrip(" \t\r\n\u3000:\uff1a,\uff0c\u3001").lstrip()
-
-
-def _is_statement(words: str) -> bool:
-    """Whether a text's first sentence is no question, and no ``when we``."""
-    when = _after(words, "when")
-    who = (when or "").split(None, 1)[:1]
-    if who and who[0].lower() in WHO:
-        return False
-    for at, letter in enumerate(words):
-        if letter in "\uff1f?\n.!\u3002\uff01" and (
-            letter in "\uff1f\n\u3002\uff01" or not words[at + 1 : at + 2].strip()
-        ):
-            return letter not in "?\uff1f"
-    return True
 
 
 def context_file(cwd: str) -> str:
@@ -107,6 +30,28 @@ def stamp_of(path: str) -> str:
     except OSError:
         return "-"
     return f"{found.st_mtime_ns} {found.st_size}"
+
+
+def answer_at_start(
+    data_dir: str,
+    who: "tuple[str, str, str] | None",
+    env: "dict[str, str]",
+    now: int,
+    parse: "Callable[[bytes], dict[str, Any]]",
+    attempt: "Callable[..., Any]",
+) -> "dict[str, object]":
+    """Return what the client is answered at a session's start; ``who`` is None where nothing may be told.
+
+    ``attempt`` calls a function and gives None when it fails; the others are as for ``told_once``.
+    """
+    answer: dict[str, object] = {}
+    stalled = attempt(stalled_text, data_dir, now)
+    context = attempt(told_once, data_dir, who, env, now, parse) if who else None
+    if stalled:
+        answer["systemMessage"] = f"crystal: {stalled}"
+    if context:
+        answer["hookSpecificOutput"] = {"hookEventName": "SessionStart", "additionalContext": context}
+    return answer
 
 
 def told_once(

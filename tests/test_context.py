@@ -25,7 +25,7 @@ from crystal.store.contexts import injections
 from crystal.wiring import Machine, open_machine, turn_off, turn_on
 from crystal.wiring.contexts import refresh
 from crystal.wiring.forgetting import carry_out, plan_forget
-from crystal.wiring.remembering import deprecate, remember
+from crystal.wiring.remembering import deprecate, edit, remember
 from tests.capture_machine import NOW, line
 from tests.command import crystal
 
@@ -335,16 +335,18 @@ def test_the_command_shows_what_and_why(machine: Machine, monkeypatch: pytest.Mo
 # --- what a prompt asks to remember
 
 
-def ask(machine: Machine, prompt: str, *, session: str = "s1", cwd: str | None = QUARTZ, times: int = 1) -> None:
-    """Leave the notes that the hook leaves, and let the worker act on them."""
+def ask(machine: Machine, prompt: str, *, session: str = "s1", cwd: str | None = QUARTZ, times: int = 1) -> str:
+    """Leave the notes that the hook leaves, and let the worker act on them; gives the id that the user is told."""
     spool = machine.places.spool
     spool.mkdir(parents=True, exist_ok=True)
     for _ in range(times):
         said: dict[str, object] = {
             "hook_event_name": "UserPromptSubmit", "session_id": session, "cwd": cwd, "prompt": prompt
         }  # fmt: skip
-        hook._write_note(str(spool), said, {}, machine.now() * 1_000_000)
+        asked = hook.asked_to_remember(said, {})
+        hook._write_note(str(spool), said, {}, machine.now() * 1_000_000, asked)
     worker.main()
+    return "" if asked is None else str(asked["id"])
 
 
 def remembered(machine: Machine) -> list[tuple[str, str | None, str, str | None]]:
@@ -352,7 +354,7 @@ def remembered(machine: Machine) -> list[tuple[str, str | None, str, str | None]
 
 
 def test_a_prompt_that_asks_is_a_memory_of_its_project_at_once(machine: Machine) -> None:
-    ask(machine, "Remember that we deploy\n\non Fridays\n")
+    ask(machine, "Remember: we deploy\n\non Fridays\n")
     ask(machine, "记住：所有提交都要签名")
     assert sorted(remembered(machine)) == [
         ("we deploy\n\non Fridays", QUARTZ, "prompt", "s1"),
@@ -362,52 +364,74 @@ def test_a_prompt_that_asks_is_a_memory_of_its_project_at_once(machine: Machine)
 
 
 def test_two_hooks_and_a_second_time_make_one_memory(machine: Machine) -> None:
-    ask(machine, "remember everywhere: tabs", times=2)
-    ask(machine, "remember everywhere: tabs", session="s2")
+    first = ask(machine, "remember everywhere: tabs", times=2)
+    second = ask(machine, "remember everywhere: tabs", session="s2")
     assert remembered(machine) == [("tabs", None, "prompt", "s1")]
+    for ident in (first, second):  # whichever the user was told, it is known
+        assert crystal("memories", "deprecate", ident).code == 0
+        assert crystal("memories", "restore", ident).code == 0
+    (one,) = memories.all_memories(machine.store)
+    carry_out(machine, plan_forget(machine, Wish(targets=(one.id,))))
+    assert machine.store.rows("SELECT key FROM meta WHERE value = ?", (one.id,)) == []
+
+
+def test_the_id_that_the_user_was_told_is_the_memorys_also_when_the_note_is_read_twice(machine: Machine) -> None:
+    ident = ask(machine, "remember: tabs")
+    edit(machine, ident, text="spaces")
+    remember(machine, "tabs", ident=ident)  # a worker was killed before it removed the note
+    assert [(one.id, one.text) for one in memories.all_memories(machine.store)] == [(ident, "spaces")]
+
+
+def test_where_something_may_be_private_the_hook_is_told(machine: Machine) -> None:
+    mark = machine.places.data_dir / "private"
+    for change, is_there in ((lambda: turn_off(machine, None), True), (lambda: turn_on(machine, None), False)):
+        change()
+        assert mark.exists() == is_there
+    assert crystal("config", "set", "private.projects", "/srv/*").code == 0
+    assert mark.exists()
 
 
 def test_secrets_and_private_spans_are_taken_out_first(machine: Machine) -> None:
-    ask(machine, "remember DB_PASSWORD=hunter2 of <private>Ada Lovelace</private> is old")
+    ask(machine, "remember: DB_PASSWORD=hunter2 of <private>Ada Lovelace</private> is old")
     ((text, *_),) = remembered(machine)
     assert "hunter2" not in text
     assert "Ada" not in text
     assert "[private] is old" in text
-    ask(machine, "remember <private>nothing of this</private>")
+    ask(machine, "remember: <private>nothing of this</private>")
     assert len(remembered(machine)) == 1
     assert list(machine.places.spool.glob("*.json")) == []
 
 
 def test_a_character_that_no_text_has_loses_nothing_else(machine: Machine) -> None:
-    ask(machine, "remember tabs \0 and \ud83d spaces")
+    ask(machine, "remember: tabs \0 and \ud83d spaces")
     assert [text for text, *_ in remembered(machine)] == ["tabs \ufffd and ? spaces"]
 
 
 def test_what_is_too_long_is_said_and_not_kept(machine: Machine) -> None:
-    ask(machine, "remember " + "long words " * 1000)
+    ask(machine, "remember: " + "long words " * 1000)
     assert remembered(machine) == []
     problem = problems.find_problem(machine.store, "remember")
     assert problem is not None
     assert problem.message == "a prompt asked to remember 10,999 characters, a memory has at most 8,000"
-    ask(machine, "remember tabs")
+    ask(machine, "remember: tabs")
     assert problems.find_problem(machine.store, "remember") is None
 
 
 def test_nothing_is_remembered_where_nothing_is_kept(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = "0b7d2a4e-6d0a-4c55-9e5f-0d1c2b3a4f50"
     turn_off(machine, closed)
-    ask(machine, "remember a", session=closed)
+    ask(machine, "remember: a", session=closed)
     monkeypatch.setenv("CRYSTAL_PRIVATE_PROJECTS", "/home/dev/*")
     monkeypatch.setenv("CRYSTAL_PRIVATE_SESSIONS", "hush*")
-    ask(machine, "remember b")
-    ask(machine, "remember c", cwd=None)
-    ask(machine, "remember d", cwd="/srv", session="hush-1")
+    ask(machine, "remember: b")
+    ask(machine, "remember: c", cwd=None)
+    ask(machine, "remember: d", cwd="/srv", session="hush-1")
     turn_off(machine, None)
-    ask(machine, "remember e", cwd="/srv")
+    ask(machine, "remember: e", cwd="/srv")
     turn_on(machine, None)
     assert remembered(machine) == []
     assert list(machine.places.spool.glob("*.json")) == []
-    ask(machine, "remember f", cwd="/srv")
+    ask(machine, "remember: f", cwd="/srv")
     assert [text for text, *_ in remembered(machine)] == ["f"]
 
 

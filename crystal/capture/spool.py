@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from crystal.paths import refused
+from crystal.remembering import MEMORY_ID
 from crystal.store.privacy import Mark
 
 LATENCY_LOG = "latency.log"
@@ -23,11 +24,15 @@ ENVIRONMENT = "environment"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a prompt asks to remember. ``words`` are None when there are too many; ``length`` is in characters."""
+    """What a prompt asks to remember. ``words`` are None when there are too many; ``length`` is in characters.
+
+    ``memory_id`` is the id that the user was told; None in notes of an older hook.
+    """
 
     words: str | None
     length: int
     everywhere: bool
+    memory_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,4 +191,6 @@ def _asked(value: object) -> Asked | None:
         return None
     words = value.get("words")  # a NUL in them is replaced where they are stored
     kept = words if isinstance(words, str) and words else None
-    return Asked(kept, int(value["length"]), value.get("everywhere") is True)
+    ident = value.get("id")
+    told = ident if isinstance(ident, str) and MEMORY_ID.fullmatch(ident) else None
+    return Asked(kept, int(value["length"]), value.get("everywhere") is True, told)

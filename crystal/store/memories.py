@@ -18,7 +18,7 @@ from crystal.chunking import merge, split
 from crystal.model import Chunk, FormerMemory, Project, Remembered
 from crystal.store.connection import Row, Store
 from crystal.store.memory_history import note_history, replace_history
-from crystal.store.notes import MEMORY_RECORD_SIZE, drop_note
+from crystal.store.notes import MEMORY_RECORD_SIZE, drop_aliases, drop_note
 from crystal.store.projects import project_row
 from crystal.store.space import delete_chunks
 
@@ -360,6 +360,8 @@ def write_chunks_again(store: Store, uid: str) -> None:
 def delete_memories(store: Store, ids: Sequence[str]) -> int:
     """Delete memories with their history and chunks, inside the caller's transaction; gives how many there were."""
     store.deleted_memories.update(ids)
+    for uid in ids:
+        drop_aliases(store, uid)
     if store.before_commit is None:
         drop_note(store, MEMORY_RECORD_SIZE)
     rows = [row for uid in dict.fromkeys(ids) if (row := row_of(store, uid)) is not None]

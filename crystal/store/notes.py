@@ -8,6 +8,10 @@ MEMORY_RECORD_SIZE = "memory_record_size"
 """The key of how many bytes the record of memories has when it says what this store says; see crystal/memories."""
 
 
+ALIAS = "memory_alias "
+"""Begins the key of an id that the user was told for words that were known already; the value is the known id."""
+
+
 def read_note(store: Store, key: str) -> str | None:
     """A note, None where there is none."""
     value = store.value("SELECT value FROM meta WHERE key = ?", (key,))
@@ -24,3 +28,8 @@ def write_note(store: Store, key: str, value: str) -> None:
 def drop_note(store: Store, key: str) -> None:
     """Forget a note."""
     store.execute("DELETE FROM meta WHERE key = ?", (key,))
+
+
+def drop_aliases(store: Store, uid: str) -> None:
+    """Forget every other id of a memory."""
+    store.execute("DELETE FROM meta WHERE substr(key, 1, ?) = ? AND value = ?", (len(ALIAS), ALIAS, uid))

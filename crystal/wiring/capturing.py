@@ -67,7 +67,10 @@ def _remember_asked(machine: Machine, note: Note) -> None:
     if note.asked is None or note.asked.words is None:
         return
     here = "." if note.cwd and not note.asked.everywhere else None
-    remember(machine, note.asked.words, project=here, cwd=note.cwd, source="prompt", session=note.session_id)
+    remember(
+        machine, note.asked.words, project=here, cwd=note.cwd, source="prompt", session=note.session_id,
+        ident=note.asked.memory_id,
+    )  # fmt: skip
 
 
 def plan_import(machine: Machine, paths: Sequence[Path], since: int | None) -> list[Past]:

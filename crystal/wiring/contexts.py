@@ -64,6 +64,7 @@ def _refresh(machine: Machine) -> None:
 
     note_told(machine)
     data_dir = machine.places.data_dir
+    _mark_privacy(machine)
     if not machine.config.context_enabled and not (data_dir / "context").exists():
         return
     with await_lock(data_dir / LOCK, seconds=LOCK_SECONDS) as held:
@@ -83,11 +84,28 @@ def _refresh(machine: Machine) -> None:
         clear_contexts(data_dir)  # what was forgotten meanwhile may be in it; the next call makes it anew
 
 
+def _mark_privacy(machine: Machine) -> None:
+    """Leave a mark for the hook where something may be private: then it promises nothing of a prompt.
+
+    Raises:
+        CrystalError: The system refuses.
+    """
+    from crystal.paths import refused
+
+    policy, path = _policy(machine), machine.places.data_dir / "private"
+    is_any = bool(policy.projects or policy.sessions or any(mark.until_at is None for mark in policy.marks))
+    try:
+        if is_any != path.exists():
+            path.touch(mode=0o600) if is_any else path.unlink(missing_ok=True)
+    except OSError as error:
+        raise refused(error, path) from error
+
+
 def settings_changed() -> None:
-    """Make contexts ready under new settings, where there is a memory and the setting is, or was, on."""
+    """Make contexts and the mark of privacy ready under new settings, where there is a memory."""
     with contextlib.suppress(CrystalError):  # whatever is wrong with it, the setting was written
         config = this_config()
-        if config.places.db.exists() and (config.context_enabled or (config.places.data_dir / "context").exists()):
+        if config.places.db.exists():
             with open_machine() as machine:
                 refresh(machine)
 

@@ -14,6 +14,7 @@ from crystal.remembering import checked_category, checked_status, cleaned_key
 from crystal.store import Store, memories
 from crystal.store.memories import claim_of, order_of
 from crystal.store.memory_history import history_of
+from crystal.store.notes import ALIAS, read_note
 from crystal.wiring.machine import Machine
 from crystal.wiring.mirrored import Mirrored, open_mirror
 
@@ -109,6 +110,7 @@ def _all(store: Store, mirror: Store | None) -> list[Remembered]:
 def find_one(store: Store, mirror: Store | None, ident: str) -> Remembered:
     """The memory with this id, or whose id alone begins so, or with this key; see ``memory_of``."""
     wanted = ident.strip().lower()
+    wanted = read_note(store, f"{ALIAS}{wanted}") or wanted
     found = {one.id: one for one in memories.memories_like(store, wanted, SHOWN + 1)} if _is_beginning(wanted) else {}
     if mirror is not None and _is_beginning(wanted):
         for theirs in memories.memories_like(mirror, wanted, SHOWN + 1):

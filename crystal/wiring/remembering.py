@@ -23,6 +23,7 @@ from crystal.remembering import (
 )
 from crystal.store import Store, memories
 from crystal.store.memories import Version
+from crystal.store.notes import ALIAS, write_note
 from crystal.wiring.contexts import refresh
 from crystal.wiring.machine import Machine
 from crystal.wiring.mirrored import open_mirror
@@ -51,7 +52,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def remember(
+def remember(  # noqa: PLR0913 - each is a field of the memory
     machine: Machine,
     text: str,
     *,
@@ -61,6 +62,7 @@ def remember(
     key: str | None = None,
     source: str = "cli",
     session: str | None = None,
+    ident: str | None = None,
 ) -> Remembered:
     """Remember something.
 
@@ -75,6 +77,7 @@ def remember(
         key: Names it for exact look-up.
         source: By which door it came.
         session: The session in which it was asked for.
+        ident: The id that the user was told; if it was stored before, nothing is changed. None for a new one.
 
     Raises:
         UsageProblem: A value that cannot be used, or a text that is nothing but secrets.
@@ -89,10 +92,16 @@ def remember(
 
     def next_version(mirror: Store | None, now: int) -> Version:
         store = machine.store
+        before = None if ident is None else memories.version_of(store, ident)
+        if before is not None:
+            return before
         known = find_by_words(store, mirror, kept, place) if name is None else find_by_key(store, mirror, name)
         if known is None:
-            return Version(_new(machine, kept, kind or "fact", name, place, source, session, now), place)
+            new = _new(machine, kept, kind or "fact", name, place, source, session, now)
+            return Version(replace(new, id=ident or new.id), place)
         old = _here(store, mirror, known)
+        if ident is not None:
+            write_note(store, f"{ALIAS}{ident}", old.memory.id)
         where, words = place or old.project, kept if name is not None else old.memory.text
         fields: dict[str, object] = {"text": words, "category": kind or old.memory.category, "status": "active"}
         if words != old.memory.text:
