@@ -56,7 +56,9 @@ NOTE_KEYS = {
 }
 # Built into the interpreter or cheap; ``json``, ``re``, ``signal``, ``typing`` and ``subprocess`` are not. The last is
 # the hook's own other half.
-ALLOWED_MODULES = set("os os.path posixpath genericpath stat _stat _collections_abc _json zlib hook_memory hook_remember hook_remember_words".split())
+ALLOWED_MODULES = set(
+    "os os.path posixpath genericpath stat _stat _collections_abc _json zlib hook_memory hook_remember hook_remember_words".split()
+)
 
 FAKE_WORKER = """
 import json, os, sys

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from crystal.errors import NotRemembered, StoreFull, UsageProblem
+from crystal.errors import NotFound, StoreFull, UsageProblem
 from crystal.forgetting import Wish
 from crystal.memories.reconcile import find_faults, reconcile, restore_memories
 from crystal.memories.record import encode_entry, read_record
-from crystal.store import memories
+from crystal.store import memories, projects
 from crystal.wiring import Machine, remembering
 from crystal.wiring.forgetting import carry_out_and_prove, plan_forget
 from tests.command import crystal
@@ -76,7 +76,7 @@ def act(machine: Machine, change: Change) -> None:
         elif known:
             _, proof = carry_out_and_prove(machine, plan_forget(machine, Wish(targets=(uid,))))
             assert proof.proved, proof
-    except (NotRemembered, UsageProblem):
+    except (NotFound, UsageProblem):
         pass
 
 
@@ -299,3 +299,12 @@ def test_verify_names_what_is_missing_and_repair_says_what_came_back(
     done = crystal("verify", "--repair")
     assert (done.code, "12 memories came back" in done.out) == (0, True)
     assert crystal("memories", "--json").out.count("fact number") == 12
+
+
+def test_a_renamed_project_has_its_new_name_in_the_record(machine: Machine) -> None:
+    act(machine, ("remember", 1, 0))
+    with machine.store.transaction():
+        projects.rename(machine.store, [machine.store.value("SELECT id FROM projects")], "store")
+    machine.settle_memories()
+    (entry,) = read_record(machine.memory_record()).entries.values()
+    assert (entry.version.memory.project, faults(machine)) == ("store", [])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from crystal.model import Project
 from crystal.store.connection import Store
+from crystal.store.notes import MEMORY_RECORD_SIZE, drop_note
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,7 @@ def known_projects(store: Store) -> list[KnownProject]:
 
 def rename(store: Store, rows: Sequence[int], name: str) -> None:
     """Give a project another name, also for folders of it that are met later. Inside a transaction."""
+    drop_note(store, MEMORY_RECORD_SIZE)  # the record of memories names their projects
     store.execute(
         "UPDATE projects SET name = ?1, own_name = ?1 WHERE id IN (SELECT value FROM json_each(?2))",
         (name, json.dumps(list(rows))),
@@ -115,6 +117,7 @@ def rename(store: Store, rows: Sequence[int], name: str) -> None:
 
 def join(store: Store, rows: Sequence[int], into: Sequence[int], name: str, identity: str) -> None:
     """Make two projects one, under a name and an identity. Inside a transaction."""
+    drop_note(store, MEMORY_RECORD_SIZE)
     store.execute(
         "UPDATE projects SET remote = ?1, joined_to = ?1, name = ?2, own_name = ?2"
         " WHERE id IN (SELECT value FROM json_each(?3))",

@@ -110,7 +110,8 @@ def _all(store: Store, mirror: Store | None) -> list[Remembered]:
 def find_one(store: Store, mirror: Store | None, ident: str) -> Remembered:
     """The memory with this id, or whose id alone begins so, or with this key; see ``memory_of``."""
     wanted = ident.strip().lower()
-    wanted = read_note(store, f"{ALIAS}{wanted}") or wanted
+    if _is_beginning(wanted):
+        wanted = read_note(store, f"{ALIAS}{wanted}") or wanted
     found = {one.id: one for one in memories.memories_like(store, wanted, SHOWN + 1)} if _is_beginning(wanted) else {}
     if mirror is not None and _is_beginning(wanted):
         for theirs in memories.memories_like(mirror, wanted, SHOWN + 1):
