@@ -13,10 +13,10 @@ import pytest
 
 from crystal.config import set_value
 from crystal.keys.places import read_token
-from crystal.model import Remembered
-from crystal.relay.client import RelayClient
 from crystal.memories.record import read_record
 from crystal.memories.serialize import BadMemory, memory_from_dict, memory_to_dict
+from crystal.model import Remembered
+from crystal.relay.client import RelayClient
 from crystal.relay.taking import read_words
 from crystal.search import search
 from crystal.store import Store, memories, outbox
