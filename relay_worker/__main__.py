@@ -45,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--label", required=True, help="for whom, e.g. home")
     one.add_argument("--scope", action="append", required=True, dest="scopes", help="home, pair, write:<prefix>, ...")
     one.add_argument("--account", default="default", help="whose (default: default)")
+    one.add_argument("--create", action="store_true", help="make the relay's folder and database if there is none")
     one.add_argument("--json", action="store_true", dest="as_json")
     one = tokens.add_parser("list", help="list tokens")
     one.add_argument("--account", help="only of this account")
@@ -81,7 +82,8 @@ def _run(given: argparse.Namespace) -> None:
         log.configure(settings.log_format)
         serve(settings)
     elif verb == "make":
-        commands.make_token(settings, given.account, given.label, given.scopes, wall_clock(), as_json=given.as_json)
+        chosen = {"create": given.create, "as_json": given.as_json}
+        commands.make_token(settings, given.account, given.label, given.scopes, wall_clock(), **chosen)
     elif verb == "list":
         commands.list_tokens(settings, given.account, as_json=given.as_json)
     elif verb == "revoke":

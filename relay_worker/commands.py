@@ -21,13 +21,21 @@ from relay_worker.tokens import ID_BYTES, SECRET_BYTES, check_label, check_scope
 ACCOUNT_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
 
 
-def make_token(settings: Settings, account: str, label: str, scopes: list[str], now: int, *, as_json: bool) -> None:
-    """Make a token and print it, this once."""
+def make_token(
+    settings: Settings, account: str, label: str, scopes: list[str], now: int, *, create: bool, as_json: bool
+) -> None:
+    """Make a token and print it, this once.
+
+    Raises:
+        CannotServe: There is no relay in the folder, and none is to be made there (``create``).
+    """
     _as_owner(settings.data_dir)
     if not 1 <= len(account) <= 64 or not set(account) <= ACCOUNT_CHARACTERS:
         raise CannotServe(f"account {account!r} has other characters than a-z 0-9 . _ -", exit_code=2)
     checked, made = check_scopes(scopes), mint(secrets.token_bytes(ID_BYTES), secrets.token_bytes(SECRET_BYTES))
     token = Token(made.id, account, check_label(label), checked, made.secret_hash, now)
+    if not create:
+        operator.require_relay(settings.data_dir)
     operator.add_token(settings.data_dir, token, settings.limits)
     if as_json:
         _print({"id": made.id, "token": made.text, "account": account, "label": label, "scopes": checked})

@@ -10,8 +10,9 @@ import contextlib
 import ipaddress
 import math
 import threading
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from relay_worker.errors import Refusal
@@ -49,6 +50,35 @@ class Buckets:
             if len(self._filled) > self._keys:
                 self._filled.popitem(last=False)
         return 0 if short <= 0 else max(1, math.ceil(short / self._rate - 1e-6))
+
+
+@dataclass(slots=True)
+class AddressCounts:
+    """How many are open, by address.
+
+    Attributes:
+        each: The most of one address; 0 for any number.
+    """
+
+    each: int
+    _open: Counter[str] = field(default_factory=Counter)
+
+    def take(self, address: str) -> bool:
+        """Count one more; False, and not counted, if the address has as many as it may have."""
+        if self.each and self._open[address] >= self.each:
+            return False
+        self._open[address] += 1
+        return True
+
+    def release(self, address: str) -> None:
+        """Count one less."""
+        self._open[address] -= 1
+        if self._open[address] <= 0:
+            del self._open[address]
+
+    def __len__(self) -> int:
+        """Count the addresses that have something open."""
+        return len(self._open)
 
 
 class Slots:
@@ -182,12 +212,12 @@ def address_of(peer: str, forwarded: str, trusted: Sequence[Network]) -> str:
     the left. IPv6 clients count by their /64, since they have all of it.
     """
     address = peer
-    if _is_trusted(address, trusted):
+    if is_trusted(address, trusted):
         for named in reversed([part.strip() for part in forwarded.split(",") if part.strip()]):
             if _parse(named) is None:
                 break
             address = named
-            if not _is_trusted(address, trusted):
+            if not is_trusted(address, trusted):
                 break
     parsed = _parse(address)
     if isinstance(parsed, ipaddress.IPv6Address):
@@ -204,7 +234,8 @@ def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-def _is_trusted(text: str, trusted: Sequence[Network]) -> bool:
+def is_trusted(text: str, trusted: Sequence[Network]) -> bool:
+    """Return True if an address is that of a trusted proxy."""
     parsed = _parse(text)
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
         parsed = parsed.ipv4_mapped

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -33,6 +33,13 @@ class Metrics:
         )
         self.rate_limited = Counter("crystal_relay_rate_limited", "Requests refused with 429.", registry=self.registry)
         self.expired = Counter("crystal_relay_expired_blobs", "Blobs that nobody read in time.", registry=self.registry)
+        self.connections = Gauge("crystal_relay_connections", "Open connections.", registry=self.registry)
+        self.connections_refused = Counter(
+            "crystal_relay_connections_refused",
+            "Connections, and requests of a trusted proxy, closed over a limit: of one address, or in total.",
+            ["reason"],
+            registry=self.registry,
+        )
         self.batch = Histogram(
             "crystal_relay_commit_batch",
             "Requests that shared a commit.",

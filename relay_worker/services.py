@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from relay_worker.errors import Refusal
-from relay_worker.limits import Buckets, ChangeSignals, Network, Slots, networks
+from relay_worker.limits import AddressCounts, Buckets, ChangeSignals, Network, Slots, networks
 from relay_worker.metrics import Metrics
 from relay_worker.settings import Settings
 from relay_worker.store.protocol import BlobStore
@@ -49,6 +49,7 @@ class Services:
     refused: Buckets = field(init=False)
     claims: Buckets = field(init=False)
     uploads: Slots = field(init=False)
+    under_way: AddressCounts = field(init=False)
     trusted: Sequence[Network] = field(init=False)
     used: dict[str, int] = field(init=False, default_factory=dict)
     waiting: dict[str, int] = field(init=False, default_factory=dict)
@@ -61,6 +62,7 @@ class Services:
         self.refused = Buckets(chosen.refused_rate / 60, chosen.refused_rate, self.monotonic)
         self.claims = Buckets(chosen.pair_rate / 60, chosen.pair_rate, self.monotonic)
         self.uploads = Slots(chosen.large_uploads, chosen.body_total)
+        self.under_way = AddressCounts(chosen.max_connections_per_address)
         self.trusted = networks(chosen.trusted_proxies)
 
     async def sweep_if_due(self) -> None:

@@ -8,8 +8,9 @@ import logging
 import signal
 import socket
 import ssl
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -18,7 +19,9 @@ import uvicorn
 from prometheus_client import start_http_server
 
 from relay_worker.app import RelayApp, create_app
+from relay_worker.connections import ConnectionLimits, LimitedServer
 from relay_worker.errors import CannotServe
+from relay_worker.limits import networks
 from relay_worker.metrics import Metrics
 from relay_worker.services import SWEEP_MS, Services, wall_clock
 from relay_worker.settings import Settings, host_and_port, is_loopback
@@ -90,11 +93,12 @@ class RelayServer(uvicorn.Server):
     Args:
         config: uvicorn's.
         relay: Its waiting requests are let go when the server stops.
+        connections: Decides who is served.
     """
 
-    def __init__(self, config: uvicorn.Config, relay: Services) -> None:
+    def __init__(self, config: uvicorn.Config, relay: Services, connections: ConnectionLimits) -> None:
         super().__init__(config)
-        self._relay = relay
+        self._relay, self._connections = relay, connections
         self._sweeper: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
@@ -117,12 +121,19 @@ class RelayServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin, and expire what is old even if nobody asks."""
-        if self.config.ssl is not None:
-            # The only way: uvicorn has no setting for how long a handshake may take, and asyncio's default is a minute.
-            loop: Any = asyncio.get_running_loop()
+        # The only way: uvicorn has no setting for who accepts, nor for how long a TLS handshake may take.
+        loop: Any = asyncio.get_running_loop()
+        if sys.platform != "win32":  # whose event loop cannot watch a listening socket
+            loop.create_server = self._listen
+        elif self.config.ssl is not None:
             loop.create_server = partial(loop.create_server, ssl_handshake_timeout=HEAD_SECONDS)
         await super().startup(sockets)
         self._sweeper = asyncio.ensure_future(self._sweep())
+
+    async def _listen(
+        self, protocol: Callable[[], asyncio.Protocol], *, sock: socket.socket, ssl: ssl.SSLContext | None, **_: object
+    ) -> LimitedServer:
+        return LimitedServer(sock, protocol, self._connections, ssl, HEAD_SECONDS)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting, let the waiting go, finish the rest."""
@@ -158,14 +169,13 @@ def serve(settings: Settings) -> None:
             scheme = "https" if settings.tls_cert else "http"
             fields = {"address": f"{scheme}://{_name(listener)}", "metrics": metrics_at, "data": str(settings.data_dir)}
             LOG.info("serving", extra={"fields": fields})
-            RelayServer(_config(settings, app), app.relay).run([listener])
+            RelayServer(_config(settings, app), app.relay, _connection_limits(settings, metrics)).run([listener])
     finally:
         store.close_now()
     LOG.info("stopped")
 
 
 def _config(settings: Settings, app: RelayApp) -> uvicorn.Config:
-    BoundedProtocol.max_connections = _file_limit() - 128
     return uvicorn.Config(
         app,
         http=BoundedProtocol,
@@ -175,11 +185,28 @@ def _config(settings: Settings, app: RelayApp) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
+        limit_concurrency=_file_limit() - 128 if sys.platform == "win32" else None,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
     )
+
+
+def _connection_limits(settings: Settings, metrics: Metrics) -> ConnectionLimits:
+    """Limit connections: in total by the open files that are granted, of one address to a quarter of that at most."""
+    total = _file_limit() - 128
+    each = settings.max_connections_per_address
+    if each and settings.is_proxy_unnamed:
+        LOG.warning("no limit for one address: name the proxy in CRYSTAL_RELAY_TRUSTED_PROXIES")
+        each = 0
+
+    def refused(reason: str) -> None:
+        metrics.connections_refused.labels(reason).inc()
+
+    limits = ConnectionLimits(min(each, total // 4), total, networks(settings.trusted_proxies), refused)
+    metrics.connections.set_function(lambda: limits.open)
+    return limits
 
 
 def _file_limit() -> int:

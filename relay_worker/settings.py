@@ -50,6 +50,7 @@ class Settings:
         body_idle: Seconds within which a body has to make progress.
         body_total: Seconds within which it has to be complete.
         large_uploads: Bodies over 128 KiB that are received at once.
+        max_connections_per_address: Open connections of one address, IPv6 by /64; 0 for any number.
         tls_cert: PEM file; with ``tls_key`` the relay speaks TLS itself.
         tls_key: PEM file.
         metrics_listen: ``host:port`` of the metrics, empty for none.
@@ -74,6 +75,7 @@ class Settings:
     body_idle: float = 10.0
     body_total: float = 120.0
     large_uploads: int = 8
+    max_connections_per_address: int = 100
     tls_cert: Path | None = None
     tls_key: Path | None = None
     metrics_listen: str = "127.0.0.1:9600"
@@ -83,6 +85,11 @@ class Settings:
     behind_proxy: bool = False
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
     unknown: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def is_proxy_unnamed(self) -> bool:
+        """Return True if all clients seem to have one address: that of a proxy which nobody named."""
+        return self.behind_proxy and not self.trusted_proxies
 
     @property
     def limits(self) -> Limits:
@@ -198,6 +205,7 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "body_idle": _number(float, 0.01),
     "body_total": _number(float, 0.01),
     "large_uploads": _number(int, 1),
+    "max_connections_per_address": _number(int, 0),
     "tls_cert": _path,
     "tls_key": _path,
     "metrics_listen": _listen_or_off,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from typing import Any, ClassVar
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -23,13 +23,7 @@ STALL_SECONDS = 60.0
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection.
-
-    Attributes:
-        max_connections: How many at once; more are closed at once.
-    """
-
-    max_connections: ClassVar[int] = 4000
+    """One connection."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -45,9 +39,6 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a head."""
         super().connection_made(transport)
-        if len(self.connections) > self.max_connections:
-            transport.abort()
-            return
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -97,7 +97,7 @@ def running(folder: Path, *arguments: str, **more: str) -> Iterator[Running]:
 
 
 def home_token(folder: Path) -> str:
-    made = command(folder, "token", "make", "--label", "home", "--scope", "home")
+    made = command(folder, "token", "make", "--create", "--label", "home", "--scope", "home")
     assert made.returncode == 0, made.stderr
     return made.stdout.strip()
 
@@ -153,6 +153,7 @@ def test_wrong_commands_say_what_to_do(tmp_path, monkeypatch, capsys):
         (["check"], {"TLS_CERT": "/nowhere/c.pem", "TLS_KEY": "/nowhere/k.pem"}, 2),
         (["serve"], {"MAX_BODY": "much"}, 2),
         (["backup", "/nowhere"], {}, 3),
+        (["token", "make", "--label", "x", "--scope", "home"], {}, 3),
         ([], {}, 2),
     ):
         with monkeypatch.context() as patched:
@@ -162,6 +163,13 @@ def test_wrong_commands_say_what_to_do(tmp_path, monkeypatch, capsys):
                 main(arguments)
         assert ended.value.code == code, arguments
         assert "Traceback" not in capsys.readouterr().err
+    assert not (tmp_path / "data").exists(), "no command but serve makes a store by accident"
+    (tmp_path / "data").mkdir()
+    refused = command(tmp_path / "data", "token", "make", "--label", "x", "--scope", "home")
+    assert (refused.returncode, f"there is no relay in {tmp_path / 'data'}" in refused.stderr) == (3, True)
+    assert "crystal-relay serve" in refused.stderr
+    assert "--create" in refused.stderr
+    assert not any((tmp_path / "data").iterdir())
     checked = command(tmp_path / "data", "check", "--json", MAX_BLOBS="7")
     assert json.loads(checked.stdout)["max_blobs"] == 7
     assert "max_blobs = 7  (CRYSTAL_RELAY_MAX_BLOBS)" in command(tmp_path / "data", "check", MAX_BLOBS="7").stdout

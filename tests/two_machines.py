@@ -81,6 +81,7 @@ class RelayProcess:
             "relay_worker",
             "token",
             "make",
+            "--create",
             "--label",
             label,
             "--account",

@@ -8,6 +8,7 @@ import binascii
 import contextlib
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -15,7 +16,7 @@ from starlette.types import Receive, Scope
 
 from relay_worker import tokens
 from relay_worker.errors import ClientGone, Refusal
-from relay_worker.limits import address_of
+from relay_worker.limits import address_of, is_trusted
 from relay_worker.model import MAX_NUMBER, Token
 from relay_worker.services import MAX_WAITING, MAX_WAITING_EACH, Services
 
@@ -64,6 +65,26 @@ class Call:
         """The client's address, for rates."""
         client = self.scope.get("client")
         return address_of(client[0] if client else "", self.header(b"x-forwarded-for"), self.relay.trusted)
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count a request that came through a trusted proxy: its client's connections are not seen here.
+
+        Raises:
+            Refusal: ``rate-limited``; the client has as many requests under way as it may have connections.
+        """
+        client = self.scope.get("client")
+        address = self.address
+        if client is None or not is_trusted(client[0], self.relay.trusted) or is_trusted(address, self.relay.trusted):
+            yield
+            return
+        if not self.relay.under_way.take(address):
+            self.relay.metrics.connections_refused.labels("address").inc()
+            raise Refusal("rate-limited", "too many requests of this address at once", retry_after=1)
+        try:
+            yield
+        finally:
+            self.relay.under_way.release(address)
 
     @property
     def account(self) -> str:

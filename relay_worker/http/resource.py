@@ -41,10 +41,11 @@ class Resource:
         if handler is None:
             raise Refusal("method-not-allowed", f"here: {self._allow}", headers=(("Allow", self._allow),))
         call = Call(scope, receive, self._relay)
-        if self._schemes:
-            call.check_version()
-            call.authenticate(*self._schemes)
-            scope["crystal.token"] = call.token.id if call.token else None
-            await self._relay.sweep_if_due()
-        reply = await handler(call)
-        await reply.send(send, scope["crystal.request_id"], head_only=scope["method"] == "HEAD")
+        with call.counted():
+            if self._schemes:
+                call.check_version()
+                call.authenticate(*self._schemes)
+                scope["crystal.token"] = call.token.id if call.token else None
+                await self._relay.sweep_if_due()
+            reply = await handler(call)
+            await reply.send(send, scope["crystal.request_id"], head_only=scope["method"] == "HEAD")

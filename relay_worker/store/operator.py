@@ -49,7 +49,7 @@ def add_token(folder: Path, token: Token, limits: Limits) -> None:
 
 def list_tokens(folder: Path, account: str | None) -> list[Token]:
     """The tokens of an account, or of all."""
-    with _opened(_existing(folder)) as db:
+    with _opened(require_relay(folder)) as db:
         return tokens.list_all(db, account)
 
 
@@ -59,7 +59,7 @@ def revoke_token(folder: Path, token_id: str, now: int) -> None:
     Raises:
         Refusal: ``no-token``.
     """
-    with _opened(_existing(folder)) as db, db:
+    with _opened(require_relay(folder)) as db, db:
         tokens.revoke(db, None, token_id, now)
 
 
@@ -69,7 +69,7 @@ def back_up(folder: Path, target: Path) -> tuple[int, int]:
     The copy is under another name until it is whole. A body acknowledged while copying may be missing from it; the
     relay that is started on the copy says ``body-lost`` of it, as of any other.
     """
-    source = _existing(folder)
+    source = require_relay(folder)
     if target.exists():
         raise CannotServe(f"{target} exists already", hint="give the folder of a new backup")
     part = target.with_name(f".{target.name}.part")
@@ -115,12 +115,17 @@ def _sync_tree(folder: Path) -> None:
             os.close(number)
 
 
-def _existing(folder: Path) -> Path:
+def require_relay(folder: Path) -> Path:
+    """Give the database of the relay in a folder.
+
+    Raises:
+        CannotServe: There is none.
+    """
     path = folder / "relay.db"
     if not path.exists():
         raise CannotServe(
             f"there is no relay in {folder}",
-            hint="run: crystal-relay token make --label home --scope home",
+            hint="start it first: crystal-relay serve; it is elsewhere: --data-dir FOLDER; make a new one: --create",
             exit_code=3,
         )
     prepare(path)

@@ -1,0 +1,145 @@
+"""Limits on open connections: for one address, and in total.
+
+A connection counts from ``accept`` until its socket is closed, TLS handshakes included. One over a limit is closed
+before a byte is read from it. Connections of trusted proxies count in the total only: the limit for one address holds
+for the requests under way of the clients that they name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from relay_worker.limits import AddressCounts, Network, address_of, is_trusted
+
+MAX_ACCEPTS = 256
+"""Connections that are accepted before the event loop gets its turn."""
+RETRY_SECONDS = 1.0
+"""Pause after the system had no file or memory for another connection."""
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+LOG = logging.getLogger("relay_worker")
+
+
+class CountedSocket(socket.socket):
+    """A socket that calls ``released`` once: when it is closed, or else when it is collected."""
+
+    def __init__(self, accepted: socket.socket, released: Callable[[], None]) -> None:
+        super().__init__(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
+        self._finalizer = weakref.finalize(self, released)
+
+    def close(self) -> None:
+        """Close, and count one less."""
+        super().close()
+        self._finalizer()
+
+
+class ConnectionLimits:
+    """Decide which connections are kept open.
+
+    Args:
+        each: The most of one address; 0 for any number.
+        total: The most of all.
+        trusted: Proxies.
+        refused: Told the reason, ``address`` or ``total``, of each refusal.
+    """
+
+    def __init__(self, each: int, total: int, trusted: Sequence[Network], refused: Callable[[str], None]) -> None:
+        self.counts = AddressCounts(each)
+        self.open = 0
+        self._total, self._trusted, self._refused = total, trusted, refused
+
+    def admit(self, accepted: socket.socket, peer: str) -> CountedSocket | None:
+        """Give the socket to go on with; None if it is over a limit, and closed."""
+        address = None if is_trusted(peer, self._trusted) else address_of(peer, "", ())
+        reason = "total" if self.open >= self._total else None
+        if reason is None and address is not None and not self.counts.take(address):
+            reason = "address"
+        if reason is not None:
+            self._refused(reason)
+            accepted.close()
+            return None
+        self.open += 1
+        return CountedSocket(accepted, lambda: self._release(address))
+
+    def _release(self, address: str | None) -> None:
+        self.open -= 1
+        if address is not None:
+            self.counts.release(address)
+
+
+class LimitedServer:
+    """A listening socket whose connections are limited; stands where uvicorn expects ``asyncio.Server``.
+
+    Args:
+        listener: Bound and listening; the caller closes it.
+        protocol: Makes the protocol of a connection.
+        limits: Decide who is served.
+        tls: None for plain HTTP.
+        handshake_seconds: How long a TLS handshake may take.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        protocol: Callable[[], asyncio.Protocol],
+        limits: ConnectionLimits,
+        tls: ssl.SSLContext | None,
+        handshake_seconds: float,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._listener, self._protocol, self._limits, self._tls = listener, protocol, limits, tls
+        self._more: dict[str, Any] = {"ssl_handshake_timeout": handshake_seconds} if tls else {}
+        self._opening: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._listen()
+
+    def close(self) -> None:
+        """Accept no more, and give up handshakes that are under way."""
+        self._closed = True
+        self._loop.remove_reader(self._listener)
+        for task in self._opening:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until the handshakes are given up; uvicorn waits for the connections itself."""
+        await asyncio.gather(*self._opening, return_exceptions=True)
+
+    def _listen(self) -> None:
+        if not self._closed:
+            self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(MAX_ACCEPTS):
+            try:
+                accepted, peer = self._listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    LOG.warning("no connection can be accepted", extra={"fields": {"reason": error.strerror}})
+                    self._loop.remove_reader(self._listener)
+                    self._loop.call_later(RETRY_SECONDS, self._listen)
+                    return
+                continue  # this one was gone before it was accepted
+            kept = self._limits.admit(accepted, str(peer[0]))
+            if kept is not None:
+                task = self._loop.create_task(self._open(kept))
+                self._opening.add(task)
+                task.add_done_callback(self._opening.discard)
+
+    async def _open(self, kept: CountedSocket) -> None:
+        try:
+            kept.setblocking(False)
+            kept.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self._loop.connect_accepted_socket(self._protocol, kept, ssl=self._tls, **self._more)
+        except OSError:  # a handshake that failed, stopped or was given up
+            kept.close()
+        except BaseException:
+            kept.close()
+            raise
