@@ -67,7 +67,8 @@ WORDS = {
     "relay_in": "The streams that this machine reads, how far each is committed, and why one stands still.",
     "relay_claims": "How far devices say that they have sealed.",
     "relay_fragments": "Parts of messages whose last part has not come.",
-    "relay_aside": "Blobs that were refused; never deleted.",
+    "quarantine": "Blobs that were refused and are kept, within a budget.",
+    "refusals": "How many blobs and streams were refused and are not kept, by reason.",
     "relay_skips": "Holes that the user decided to leave.",
     "relay_files": "Files that two copies of one device continued differently.",
     "mirror_home": "What the home machine has published of its memory, see [the mirror](../spec/mirror.md).",
@@ -86,6 +87,7 @@ WORDS = {
 """What each table is for. A table that is not here stops the generator."""
 
 CREATE = re.compile(r"^CREATE (?:VIRTUAL )?TABLE (?P<name>\w+)", re.MULTILINE)
+DROPPED = re.compile(r"^DROP TABLE (?P<name>\w+)", re.MULTILINE)
 ADDED = re.compile(r"^ALTER TABLE (?P<name>\w+) ADD COLUMN (?P<column>[^;]+); -- (?P<comment>.*)$", re.MULTILINE)
 COLUMN = re.compile(r"^    (?P<column>[a-z]\w*)\s+(?P<type>[^,-]*?(?:\([^)]*\)[^,-]*?)*),?\s*(?:-- (?P<comment>.*))?$")
 
@@ -97,6 +99,8 @@ def render() -> str:
         sql = file.read_text("utf-8")
         for match in CREATE.finditer(sql):
             bodies[match["name"]] = sql[match.end() : sql.index("\n)", match.end())]
+        for match in DROPPED.finditer(sql):
+            bodies.pop(match["name"])
         for match in ADDED.finditer(sql):
             bodies[match["name"]] += f"\n    {match['column']}, -- {match['comment']}"
     return "\n".join([HEAD, *(_table(name, body) for name, body in bodies.items())])

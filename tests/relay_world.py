@@ -34,6 +34,7 @@ from crystal.relay.sink import DeviceSink
 from crystal.relay.taking import Taker
 from crystal.store import Store, inbox, past, relay_forgotten, relay_peers
 from crystal.store.forgetting import Tombstone, add_tombstones
+from crystal.store.quarantine import DEFAULT_BUDGET, Budget
 from crystal.store.relay_peers import NewLink, Peer
 from relay_worker.app import create_app
 from relay_worker.model import Token
@@ -138,6 +139,7 @@ class Home:
     machine: CaptureMachine
     relay: RelaySite
     at_once: int = 1
+    budget: Budget = DEFAULT_BUDGET
 
     def __post_init__(self) -> None:
         self.weather = Weather(self.relay.transport)
@@ -171,6 +173,7 @@ class Home:
             self.senders,
             lambda: self.machine.now,
             at_once=self.at_once,
+            budget=self.budget,
         )
 
     def poll(self) -> PollReport:

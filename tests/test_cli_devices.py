@@ -80,10 +80,10 @@ def test_revoking_refuses_what_comes_later_and_keeps_what_came(pairs: Pairs, on:
     say(pairs, "note")
     deliver(pairs)
     poll(pairs)
-    done = on(pairs.home, "devices", "revoke", "laptop")
+    done = on(pairs.home, "devices", "revoke", "laptop", "--yes")
     assert (done.code, done.out) == (0, "laptop is revoked: what it seals from now on is refused\n")
     assert "REVOKED" in on(pairs.home, "devices").out
-    again = on(pairs.home, "devices", "revoke", "laptop")
+    again = on(pairs.home, "devices", "revoke", "laptop", "--yes")
     assert again.code == 0
     say(pairs, "note")
     with pytest.raises(AssertionError):
@@ -101,7 +101,7 @@ def test_revoking_while_the_relay_is_down_is_made_up_for_by_a_poll(pairs: Pairs,
         raise httpx.ConnectError("refused", request=request)
 
     pairs.home_way.before = down
-    done = on(pairs.home, "devices", "revoke", "laptop")
+    done = on(pairs.home, "devices", "revoke", "laptop", "--yes")
     assert (done.code, "still lets it in" in done.err) == (0, True)
     (one,) = check_json("crystal devices", on(pairs.home, "devices", "--json"))["devices"]
     assert (one["token_waits"], one["revoked"] is None) == (True, False)
@@ -149,7 +149,7 @@ def test_a_device_says_where_its_commands_belong(pairs: Pairs, on: On) -> None:
 def test_another_device_is_left_alone(pairs: Pairs, on: On) -> None:
     joined(pairs)
     secret = on(pairs.home, "relay", "pair", "--offline", "--name", "barn").out
-    assert on(pairs.home, "devices", "revoke", "barn").code == 0
+    assert on(pairs.home, "devices", "revoke", "barn", "--yes").code == 0
     with pairs.home.open() as machine:
         by_name = {peer.name: peer for peer in all_peers(machine.store)}
     assert by_name["laptop"].revoked_at is None

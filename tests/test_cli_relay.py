@@ -279,7 +279,7 @@ def test_the_key_is_told_by_its_place_and_never_shown(pairs: Pairs, on: On) -> N
 
 
 def test_the_paper_key_goes_out_and_in_again(pairs: Pairs, on: On) -> None:
-    shown = on(pairs.home, "relay", "key", "--paper")
+    shown = on(pairs.home, "relay", "key", "--paper", "--yes")
     assert shown.code == 0
     assert re.findall(r"[a-z]+", shown.out) == list(to_words(ROOT))
     done = on(pairs.device, "relay", "key", "--restore", typed=shown.out)
@@ -399,7 +399,7 @@ def test_a_device_that_watches_sends_what_is_captured_meanwhile(
 
 def test_a_revoked_device_learns_that_it_is_refused(pairs: Pairs, on: On) -> None:
     joined(pairs)
-    assert on(pairs.home, "devices", "revoke", "laptop").code == 0
+    assert on(pairs.home, "devices", "revoke", "laptop", "--yes").code == 0
     state = on(pairs.device, "relay", "status", "--json")
     assert state.code == 5
     told = check_json("crystal relay status", state)["relay"]
@@ -576,23 +576,23 @@ def test_a_number_that_never_came_can_be_skipped(pairs: Pairs, on: On) -> None:
     assert (in_stream(pairs).state, in_stream(pairs).last_seq) == ("ok", 3)
 
 
-def test_blobs_of_a_revoked_device_are_set_aside_and_shown(pairs: Pairs, on: On) -> None:
+def test_blobs_of_a_revoked_device_are_counted_and_not_fetched(pairs: Pairs, on: On) -> None:
     joined(pairs)
     say(pairs, "note")
     deliver(pairs)
     poll(pairs)
     say(pairs, "note", "note")
     deliver(pairs)  # its token is taken away only now
-    assert on(pairs.home, "devices", "revoke", "laptop").code == 0
+    assert on(pairs.home, "devices", "revoke", "laptop", "--yes").code == 0
     polled = on(pairs.home, "relay", "poll")
     assert polled.code == 0  # nothing is to be done about it
     assert in_stream(pairs).last_seq == 1
     done = on(pairs.home, "relay", "status")
     assert done.code == 0
-    assert "revoked: number 2" in done.out
-    listed = on(pairs.home, "devices").out
-    assert "REVOKED" in listed
-    assert "2 blobs set aside" in listed  # its heartbeat too
+    assert "laptop: revoked; 3 blobs in 2 streams at the relay, not fetched" in done.out  # its heartbeats too
+    assert "REVOKED" in on(pairs.home, "devices").out
+    told = check_json("crystal relay status", on(pairs.home, "relay", "status", "--json"))
+    assert (told["set_aside"], [one["code"] for one in told["not_kept"]]) == ([], ["revoked"])
     assert on(pairs.home, "relay", "skip", "laptop", "2", "--yes").code == 2
 
 

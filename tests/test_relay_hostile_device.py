@@ -13,6 +13,7 @@ import pytest
 from crystal.envelope import Channel, Kind
 from crystal.relay.sending import open_another, put_message
 from crystal.store import inbox, ledger, outbox, privacy, relay_peers
+from crystal.store.quarantine import quarantined
 from tests.capture_machine import line
 from tests.relay_fate import archived, assert_settled, faults, texts
 from tests.relay_world import Device, World, said
@@ -132,7 +133,7 @@ def test_a_bad_record_stops_its_own_stream_only(world: World, name: str) -> None
     good.deliver()
     world.home.poll()
     assert texts(world.home.store) == ["after", "before"]
-    aside = inbox.set_aside_list(world.home.store)
+    aside = quarantined(world.home.store)
     assert [one.code for one in aside] == ["record"], aside
     stuck = [one for one in inbox.all_streams(world.home.store) if one.state != "ok"]
     assert [(one.state, one.code) for one in stuck] == [("damaged", "record")]
@@ -165,7 +166,7 @@ def test_bad_words_of_control_are_refused_as_a_whole(world: World, name: str) ->
     good.deliver()
     world.home.poll()
     assert texts(world.home.store) == ["words"]
-    assert [one.code for one in inbox.set_aside_list(world.home.store)] == ["record"]
+    assert [one.code for one in quarantined(world.home.store)] == ["record"]
 
 
 def test_a_bomb_costs_its_sender_only(world: World) -> None:
@@ -175,7 +176,7 @@ def test_a_bomb_costs_its_sender_only(world: World) -> None:
     good.deliver()
     world.home.poll()
     assert texts(world.home.store) == ["words"]
-    assert [one.code for one in inbox.set_aside_list(world.home.store)] == ["record"]
+    assert [one.code for one in quarantined(world.home.store)] == ["record"]
 
 
 def test_numbers_that_no_store_holds_are_cut_or_refused(world: World) -> None:
@@ -373,7 +374,7 @@ def test_a_home_that_handed_over_speaks_for_all_and_others_do_not(world: World) 
         + b"\n",
     )
     world.home.poll()
-    assert inbox.set_aside_list(world.home.store) == []
+    assert quarantined(world.home.store) == []
 
 
 def test_long_and_odd_names_of_an_honest_device_arrive(world: World) -> None:

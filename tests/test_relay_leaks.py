@@ -20,6 +20,7 @@ from prometheus_client import generate_latest
 from crystal.envelope import padded_length
 from crystal.envelope.header import HEADER_BYTES
 from crystal.store import outbox, relay_peers
+from crystal.store.quarantine import quarantined
 from tests.capture_machine import line
 from tests.relay_fate import assert_settled, rotate
 from tests.relay_world import ROOT, World
@@ -241,7 +242,7 @@ def test_no_error_of_the_core_shows_a_key_or_a_word(world: World) -> None:
     world.home.poll()
     from crystal.store import inbox, problems
 
-    shown += repr(inbox.all_streams(world.home.store)) + repr(inbox.set_aside_list(world.home.store))
+    shown += repr(inbox.all_streams(world.home.store)) + repr(quarantined(world.home.store))
     shown += repr(problems.list_problems(world.home.store)) + repr(problems.list_problems(device.store))
     for canary in (secret, TEXTS[0].encode(), TEXTS[1].encode()):
         for spelling in spellings(canary):

@@ -52,6 +52,6 @@ def test_tries_are_counted_in_words(desk, tmp_path: Path):
 def test_revoking_a_machine_that_was_home_says_that_it_may_have_the_root(desk, lap):
     desk.ok("demote", "--to", "lap", "--yes")
     lap.ok("promote", "--yes")
-    done = lap.crystal("devices", "revoke", "desk")
+    done = lap.crystal("devices", "revoke", "desk", "--yes")
     assert done.code == 0
     assert "desk was home before and may still have the root" in done.err

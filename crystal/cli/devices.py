@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crystal.cli.capture import count_words
+from crystal.cli.confirm import confirm
 from crystal.cli.render import cells, note, one_line, padded, say
 
 if TYPE_CHECKING:
@@ -104,21 +105,28 @@ def rename(
 
 
 @commands.command("revoke")
-def revoke(name: Name) -> None:
+def revoke(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
     """Take nothing more of a device: it was lost, stolen or given away. No other device changes."""
     from crystal.relay.mirror import roll_key
     from crystal.wiring import devices as wired
     from crystal.wiring import open_kept_machine
 
     with open_kept_machine() as machine:
+        shown = one_line(wired.find_device(machine, name).name)
+        if not yes:
+            say(
+                f"nothing more of {shown} is taken, and it gets nothing more; to come back it is paired again",
+                stream=sys.stderr,
+            )
+        confirm(f"revoke {shown}?", yes=yes, consequence=f"{shown} would be revoked for good")
         peer, problem = wired.revoke(machine, name, roll_key=roll_key)
-    say(f"{one_line(peer.name)} is revoked: what it seals from now on is refused")
+    say(f"{shown} is revoked: what it seals from now on is refused")
     if peer.vouches:
         say(f"crystal: warning: {one_line(peer.name)} was home before and may still have the root", stream=sys.stderr)
         note("who has the root can be any machine: docs/reference/keys.md")
     if problem is not None:
-        say(f"crystal: warning: the relay still lets it in: {one_line(problem)}", stream=sys.stderr)
-        note("every poll tries again to take its token away: crystal relay poll")
+        say(f"crystal: warning: the relay could not be told: {one_line(problem)}", stream=sys.stderr)
+        note("until it is, the relay still lets it in; every poll tries again: crystal relay poll")
 
 
 @commands.command("rotate")

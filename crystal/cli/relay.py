@@ -12,6 +12,7 @@ import typer
 
 from crystal.cli import relay_pairing, relay_status
 from crystal.cli.capture import count_words, size_words
+from crystal.cli.confirm import confirm
 from crystal.cli.render import note, one_line, say
 
 if TYPE_CHECKING:
@@ -121,12 +122,14 @@ def _say_poll(outcome: PollOutcome, *, quiet: bool, as_json: bool) -> None:
 def _say_stuck(machine: Machine, named: set[str]) -> int:
     """Name the streams that only a person can bring on, each once in ``named``; gives the exit code."""
     from crystal.wiring.devices import needs_somebody
+    from crystal.wiring.naming import short_ids
 
     stuck = needs_somebody(machine)
+    ids = short_ids([one.known.stream for one in stuck])
     for one in stuck:
         who = one_line(one.device or "an unknown sender")
         why = one_line(one.known.detail or one.known.state)
-        words = f"{who}, stream {one.known.stream.hex()[:8]}: {why}"
+        words = f"{who}, stream {ids[one.known.stream]}: {why}"
         if words not in named:
             say(f"crystal: warning: {words}", "crystal: hint: see crystal relay status", stream=sys.stderr)
             named.add(words)
@@ -235,24 +238,50 @@ def skip(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Move past a blob that cannot be taken. What it said is missing for good, and stays on record."""
-    from crystal.errors import UsageProblem
     from crystal.wiring import open_kept_machine
-    from crystal.wiring.devices import plan_skip
-    from crystal.wiring.devices import skip as skip_over
+    from crystal.wiring.skipping import plan_skip
+    from crystal.wiring.skipping import skip as skip_over
 
     with open_kept_machine() as machine:
         _require(machine.config.role, "home", "crystal relay sync")
         peer, known = plan_skip(machine, device, seq, stream)
         name = one_line(peer.name)
         if not yes:
-            if not sys.stdin.isatty():
-                raise UsageProblem(f"what number {seq} of {name} said would be missing for good", hint="add --yes")
             say(f"number {seq} of {name}: {one_line(known.detail or 'it has not come')}", stream=sys.stderr)
-            typer.confirm("leave it out for good?", abort=True, err=True)
+        lost = f"what number {seq} of {name} said would be missing for good"
+        confirm("leave it out for good?", yes=yes, consequence=lost)
         done = skip_over(machine, peer, known)
     after = f"; {count_words(done.left, 'number')} after it" if done.left else ""
     say(f"skipped number {done.seq} of {name}, on record{after}")
     say("go on with: crystal relay poll")
+
+
+@commands.command("purge", short_help="Delete refused blobs that are kept here.")
+def purge(
+    device: Annotated[
+        str | None, typer.Option("--device", help="Only of this machine, by name.", metavar="NAME")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete refused blobs that are kept here, and what was counted of others. Nothing that was taken is deleted."""
+    from crystal.wiring import open_kept_machine
+    from crystal.wiring.quarantine import plan_purge
+    from crystal.wiring.quarantine import purge as delete_refused
+
+    with open_kept_machine() as machine:
+        plan = plan_purge(machine, device)
+        if plan.is_empty:
+            say("no refused blobs are kept")
+            return
+        kept = [
+            f"{one_line(name)}: {count_words(amount.blobs, 'refused blob')}, {size_words(amount.bytes)}"
+            for name, amount in plan.kept
+        ] or ["no refused blobs are kept; what was counted is forgotten"]
+        if not yes:
+            say(*kept, "what is genuine of them still waits at the relay or on its device", stream=sys.stderr)
+        confirm("delete them here?", yes=yes, consequence=f"would be deleted: {'; '.join(kept)}")
+        delete_refused(machine, plan)
+    say(*(f"deleted: {words}" for words in kept))
 
 
 # ------------------------------------------------------------------------------------------------------------ the key
@@ -329,9 +358,9 @@ def _paper(machine: Machine, *, yes: bool) -> None:
     root = relay_keys(machine).root
     if machine.config.role == "device":
         raise NotConfigured("this machine is a device", hint="run this on the home machine")
-    if sys.stdin.isatty() and not yes:
-        say("whoever reads these words can read everything that is sent over the relay", stream=sys.stderr)
-        typer.confirm("show the root key?", abort=True, err=True)
+    if not yes:
+        say("anyone who has these words can read everything that is sent over the relay", stream=sys.stderr)
+    confirm("show the root key?", yes=yes, consequence="the root key would be shown, which opens everything")
     words = to_words(root)
     for at in range(0, len(words), 4):
         say("  ".join(f"{at + number:>2} {word:<8}" for number, word in enumerate(words[at : at + 4], 1)).rstrip())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,17 +14,20 @@ from crystal.cli.capture import count_words, size_words
 from crystal.cli.render import one_line, say
 
 if TYPE_CHECKING:
+    from crystal.store.quarantine import RefusalCount
     from crystal.store.relay_peers import Peer
     from crystal.wiring.devices import RelayState, StreamStatus
+    from crystal.wiring.quarantine import Refused
 
 WAITS, REFUSED, DAMAGED = 1, 5, 6
+MAX_UNPROVEN_SHOWN = 3
 
 
 def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
     """Show how the relay stands: what came, what waits, what is missing, what was refused.
 
     Exit code 0: everything is where it belongs. 1: something waits. 4: the relay does not answer. 5 or 6: something
-    was refused or is damaged, and somebody has to look.
+    was refused or is damaged, or the relay loses what it confirmed, and somebody has to look.
     """
     from crystal.when import ago
     from crystal.wiring import open_reader
@@ -49,6 +53,8 @@ def code_of(state: RelayState) -> int:
         return stuck
     if state.problem is not None:
         return state.problem.exit_code
+    if state.lost:
+        return DAMAGED
     behind = any((one.missing or one.known.state == "waiting") and not one.is_settled for one in state.streams)
     unsent = state.backlog is not None and (state.backlog.blobs > 0 or state.resting is not None)
     return WAITS if behind or unsent else 0
@@ -109,7 +115,7 @@ def _json(state: RelayState) -> dict[str, Any]:
         ],
         "set_aside": [
             {
-                "device": names.get(one.stream),
+                "device": state.refused.names.get(one.peer),
                 "stream": one.stream.hex(),
                 "seq": one.seq,
                 "code": one.code,
@@ -117,9 +123,22 @@ def _json(state: RelayState) -> dict[str, Any]:
                 "first": iso(one.first_at),
                 "last": iso(one.last_at),
                 "times": one.times,
+                "bytes": one.size,
             }
-            for one in state.aside
+            for one in state.refused.kept
         ],
+        "not_kept": [
+            {
+                "device": state.refused.names.get(one.peer),
+                "code": one.code,
+                "streams": one.streams,
+                "blobs": one.blobs,
+                "first": iso(one.first_at),
+                "last": iso(one.last_at),
+            }
+            for one in state.refused.counts
+        ],
+        "lost": [{"problem": one.message, "since": iso(one.since), "times": one.tries} for one in state.lost],
     }
 
 
@@ -143,6 +162,8 @@ def _stream_json(one: StreamStatus, iso: Callable[[int | None], str | None]) -> 
 
 
 def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
+    from crystal.wiring.naming import short_ids
+
     lines = [("role", state.role)]
     if state.url is not None:
         answers = {True: "answers", False: "does not answer", None: "was not asked"}[state.reachable]
@@ -158,10 +179,18 @@ def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[st
     lines += _outbox_lines(state, ago)
     forgotten = state.forgotten.words(ago)
     lines += [("forgotten", forgotten)] if forgotten is not None else []
-    lines += [line for one in state.streams for line in _stream_lines(one, ago)]
+    for problem in state.lost:
+        lines.append(
+            ("lost", f"{problem.message} (since {ago(problem.since)}, found {count_words(problem.tries, 'time')})")
+        )
+        lines.append(("", "hint: look at the relay's disk; if it goes on, take another relay"))
+    ids = short_ids([one.known.stream for one in state.streams] + [one.stream for one in state.skips])
+    lines += [line for one in _shown(state.streams) for line in _stream_lines(one, ids[one.known.stream], ago)]
+    lines += _hidden_lines(state.streams)
+    lines += _refused_lines(state.refused, ago)
     names = {one.known.stream: one.device for one in state.streams}
     for skip in state.skips:
-        who = names.get(skip.stream) or skip.stream.hex()[:8]
+        who = names.get(skip.stream) or ids[skip.stream]
         lines.append(("skipped", f"{who}: number {skip.seq} ({skip.code or 'it had not come'}), {ago(skip.at)}"))
     return lines
 
@@ -182,11 +211,52 @@ def _outbox_lines(state: RelayState, ago: Callable[[int | None], str]) -> list[t
     return lines
 
 
-def _stream_lines(one: StreamStatus, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
+def _shown(streams: Sequence[StreamStatus]) -> list[StreamStatus]:
+    """Give the streams that are shown one by one: a few only of those in which nothing ever opened."""
+    unproven = [one for one in streams if one.is_unproven]
+    return [one for one in streams if not one.is_unproven or one in unproven[:MAX_UNPROVEN_SHOWN]]
+
+
+def _hidden_lines(streams: Sequence[StreamStatus]) -> list[tuple[str, str]]:
+    hidden = sum(one.is_unproven for one in streams) - MAX_UNPROVEN_SHOWN
+    if hidden <= 0:
+        return []
+    return [("", f"and {count_words(hidden, 'stream')} more in which nothing of a device was found: --json lists them")]
+
+
+def _refused_lines(refused: Refused, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
+    """Say what was refused: what is kept, by device, and what is not."""
+    blobs = Counter(one.peer for one in refused.kept)
+    lines = []
+    for peer, count in blobs.items():
+        size = sum(one.size for one in refused.kept if one.peer == peer)
+        words = f"{refused.names.get(peer)}: {count_words(count, 'refused blob')} kept, {size_words(size)}"
+        lines.append(("set aside", f"{words}; delete with: crystal relay purge"))
+    for one in refused.counts:
+        who = refused.names.get(one.peer, "unknown senders")
+        lines.append(("not kept", f"{who}: {_reason(one)} (last {ago(one.last_at)})"))
+    return lines
+
+
+def _reason(one: RefusalCount) -> str:
+    """Say why blobs are not kept."""
+    refused = f"refused {count_words(one.blobs, 'time')}"
+    listed = f"{count_words(one.blobs, 'blob')} in {count_words(one.streams, 'stream')} at the relay"
+    words = {
+        "unknown": f"{listed}, of nobody that is paired; not fetched",
+        "untried": f"{listed}, in which nothing ever opened; the next polls try them",
+        "budget": f"{refused}, over the limit of relay.quarantine_*; what is genuine waits at the relay",
+        "key": f"{refused}: sealed with a key that is unknown here",
+        "old-key": f"{refused}: sealed with keys that were rotated",
+    }
+    if one.code == "revoked":
+        return f"revoked; {listed}, not fetched" if one.streams else f"revoked; {refused}"
+    return words.get(one.code, f"{refused} ({one.code})")
+
+
+def _stream_lines(one: StreamStatus, ident: str, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
     known = one.known
-    words = (
-        f"{one.device or 'unknown sender'}, {known.lane or 'new'} {known.stream.hex()[:8]}: {known.last_seq:,} taken"
-    )
+    words = f"{one.device or 'unknown sender'}, {known.lane or 'new'} {ident}: {known.last_seq:,} taken"
     if one.missing:
         words += f", {one.missing:,} missing (from {known.last_seq + 1:,})"
         words += f", {one.at_relay:,} of them at the relay" if one.at_relay is not None else ""
@@ -194,9 +264,18 @@ def _stream_lines(one: StreamStatus, ago: Callable[[int | None], str]) -> list[t
     lines = [("stream", words)]
     if known.state == "left":
         lines.append(("", f"left: {known.detail or known.code}"))
+    elif (known.state, known.code) == ("waiting", "gap") and one.device:
+        lines.append(("", _still_there(one)))
     elif known.state != "ok":
         lines.append(("", f"{known.state}: {known.detail or known.code} (since {ago(known.since)})"))
         if one.is_stuck and one.device and known.head > known.last_seq:
             skip = shlex.join(["crystal", "relay", "skip", one.device, str(known.last_seq + 1)])
             lines.append(("", f"if it never can be taken: {skip}"))
     return lines
+
+
+def _still_there(one: StreamStatus) -> str:
+    """Say what is still on a device."""
+    left = max(1, one.missing - (one.at_relay or 0))
+    verb, they = ("is", "it comes") if left == 1 else ("are", "they come")
+    return f"{one.device}: {count_words(left, 'message')} {verb} still on {one.device}; {they} when it syncs"

@@ -220,7 +220,7 @@ class _Search:
             for _ in range(traces.entries_alone(store) + len(traces.indexed_words(store, self.needles.stems))):
                 self.add(name, 0, "index")
             if sealed := traces.blobs_aside(store):
-                self.unread.append(Unread(f"{name}: relay_aside", f"{sealed} refused blobs that cannot be opened"))
+                self.unread.append(Unread(f"{name}: quarantine", f"{sealed} refused blobs that cannot be opened"))
         except CrystalError as error:
             self.unread.append(Unread(name, error.message))
 

@@ -17,11 +17,15 @@ from crystal.relay.answers import StreamInfo
 from crystal.relay.client import RelayClient
 from crystal.relay.documents import Document, newest_documents, put_document, read_document
 from crystal.relay.errors import RelayBroken, RelayFull, RelayUnavailable, StreamConflict
+from crystal.relay.losses import LOST, MESSAGES, note_losses
+from crystal.relay.opening import keep_or_count, refusal_of
 from crystal.relay.receipts import act_on_receipts, mend_streams, read_receipts
 from crystal.relay.sending import Link, seal_again
+from crystal.relay.triage import Effort
 from crystal.relay.wire import BadRecord
 from crystal.store import Store, inbox, outbox, problems, relay_peers
 from crystal.store.outbox import OutStream
+from crystal.store.quarantine import DEFAULT_BUDGET
 
 ROOM = "relay"
 PAGE = 50
@@ -45,6 +49,11 @@ class DeliveryReport:
     noticed: list[str] = field(default_factory=list)
     problem: str | None = None
     exit_code: int = 0
+
+    def notice(self, words: str) -> None:
+        """Note something that the user should know, once."""
+        if words not in self.noticed:
+            self.noticed.append(words)
 
 
 def _same_link(link: Link, _: Document) -> Link:
@@ -99,8 +108,9 @@ class Delivery:
                 self._send(report, should_stop)
             except RelayFull as error:
                 full = error  # what home tells is read all the same: it makes room
-            heads = self._read_home(report)
-            self._check_relay(heads)
+            lost = self._check_relay(self._read_home(report))
+            words = note_losses(self.store, LOST, lost, MESSAGES, self.clock())
+            report.noticed += [words] if words else []
             self._send(report, should_stop)
             self._tell()
             outbox.prune(self.store, self.clock() - self.keep_ms)
@@ -166,11 +176,13 @@ class Delivery:
         seal_again(self.store, self.link, stream, start, self.clock(), "fork")
         report.noticed.append("another copy of this machine wrote in its stream; a new stream was begun")
 
-    def _check_relay(self, heads: Mapping[bytes, int]) -> None:
-        """Send again what the relay has lost: it does not list it, and nobody has acknowledged it."""
+    def _check_relay(self, heads: Mapping[bytes, int]) -> int:
+        """Send again what the relay has lost: it does not list it, and nobody has acknowledged it; gives how many."""
         now = self.clock()
+        count = 0
         if outbox.is_lost(self.store, self.link.peer.id, heads):
             relay_peers.tell_again(self.store, self.link.peer.id)
+            count += 1
         for stream in outbox.streams(self.store, self.link.peer.id):
             if stream.lane == "latest":
                 continue
@@ -186,21 +198,29 @@ class Delivery:
             with self.store.transaction():
                 kept = [blob.seq for blob in sent if blob.seq not in set(lost)]
                 outbox.mark_sent(self.store, stream.id, kept[:1], now)
+            count += len(lost)
+        return count
 
     # -- what home tells ---------------------------------------------------------------------------------------------
 
     def _read_home(self, report: DeliveryReport) -> Mapping[bytes, int]:
         """Read what home tells; gives how far the relay lists each stream."""
         listed = self.client.streams().streams
-        for info in listed:
-            if info.stream[:8] == self.link.peer.down_prefix:
-                self._read_stream(info, report)
+        effort = Effort(self.clock)
+        known = {one.stream: one for one in inbox.all_streams(self.store)}
+        ours = [info for info in listed if info.stream[:8] == self.link.peer.down_prefix]
+        for info in sorted(ours, key=lambda info: info.stream not in known):
+            if effort.is_over:
+                break
+            began = self.clock()
+            is_opened = self._read_stream(info, report)
+            effort.count(began, is_fruitful=is_opened, is_unproven=info.stream not in known)
         return {info.stream: info.head for info in listed}
 
-    def _read_stream(self, info: StreamInfo, report: DeliveryReport) -> None:
+    def _read_stream(self, info: StreamInfo, report: DeliveryReport) -> bool:
         """Take the newest document of home that opens. The newest stays at the relay: a copy of us may need it."""
-        known = inbox.meet_stream(self.store, info.stream, self.clock())
-        for newest in newest_documents(self.client, info, 0, known.last_tag):
+        known = inbox.find_stream(self.store, info.stream)
+        for newest in newest_documents(self.client, info, 0, b"" if known is None else known.last_tag):
             try:
                 opened = open_blob(
                     newest.data, self.down_keys, channel=newest.channel, stream=info.stream, seq=newest.seq, prev=None
@@ -208,20 +228,21 @@ class Delivery:
                 document = read_document(opened)
                 self._take(newest.channel, document, report)
             except (Refused, BadRecord) as error:
-                inbox.set_aside(
-                    self.store, info.stream, newest.seq, newest.data, error.code, error.message, self.clock()
-                )
+                why = refusal_of(newest.seq, newest.data, error)
+                keep_or_count(self.store, self.link.peer.id, info.stream, why, DEFAULT_BUDGET, self.clock())
                 if isinstance(error, WrongKey):
-                    report.noticed.append("home seals with keys that this machine does not have")
+                    report.notice("home seals with keys that this machine does not have")
                 continue
             # Keys are not left lying about: who has the old ones could read the new.
             upto = newest.seq if "rotate" in document.body else newest.seq - 1
             if upto > info.acked:
                 self.client.ack(info.stream, upto)
             with self.store.transaction():
+                known = inbox.meet_stream(self.store, info.stream, self.clock())
                 inbox.bind(self.store, known.id, self.link.peer.id, newest.channel, "latest")
                 inbox.advance(self.store, known, newest.seq, opened.tag)
-            return
+            return True
+        return False
 
     def _take(self, channel: int, document: Document, report: DeliveryReport) -> None:
         """Act on a document, once. It counts as taken after it was acted on: a crash before acts again."""

@@ -22,6 +22,8 @@ from crystal.store import Store, relay_peers
 
 LATEST_WINS = (Channel.RECEIPTS, Channel.MIRROR, Channel.HEARTBEAT)
 PAGE = 100
+MAX_TRIED = 10
+"""How many documents of a stream are fetched in one go, the newest first, until one opens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def newest_documents(client: RelayClient, info: StreamInfo, after: int, taken: b
     page = client.blobs(info.stream, after, PAGE)
     if len(page.blobs) == PAGE and info.head > page.blobs[-1].seq:
         page = client.blobs(info.stream, max(after, info.head - PAGE), PAGE)
-    for blob in reversed(page.blobs):
+    for blob in page.blobs[: -MAX_TRIED - 1 : -1]:
         if blob.tag == taken:
             return
         data = client.get(info.stream, blob.seq)

@@ -34,7 +34,7 @@ _UNTRUSTED: Mapping[int, tuple[str, str]] = {
 }
 _UNKNOWN_AUTHORITY = (
     "its certificate is signed by an authority unknown here",
-    "for a private authority give its certificate (ca_file); otherwise somebody may stand in between",
+    "if this relay is yours: crystal config set relay.ca_file /path/ca.pem",
 )
 
 

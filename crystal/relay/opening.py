@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from crystal.envelope import Forked, LinkKeys, Refused, UnknownVersion, WrongKey
 from crystal.relay.answers import BlobInfo, BlobPage
 from crystal.relay.errors import RelayBroken, RelayUnavailable
 from crystal.relay.wire import BadRecord
+from crystal.store import Store
+from crystal.store.quarantine import Budget, RefusedBlob, count_refusal, quarantine
 from crystal.store.relay_peers import Peer
+
+MAX_CLAIMS = 64
+"""How many streams one heartbeat may name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,11 @@ Senders = Mapping[bytes, Sender]
 
 @dataclass(slots=True)
 class PollReport:
-    """What a poll brought. ``stuck`` counts streams that stand still, ``waiting`` those that need only time."""
+    """What a poll brought.
+
+    ``stuck`` counts streams that stand still, ``waiting`` those that need only time. ``heads`` is what the relay lists
+    of every stream, None if it was asked for changes alone; ``lost`` is what it lost, in words.
+    """
 
     blobs: int = 0
     turns: int = 0
@@ -39,6 +48,9 @@ class PollReport:
     waiting: int = 0
     change: int = 0
     heard: set[int] = field(default_factory=set)
+    opened: set[bytes] = field(default_factory=set)
+    heads: Mapping[bytes, int] | None = None
+    lost: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +84,19 @@ def refusal_of(seq: int, data: bytes, error: Refused | BadRecord) -> Refusal:
     return Refusal(seq, data, state, error.code, error.message, resend)
 
 
+_UNPROVED = frozenset({"length", "magic", "version", "suite", "tag"})
+_NOT_KEPT = frozenset({"wrong-key", "revoked"})
+
+
+def keep_or_count(store: Store, peer: int, stream: bytes, why: Refusal, budget: Budget, now: int) -> None:
+    """Keep the body of a refused blob if it may open one day and the budget allows it; else count it."""
+    if why.state in _NOT_KEPT:
+        count_refusal(store, peer, why.code, now)
+        return
+    is_proved = why.code not in _UNPROVED
+    quarantine(store, RefusedBlob(peer, stream, why.seq, why.data, why.code, why.detail, is_proved), budget, now)
+
+
 def in_words(sender: Sender) -> str:
     """Why a sender is refused."""
     if sender.refused == "old-key":
@@ -83,7 +108,7 @@ def claims_of(peer: Peer, body: Mapping[str, object]) -> dict[bytes, int]:
     """How far a heartbeat says that streams are sealed, as far as they are its device's."""
     told = body.get("streams")
     claims: dict[bytes, int] = {}
-    for name, head in told.items() if isinstance(told, dict) else ():
+    for name, head in islice(told.items() if isinstance(told, dict) else (), MAX_CLAIMS):
         try:
             stream = bytes.fromhex(name)
         except ValueError:

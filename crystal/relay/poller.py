@@ -13,11 +13,12 @@ from dataclasses import replace
 from crystal.envelope import Channel, LinkKeys, Opened, Refused, open_blob
 from crystal.errors import CrystalError, StoreDamaged, Unavailable, WatermarkMoved
 from crystal.relay.ahead import fetched
-from crystal.relay.answers import BlobInfo, BlobPage, StreamInfo, StreamList
+from crystal.relay.answers import BlobInfo, StreamInfo, StreamList
 from crystal.relay.cleaning import BECAUSE as FORGOTTEN
 from crystal.relay.client import RelayClient
 from crystal.relay.documents import LATEST_WINS, looks_like_documents, newest_documents, read_document
 from crystal.relay.errors import NotAtRelay, RelayDenied, RelayUnavailable
+from crystal.relay.losses import LOST, MESSAGES, note_losses
 from crystal.relay.opening import (
     PollReport,
     Refusal,
@@ -25,14 +26,17 @@ from crystal.relay.opening import (
     Senders,
     claims_of,
     in_words,
-    is_about_one_blob,
     refusal_of,
     run_after,
 )
+from crystal.relay.stopping import StoppedStreams
 from crystal.relay.taking import Next, Part, Taker
+from crystal.relay.triage import Effort, count_listed, starting_after, triage
 from crystal.relay.wire import BadRecord
 from crystal.store import Store, inbox, outbox, relay_peers
 from crystal.store.inbox import InStream
+from crystal.store.notes import read_note, write_note
+from crystal.store.quarantine import DEFAULT_BUDGET, Budget, set_listed
 from crystal.store.relay_peers import Peer
 
 PAGE = 100
@@ -43,8 +47,8 @@ PAST_TURN = 20
 AT_ONCE = 50
 """So many blobs are committed together at most: they wait for the disk once."""
 BYTES_AT_ONCE = 2 << 20
-FIRST_WAIT_MS = 5_000
-LONGEST_WAIT_MS = 600_000
+LAST_UNPROVEN = "relay_last_unproven"
+"""The store's note of the last unproven stream that was tried when not all could be."""
 MOST_SILENT = 3
 """So many streams in a row that could not be fetched mean that the relay is gone."""
 
@@ -60,6 +64,7 @@ class Poller:
         clock: Gives the time, ms.
         own_prefixes: Of streams that home writes for itself.
         at_once: How many blobs are fetched at the same time.
+        budget: How many refused blobs are kept.
     """
 
     def __init__(
@@ -72,11 +77,14 @@ class Poller:
         own_prefixes: frozenset[bytes] = frozenset(),
         *,
         at_once: int = 4,
+        budget: Budget = DEFAULT_BUDGET,
     ) -> None:
         self._store, self._client, self._taker = store, client, taker
         self._senders_now, self._clock, self._own_prefixes = senders, clock, own_prefixes
         self._at_once = at_once
+        self._stopped = StoppedStreams(store, clock, budget)
         self._senders: Senders = {}
+        self._writers: dict[bytes, Peer] = {}
         self._silent = 0
 
     def poll(
@@ -98,26 +106,64 @@ class Poller:
         if after is not None and inbox.is_due(self._store, self._clock()):
             after, wait = None, 0  # something failed before, and nothing at the relay changes because of that
         listed = self._client.streams(changed_after=after, wait=wait)
-        if after is None:
-            self._find_lost(listed)
+        effort = Effort(self._clock)
+        is_whole = after is None
         while True:
             report.change = listed.change
+            if is_whole:
+                self._find_lost(listed, report)
             before = report.blobs
-            for info in sorted(listed.streams, key=self._turn):
-                if should_stop():
-                    return self._counted(report)
-                self._stream(info, report, should_stop)
+            if not self._read_listed(listed, report, effort, should_stop, is_whole=is_whole):
+                return self._counted(report)
             if report.blobs == before:
                 return self._counted(report)
-            listed = self._client.streams()
-            self._find_lost(listed)
+            listed, is_whole = self._client.streams(), True
 
-    def _find_lost(self, listed: StreamList) -> None:
+    def _read_listed(
+        self,
+        listed: StreamList,
+        report: PollReport,
+        effort: Effort,
+        should_stop: Callable[[], bool],
+        *,
+        is_whole: bool,
+    ) -> bool:
+        """Read the listed streams; False when told to stop. What is left unread is noted with what is refused."""
+        peers = relay_peers.all_peers(self._store, "device")
+        own = self._own_prefixes | {peer.down_prefix for peer in peers}
+        known = {one.stream: one for one in inbox.all_streams(self._store)}
+        self._writers = {peer.up_prefix: peer for peer in peers}
+        sorted_ = triage(listed.streams, known, self._writers, own)
+        last = bytes.fromhex(read_note(self._store, LAST_UNPROVEN) or "")
+        unproven = starting_after(sorted_.unproven, last)
+        left = len(unproven)
+        for at, info in enumerate([*sorted_.proven, *unproven], -len(sorted_.proven)):
+            if should_stop():
+                return False
+            if effort.is_over:
+                left = max(0, at)
+                break
+            began, before = self._clock(), report.blobs
+            self._stream(info, report, should_stop)
+            effort.count(began, is_fruitful=report.blobs > before or info.stream in report.opened, is_unproven=at >= 0)
+        untried = [((self._writers[info.stream[:8]].id, "untried"), info) for info in unproven[left:]]
+        if untried and left:
+            with self._store.transaction():
+                write_note(self._store, LAST_UNPROVEN, unproven[left - 1].stream.hex())
+        if is_whole:
+            set_listed(self._store, sorted_.refused | count_listed(untried), self._clock())
+            inbox.drop_unlisted(self._store, {info.stream for info in listed.streams})
+        return True
+
+    def _find_lost(self, listed: StreamList, report: PollReport) -> None:
         """Let what the relay has lost of what was told to devices be told again."""
-        heads = {info.stream: info.head for info in listed.streams}
+        report.heads = {info.stream: info.head for info in listed.streams}
+        lost = 0
         for peer in relay_peers.all_peers(self._store, "device"):
-            if peer.sent and outbox.is_lost(self._store, peer.id, heads):
+            if peer.sent and outbox.is_lost(self._store, peer.id, report.heads):
                 relay_peers.tell_again(self._store, peer.id)
+                lost += 1
+        report.lost = note_losses(self._store, LOST, lost, MESSAGES, self._clock()) or report.lost
 
     def _counted(self, report: PollReport) -> PollReport:
         inbox.end_waiting(self._store)
@@ -126,22 +172,14 @@ class Poller:
             report.waiting += one.state == "waiting"
         return report
 
-    def _turn(self, info: StreamInfo) -> tuple[bool, bytes]:
-        known = inbox.find_stream(self._store, info.stream)
-        return known is not None and known.lane == "past", info.stream
-
     # -- one stream --------------------------------------------------------------------------------------------------
 
     def _stream(self, info: StreamInfo, report: PollReport, should_stop: Callable[[], bool]) -> None:
         """Take what one stream has; whatever is wrong with it is written down, and the others go on."""
-        if self._is_ours(info.stream):
-            return
-        now = self._clock()
-        known = inbox.meet_stream(self._store, info.stream, now)
+        known = inbox.seen_stream(self._store, info.stream, self._clock())
         if known.listed < info.head and known.state != "left":
             inbox.note_listed(self._store, known.id, info.head)
-        # A time that is further off was written by a clock that was wrong.
-        is_resting = known.retry_at is not None and 0 < known.retry_at - now <= 2 * LONGEST_WAIT_MS
+        is_resting = self._stopped.is_resting(known)
         if known.state == "left" and known.code == FORGOTTEN and info.count:
             self._client.ack(info.stream, info.head)  # what was sealed with the words in it
         if known.state == "left" or is_resting or not (info.count or info.head > known.last_seq):
@@ -158,22 +196,14 @@ class Poller:
             self._silent += 1
             if error.retry_after or self._silent >= MOST_SILENT:
                 raise
-            self._stand_still(self._met(known), "waiting", "relay", error.message)
+            self._stopped.stand_still(self._stopped.met(known), "waiting", "relay", error.message)
         except (Unavailable, StoreDamaged, RelayDenied):
             raise
         except (WatermarkMoved, NotAtRelay):
             return  # another poller took it, or a document that is no more: the next one says all
         except Exception as error:  # noqa: BLE001 - a fault in one stream is named and must not hold up the others
             words = error.message if isinstance(error, CrystalError) else type(error).__name__
-            self._stand_still(self._met(known), "damaged", "error", f"taking it failed: {words}")
-
-    def _met(self, known: InStream) -> InStream:
-        return inbox.meet_stream(self._store, known.stream, self._clock())
-
-    def _is_ours(self, stream: bytes) -> bool:
-        return stream[:8] in self._own_prefixes or any(
-            stream[:8] == sender.peer.down_prefix for sender in self._senders.values()
-        )
+            self._stopped.stand_still(self._stopped.met(known), "damaged", "error", f"taking it failed: {words}")
 
     def _conversation(
         self, known: InStream, info: StreamInfo, report: PollReport, should_stop: Callable[[], bool]
@@ -191,28 +221,14 @@ class Poller:
                 limit = 1 if known.lane is None else min(PAGE, turn - taken)
                 page = self._client.blobs(info.stream, known.last_seq, limit)
                 acked = page.acked
-                known = self._compare(known, page)
+                known = self._stopped.compare(known, page)
                 before = report.blobs
                 known, goes_on = self._take_run(known, run_after(page, known.last_seq), report, should_stop)
                 taken += report.blobs - before
         finally:
-            known = self._met(known)
+            known = self._stopped.met(known)
             if known.last_seq > acked and info.head:
                 self._client.ack(known.stream, known.last_seq)
-
-    def _compare(self, known: InStream, page: BlobPage) -> InStream:
-        """Find out whether what should come next can still come, and write down where it cannot."""
-        needed = known.last_seq + 1
-        is_there = bool(page.blobs) and page.blobs[0].seq == needed
-        if not is_there and (page.blobs or max(page.acked, page.expired_upto) >= needed):
-            found = f"number {page.blobs[0].seq}" if page.blobs else "nothing"
-            why = f"the relay has {found} after {known.last_seq}: number {needed} must be sent again"
-            self._stand_still(known, "waiting", "gap", why, needed, at_once=True)
-        elif is_there and known.state == "waiting" and known.code == "gap":
-            inbox.go_on(self._store, known)
-        else:
-            return known
-        return self._met(known)
 
     def _take_run(
         self, known: InStream, run: Sequence[BlobInfo], report: PollReport, should_stop: Callable[[], bool]
@@ -224,15 +240,15 @@ class Poller:
             if should_stop():
                 return self._commit(known, waiting, report), False
             if isinstance(data, CrystalError):
-                self._not_fetched(self._commit(known, waiting, report), blob.seq, data)
-                return self._met(known), False
+                self._stopped.not_fetched(self._commit(known, waiting, report), blob.seq, data)
+                return self._stopped.met(known), False
             if waiting and (len(waiting) >= AT_ONCE or size >= BYTES_AT_ONCE):
                 known, size = self._commit(known, waiting, report), 0
                 waiting = []
             found = self._read(known, waiting, blob.seq, data)
             if isinstance(found, Refusal):
                 self._refuse(self._commit(known, waiting, report), found)
-                return self._met(known), False
+                return self._stopped.met(known), False
             sender, item = found
             waiting.append(item)
             size += len(data)
@@ -245,21 +261,12 @@ class Poller:
         return known.peer is None or not known.channel or sender.generation > sender.peer.accepted_from
 
     def _bound(self, known: InStream, sender: Sender) -> InStream:
+        known = known if known.id else inbox.meet_stream(self._store, known.stream, self._clock())
         if known.peer is None or not known.channel:
             inbox.bind(self._store, known.id, sender.peer.id, Channel.CONVERSATIONS, known.lane)
         self._note_generation(sender)
         # Not as it is in the store by now: another poller may have moved the cursor, and then this one must not.
         return replace(known, peer=sender.peer.id, channel=int(Channel.CONVERSATIONS))
-
-    def _not_fetched(self, known: InStream, seq: int, error: CrystalError) -> None:
-        if isinstance(error, RelayUnavailable) and is_about_one_blob(error):
-            # An answer, and none that can be believed: if it is the blob that has rotten there, this mends it.
-            self._stand_still(known, "waiting", "relay", error.message, seq)
-            return
-        if not isinstance(error, NotAtRelay):
-            raise error
-        why = f"the relay has lost number {seq}: it must be sent again"
-        self._stand_still(known, "waiting", "gap", why, seq, at_once=True)
 
     def _read(self, known: InStream, waiting: Sequence[Next], seq: int, data: bytes) -> tuple[Sender, Next] | Refusal:
         """Open one blob, the next after those that wait to be committed."""
@@ -295,7 +302,7 @@ class Poller:
             report.chunks += counts.chunks
             report.repeated += counts.repeated
             report.heard.add(peer.id)
-        return self._met(known)
+        return self._stopped.met(known)
 
     def _open(
         self, known: InStream, seq: int, data: bytes, tag: bytes, documents: int | None = None
@@ -323,34 +330,7 @@ class Poller:
             self._senders = self._senders_now()
 
     def _refuse(self, known: InStream, why: Refusal) -> None:
-        inbox.set_aside(self._store, known.stream, why.seq, why.data, why.code, why.detail, self._clock())
-        if why.state == "fork" and known.forked:
-            # One of the copies has gone on elsewhere already; whoever else writes here is told to do so too.
-            self._leave(known, why)
-            return
-        resend = why.seq if why.resend else None
-        self._stand_still(known, why.state, why.code, f"number {why.seq}: {why.detail}", resend)
-
-    def _leave(self, known: InStream, why: Refusal) -> None:
-        with self._store.transaction():
-            inbox.leave(self._store, known, why.code, f"number {why.seq}: {why.detail}", self._clock())
-
-    def _stand_still(
-        self,
-        known: InStream,
-        state: str,
-        code: str,
-        detail: str,
-        resend: int | None = None,
-        *,
-        at_once: bool = False,
-    ) -> None:
-        now = self._clock()
-        tries = known.tries if (known.state, known.code) == (state, code) else 0
-        wait = 0 if tries == 0 else min(LONGEST_WAIT_MS, FIRST_WAIT_MS << min(tries - 1, 10))
-        inbox.stand_still(
-            self._store, known, state, code, detail, now=now, retry_at=None if at_once else now + wait, resend=resend
-        )
+        self._stopped.refuse(known, why, known.peer or self._writers[known.stream[:8]].id)
 
     # -- documents ---------------------------------------------------------------------------------------------------
 
@@ -361,16 +341,21 @@ class Poller:
                 sender, opened = self._open(known, newest.seq, newest.data, b"", newest.channel)
                 if sender.refused:
                     why = Refusal(newest.seq, newest.data, "revoked", sender.refused, in_words(sender))
-                    self._refuse(self._met(known), why)
+                    self._refuse(self._stopped.met(known), why)
                     if sender.refused == "old-key":
-                        self._leave(self._met(known), why)  # the device tells of itself under its new keys
+                        self._stopped.leave(
+                            self._stopped.met(known), why
+                        )  # the device tells of itself under its new keys
                     return
                 document = read_document(opened)
             except (Refused, BadRecord) as error:
-                self._refuse(self._met(known), replace(refusal_of(newest.seq, newest.data, error), resend=False))
+                self._refuse(
+                    self._stopped.met(known), replace(refusal_of(newest.seq, newest.data, error), resend=False)
+                )
                 continue
             claims = claims_of(sender.peer, document.body) if newest.channel == Channel.HEARTBEAT else {}
             now = self._clock()
+            known = known if known.id else inbox.meet_stream(self._store, known.stream, now)
             with self._store.transaction():
                 inbox.bind(self._store, known.id, sender.peer.id, newest.channel, "latest")
                 inbox.advance(self._store, known, newest.seq, opened.tag)
@@ -380,10 +365,11 @@ class Poller:
                     self._take_claims(known, sender.peer, claims, now)
                     relay_peers.exceed(self._store, sender.peer.id, document.body.get("stale"))
                     report.heard.add(sender.peer.id)
+            report.opened.add(info.stream)
             self._note_generation(sender)
             break
-        last = self._met(known).last_seq
-        if last > info.acked or info.count:
+        last = self._stopped.met(known).last_seq
+        if last and (last > info.acked or info.count):
             self._client.ack(info.stream, last)
 
     def _take_claims(self, known: InStream, peer: Peer, claims: Mapping[bytes, int], now: int) -> None:

@@ -1,9 +1,8 @@
-"""The inbox: streams that others write, how far each is committed, what stands in the way, what was set aside."""
+"""The inbox: streams that others write, how far each is committed, and what stands in the way."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from crystal.errors import WatermarkMoved
@@ -12,8 +11,8 @@ from crystal.store.connection import Row, Store
 from crystal.store.ledger import FORKED_FROM
 from crystal.store.outbox import NO_TAG
 
-MOST_ASIDE = 4
-"""How many different blobs of one place are kept; of more only the hash."""
+MAX_UNPROVEN_STREAMS = 256
+"""How many streams of one device are written down in which nothing opened yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +49,6 @@ class Skip:
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Aside:
-    """A blob that was refused."""
-
-    stream: bytes
-    seq: int
-    code: str
-    detail: str
-    first_at: int
-    last_at: int
-    times: int
-
-
 _COLUMNS = (
     "id, stream, peer, channel, lane, last_seq, last_tag, head, listed, state, code, detail, since, tries, retry_at,"
     " resend, forked, opened_at"
@@ -97,6 +83,34 @@ def meet_stream(store: Store, stream: bytes, now: int) -> InStream:
         found = find_stream(store, stream)
         assert found is not None
     return found
+
+
+def seen_stream(store: Store, stream: bytes, now: int) -> InStream:
+    """Give a stream that the relay lists; a new one is written down only if few of its device are unproven.
+
+    What is not written down has the id 0, and no cursor that could move: ``meet_stream`` writes it.
+    """
+    found = find_stream(store, stream)
+    if found is not None:
+        return found
+    unproven = store.value(
+        "SELECT count(*) FROM relay_in WHERE stream BETWEEN ? AND ? AND peer IS NULL AND channel = 0",
+        (stream[:8] + bytes(8), stream[:8] + b"\xff" * 8),
+    )
+    if int(unproven) < MAX_UNPROVEN_STREAMS:
+        return meet_stream(store, stream, now)
+    return InStream(0, stream, None, 0, None, 0, NO_TAG, 0, 0, "ok", None, None, None, 0, None, None, False, now)
+
+
+def drop_unlisted(store: Store, listed: Collection[bytes]) -> None:
+    """Forget streams in which nothing ever opened and which the relay does not list any more."""
+    rows = store.rows(
+        "SELECT id, stream FROM relay_in WHERE peer IS NULL AND channel = 0 AND last_seq = 0 AND state <> 'left'"
+    )
+    gone = [(ident,) for ident, stream in rows if bytes(stream) not in listed]
+    if gone:
+        with store.transaction():
+            store.execute_many("DELETE FROM relay_in WHERE id = ?", gone)
 
 
 def note_listed(store: Store, ident: int, listed: int) -> None:
@@ -226,32 +240,6 @@ def note_forked(store: Store, known: InStream) -> None:
     _settle_head(store, known.stream)
 
 
-def set_aside(store: Store, stream: bytes, seq: int, blob: bytes, code: str, detail: str, now: int) -> None:
-    """Keep a refused blob."""
-    sha = hashlib.sha256(blob).digest()
-    with store.transaction():
-        kept = int(
-            store.value(
-                "SELECT count(*) FROM relay_aside WHERE stream = ? AND seq = ? AND blob IS NOT NULL", (stream, seq)
-            )
-        )
-        store.execute(
-            "INSERT INTO relay_aside (stream, seq, sha256, code, detail, first_at, last_at, times, blob)"
-            " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, 1, ?7) ON CONFLICT DO UPDATE SET last_at = ?6, times = times + 1",
-            (stream, seq, sha, code, detail, now, blob if kept < MOST_ASIDE else None),
-        )
-
-
-def set_aside_list(store: Store) -> list[Aside]:
-    """What was set aside, the oldest first."""
-    return [
-        Aside(bytes(row[0]), *row[1:])
-        for row in store.rows(
-            "SELECT stream, seq, code, detail, first_at, last_at, times FROM relay_aside ORDER BY first_at, seq"
-        )
-    ]
-
-
 def add_skip(store: Store, stream: bytes, seq: int, code: str | None, now: int) -> None:
     """Put a hole on record. Inside the transaction that moves the cursor over it."""
     store.execute(
@@ -266,15 +254,6 @@ def skips(store: Store) -> list[Skip]:
         Skip(bytes(row[0]), *row[1:])
         for row in store.rows("SELECT stream, seq, code, at FROM relay_skips ORDER BY at, seq")
     ]
-
-
-def aside_blobs(store: Store, stream: bytes, seq: int) -> list[bytes]:
-    """The blobs of one place that were set aside and kept."""
-    rows = store.rows(
-        "SELECT blob FROM relay_aside WHERE stream = ? AND seq = ? AND blob IS NOT NULL ORDER BY first_at",
-        (stream, seq),
-    )
-    return [bytes(blob) for (blob,) in rows]
 
 
 def skip_over(store: Store, known: InStream, seq: int, tag: bytes, now: int) -> None:

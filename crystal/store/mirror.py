@@ -172,16 +172,26 @@ def look_soon(store: Store) -> None:
     store.execute("UPDATE mirror_home SET looked_at = 0")
 
 
-def note_look(store: Store, there: set[bytes], now: int) -> None:
-    """Take in which objects the relay has: what is missing is lost, what is nobody's is to be deleted."""
+MAX_STRAY = 1000
+"""How many objects that are nobody's wait to be deleted: a relay may list what it likes."""
+
+
+def note_look(store: Store, there: set[bytes], now: int) -> int:
+    """Take in which objects the relay has: what is missing is lost, what is nobody's is to be deleted.
+
+    Returns:
+        How many are missing.
+    """
     known = known_objects(store)
     index = index_id(store)
     listed_ids = {one.sha256[:16] for one in listed(store) if one.sha256} | ({index} if index else set())
     mark_lost(store, listed_ids - there, now + 1, now)  # whenever they were made
     with store.transaction():
-        for ident in there - known:
+        trashed = int(store.value("SELECT count(*) FROM mirror_trash"))
+        for ident in sorted(there - known)[: max(0, MAX_STRAY - trashed)]:
             store.execute("INSERT OR IGNORE INTO mirror_trash (object, since) VALUES (?, ?)", (ident, now))
         store.execute("UPDATE mirror_home SET looked_at = ?", (now,))
+    return len(listed_ids - there)
 
 
 def space_of(store: Store, generation: int) -> VectorSpace | None:

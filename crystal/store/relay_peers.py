@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from crystal.errors import NotFound, UsageProblem
+from crystal.store import quarantine
 from crystal.store.connection import Row, Store
 
 Side = Literal["home", "device"]
@@ -171,15 +172,17 @@ def remove_peer(store: Store, ident: int) -> None:
     ins = "SELECT id FROM relay_in WHERE peer = ?"
     store.execute(f"DELETE FROM relay_fragments WHERE stream IN ({ins})", (ident,))
     store.execute(f"DELETE FROM relay_claims WHERE source IN ({ins})", (ident,))
-    store.execute(f"DELETE FROM relay_claims WHERE source IN ({ins})", (ident,))
+    quarantine.purge(store, ident)
     store.execute("DELETE FROM relay_in WHERE peer = ?", (ident,))
     store.execute("DELETE FROM relay_agents WHERE peer = ?", (ident,))
     store.execute("DELETE FROM relay_peers WHERE id = ?", (ident,))
 
 
 def set_revoked(store: Store, ident: int, now: int) -> None:
-    """Take nothing more of a device."""
+    """Take nothing more of a device, and delete what is kept of it unread. Inside a transaction."""
     store.execute("UPDATE relay_peers SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?", (now, ident))
+    quarantine.purge(store, ident)
+    store.execute("DELETE FROM relay_fragments WHERE stream IN (SELECT id FROM relay_in WHERE peer = ?)", (ident,))
 
 
 def set_in_use(store: Store, ident: int) -> None:

@@ -19,7 +19,7 @@ from crystal.store.connection import Store, translated
 from crystal.store.vectors import generations
 
 PAGE = 500
-_SKIPPED = ("outbox", "relay_aside")
+_SKIPPED = ("outbox", "quarantine")
 """Tables of what is sealed: it is opened by who has the keys."""
 
 
@@ -178,7 +178,7 @@ def entries_alone(store: Store) -> int:
 
 def blobs_aside(store: Store) -> int:
     """How many refused blobs of other machines are kept that nobody here can open."""
-    return int(store.value("SELECT count(*) FROM relay_aside WHERE blob IS NOT NULL"))
+    return int(store.value("SELECT count(*) FROM quarantine"))
 
 
 @contextlib.contextmanager

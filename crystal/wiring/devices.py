@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crystal.errors import CrystalError, UsageProblem
-from crystal.wiring.links import relay_client, relay_keys, senders
+from crystal.wiring.links import opened_relay, relay_client, relay_keys
 from crystal.wiring.machine import Machine, now_ms
 from crystal.wiring.naming import UNFINISHED, checked_name
 from crystal.wiring.spreading import Unconfirmed, unconfirmed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from crystal.keys.derive import Random
     from crystal.relay.client import RelayClient
     from crystal.store import Store
-    from crystal.store.inbox import Aside, InStream, Skip
+    from crystal.store.inbox import InStream, Skip
     from crystal.store.outbox import Backlog
     from crystal.store.problems import Problem
     from crystal.store.relay_peers import Peer
+    from crystal.wiring.quarantine import Refused
 
 STUCK = ("fork", "wrong-key", "damaged", "revoked")
 """States of a stream that time alone does not mend."""
+MAX_PAGES = 20
+"""How far blobs at the relay are counted, in thousands."""
 _ORDER = ("damaged", "wrong-key", "fork", "revoked", "waiting", "ok")
 
 
@@ -48,6 +50,11 @@ class StreamStatus:
     at_relay: int | None
     aside: int
     is_settled: bool
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether nothing of a device was ever found in it."""
+        return self.known.peer is None and not self.known.channel
 
     @property
     def is_stuck(self) -> bool:
@@ -80,7 +87,8 @@ class RelayState:
         resting: On a device: the failure that is waited out.
         streams: What this machine reads.
         skips: Holes that were left on purpose.
-        aside: What was set aside.
+        refused: What was refused.
+        lost: What the relay confirmed and does not have.
         forgotten: What other machines have not confirmed of forgetting.
     """
 
@@ -93,7 +101,8 @@ class RelayState:
     resting: Problem | None
     streams: tuple[StreamStatus, ...]
     skips: tuple[Skip, ...]
-    aside: tuple[Aside, ...]
+    refused: Refused
+    lost: tuple[Problem, ...]
     forgotten: Unconfirmed
 
 
@@ -125,12 +134,11 @@ def stream_states(store: Store, client: RelayClient | None = None) -> list[Strea
     """Every stream of conversations that this machine reads, and any other that stands still."""
     from crystal.relay.documents import LATEST_WINS
     from crystal.store import inbox
+    from crystal.store.quarantine import quarantined
     from crystal.store.relay_peers import all_peers
 
     peers = all_peers(store)
-    asides: dict[bytes, int] = {}
-    for one in inbox.set_aside_list(store):
-        asides[one.stream] = asides.get(one.stream, 0) + 1
+    kept = Counter(one.stream for one in quarantined(store))
     found = []
     for known in inbox.all_streams(store):
         if known.channel in LATEST_WINS and known.state in ("ok", "left"):
@@ -140,28 +148,31 @@ def stream_states(store: Store, client: RelayClient | None = None) -> list[Strea
         there = _at_relay(client, known) if client is not None and missing else None if client is None else 0
         settled = peer is not None and peer.revoked_at is not None
         name = None if peer is None else peer.name
-        found.append(StreamStatus(name, known, missing, there, asides.get(known.stream, 0), settled))
+        found.append(StreamStatus(name, known, missing, there, kept[known.stream], settled))
     return found
 
 
 def _at_relay(client: RelayClient, known: InStream) -> int:
     """How many of the numbers that are not taken the relay has."""
     count, after = 0, known.last_seq
-    while True:
+    for _ in range(MAX_PAGES):
         page = client.blobs(known.stream, after, 1000)
         count += len(page.blobs)
         if len(page.blobs) < 1000:
-            return count
+            break
         after = page.blobs[-1].seq
+    return count
 
 
 def relay_state(machine: Machine, client: RelayClient | None = None) -> RelayState:
     """How the relay stands: what is written down here, and whether the relay answers now."""
     from crystal.errors import Denied, Unavailable
     from crystal.relay.delivery import ROOM
+    from crystal.relay.losses import LOST_ROOMS
     from crystal.store import inbox, outbox
-    from crystal.store.problems import find_problem
+    from crystal.store.problems import find_problem, list_problems
     from crystal.store.relay_peers import home_peer
+    from crystal.wiring.quarantine import read_refused
 
     store, role = machine.store, machine.config.role
     problem: CrystalError | None = None
@@ -187,7 +198,8 @@ def relay_state(machine: Machine, client: RelayClient | None = None) -> RelaySta
         find_problem(store, ROOM) if home is not None else None,
         tuple(stream_states(store) if streams is None else streams),
         tuple(inbox.skips(store)),
-        tuple(inbox.set_aside_list(store)),
+        read_refused(store),
+        tuple(one for one in list_problems(store) if one.room in LOST_ROOMS),
         unconfirmed(store),
     )
 
@@ -233,24 +245,26 @@ def revoke(
         client: The relay; opened from the settings when not given.
 
     Returns:
-        The device, and why the relay still lets it in: then every poll tries again. None when it does not.
+        The device, and why the relay could not be told: then every poll tries again. None when it was.
 
     Raises:
         UsageProblem: There is no such device.
     """
     from crystal.store import relay_peers
+    from crystal.wiring.registry import save_registry
 
-    peer = _device(machine, name)
+    peer = find_device(machine, name)
     with machine.store.transaction():
         relay_peers.set_revoked(machine.store, peer.id, now_ms())
     roll_key(machine.store, os.urandom, now_ms())  # also the second time: a crash may have come before it
     problem = None
-    if peer.token_id is not None:
-        try:
-            with contextlib.nullcontext(client) if client is not None else relay_client(machine) as asked:
-                retry_revocations(machine, asked, must=True)
-        except CrystalError as error:
-            problem = error.message
+    try:
+        with opened_relay(machine, client) as asked:
+            retry_revocations(machine, asked, must=True)
+            # Not only with the next poll: who becomes home from the paper key reads it there.
+            save_registry(machine, asked, relay_keys(machine).root)
+    except CrystalError as error:
+        problem = error.message
     return relay_peers.peer_by_id(machine.store, peer.id), problem
 
 
@@ -289,7 +303,7 @@ def rotate(machine: Machine, name: str) -> Peer:
     """
     from crystal.store import relay_peers
 
-    peer = _device(machine, name)
+    peer = find_device(machine, name)
     if peer.revoked_at is not None:
         raise UsageProblem(f"{peer.name} was revoked", hint="pair it again: crystal relay pair")
     if peer.generation > peer.accepted_from:
@@ -303,7 +317,12 @@ def rotate(machine: Machine, name: str) -> Peer:
     return relay_peers.peer_by_id(machine.store, peer.id)
 
 
-def _device(machine: Machine, name: str) -> Peer:
+def find_device(machine: Machine, name: str) -> Peer:
+    """Find a device of this home.
+
+    Raises:
+        UsageProblem: There is none of that name.
+    """
     from crystal.store.relay_peers import find_peer
 
     peer = find_peer(machine.store, name)
@@ -312,87 +331,3 @@ def _device(machine: Machine, name: str) -> Peer:
             f"{peer.name} is this machine's home, not a device of it", hint="run this on the home machine"
         )
     return peer
-
-
-# ---------------------------------------------------------------------------------------------------------- skipping
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A number that was skipped: of whose stream, why it could not be taken, how many numbers are known after it."""
-
-    peer: Peer
-    stream: bytes
-    seq: int
-    code: str | None
-    left: int
-
-
-def plan_skip(machine: Machine, name: str, seq: int, stream: str | None) -> tuple[Peer, InStream]:
-    """Find the stream in which a number stands in the way.
-
-    Raises:
-        UsageProblem: There is none, or more than one and ``stream`` does not say which.
-    """
-    from crystal.envelope import Channel
-    from crystal.store import inbox
-
-    peer = _device(machine, name)
-    if peer.revoked_at is not None:
-        raise UsageProblem(f"{peer.name} was revoked: nothing of it is taken", hint="there is nothing to skip for")
-    wanted = (stream or "").lower()
-    own = [
-        one
-        for one in inbox.all_streams(machine.store)
-        if (one.peer == peer.id or one.stream[:8] == peer.up_prefix)
-        and one.channel in (0, Channel.CONVERSATIONS)
-        and one.state != "left"
-        and one.head > one.last_seq
-        and one.stream.hex().startswith(wanted)
-    ]
-    found = [one for one in own if one.last_seq + 1 == seq]
-    if len(found) == 1:
-        return peer, found[0]
-    if found:
-        names = ", ".join(one.stream.hex() for one in found)
-        raise UsageProblem(f"number {seq} stands in the way in {len(found)} streams", hint=f"--stream, one of: {names}")
-    ways = ", ".join(str(one.last_seq + 1) for one in own)
-    hint = f"only the next one can be skipped: {ways}" if ways else "see: crystal relay status"
-    raise UsageProblem(f"number {seq} of {peer.name} does not stand in the way", hint=hint)
-
-
-def skip(machine: Machine, peer: Peer, known: InStream) -> Skipped:
-    """Move over the number that stands in the way, on record. Nothing is deleted, what was set aside stays.
-
-    Raises:
-        WatermarkMoved: A poll has taken it meanwhile.
-    """
-    from crystal.store import inbox
-
-    seq = known.last_seq + 1
-    tag = _proved_tag(machine, known, seq)
-    with machine.store.transaction():
-        inbox.skip_over(machine.store, known, seq, tag, now_ms())
-    return Skipped(peer, known.stream, seq, known.code, max(0, known.head - seq))
-
-
-def _proved_tag(machine: Machine, known: InStream, seq: int) -> bytes:
-    """The tag of the blob that is skipped, if one was set aside that its device did seal; empty when that is unknown.
-
-    The next blob must name it. After an empty one any predecessor is taken once: the blob's own HMAC vouches for its
-    place in the stream.
-    """
-    from crystal.envelope import LinkKeys, Refused, open_blob, read_header
-    from crystal.store import inbox
-
-    sealed: Mapping[bytes, LinkKeys] = {
-        key_id: one.keys
-        for key_id, one in senders(machine, relay_keys(machine)).items()
-        if known.peer in (None, one.peer.id)
-    }
-    tags = set()
-    for blob in inbox.aside_blobs(machine.store, known.stream, seq):
-        with contextlib.suppress(Refused):
-            channel = read_header(blob).channel
-            tags.add(open_blob(blob, sealed.get, channel=channel, stream=known.stream, seq=seq, prev=None).tag)
-    return tags.pop() if len(tags) == 1 else b""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from crystal.errors import UsageProblem
@@ -63,3 +64,15 @@ def _free(wanted: str, taken: set[str]) -> str:
         name = wanted.encode()[: MAX_NAME_BYTES - len(end)].decode("utf-8", "ignore").rstrip() + end
         number += 1
     return name
+
+
+def short_ids(streams: Sequence[bytes]) -> dict[bytes, str]:
+    """Give the beginnings of the streams' own part, 8 digits or as many as tell them apart.
+
+    All streams of a device begin with the same 16 digits; what comes after is random.
+    """
+    own = {stream: stream.hex()[16:] for stream in streams}
+    for digits in range(8, 16):
+        if len({name[:digits] for name in own.values()}) == len(own):
+            return {stream: name[:digits] for stream, name in own.items()}
+    return {stream: stream.hex() for stream in streams}

@@ -65,6 +65,7 @@ def poll_relay(
     from crystal.relay.poller import Poller
     from crystal.store.notes import read_note
     from crystal.wiring.devices import retry_revocations
+    from crystal.wiring.quarantine import budget_of
     from crystal.wiring.registry import ignored_prefixes, save_registry
 
     if read_note(machine.store, DEMOTING) is not None:
@@ -79,6 +80,7 @@ def poll_relay(
             lambda: senders(machine, keys),
             now_ms,
             ignored_prefixes(machine.store, root),
+            budget=budget_of(machine.config),
         )
         retry_revocations(machine, relay)
         report = poller.poll(should_stop=should_stop, wait=wait, after=after)
@@ -86,8 +88,8 @@ def poll_relay(
         telling.states()
         left = finish_soon(machine)
         problems = enrich(machine, budget_seconds=ENRICH_SECONDS) if report.turns or _waits(machine) else []
-        save_registry(machine, relay, root)
-        problems += [*left, *_publish(machine, relay, should_stop)]
+        save_registry(machine, relay, root, report.heads)
+        problems += [*([report.lost] if report.lost else []), *left, *_publish(machine, relay, should_stop)]
         telling.manifests()
     return PollOutcome(report, telling.told, (*problems, *telling.problems))
 
@@ -176,9 +178,11 @@ def _publish(machine: Machine, client: RelayClient, should_stop: Callable[[], bo
     """Bring the mirror at the relay up to date, one process at a time; gives what went wrong, in words."""
     from crystal.capture.lock import try_lock
     from crystal.errors import CrystalError, StoreDamaged
+    from crystal.relay.losses import LOST, LOST_MIRROR, is_first
     from crystal.relay.mirror import on_told, publish
     from crystal.relay.mirror.documents import AgentDocuments
-    from crystal.store.problems import clear_problem, record_problem
+    from crystal.store import mirror
+    from crystal.store.problems import clear_problem, find_problem, record_problem
     from crystal.store.relay_peers import all_peers
 
     store = machine.store
@@ -191,6 +195,8 @@ def _publish(machine: Machine, client: RelayClient, should_stop: Callable[[], bo
         try:
             for peer in peers:
                 on_told(store, peer.told.get("mirror") or {}, now=now_ms(), random=os.urandom)
+            if is_first(store, LOST):
+                mirror.look_soon(store)  # what has lost messages may have lost the mirror
             documents = AgentDocuments(machine.places.ldm_home / "agents")
             publish(store, client, now=now_ms(), random=os.urandom, documents=documents, should_stop=should_stop)
         except StoreDamaged:
@@ -200,7 +206,8 @@ def _publish(machine: Machine, client: RelayClient, should_stop: Callable[[], bo
             record_problem(store, MIRROR_ROOM, error.message, now_ms())
             return [f"the mirror could not be published: {error.message}"]
         clear_problem(store, MIRROR_ROOM)
-    return []
+    lost = find_problem(store, LOST_MIRROR)
+    return [] if lost is None else [lost.message]
 
 
 def watch(

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from crystal.wiring.machine import Machine, now_ms
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from crystal.envelope import LinkKeys
     from crystal.relay.client import RelayClient
     from crystal.relay.handover import KnownDevice
@@ -55,8 +57,15 @@ def ignored_prefixes(store: Store, root: bytes) -> frozenset[bytes]:
     return frozenset([own_prefix(root), *once])
 
 
-def save_registry(machine: Machine, client: RelayClient, root: bytes) -> bool:
-    """Put the list at the relay when it has changed; False when it has not."""
+def save_registry(machine: Machine, client: RelayClient, root: bytes, heads: Mapping[bytes, int] | None = None) -> bool:
+    """Put the list at the relay when it has changed, or the relay has lost it; False when neither is so.
+
+    Args:
+        machine: The home machine.
+        client: The relay.
+        root: The root key.
+        heads: The newest number that the relay lists of each stream; None if it was not asked.
+    """
     from dataclasses import replace
 
     from crystal.envelope import Channel, Kind, seal
@@ -69,7 +78,8 @@ def save_registry(machine: Machine, client: RelayClient, root: bytes) -> bool:
     devices = tuple(replace(one, streams=()) for one in known_devices(store, but=HOME_ITSELF))
     body = {"devices": devices_to_words(devices)}
     state: dict[str, Any] = json.loads(read_note(store, _KEY) or "{}")
-    if state.get("digest") == digest_of(body):
+    is_lost = heads is not None and heads.get(bytes.fromhex(state.get("stream", "")), 0) < int(state.get("seq", 0))
+    if state.get("digest") == digest_of(body) and not is_lost:
         return False
     for _ in range(2):
         stream = bytes.fromhex(state["stream"]) if "stream" in state else own_prefix(root) + os.urandom(8)

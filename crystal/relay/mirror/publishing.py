@@ -16,12 +16,14 @@ from typing import Any
 
 from crystal.envelope import ZERO_TAG, Channel, Kind, keys_of_link, seal
 from crystal.relay.client import RelayClient
+from crystal.relay.losses import LOST_MIRROR, is_first, note_losses
 from crystal.relay.mirror.content import pack
 from crystal.relay.mirror.documents import Documents, note_changes
 from crystal.relay.mirror.listing import Entry, Manifest, pack_index
 from crystal.relay.mirror.upkeep import Upkeep, runs_to_mend, runs_to_merge
 from crystal.store import Store, mirror
 from crystal.store.mirror_export import decide, export, union
+from crystal.store.problems import find_problem
 
 Random = Callable[[int], bytes]
 
@@ -31,6 +33,9 @@ GRACE_MS = 24 * HOUR_MS
 
 LOOK_EVERY_MS = 6 * HOUR_MS
 """How often the relay is asked which objects it has."""
+
+LOOK_AGAIN_MS = HOUR_MS // 2
+"""The same as long as it loses some."""
 
 REFRESH_MS = HOUR_MS
 """How old the time in the manifest may become when nothing is new: then ``manifest`` gives a newer one."""
@@ -142,7 +147,10 @@ class Publisher:
 
     def look(self) -> None:
         """Ask the relay which objects it has; what is missing is uploaded again, what is nobody's is deleted."""
-        mirror.note_look(self.store, {one.object_id for one in self.client.objects()}, self.now)
+        missing = mirror.note_look(self.store, {one.object_id for one in self.client.objects()}, self.now)
+        note_losses(self.store, LOST_MIRROR, missing, ("part of the mirror", "parts of the mirror"), self.now)
+        if is_first(self.store, LOST_MIRROR):
+            mirror.look_soon(self.store)  # whether what is uploaded now stays there
 
 
 def publish(
@@ -177,7 +185,8 @@ def publish(
     note_changes(store, publisher.documents)
     if not publisher.upload_new():
         return None
-    if mirror.is_due(store, LOOK_EVERY_MS, now):
+    is_lossy = find_problem(store, LOST_MIRROR) is not None
+    if mirror.is_due(store, LOOK_AGAIN_MS if is_lossy else LOOK_EVERY_MS, now):
         publisher.look()
     publisher.mend_and_merge()
     publisher.write_index()
