@@ -97,10 +97,11 @@ def render() -> str:
     bodies: dict[str, str] = {}
     for file in sorted(MIGRATIONS.glob("*.sql")):
         sql = file.read_text("utf-8")
+        for match in DROPPED.finditer(sql):
+            if f"CREATE TABLE {match['name']} " not in sql:  # else it is made anew, in its old place
+                bodies.pop(match["name"])
         for match in CREATE.finditer(sql):
             bodies[match["name"]] = sql[match.end() : sql.index("\n)", match.end())]
-        for match in DROPPED.finditer(sql):
-            bodies.pop(match["name"])
         for match in ADDED.finditer(sql):
             bodies[match["name"]] += f"\n    {match['column']}, -- {match['comment']}"
     return "\n".join([HEAD, *(_table(name, body) for name, body in bodies.items())])

@@ -8,7 +8,7 @@ import pytest
 
 from crystal.relay.handover import known_devices
 from crystal.store import inbox, relay_peers
-from crystal.store.quarantine import DEFAULT_BUDGET, RefusedBlob, amount_kept, quarantine
+from crystal.store.quarantine import DEFAULT_BUDGET, RefusedBlob, amount_kept, count_refusal, quarantine
 from crystal.wiring.naming import short_ids
 from crystal.wiring.registry import read_registry
 from tests.command import Done
@@ -153,3 +153,21 @@ def test_what_is_still_on_a_device_is_said_so(pairs: Pairs, on: On, left: int, w
             client.ack(info.stream, info.head)  # home's token was stolen: all is deleted at the relay
     poll(pairs)
     assert f"laptop: {words} when it syncs" in " ".join(on(pairs.home, "relay", "status").out.split())
+
+
+def test_status_names_what_is_over_the_limit(pairs: Pairs, on: On) -> None:
+    joined(pairs)
+    pairs.home.set("relay.quarantine_device_blobs", 1)
+    say(pairs, "of a kind that nobody knows")
+    deliver(pairs)
+    poll(pairs)
+    assert kept(pairs) == 1
+    with pairs.home.open() as machine:
+        (peer,) = relay_peers.all_peers(machine.store)
+        count_refusal(machine.store, peer.id, "budget", 1)
+    status = on(pairs.home, "status")
+    assert "refused" in status.out
+    assert "1 blob kept, 1 not kept: over the limit (see: crystal relay status)" in " ".join(status.out.split())
+    shown = on(pairs.home, "relay", "status").out
+    assert "laptop: refused 1 time, over the limit of relay.quarantine_*" in shown
+    check_json("crystal status", on(pairs.home, "status", "--json"))

@@ -106,16 +106,21 @@ def test_a_lost_home_is_replaced_from_the_paper_key(desk, tmp_path, relay):
     lap, phone = Computer(tmp_path / "lap"), Computer(tmp_path / "phone")
     pair_by_hand(desk, lap, "lap")
     pair_by_hand(desk, phone, "phone")
+    pair_by_hand(desk, Computer(tmp_path / "barn"), "barn")
     for name, computer in (("lap", lap), ("phone", phone)):
         computer.say(SECOND if name == "lap" else THIRD, line(f"said on the {name}"))
         computer.ok("sync")
     desk.poll()
     lap.deliver()  # the mirror is all that is left of what was said at the desk
+    desk.ok("devices", "revoke", "barn", "--yes")  # and then it is lost, before its next poll
     with desk.machine() as machine:
         words = " ".join(to_words(relay_keys(machine).root))
     token = relay.token("the new home", "home", account=account_of(desk))
     out = lap.ok("promote", "--paper-key", "--yes", stdin=f"{words}\n{token}\n")
-    assert "devices: phone" in out
+    assert "devices: phone;" in out
+    assert "revoked as before: barn" in out
+    listed = lap.ok("devices")
+    assert ("barn", True) in [(line.split()[0], "REVOKED" in line) for line in listed.splitlines()]
     phone.say(THIRD, line("said on the phone after the loss"))
     phone.ok("sync")
     for _ in range(4):

@@ -6,16 +6,17 @@ import sys
 
 import typer
 
+from crystal.cli.render import say
 from crystal.errors import UsageProblem
 
 
 def confirm(question: str, *, yes: bool, consequence: str) -> None:
-    """Return if the user agrees.
+    """Return if the user agrees, after reading what will happen.
 
     Args:
         question: What is asked on a terminal.
-        yes: The user agreed on the command line.
-        consequence: What would happen; the error without a terminal.
+        yes: The user agreed on the command line; nothing is shown.
+        consequence: What will happen, for the user to read before the answer.
 
     Raises:
         UsageProblem: Nobody can be asked.
@@ -24,5 +25,6 @@ def confirm(question: str, *, yes: bool, consequence: str) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageProblem(f"nobody was asked: {consequence}", hint="add --yes")
+        raise UsageProblem(f"this needs a yes: {consequence}", hint="add --yes")
+    say(consequence, stream=sys.stderr)
     typer.confirm(question, abort=True, err=True)

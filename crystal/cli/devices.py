@@ -113,12 +113,8 @@ def revoke(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help=
 
     with open_kept_machine() as machine:
         shown = one_line(wired.find_device(machine, name).name)
-        if not yes:
-            say(
-                f"nothing more of {shown} is taken, and it gets nothing more; to come back it is paired again",
-                stream=sys.stderr,
-            )
-        confirm(f"revoke {shown}?", yes=yes, consequence=f"{shown} would be revoked for good")
+        consequence = f"home takes nothing more of {shown}, and it gets nothing more until it is paired again"
+        confirm(f"revoke {shown}?", yes=yes, consequence=consequence)
         peer, problem = wired.revoke(machine, name, roll_key=roll_key)
     say(f"{shown} is revoked: what it seals from now on is refused")
     if peer.vouches:

@@ -246,9 +246,7 @@ def skip(
         _require(machine.config.role, "home", "crystal relay sync")
         peer, known = plan_skip(machine, device, seq, stream)
         name = one_line(peer.name)
-        if not yes:
-            say(f"number {seq} of {name}: {one_line(known.detail or 'it has not come')}", stream=sys.stderr)
-        lost = f"what number {seq} of {name} said would be missing for good"
+        lost = f"what number {seq} of {name} said will be missing for good ({one_line(known.detail or 'not here yet')})"
         confirm("leave it out for good?", yes=yes, consequence=lost)
         done = skip_over(machine, peer, known)
     after = f"; {count_words(done.left, 'number')} after it" if done.left else ""
@@ -277,9 +275,8 @@ def purge(
             f"{one_line(name)}: {count_words(amount.blobs, 'refused blob')}, {size_words(amount.bytes)}"
             for name, amount in plan.kept
         ] or ["no refused blobs are kept; what was counted is forgotten"]
-        if not yes:
-            say(*kept, "what is genuine of them still waits at the relay or on its device", stream=sys.stderr)
-        confirm("delete them here?", yes=yes, consequence=f"would be deleted: {'; '.join(kept)}")
+        waits = "what is genuine of them still waits at the relay or on its device"
+        confirm("delete them here?", yes=yes, consequence=f"{'; '.join(kept)}; {waits}")
         delete_refused(machine, plan)
     say(*(f"deleted: {words}" for words in kept))
 
@@ -358,9 +355,8 @@ def _paper(machine: Machine, *, yes: bool) -> None:
     root = relay_keys(machine).root
     if machine.config.role == "device":
         raise NotConfigured("this machine is a device", hint="run this on the home machine")
-    if not yes:
-        say("anyone who has these words can read everything that is sent over the relay", stream=sys.stderr)
-    confirm("show the root key?", yes=yes, consequence="the root key would be shown, which opens everything")
+    warning = "anyone who has these words can read everything that is sent over the relay"
+    confirm("show the root key?", yes=yes, consequence=warning)
     words = to_words(root)
     for at in range(0, len(words), 4):
         say("  ".join(f"{at + number:>2} {word:<8}" for number, word in enumerate(words[at : at + 4], 1)).rstrip())

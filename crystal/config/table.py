@@ -91,26 +91,26 @@ class Config:
     relay_quarantine_mb: int = _setting(
         64,
         "relay.quarantine_mb",
-        whole(0, 65536),
+        whole(1, 65536),
         "How many megabytes of refused blobs are kept at most. What is not kept is counted, and "
         "still waits at the relay and on its device.",
     )
     relay_quarantine_blobs: int = _setting(
         1000,
         "relay.quarantine_blobs",
-        whole(0, 100000),
+        whole(1, 100000),
         "How many refused blobs are kept at most.",
     )
     relay_quarantine_device_mb: int = _setting(
         16,
         "relay.quarantine_device_mb",
-        whole(0, 65536),
+        whole(1, 65536),
         "How many megabytes of refused blobs of one device are kept at most.",
     )
     relay_quarantine_device_blobs: int = _setting(
         250,
         "relay.quarantine_device_blobs",
-        whole(0, 100000),
+        whole(1, 100000),
         "How many refused blobs of one device are kept at most.",
     )
     embedding_provider: str = _setting(

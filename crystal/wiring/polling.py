@@ -181,7 +181,7 @@ def _publish(machine: Machine, client: RelayClient, should_stop: Callable[[], bo
     from crystal.relay.losses import LOST, LOST_MIRROR, is_first
     from crystal.relay.mirror import on_told, publish
     from crystal.relay.mirror.documents import AgentDocuments
-    from crystal.store import mirror
+    from crystal.store import mirror_objects
     from crystal.store.problems import clear_problem, find_problem, record_problem
     from crystal.store.relay_peers import all_peers
 
@@ -196,7 +196,7 @@ def _publish(machine: Machine, client: RelayClient, should_stop: Callable[[], bo
             for peer in peers:
                 on_told(store, peer.told.get("mirror") or {}, now=now_ms(), random=os.urandom)
             if is_first(store, LOST):
-                mirror.look_soon(store)  # what has lost messages may have lost the mirror
+                mirror_objects.look_soon(store)  # what has lost messages may have lost the mirror
             documents = AgentDocuments(machine.places.ldm_home / "agents")
             publish(store, client, now=now_ms(), random=os.urandom, documents=documents, should_stop=should_stop)
         except StoreDamaged:

@@ -344,5 +344,8 @@ def promote_from_paper(machine: Machine, root: bytes, *, url: str | None, token:
         return RoleChange(
             "home", None, ("the relay keeps no list of devices: pair them again with crystal relay pair",)
         )
-    others = ", ".join(one.link.name for one in devices if one.link.device_id != own) or "none"
-    return RoleChange("home", None, (f"devices: {others}; each sends again what it has",))
+    others = [one for one in devices if one.link.device_id != own]
+    in_use = ", ".join(one.link.name for one in others if one.revoked_at is None) or "none"
+    revoked = ", ".join(one.link.name for one in others if one.revoked_at is not None)
+    notes = (f"devices: {in_use}; each sends again what it has",)
+    return RoleChange("home", None, (*notes, f"revoked as before: {revoked}") if revoked else notes)

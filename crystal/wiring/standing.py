@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from crystal.store import inbox, outbox, past, relay_peers
+from crystal.store import inbox, outbox, past, quarantine, relay_peers
 from crystal.wiring.machine import Machine
 from crystal.wiring.spreading import unconfirmed
 
 if TYPE_CHECKING:
+    from crystal.store import Store
     from crystal.store.relay_peers import Peer
 
 
@@ -31,6 +32,7 @@ def relay_standing(machine: Machine) -> dict[str, Any]:
         },
         "mirror": _mirror(machine) if home is not None else None,
         "forgotten": unconfirmed(store).as_json(lambda ms: ms),
+        "refused": _refused(store),
         "devices": [_device(machine, peer) for peer in relay_peers.all_peers(store, "device")],
     }
 
@@ -45,6 +47,12 @@ def _device(machine: Machine, peer: Peer) -> dict[str, Any]:
         "state": "revoked" if peer.revoked_at is not None else "ok" if stuck is None else stuck.state,
         "detail": None if stuck is None else stuck.detail,
     }
+
+
+def _refused(store: Store) -> dict[str, int]:
+    """Count refused blobs: those that are kept, and those that are not because of the limit."""
+    over = sum(one.blobs for one in quarantine.refusals(store) if one.code == "budget")
+    return {"kept": quarantine.amount_kept(store).blobs, "over_limit": over}
 
 
 def _mirror(machine: Machine) -> dict[str, Any] | None:

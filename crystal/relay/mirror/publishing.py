@@ -21,7 +21,7 @@ from crystal.relay.mirror.content import pack
 from crystal.relay.mirror.documents import Documents, note_changes
 from crystal.relay.mirror.listing import Entry, Manifest, pack_index
 from crystal.relay.mirror.upkeep import Upkeep, runs_to_mend, runs_to_merge
-from crystal.store import Store, mirror
+from crystal.store import Store, mirror, mirror_objects
 from crystal.store.mirror_export import decide, export, union
 from crystal.store.problems import find_problem
 
@@ -141,16 +141,16 @@ class Publisher:
 
     def sweep(self) -> None:
         """Delete at the relay what is no longer listed."""
-        for ident in mirror.trash(self.store, GRACE_MS, self.now):
+        for ident in mirror_objects.trash(self.store, GRACE_MS, self.now):
             self.client.delete_object(ident)
-            mirror.forget_trash(self.store, ident)
+            mirror_objects.forget_trash(self.store, ident)
 
     def look(self) -> None:
         """Ask the relay which objects it has; what is missing is uploaded again, what is nobody's is deleted."""
-        missing = mirror.note_look(self.store, {one.object_id for one in self.client.objects()}, self.now)
+        missing = mirror_objects.note_look(self.store, {one.object_id for one in self.client.objects()}, self.now)
         note_losses(self.store, LOST_MIRROR, missing, ("part of the mirror", "parts of the mirror"), self.now)
         if is_first(self.store, LOST_MIRROR):
-            mirror.look_soon(self.store)  # whether what is uploaded now stays there
+            mirror_objects.look_soon(self.store)  # whether what is uploaded now stays there
 
 
 def publish(
@@ -186,7 +186,7 @@ def publish(
     if not publisher.upload_new():
         return None
     is_lossy = find_problem(store, LOST_MIRROR) is not None
-    if mirror.is_due(store, LOOK_AGAIN_MS if is_lossy else LOOK_EVERY_MS, now):
+    if mirror_objects.is_due(store, LOOK_AGAIN_MS if is_lossy else LOOK_EVERY_MS, now):
         publisher.look()
     publisher.mend_and_merge()
     publisher.write_index()
@@ -243,7 +243,7 @@ def on_told(store: Store, told: Mapping[str, Any], *, now: int, random: Random) 
         mirror.begin_epoch(store, epoch, random)
     if bad:
         mirror.mark_lost(store, bad, now - HOUR_MS, now)
-        mirror.look_soon(store)
+        mirror_objects.look_soon(store)
 
 
 def _entries(store: Store) -> list[Entry]:
