@@ -23,7 +23,7 @@ from crystal.relay.client import RelayClient
 from crystal.relay.opening import PollReport
 from crystal.relay.poller import Poller
 from crystal.relay.taking import Taker
-from crystal.store import inbox, relay_peers
+from crystal.store import Store, inbox, migrate, relay_peers
 from crystal.store.quarantine import NOBODY, Amount, Budget, amount_kept, purge, quarantined, refusals
 from tests.capture_machine import line
 from tests.hostile_relay import Hostile, answer, hostile
@@ -317,3 +317,29 @@ def test_documents_that_a_relay_has_others_of_leave_no_rows(world: World) -> Non
             world.home.poll()
             world.pass_time(3_700_000)
     assert len([one for one in outbox.streams(world.home.store) if one.channel == Channel.RECEIPTS]) == 1
+
+
+def test_what_was_set_aside_before_moves_into_the_quarantine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of devices in use; what no key of theirs sealed, and what only has a hash, goes."""
+    every = migrate.steps()
+    monkeypatch.setattr(
+        migrate, "steps", lambda: tuple(one for one in every if "CREATE TABLE quarantine" not in one[1])
+    )
+    with Store.open(tmp_path / "crystal.db") as store:
+        store.execute(
+            "INSERT INTO relay_peers (device_id, side, name, generation, accepted_from, up_prefix, down_prefix,"
+            " paired_at) VALUES (x'01', 'device', 'laptop', 1, 1, x'0101010101010101', x'0202020202020202', 1)"
+        )
+        for seq, prefix, code, blob in (
+            (1, 1, "record", b"b"),
+            (2, 1, "key", b"b"),
+            (3, 9, "tag", b"b"),
+            (4, 1, "tag", None),
+        ):
+            store.execute(
+                "INSERT INTO relay_aside VALUES (?, ?, x'00', ?, '?', 1, 1, 1, ?)",
+                (bytes([prefix]) * 16, seq, code, blob),
+            )
+    monkeypatch.setattr(migrate, "steps", lambda: every)
+    with Store.open(tmp_path / "crystal.db") as store:
+        assert [(one.seq, one.code) for one in quarantined(store)] == [(1, "record")]

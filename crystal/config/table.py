@@ -96,10 +96,7 @@ class Config:
         "still waits at the relay and on its device.",
     )
     relay_quarantine_blobs: int = _setting(
-        1000,
-        "relay.quarantine_blobs",
-        whole(1, 100000),
-        "How many refused blobs are kept at most.",
+        1000, "relay.quarantine_blobs", whole(1, 100000), "How many refused blobs are kept at most."
     )
     relay_quarantine_device_mb: int = _setting(
         16,
@@ -108,10 +105,7 @@ class Config:
         "How many megabytes of refused blobs of one device are kept at most.",
     )
     relay_quarantine_device_blobs: int = _setting(
-        250,
-        "relay.quarantine_device_blobs",
-        whole(1, 100000),
-        "How many refused blobs of one device are kept at most.",
+        250, "relay.quarantine_device_blobs", whole(1, 100000), "How many refused blobs of one device are kept at most."
     )
     embedding_provider: str = _setting(
         "embedded",
