@@ -343,7 +343,7 @@ def test_what_the_client_could_not_read_is_refused_and_left(
 def test_a_broken_file_with_us_in_it_is_not_called_clean(file: Path) -> None:
     install(file, COMMAND)
     file.write_text(file.read_text()[:-3])
-    with pytest.raises(UsageProblem, match="line 69, column 4"):
+    with pytest.raises(UsageProblem, match="line 58, column 4"):
         uninstall(file)
 
 

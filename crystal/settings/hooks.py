@@ -19,10 +19,10 @@ from crystal.settings import jsontext
 from crystal.settings.jsontext import Child, Node
 
 # Seconds until the client ends the hook. SessionEnd has 1.5 by default, and this is what raises it.
+# PreCompact and PostCompact are left out: the client shows a line for each of their hooks after `/compact`.
 TIMEOUTS: Mapping[str, int] = {
     "Stop": 10,
     "SubagentStop": 10,
-    "PreCompact": 10,
     "SessionEnd": 5,
     "SessionStart": 10,
     "UserPromptSubmit": 5,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.e2e.client import Client, Stream
@@ -43,6 +45,31 @@ def test_what_is_said_while_the_agent_works_is_kept_once(client: Client, model: 
     assert any(line.get("attachment", {}).get("type") == "queued_command" for line in client.lines()), (
         "what this is about"
     )
+    memory.verify()
+
+
+@pytest.mark.usefixtures("_modern")
+def test_what_no_stop_told_of_is_kept_from_a_transcript_that_is_replaced(
+    client: Client, model: FakeAnthropic, memory: Memory
+) -> None:
+    """The worker is told of nothing but the compaction itself."""
+    settings = json.loads((client.config / "settings.json").read_text())
+    settings["hooks"] = {name: settings["hooks"][name] for name in ("SubagentStop", "SessionStart")}
+    (client.config / "settings.json").write_text(json.dumps(settings))
+    client.extra["CLAUDE_CODE_TRANSCRIPT_LOCAL_GC"] = "1"
+    long = "\n".join(f"{number} crystals were counted and written down." for number in range(120_000))
+    model.when("a long tale", [long])
+    model.when("the first thing", ["About the first."])
+    model.when("the second thing", ["About the second."])
+    model.when("detailed summary of", ["<analysis>x</analysis><summary>They talked.</summary>"])
+    with Stream(client) as stream:
+        for prompt in ("a long tale", "the first thing", "/compact", "the second thing"):
+            stream.send(prompt)
+            stream.result()
+        stream.end()
+    memory.settle()
+    for text in ("a long tale", long, "the first thing", "About the first."):
+        assert text in memory.texts("user") + memory.texts("assistant")
     memory.verify()
 
 

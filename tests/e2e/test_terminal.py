@@ -44,6 +44,9 @@ def test_compact_and_clear_lose_nothing_and_add_only_the_summary(
     terminal.ask("the first thing", "About the first one.")
     terminal.ask("the second thing", "About the second one.")
     compact(terminal, model)
+    shown = terminal.screen()
+    assert "Compacted" in shown
+    assert "hook" not in shown, "the user sees no line of crystal"
     terminal.ask("the third thing", "About the third one.")
     terminal.type("/clear")
     terminal.wait_for(lambda: len(client.transcripts()) == 2, "a new session")
