@@ -28,6 +28,7 @@ STDIN_LIMIT = 64 * 1024 * 1024
 STDIN_SECONDS = 3  # the client writes at once and closes; whoever does not is not waited for
 WAIT_SECONDS = 60
 LOG_LIMIT = 64 * 1024
+COMPACTING = ("PreCompact", "SubagentStop", "SessionStart")  # what the client may call before it replaces a transcript
 PROMPT_BEGINS = "rp\u8bb0\u8a18\u8bf7\u8acb"  # of the words that ask to remember something
 WORKER = """\
 import sys
@@ -126,8 +127,8 @@ def make_note(said: dict[str, object], env: dict[str, str], now: int, asked: obj
         "cwd": _path(said.get("cwd")),
         "source": _word(said.get("source")),
         "reason": _word(said.get("reason")),
-        "size": _attempt(_size, transcript) if transcript else None,
-        "agent_size": _attempt(_size, agent_transcript) if agent_transcript else None,
+        "size": _attempt(_size, transcript, env) if transcript else None,
+        "agent_size": _attempt(_size, agent_transcript, env) if agent_transcript else None,
         "private": truthy(env.get("CRYSTAL_PRIVATE")),
         "awaited": _awaited(said.get("last_assistant_message")),
     }
@@ -227,9 +228,7 @@ def _parse_json(text: str) -> object:
     try:
         from _json import make_scanner
     except ImportError:
-        import json
-
-        return json.loads(text)
+        return __import__("json").loads(text)
 
     class Reading:
         strict = False
@@ -261,9 +260,14 @@ def _path(value: object) -> str | None:
     return None
 
 
-def _size(path: str) -> int | None:
-    """The size in bytes of a regular file. The client names files in UTF-8, whatever the locale says."""
-    found = os.stat(os.path.expanduser(path).encode("utf-8", "surrogatepass") if os.name == "posix" else path)
+def _size(path: str, env: dict[str, str]) -> int | None:
+    """The size in bytes of a regular file in the client's folder; looking at any other could take forever."""
+    root = os.path.join(_place(env, "CLAUDE_CONFIG_DIR") or _absolute("~/.claude"), "projects")
+    whole = os.path.normpath(os.path.expanduser(path))
+    if not whole.startswith((root + os.sep, os.path.realpath(root) + os.sep)):
+        return None
+    # The client names files in UTF-8, whatever the locale says.
+    found = os.lstat(whole.encode("utf-8", "surrogatepass") if os.name == "posix" else whole)
     return found.st_size if found.st_mode & 0o170000 == 0o100000 else None
 
 
@@ -277,30 +281,25 @@ def _awaited(message: object) -> dict[str, object] | None:
 
 def _write_note(spool: str, said: dict[str, object], env: dict[str, str], now: int, asked: object) -> str:
     """Write the note whole or not at all, under a name that sorts by time. Return its path."""
-    note = (encode(make_note(said, env, now, asked)) + "\n").encode("ascii")
+    note = make_note(said, env, now, asked)
+    content = (encode(note) + "\n").encode("ascii")
     os.makedirs(spool, mode=0o700, exist_ok=True)
     name = f"{now:020d}-{os.getpid()}-{os.urandom(4).hex()}.json"
     temporary, path = os.path.join(spool, f".{name}.tmp"), os.path.join(spool, name)
     try:
         file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            if os.write(file, note) < len(note):
+            if os.write(file, content) < len(content):
                 raise OSError("the disk is full")
         finally:
             os.close(file)
-        if said.get("hook_event_name") == "PreCompact":
-            _attempt(_keep, said.get("transcript_path"), path[: -len("json")] + "kept")
+        if note["size"] is not None and note["event"] in COMPACTING:
+            _attempt(_half().keep_transcript, said, path[: -len("json")] + "kept")
         os.replace(temporary, path)
     except BaseException:
         _attempt(os.unlink, temporary)
         raise
     return path
-
-
-def _keep(transcript: object, link: str) -> None:
-    """Give the transcript a second name until the worker has read it: after compaction the client may replace it."""
-    if isinstance(transcript, str):
-        os.link(os.path.expanduser(transcript), link)
 
 
 def _flush(path: str) -> bool:

@@ -119,6 +119,18 @@ def _read(path: str, parse: "Callable[[bytes], dict[str, Any]]") -> "dict[str, A
         return parse(file.read())
 
 
+def keep_transcript(said: "dict[str, object]", link: str) -> None:
+    """Give the transcript a second name where the client is compacting, after which it may replace the file.
+
+    ``PreCompact`` comes from older settings; the other two show the user nothing.
+    """
+    event, transcript = said.get("hook_event_name"), said.get("transcript_path")
+    is_helper = event == "SubagentStop" and said.get("agent_type") == ""  # of the client's own: it writes the summary
+    is_start = event == "SessionStart" and said.get("source") == "compact"
+    if isinstance(transcript, str) and (is_helper or is_start or event == "PreCompact"):
+        os.link(os.path.expanduser(transcript), link)
+
+
 def stalled_text(data_dir: str, now: int) -> "str | None":
     """Why capture seems to stand still, in a line for the user; None when all is well."""
     try:
@@ -129,6 +141,7 @@ def stalled_text(data_dir: str, now: int) -> "str | None":
     except OSError:
         pass  # there is none
     notes = [name for name in os.listdir(os.path.join(data_dir, "spool")) if name.endswith(".json")]
+    notes = [name for name in notes if not name.endswith(".aside.json")]
     times = [int(name[:20]) for name in notes if name[:20].isdecimal() and name[20:21] == "-"]
     waiting = now - min(times, default=now)
     if waiting <= STALLED_AFTER_NS:

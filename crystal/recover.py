@@ -44,8 +44,9 @@ def recover_archives(capture: Capture, archives: Sequence[Path], folder: Path) -
         folder: A private folder for the decompressed lines, removed at the end.
     """
     done = []
-    on_disk = {transcript.transcript_key(found.path)[0]: found for found in files.all_transcripts(capture.roots)}
-    verbatim = replace(capture, cleaner=replace(capture.cleaner, clean_line=lambda line: (line, {})))
+    there = files.all_transcripts(capture.roots, folders=capture.folders)
+    on_disk = {transcript.transcript_key(found.path)[0]: found for found in there}
+    verbatim = replace(capture, anywhere=True, cleaner=replace(capture.cleaner, clean_line=lambda line: (line, {})))
     for path in archives:
         target = path.with_suffix("") if path.suffix == ASIDE else path
         aside = target.with_name(target.name + ASIDE)

@@ -95,7 +95,8 @@ def _transcripts(machine: Machine) -> dict[str, Any]:
     same = {(state.mark.dev, state.mark.inode, Path(state.path).name): state.mark.offset for state in states}
     behind: list[dict[str, Any]] = []
     total = 0
-    for found in files.all_transcripts(machine.places.transcript_roots):
+    folders = machine.transcript_folders
+    for found in files.all_transcripts(folders.roots, folders=folders):
         total += 1
         offset = marks.get(str(found.path), same.get((found.dev, found.inode, found.path.name), 0))
         if offset < found.size and (lag := _whole_lines(found) - offset) > 0:
@@ -105,9 +106,9 @@ def _transcripts(machine: Machine) -> dict[str, Any]:
 
 def _whole_lines(found: files.Found) -> int:
     try:
-        with found.path.open("rb") as file:
+        with files.opened(found.path) as file:
             return last_newline(file, found.size)
-    except OSError:
+    except (OSError, CrystalError):
         return 0
 
 

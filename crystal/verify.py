@@ -93,7 +93,7 @@ def verify(
     ldm_home: Path,
     agents: Path,
     device: str,
-    roots: Sequence[Path],
+    folders: files.Folders,
     cleaner: tail.Cleaner,
     progress: Callable[[int], None],
 ) -> Proof:
@@ -104,7 +104,7 @@ def verify(
         ldm_home: What archive paths are relative to.
         agents: The folder of all agents' archives.
         device: Whose transcripts can be on this disk.
-        roots: Claude Code's transcript folders.
+        folders: The folders that transcripts are read from.
         cleaner: The hashes of this store.
         progress: Told the bytes read.
     """
@@ -125,7 +125,7 @@ def verify(
         for row in rows:
             if row.generation == state.mark.generation:
                 proof.count(row.rule or row.state if row.state == "skipped" else row.state, row.stop - row.start)
-    proof.faults += _unseen(store, device, roots, proof)
+    proof.faults += _unseen(store, device, folders, proof)
     proof.faults += _unknown_archives(store, ldm_home, agents)
     proof.faults += _index_faults(store)
     return proof
@@ -280,10 +280,11 @@ def _hash_range(file: BinaryIO, start: int, stop: int, cleaner: tail.Cleaner) ->
     return cleaner.hash(file.read(stop - start))
 
 
-def _unseen(store: Store, device: str, roots: Sequence[Path], proof: Proof) -> Iterator[Fault]:
+def _unseen(store: Store, device: str, folders: files.Folders, proof: Proof) -> Iterator[Fault]:
     """Transcripts on disk that the ledger has never heard of, and folders that cannot be looked into."""
     refusals: list[Fault] = []
-    there = list(files.all_transcripts(roots, lambda folder, error: refusals.append(_refusal(folder, error))))
+    told = files.all_transcripts(folders.roots, lambda path, error: refusals.append(_refusal(path, error)), folders)
+    there = list(told)
     yield from refusals
     states = ledger.all_states(store, device)
     paths = {state.path for state in states}
@@ -305,8 +306,9 @@ def _unseen(store: Store, device: str, roots: Sequence[Path], proof: Proof) -> I
             yield Fault("behind", str(found.path), "never seen", 0, end)
 
 
-def _refusal(folder: Path, error: OSError) -> Fault:
-    return _unreadable(str(folder), refused(error, folder))
+def _refusal(path: Path, error: Exception) -> Fault:
+    known = refused(error, path) if isinstance(error, OSError) else error
+    return _unreadable(str(path), known if isinstance(known, CrystalError) else Unavailable(str(known)))
 
 
 def _unknown_archives(store: Store, ldm_home: Path, agents: Path) -> Iterator[Fault]:

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,14 @@ def close(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
 
     def closed(path: Path) -> None:
         path.chmod(0)
-        opened = Path.open
+        opened = os.open
 
-        def refuse(self: Path, *words: Any, **more: Any) -> Any:
-            if self == path:
-                raise PermissionError(13, "Permission denied", str(self))
-            return opened(self, *words, **more)
+        def refuse(name: Any, flags: int, *more: Any, **words: Any) -> int:
+            if str(path) in (name, str(name), os.path.realpath(name)) and not flags & getattr(os, "O_PATH", 0):
+                raise PermissionError(13, "Permission denied", str(path))
+            return opened(name, flags, *more, **words)
 
-        monkeypatch.setattr(Path, "open", refuse)
+        monkeypatch.setattr(os, "open", refuse)
 
     return closed
 
@@ -124,12 +125,17 @@ def test_a_file_that_a_hook_names_through_a_link_is_not_taken_for_another(machin
     assert prove(machine).faults == []
 
 
-def test_a_project_folder_may_be_a_link(machine: CaptureMachine) -> None:
+def test_a_project_folder_may_be_a_link_where_the_user_allows_it(machine: CaptureMachine) -> None:
     elsewhere = machine.home / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "s.jsonl").write_bytes(line("one"))
-    machine.transcript("x").parent.joinpath("..", "-linked").symlink_to(elsewhere)
-    machine.capture().sweep()
+    linked = machine.root / "-linked"
+    linked.parent.mkdir(parents=True, exist_ok=True)
+    linked.symlink_to(elsewhere)
+    (told,) = (machine.capture().sweep().problems or {}).items()
+    assert told == (str(linked), f"leads to {elsewhere}, which is not in Claude Code's transcript folders")
+    assert machine.texts() == []
+    assert replace(machine.capture(), allowed=(str(elsewhere),)).sweep().problems is None
     assert machine.texts() == ["one"]
 
 

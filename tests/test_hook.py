@@ -102,7 +102,10 @@ class Machine:
             (self.hook.parent / name).write_bytes(Path(hook.__file__).with_name(name).read_bytes())
         self.ldm = root / "ldm"
         self.ldm.mkdir()
+        self.claude = root / "claude"
+        (self.claude / "projects" / "p").mkdir(parents=True)
         self.env = {**os.environ, "LDM_HOME": str(self.ldm), "CRYSTAL_HOOK_WAIT": "1"}
+        self.env["CLAUDE_CONFIG_DIR"] = str(self.claude)
 
     @property
     def command(self) -> list[str]:
@@ -156,8 +159,8 @@ def is_silent(done: subprocess.CompletedProcess[bytes]) -> bool:
 # --- the note
 
 
-def test_the_note_holds_the_allowed_fields_and_nothing_else(machine: Machine, tmp_path: Path) -> None:
-    transcript = tmp_path / "täglich 漢.jsonl"
+def test_the_note_holds_the_allowed_fields_and_nothing_else(machine: Machine) -> None:
+    transcript = machine.claude / "projects" / "p" / "täglich 漢.jsonl"
     transcript.write_bytes(b"x" * 77)
     before = time.time_ns() // 1_000_000
     assert machine.run({**STOP, "transcript_path": str(transcript), "prompt": SECRET, "agent_id": 7}) == b""
@@ -181,14 +184,43 @@ def test_the_note_holds_the_allowed_fields_and_nothing_else(machine: Machine, tm
     }
 
 
-def test_a_subagent_and_an_end_are_told_too(machine: Machine, tmp_path: Path) -> None:
-    agent = tmp_path / "agent-a1.jsonl"
+def test_a_subagent_and_an_end_are_told_too(machine: Machine) -> None:
+    agent = machine.claude / "projects" / "p" / "agent-a1.jsonl"
     agent.write_bytes(b"12345")
     machine.run({**STOP, "hook_event_name": "SubagentStop", "agent_id": "a1", "agent_transcript_path": str(agent)})
     machine.run({**STOP, "hook_event_name": "SessionEnd", "reason": "prompt_input_exit"})
     subagent, end = machine.notes()
     assert (subagent["agent_id"], subagent["agent_transcript_path"], subagent["agent_size"]) == ("a1", str(agent), 5)
     assert (end["event"], end["reason"]) == ("SessionEnd", "prompt_input_exit")
+
+
+@pytest.mark.parametrize(
+    ("told", "is_kept"),
+    [
+        ({"hook_event_name": "SubagentStop", "agent_type": ""}, True),
+        ({"hook_event_name": "SessionStart", "source": "compact"}, True),
+        ({"hook_event_name": "PreCompact"}, True),
+        ({"hook_event_name": "SubagentStop", "agent_type": "general-purpose"}, False),
+        ({"hook_event_name": "SessionStart", "source": "resume"}, False),
+        ({"hook_event_name": "Stop"}, False),
+    ],
+)
+def test_a_compaction_gives_the_transcript_a_second_name(machine: Machine, told: dict[str, str], is_kept: bool) -> None:
+    transcript = machine.claude / "projects" / "p" / "t.jsonl"
+    transcript.write_bytes(b"{}\n")
+    machine.run({**STOP, **told, "transcript_path": str(transcript)})
+    assert [path.samefile(transcript) for path in machine.spool.glob("*.kept")] == [True] * is_kept
+
+
+@pytest.mark.parametrize("name", ["outside.jsonl", "claude/projects/../outside.jsonl", "claude/projects/p/link.jsonl"])
+def test_a_file_that_is_not_the_clients_is_neither_looked_at_nor_linked(machine: Machine, name: str) -> None:
+    outside = machine.claude.parent / "outside.jsonl"
+    outside.write_bytes(b"12345")
+    (machine.claude / "outside.jsonl").write_bytes(b"12345")
+    (machine.claude / "projects" / "p" / "link.jsonl").symlink_to(outside)
+    machine.run({**STOP, "hook_event_name": "PreCompact", "transcript_path": str(machine.claude.parent / name)})
+    assert machine.notes()[0]["size"] is None
+    assert list(machine.spool.glob("*.kept")) == []
 
 
 def test_names_sort_by_time_and_files_are_private(machine: Machine) -> None:

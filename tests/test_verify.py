@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from crystal.capture.safe_open import Folders
 from crystal.errors import UsageProblem
 from crystal.project import find_project
 from crystal.recover import recover_archives
@@ -38,7 +39,7 @@ def prove(machine: CaptureMachine) -> Proof:
         ldm_home=machine.home,
         agents=machine.home / "agents",
         device="desk",
-        roots=[machine.root],
+        folders=Folders((machine.root,)),
         cleaner=machine.capture().cleaner,
         progress=lambda _: None,
     )
@@ -288,7 +289,7 @@ def test_capture_that_goes_on_meanwhile_is_no_fault(machine: CaptureMachine) -> 
         ldm_home=machine.home,
         agents=machine.home / "agents",
         device="desk",
-        roots=[machine.root],
+        folders=Folders((machine.root,)),
         cleaner=machine.capture().cleaner,
         progress=capture_more,
     )

@@ -17,14 +17,17 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
 from typing import IO
 
 from crystal import transcript
+from crystal.capture import files
 from crystal.capture.engine import Capture, Past
 from crystal.capture.tail import SEGMENT_BYTES, CleanedLines, CleanLine, cut_at
+from crystal.errors import CrystalError
 from crystal.redact import Redactor
 from crystal.store import ledger
 
@@ -181,7 +184,7 @@ class Ahead:
 def stretches(capture: Capture, plan: Sequence[Past]) -> Iterator[tuple[int, bytes]]:
     """The bytes that importing the plan will read, cut as it will cut them, each with the place of its transcript."""
     for place, past in enumerate(plan):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, CrystalError):
             for raw in _stretches_of(capture, past):
                 yield place, raw
 
@@ -190,7 +193,7 @@ def _stretches_of(capture: Capture, past: Past) -> Iterator[bytes]:
     state = ledger.state_of(capture.store, capture.device, past.key)
     ranges = ledger.skipped_ranges(capture.store, state) if state else []
     end = past.found.size
-    with past.found.path.open("rb") as file:
+    with files.opened(past.found.path, replace(capture, anywhere=past.named).folders) as file:
         for start, stop in [*ranges, (state.mark.offset if state else 0, end)]:
             at = start
             while at < stop:

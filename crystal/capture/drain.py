@@ -11,6 +11,7 @@ from crystal import transcript
 from crystal.capture import files, spool
 from crystal.capture.asked import Remember, take_asked
 from crystal.capture.engine import Capture, Tally
+from crystal.capture.safe_open import TranscriptBlocked, TranscriptRefused
 from crystal.capture.spool import ENVIRONMENT, Note
 from crystal.errors import CrystalError
 from crystal.store import privacy, problems, turns
@@ -20,6 +21,11 @@ FLUSH_MS = 5_000
 LATE_MS = 60_000
 POLL_SECONDS = 0.02
 LOOK_BACK_BYTES = 256 << 10
+MAX_LOOK_BYTES = 64 << 20
+"""So much of a transcript's end is searched for the awaited line: it is among the last."""
+
+BLOCKED = "transcripts that do not answer"
+REFUSED = "refused transcripts"
 
 
 def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS, remember: Remember | None = None) -> Tally:
@@ -35,6 +41,7 @@ def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS, remembe
     first_seen: dict[Path, float] = {}
     add_hook_runs(capture.store, spool.take_latencies(folder))
     spool.sweep_leftovers(folder, capture.clock())
+    spool.take_back(folder, capture.clock())
     while True:
         if remember is not None:
             take_asked(capture, folder, remember, unstored)
@@ -52,6 +59,9 @@ def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS, remembe
             try:
                 act_on(capture, note, later, tally)
                 spool.drop(note)
+            except TranscriptBlocked as error:
+                problems.record_problem(capture.store, BLOCKED, error.message, now=capture.clock())
+                spool.set_aside(note)
             except CrystalError as error:
                 problems.record_problem(capture.store, "capture", error.message, now=capture.clock())
                 failed.add(note.file)
@@ -59,6 +69,8 @@ def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS, remembe
             time.sleep(POLL_SECONDS)
     if not failed:
         problems.clear_problem(capture.store, "capture")
+    if not spool.is_any_aside(folder):
+        problems.clear_problem(capture.store, BLOCKED)
     return tally
 
 
@@ -68,16 +80,17 @@ def is_ready(capture: Capture, note: Note, patience_ms: float) -> bool:
         return True
     if note.event == "SessionStart":
         return True  # the file comes with the first prompt
-    path = _main_file(capture, note)
-    if path is None:
-        return False
-    if note.awaited is None:
-        return True
-    if note.event == "SubagentStop":
-        # The client's own helpers (it compacts with one) name a file that is never written.
-        agent = None if note.agent_transcript_path is None else Path(note.agent_transcript_path)
-        return agent is None or files.look_at(agent) is None or _says(capture, agent, note)
-    return _says(capture, path, note)
+    try:
+        path = _main_file(capture, note)
+        if path is None or note.awaited is None:
+            return path is not None
+        if note.event == "SubagentStop":
+            # The client's own helpers (it compacts with one) name a file that is never written.
+            agent = None if note.agent_transcript_path is None else Path(note.agent_transcript_path)
+            return agent is None or files.look_at(agent, capture.folders) is None or _says(capture, agent, note)
+        return _says(capture, path, note)
+    except CrystalError:
+        return True  # acting on it fails the same way, and says so
 
 
 def act_on(capture: Capture, note: Note, later: list[Note], tally: Tally) -> None:
@@ -87,15 +100,21 @@ def act_on(capture: Capture, note: Note, later: list[Note], tally: Tally) -> Non
         return
     closed = _note_privacy(capture, note)
     changes = any(other.private != note.private for other in later)
-    path = _main_file(capture, note)
+    refusals: list[TranscriptRefused] = []
+    path = _main_file(capture, note, refusals)
+    for refusal in refusals:
+        _refuse(capture, refusal)
     if path is not None:
         until = note.size if changes else None
         kept = spool.kept_name(note)
         if _was_replaced(path, kept):
             capture.capture_tail(path, tally, closed=closed, until=until, session=note.session_id, kept=kept)
         capture.capture_tail(path, tally, closed=closed, until=until, session=note.session_id)
-    for agent_path in _agent_files(note, path):
-        capture.capture_tail(agent_path, tally, closed=closed)
+    for agent_path in _agent_files(capture, note, path):
+        try:
+            capture.capture_tail(agent_path, tally, closed=closed)
+        except TranscriptRefused as error:
+            _refuse(capture, error)
     if note.event == "SessionEnd":
         turns.end_session(capture.store, note.session_id, note.at)
         if closed is None:
@@ -108,7 +127,7 @@ def act_on(capture: Capture, note: Note, later: list[Note], tally: Tally) -> Non
 
 def _was_replaced(path: Path, kept: Path) -> bool:
     """Whether the transcript that the hook kept under a second name is no longer the one at its path."""
-    before, now = files.look_at(kept), files.look_at(path)
+    before, now = files.look_at(kept, files.Folders((kept.parent,))), files.look_at(path)
     return before is not None and now is not None and (before.dev, before.inode) != (now.dev, now.inode)
 
 
@@ -126,33 +145,44 @@ def _note_privacy(capture: Capture, note: Note) -> str | None:
     return None
 
 
-def _main_file(capture: Capture, note: Note) -> Path | None:
+def _main_file(capture: Capture, note: Note, refusals: list[TranscriptRefused] | None = None) -> Path | None:
     """The session's transcript: where the hook says, else wherever the session's file is now."""
     if note.transcript_path is not None:
         path = Path(note.transcript_path)
-        if files.look_at(path) is not None:
-            return path
-    return next(files.of_session(capture.roots, note.session_id or ""), None)
+        try:
+            if files.examine(path, capture.folders) is not None:
+                return path
+        except TranscriptRefused as error:
+            if refusals is not None:
+                refusals.append(error)
+    return next(files.of_session(capture.folders, note.session_id or ""), None)
 
 
-def _agent_files(note: Note, path: Path | None) -> Iterable[Path]:
+def _agent_files(capture: Capture, note: Note, path: Path | None) -> Iterable[Path]:
     named = [Path(note.agent_transcript_path)] if note.agent_transcript_path else []
-    beside = files.subagents_of(path) if path is not None else []
+    beside = files.subagents_of(path, capture.folders) if path is not None else []
     return dict.fromkeys([*beside, *named])
+
+
+def _refuse(capture: Capture, error: TranscriptRefused) -> None:
+    """Count a path that a hook named and that is not read, and name it; nothing of it was opened."""
+    before = problems.find_problem(capture.store, REFUSED)
+    count = f"{before.tries + 1} paths were refused, the last: " if before else ""
+    problems.record_problem(capture.store, REFUSED, f"{count}{error.message}; {error.hint}", now=capture.clock())
 
 
 def _says(capture: Capture, path: Path, note: Note) -> bool:
     """Whether an assistant line after the watermark, or a fresh one just before it, is the awaited text."""
-    found = files.look_at(path)
+    found = files.examine(path, capture.folders)
     if found is None:
         return False
     state = capture.state_for(found)
     offset = state.mark.offset if state is not None and state.mark.offset <= found.size else 0
-    start = max(0, offset - LOOK_BACK_BYTES)
+    start = max(0, offset - LOOK_BACK_BYTES, found.size - MAX_LOOK_BYTES)
     try:
-        with path.open("rb") as file:
+        with files.opened(path, capture.folders) as file:
             file.seek(start)
-            data = file.read()
+            data = file.read(found.size - start)
     except OSError:
         return False
     at = start

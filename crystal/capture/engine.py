@@ -72,7 +72,7 @@ class Tally:
         reason = error.message if isinstance(error, CrystalError) else str(error)
         if isinstance(error, OSError) and error.strerror:
             reason = error.strerror.lower()
-        self.problems = {**(self.problems or {}), str(path): reason.removeprefix(f"{path}: ")}
+        self.problems = {**(self.problems or {}), str(path): reason.removeprefix(f"{path}").lstrip(": ")}
 
 
 def _nobody(_: str, __: int) -> None:
@@ -91,6 +91,8 @@ class Capture:
         roots: Claude Code's transcript folders.
         private_projects, private_sessions: Patterns from the settings.
         clock: Gives the time, ms.
+        allowed: Patterns of further folders that a hook may name transcripts in.
+        anywhere: Whether transcripts may be anywhere: a person has named them.
         announced: Gives the private times that notes tell of which nobody has acted on yet.
         ended: Told of a session that has ended, and when.
     """
@@ -104,8 +106,15 @@ class Capture:
     private_projects: tuple[str, ...]
     private_sessions: tuple[str, ...]
     clock: Callable[[], int]
+    allowed: tuple[str, ...] = ()
+    anywhere: bool = False
     announced: Callable[[], tuple[privacy.Mark, ...]] = tuple
     ended: Callable[[str, int], None] = _nobody
+
+    @property
+    def folders(self) -> files.Folders:
+        """The folders that transcripts are read from."""
+        return files.Folders(self.roots, self.allowed, self.anywhere)
 
     def policy(self) -> Policy:
         """What is private as of now.
@@ -134,7 +143,9 @@ class Capture:
         for root in self.roots:
             if str(root) in met:
                 continue
-            seen = [(found, self.origin_of(found.path)) for found in files.all_transcripts([root])]
+            seen = [
+                (found, self.origin_of(found.path)) for found in files.all_transcripts([root], folders=self.folders)
+            ]
             with self.store.transaction():
                 for found, (key, origin) in seen:
                     if not living & {origin.session_id, found.path.stem, str(found.path)}:
@@ -143,10 +154,10 @@ class Capture:
 
     def _mark_seen(self, found: files.Found, key: str, origin: Origin) -> None:
         try:
-            with found.path.open("rb") as file:
+            with files.opened(found.path, self.folders) as file:
                 offset = transcript.last_newline(file, found.size)
                 mark = Watermark(key, offset, found.dev, found.inode, 0, tail.tail_hash(file, offset, self.cleaner))
-        except OSError:
+        except (OSError, CrystalError):
             return
         ledger.mark_seen(self.store, origin, str(found.path), mark, self.clock())
 
@@ -172,12 +183,16 @@ class Capture:
             session: The session's id, where the caller knows it.
             kept: Another name of the file as it was, read instead of it: the client may have replaced the file since.
 
+        It stops at the size that the file has now: one that grows faster than it is read would hold up all others.
+
         Raises:
             StoreFull, StoreBusy, Unavailable: Nothing is lost; the next run goes on.
+            TranscriptRefused: The path is no regular file, or not in a folder that transcripts are read from.
         """
-        found = files.look_at(path)
+        found = files.examine(path, self.folders)
         if found is None:
             return
+        until = found.size if until is None and kept is None else until
         state = self.state_for(found)
         key, origin = (state.mark.transcript, state.origin) if state else self.origin_of(path, session)
         races = 0
@@ -198,10 +213,8 @@ class Capture:
         state = ledger.state_of(self.store, self.device, key)
         before = state.mark if state else Watermark(key)
         try:
-            with files.opened(source) as file:
+            with files.opened(source, self.folders if source == path else files.Folders((source.parent,))) as file:
                 found = files.look_into(path, file)
-                if found is None:
-                    return False
                 mark = tail.recognise(file, found.size, found.dev, found.inode, before, self.cleaner)
                 raw = transcript.read_segment(file, mark.offset, limit=tail.SEGMENT_BYTES)
                 if until is not None:
@@ -253,18 +266,18 @@ class Capture:
         own = f"{key}~{hashlib.sha256(str(found.path).encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
         if ledger.state_of(self.store, self.device, own) is not None:
             return own  # also when the other file is gone by now
-        other = files.look_at(Path(known.path))
+        other = files.look_at(Path(known.path), self.folders)
         return key if other is None or (other.dev, other.inode) == (found.dev, found.inode) else own
 
     def origin_of(self, path: Path, session: str | None = None) -> tuple[str, Origin]:
         """The key and the origin of a transcript that was never seen; ``session`` is its id if that is known."""
-        found = files.look_at(path)
+        found = files.look_at(path, self.folders)
         key, owner, subagent = transcript.transcript_key(path)
         if found is not None:
             key = self._key_of(found)
         if owner is None or not files.is_session_id(owner):
             # Not where the client puts it: the lines know better than the name.
-            owner = session or files.session_in(path) or owner or key
+            owner = session or files.session_in(path, self.folders) or owner or key
         return key, Origin(self.agent, self.device, owner, subagent)
 
     # -- many transcripts --------------------------------------------------------------------------------------------
@@ -274,7 +287,7 @@ class Capture:
         self.meet()
         tally = Tally()
         known = {state.path: state.mark for state in ledger.all_states(self.store, self.device)}
-        for found in files.all_transcripts(self.roots, tally.fail):
+        for found in files.all_transcripts(self.roots, tally.fail, self.folders):
             mark = known.get(str(found.path))
             if mark and (mark.offset, mark.dev, mark.inode) == (found.size, found.dev, found.inode):
                 continue
@@ -314,12 +327,13 @@ class Capture:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A transcript with bytes that backfill would read."""
+    """A transcript with bytes that backfill would read. ``named``: a person gave its path, wherever it lies."""
 
     found: files.Found
     key: str
     origin: Origin
     todo: int
+    named: bool = False
 
 
 def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> list[Past]:
@@ -332,8 +346,11 @@ def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> lis
     """
     skipped = ledger.transcripts_with_skipped(capture.store)
     found = (
-        [one for path in paths for one in files.under(path)] if paths else list(files.all_transcripts(capture.roots))
+        [one for path in paths for one in files.under(path)]
+        if paths
+        else list(files.all_transcripts(capture.roots, folders=capture.folders))
     )
+    capture = replace(capture, anywhere=bool(paths))
     past = []
     for one in {one.path: one for one in found}.values():
         if since is not None and one.modified < since:
@@ -342,7 +359,7 @@ def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> lis
         key, origin = (state.mark.transcript, state.origin) if state else capture.origin_of(one.path)
         todo = skipped.get(state.id, 0) + max(0, one.size - state.mark.offset) if state else one.size
         if todo:
-            past.append(Past(one, key, origin, todo))
+            past.append(Past(one, key, origin, todo, named=bool(paths)))
     return sorted(past, key=lambda one: (-one.found.modified, str(one.found.path)))
 
 
@@ -352,6 +369,7 @@ def import_past(capture: Capture, past: Past, tally: Tally, progress: Callable[[
     Can be stopped anywhere and run again; the ledger knows what is left. ``progress`` is told the bytes done.
     """
     path = past.found.path
+    capture = replace(capture, anywhere=past.named)
     races = 0
     while races < MAX_RACES:
         try:
@@ -375,10 +393,8 @@ def _import_piece(capture: Capture, past: Past, tally: Tally) -> int:
         return 0
     start, stop = ranges[0]
     path = past.found.path
-    with files.opened(path) as file:
+    with files.opened(path, capture.folders) as file:
         found = files.look_into(path, file)
-        if found is None:
-            return 0
         mark = tail.recognise(file, found.size, found.dev, found.inode, state.mark, capture.cleaner)
         if mark.generation != state.mark.generation:
             return 0

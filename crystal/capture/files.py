@@ -5,17 +5,24 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import stat
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from crystal import transcript
+from crystal.capture import safe_open
+from crystal.capture.safe_open import ANYWHERE, Folders, TranscriptBlocked, TranscriptRefused
+from crystal.errors import CrystalError
 from crystal.paths import refused
 
 _SESSION_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _FIRST_LINES = 50
+_FIRST_BYTES = 4 << 20
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,66 +36,90 @@ class Found:
     inode: int
 
 
-def look_at(path: Path) -> Found | None:
-    """What the disk says of one file, None when it is no readable regular file."""
+def look_at(path: Path, folders: Folders = ANYWHERE) -> Found | None:
+    """What the disk says of one file, None when it is no readable regular file in ``folders``."""
     try:
-        return _found(path, path.stat())
-    except (OSError, ValueError):
+        return examine(path, folders)
+    except (CrystalError, OSError, ValueError):
         return None
 
 
-def look_into(path: Path, file: BinaryIO) -> Found | None:
-    """The same of an open file, whatever stands at its path by now."""
-    return _found(path, os.fstat(file.fileno()))
-
-
-def _found(path: Path, status: os.stat_result) -> Found | None:
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    return Found(path, status.st_size, status.st_mtime_ns // 1_000_000, status.st_dev, status.st_ino)
-
-
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a transcript for reading.
+def examine(path: Path, folders: Folders) -> Found | None:
+    """What the disk says of one file, None when there is none.
 
     Raises:
-        FileNotFoundError: It is not there.
-        Unavailable: The system refuses to open it, or to read on.
+        TranscriptRefused: It is no regular file, or not in ``folders``.
+        TranscriptBlocked: It does not answer.
+        Unavailable, UsageProblem: The system refuses.
     """
     try:
-        with path.open("rb") as file:
-            yield file
-    except FileNotFoundError:
-        raise
+        return _found(path, safe_open.status_of(path, folders))
+    except (FileNotFoundError, ValueError):
+        return None
     except OSError as error:
         raise refused(error, path) from error
 
 
-def _pass_over(_path: Path, _error: OSError) -> None:
+def look_into(path: Path, file: BinaryIO) -> Found:
+    """The same of an open file, whatever stands at its path by now."""
+    return _found(path, os.fstat(file.fileno()))
+
+
+def _found(path: Path, status: os.stat_result) -> Found:
+    return Found(path, status.st_size, status.st_mtime_ns // 1_000_000, status.st_dev, status.st_ino)
+
+
+def opened(path: Path, folders: Folders = ANYWHERE) -> AbstractContextManager[BinaryIO]:
+    """Open a transcript for reading, see ``safe_open.open_regular``."""
+    return safe_open.open_regular(path, folders)
+
+
+def _pass_over(_path: Path, _error: Exception) -> None:
     pass
 
 
-def all_transcripts(roots: Sequence[Path], refusal: Callable[[Path, OSError], None] = _pass_over) -> Iterator[Found]:
+Refusal = Callable[[Path, Exception], None]
+"""Told of a file or folder that is left out, and why."""
+
+
+def all_transcripts(
+    roots: Sequence[Path], refusal: Refusal = _pass_over, folders: Folders | None = None
+) -> Iterator[Found]:
     """Every transcript under the roots (``<config>/projects``), subagents' included.
 
-    A project's folder may be a link; deeper links to folders are not followed.
+    A link, of a project's folder or of a file, is followed where it leads to one of ``folders``; deeper links to
+    folders are not followed.
 
     Args:
         roots: Claude Code's transcript folders.
-        refusal: Told of a folder that the system refuses to list.
+        refusal: Told of what is left out: the system refuses to list it, it leads elsewhere, it does not answer.
+        folders: Where links may lead; the roots alone by default.
     """
+    folders = folders or Folders(tuple(roots))
     for root in roots:
-        for project in _folders(root, refusal, links=True):
-            yield from _transcripts_in(project, refusal)
-            for session in _folders(project):
-                yield from _subagents_in(session)
+        for project in _listed(root, partial(_projects, root, folders, refusal), refusal):
+            yield from _listed(project, partial(_transcripts_in, project, folders, refusal), refusal)
+
+
+def _listed(folder: Path, listing: Callable[[], Iterator[T]], refusal: Refusal) -> list[T]:
+    try:
+        return safe_open.call_with_deadline(lambda: list(listing()), folder, safe_open.LISTING_SECONDS)
+    except FileNotFoundError:
+        return []
+    except (TranscriptBlocked, TranscriptRefused, OSError) as error:
+        refusal(folder, error)
+        return []
 
 
 def under(path: Path) -> Iterator[Found]:
-    """Every transcript below any folder, or the file itself; for paths that a person names."""
-    if not os.path.isdir(path):  # noqa: PTH112 - never raises
-        found = look_at(path)
+    """Every transcript below any folder, or the file itself; for paths that a person names.
+
+    Raises:
+        TranscriptRefused: It is a file, and no regular one.
+        TranscriptBlocked: It does not answer.
+    """
+    if not safe_open.call_with_deadline(lambda: os.path.isdir(path), path):  # noqa: PTH112 - never raises
+        found = examine(path, ANYWHERE)
         if found is not None:
             yield found
         return
@@ -101,15 +132,20 @@ def under(path: Path) -> Iterator[Found]:
                     yield found
 
 
-def of_session(roots: Sequence[Path], session_id: str) -> Iterator[Path]:
+def of_session(folders: Folders, session_id: str) -> Iterator[Path]:
     """Where a session's transcript may be: in any project folder, whatever folder the hook named."""
     if not _is_plain_name(session_id):
         return
-    for root in roots:
-        for project in _folders(root, links=True):
-            path = project / f"{session_id}.jsonl"
-            if look_at(path) is not None:
-                yield path
+    for root in folders.roots:
+        yield from _listed(root, partial(_named, root, f"{session_id}.jsonl", folders), _pass_over)
+
+
+def _named(root: Path, name: str, folders: Folders) -> Iterator[Path]:
+    for project in _projects(root, folders, _pass_over):
+        path = project / name
+        with contextlib.suppress(OSError, TranscriptRefused):
+            safe_open.check_status(path, folders)
+            yield path
 
 
 def is_session_id(name: str) -> bool:
@@ -117,55 +153,73 @@ def is_session_id(name: str) -> bool:
     return _SESSION_ID.fullmatch(name) is not None
 
 
-def session_in(path: Path) -> str | None:
+def session_in(path: Path, folders: Folders) -> str | None:
     """The session that the first lines of a transcript name, None when they name none."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        for _ in range(_FIRST_LINES):
-            line = file.readline(1 << 20)
-            if not line:
-                return None
+    with contextlib.suppress(OSError, CrystalError), opened(path, folders) as file:
+        for line in file.read(_FIRST_BYTES).split(b"\n")[:_FIRST_LINES]:
             session = transcript.line_facts(line).session_id
             if session is not None:
                 return session
     return None
 
 
-def subagents_of(transcript: Path) -> list[Path]:
+def subagents_of(transcript: Path, folders: Folders) -> list[Path]:
     """The transcripts of a session's subagents, beside the session's own."""
-    return sorted(found.path for found in _subagents_in(transcript.with_suffix("")))
+    session = transcript.with_suffix("")
+    return [found.path for found in _listed(session, partial(_subagents_in, session, folders, _pass_over), _pass_over)]
 
 
-def _folders(folder: Path, refusal: Callable[[Path, OSError], None] = _pass_over, *, links: bool = False) -> list[Path]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=links))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        refusal(folder, error)
-        return []
+def _projects(root: Path, folders: Folders, refusal: Refusal) -> Iterator[Path]:
+    with os.scandir(root) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            path = Path(entry.path)
+            try:
+                if entry.is_symlink():
+                    safe_open.check_link(path, folders)
+                if entry.is_dir():
+                    yield path
+            except (TranscriptRefused, OSError) as error:
+                refusal(path, error)
 
 
-def _transcripts_in(folder: Path, refusal: Callable[[Path, OSError], None]) -> Iterator[Found]:
-    try:
-        with os.scandir(folder) as entries:
-            names = sorted(entry.path for entry in entries if entry.name.endswith(".jsonl"))
-    except OSError as error:
-        refusal(folder, error)
+def _transcripts_in(project: Path, folders: Folders, refusal: Refusal) -> Iterator[Found]:
+    """A project's transcripts, and after them those of its sessions' subagents."""
+    with os.scandir(project) as entries:
+        listed = sorted(entries, key=lambda entry: entry.name)
+    for entry in listed:
+        if entry.name.endswith(".jsonl"):
+            yield from _regular(entry, folders, refusal)
+    for entry in listed:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _subagents_in(Path(entry.path), folders, refusal)
+
+
+def _subagents_in(session: Path, folders: Folders, refusal: Refusal) -> Iterator[Found]:
+    top = session / "subagents"
+    if not os.path.isdir(top):  # noqa: PTH112 - never raises
         return
-    for name in names:
-        found = look_at(Path(name))
-        if found is not None:
-            yield found
+    safe_open.check_link(top, folders)
+    for folder, _, _ in os.walk(top):
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                if entry.name.startswith("agent-") and entry.name.endswith(".jsonl"):
+                    yield from _regular(entry, folders, refusal)
 
 
-def _subagents_in(session: Path) -> Iterator[Found]:
-    for folder, _, files in os.walk(session / "subagents"):
-        for name in sorted(files):
-            if name.startswith("agent-") and name.endswith(".jsonl"):
-                found = look_at(Path(folder, name))
-                if found is not None:
-                    yield found
+def _regular(entry: os.DirEntry[str], folders: Folders, refusal: Refusal) -> Iterator[Found]:
+    """A regular file in a folder that was checked; a link only where it may lead."""
+    path = Path(entry.path)
+    try:
+        if entry.is_symlink():
+            yield _found(path, safe_open.check_status(path, folders))
+        elif entry.is_file(follow_symlinks=False):
+            yield _found(path, entry.stat(follow_symlinks=False))
+        elif not entry.is_dir(follow_symlinks=False):
+            refusal(path, safe_open.not_regular(path))
+    except FileNotFoundError:
+        pass
+    except (TranscriptRefused, OSError) as error:
+        refusal(path, error)
 
 
 def _is_plain_name(name: str) -> bool:

@@ -17,6 +17,9 @@ from crystal.store.privacy import Mark
 
 LATENCY_LOG = "latency.log"
 LEFTOVER_MS = 3_600_000
+ASIDE = ".aside.json"
+ASIDE_MS = 15 * 60_000
+"""A note that was set aside waits so long until it is tried again."""
 FAR_FUTURE_MS = 1 << 62
 ENVIRONMENT = "environment"
 """The reason of private times that ``CRYSTAL_PRIVATE`` brought."""
@@ -58,8 +61,36 @@ class Note:
 
 
 def read_notes(spool: Path) -> list[Note]:
-    """Every note that is there, oldest first. A note that cannot be read counts as a hint without content."""
-    return [note for name in _names(spool) if (note := _read(spool / name)) is not None]
+    """Every note to act on, oldest first. A note that cannot be read counts as a hint without content."""
+    names = [name for name in _names(spool) if not name.endswith(ASIDE)]
+    return [note for name in names if (note := _read(spool / name)) is not None]
+
+
+def set_aside(note: Note) -> None:
+    """Take a note out of those to act on, until ``take_back``: its transcript does not answer.
+
+    Raises:
+        Unavailable, UsageProblem: The system refuses.
+    """
+    try:
+        note.file.rename(note.file.with_suffix(ASIDE))
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise refused(error, note.file) from error
+
+
+def is_any_aside(spool: Path) -> bool:
+    """Whether any note was set aside."""
+    return any(name.endswith(ASIDE) for name in _names(spool))
+
+
+def take_back(spool: Path, now: int, after_ms: int = ASIDE_MS) -> None:
+    """Make notes that were set aside more than ``after_ms`` ago notes to act on again."""
+    with contextlib.suppress(OSError):
+        for path in spool.glob(f"*{ASIDE}"):
+            if now - path.lstat().st_ctime_ns // 1_000_000 >= after_ms:
+                path.rename(path.with_name(path.name.removesuffix(ASIDE) + ".json"))
 
 
 def _names(spool: Path) -> list[str]:
@@ -101,7 +132,7 @@ def is_empty(spool: Path) -> bool:
 
 
 def kept_name(note: Note) -> Path:
-    """The second name that the hook gave the transcript before a compaction; only there for notes of PreCompact."""
+    """The second name that the hook gave the transcript before a compaction; only there for notes of a compaction."""
     return note.file.with_suffix(".kept")
 
 
@@ -124,7 +155,8 @@ def sweep_leftovers(spool: Path, now: int) -> None:
     """Remove what a hook that was killed in the middle left behind: files of its own older than an hour."""
     with contextlib.suppress(OSError):
         for path in spool.iterdir():
-            is_left = path.name.endswith(".tmp") or (path.suffix == ".kept" and not path.with_suffix(".json").exists())
+            has_note = any(path.with_suffix(ending).exists() for ending in (".json", ASIDE))
+            is_left = path.name.endswith(".tmp") or (path.suffix == ".kept" and not has_note)
             if is_left and now - path.lstat().st_ctime_ns // 1_000_000 > LEFTOVER_MS:
                 path.unlink()
 

@@ -205,6 +205,13 @@ class Config:
         Alias("CRYSTAL_PRIVATE"),
         only_environment=True,
     )
+    capture_transcript_folders: tuple[str, ...] = _setting(
+        (),
+        "capture.transcript_folders",
+        FOLDERS,
+        "Patterns of further folders that transcripts may lie in, or that links in Claude Code's folder may lead to. "
+        "Any other file that a hook names is not opened.",
+    )
     private_projects: tuple[str, ...] = _setting(
         (),
         "private.projects",

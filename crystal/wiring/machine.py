@@ -22,6 +22,7 @@ from crystal.wiring.mirrored import Mirrored, open_mirror
 
 if TYPE_CHECKING:
     from crystal.capture.engine import Capture, Sink
+    from crystal.capture.safe_open import Folders
     from crystal.embedding import Embedder
     from crystal.relay.wire import Lane
     from crystal.store.vectors import Generation
@@ -227,6 +228,14 @@ class Machine:
 
         return hashlib.blake2b(b"redaction", key=store_key(self.store)).digest()
 
+    @property
+    def transcript_folders(self) -> Folders:
+        """The folders that transcripts are read from: Claude Code's, and those that the settings allow."""
+        from crystal.capture.safe_open import Folders, escape_pattern
+
+        usual = escape_pattern(str(this_home() / ".claude" / "projects"))
+        return Folders(self.places.transcript_roots, (*self.config.capture_transcript_folders, usual))
+
     def capture(self, lane: Lane = "live") -> Capture:
         """The hands of capture, joined to ``ingest``; on a device of a home machine to the outbox.
 
@@ -250,7 +259,8 @@ class Machine:
             cleaner=Cleaner(redactor.clean_line, key),
             agent=config.agent_id,
             device=config.device,
-            roots=places.transcript_roots,
+            roots=self.transcript_folders.roots,
+            allowed=self.transcript_folders.allowed,
             private_projects=tuple(config.private_projects),
             private_sessions=tuple(config.private_sessions),
             clock=now_ms,

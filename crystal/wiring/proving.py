@@ -36,7 +36,7 @@ def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:
         ldm_home=machine.places.ldm_home,
         agents=machine.places.ldm_home / "agents",
         device=machine.config.device,
-        roots=machine.places.transcript_roots,
+        folders=machine.transcript_folders,
         cleaner=_cleaner(machine),
         progress=progress,
     )

@@ -1,0 +1,281 @@
+"""Open transcripts that others have named: regular files in known folders only, and no call waits forever.
+
+A path comes from a hook's input or from a folder that others write to. It may name a pipe, a device, a link that
+leads elsewhere, a file of ``/proc``, or a file on a mount whose server is gone, where even ``stat`` does not return.
+So every call that touches such a path runs in a thread that is abandoned after ``DEADLINE_SECONDS``, the kind of file
+and its real path are looked at before it is opened, and a file is read up to the size that it had when it was opened.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import fnmatch
+import io
+import os
+import shlex
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, TypeVar, cast
+
+from crystal.errors import CrystalError, Unavailable
+from crystal.paths import refused
+
+DEADLINE_SECONDS = 3.0
+"""One call to the system may take so long."""
+
+LISTING_SECONDS = 10.0
+"""Listing one folder may take so long."""
+
+READ_SECONDS = 10.0
+"""All reads of one open file together may take so long."""
+
+BUFFER_BYTES = 64 << 10
+
+_blocked: set[str] = set()
+"""Paths that did not answer in this process: waiting for them again would only add up."""
+
+Result = TypeVar("Result")
+
+
+class TranscriptRefused(CrystalError):
+    """A path is not a regular file, or not in a folder that transcripts are read from. It was not opened."""
+
+    exit_code = 5
+
+
+class TranscriptBlocked(Unavailable):
+    """A file did not answer within the deadline. It is tried again later; its transcript keeps what was said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """The folders that transcripts are read from.
+
+    Attributes:
+        roots: Claude Code's transcript folders; each may itself be a link.
+        allowed: Further folders from the settings, as patterns of whole paths.
+        anywhere: Whether any folder is right: a person has named the path.
+    """
+
+    roots: tuple[Path, ...] = ()
+    allowed: tuple[str, ...] = ()
+    anywhere: bool = False
+
+    def contains(self, path: str) -> bool:
+        """Return whether an absolute path lies in one of them, by its name alone: its links are not followed."""
+        if self.anywhere:
+            return True
+        path = os.path.normpath(path)
+        roots = [name for root in self.roots for name in (str(root), os.path.realpath(root))]
+        if any(path.startswith(root.rstrip(os.sep) + os.sep) for root in roots):
+            return True
+        folders = [path, *(str(parent) for parent in Path(path).parents)]
+        patterns = [name for pattern in self.allowed for name in (pattern, os.path.realpath(pattern))]
+        return any(fnmatch.fnmatchcase(folder, pattern) for folder in folders for pattern in patterns)
+
+
+ANYWHERE = Folders(anywhere=True)
+
+
+def escape_pattern(path: str) -> str:
+    """Return the pattern that only this path fits."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
+
+
+def call_with_deadline(step: Callable[[], Result], path: Path | str, seconds: float | None = None) -> Result:
+    """Run a step that only touches files in another thread, and wait for it.
+
+    The thread of a step that does not return is abandoned: it holds nothing of the caller's but the step's own file.
+
+    Raises:
+        TranscriptBlocked: It did not return in time, or an earlier step on ``path`` did not.
+    """
+    name = str(path)
+    done = _thread.allocate_lock()
+    outcome: list[tuple[bool, object]] = []
+    done.acquire()
+
+    def run() -> None:
+        try:
+            outcome.append((True, step()))
+        except BaseException as error:  # noqa: BLE001 - raised again below, in the caller's thread
+            outcome.append((False, error))
+        finally:
+            done.release()
+
+    if name not in _blocked:
+        _thread.start_new_thread(run, ())
+        if done.acquire(timeout=DEADLINE_SECONDS if seconds is None else max(0.0, seconds)):
+            succeeded, result = outcome[0]
+            if succeeded:
+                return cast("Result", result)
+            raise cast("BaseException", result)
+        _blocked.add(name)
+    raise TranscriptBlocked(
+        f"{name} does not answer", hint="check the disk or network mount that it is on; crystal tries again by itself"
+    )
+
+
+class BoundedFile(io.RawIOBase):
+    """A regular file, read up to the size that it had when it was opened, with a deadline for each read.
+
+    Closing it closes the descriptor, unless an abandoned read still uses it.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._size = os.fstat(descriptor).st_size
+        self._position = 0
+        self._seconds = READ_SECONDS
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move the position of the next read."""
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        self._position = start + offset
+        return self._position
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Read into ``buffer``; 0 at the size that the file had when it was opened.
+
+        Raises:
+            TranscriptBlocked: The file does not answer, or reading it takes too long altogether.
+            OSError: The system refuses.
+        """
+        at, wanted = self._position, min(len(buffer), self._size - self._position)
+        if wanted <= 0:
+            return 0
+        start = time.monotonic()
+        limit = min(DEADLINE_SECONDS, self._seconds)
+        data = call_with_deadline(lambda: os.pread(self._descriptor, wanted, at), self.path, limit)
+        self._seconds -= time.monotonic() - start
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        """Close the file. Closing twice does nothing."""
+        if not self.closed and str(self.path) not in _blocked:
+            os.close(self._descriptor)
+        super().close()
+
+
+@contextlib.contextmanager
+def open_regular(path: Path, folders: Folders) -> Iterator[BinaryIO]:
+    """Open a transcript for reading.
+
+    Raises:
+        FileNotFoundError: It is not there.
+        TranscriptRefused: It is no regular file, or it is not in ``folders`` when links are followed.
+        TranscriptBlocked: The file or its folder does not answer.
+        Unavailable, UsageProblem: The system refuses to open it, or to read on.
+    """
+    try:
+        descriptor = call_with_deadline(lambda: _open_checked(path, folders), path)
+        with io.BufferedReader(BoundedFile(path, descriptor), BUFFER_BYTES) as file:
+            yield cast("BinaryIO", file)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise refused(error, path) from error
+
+
+def status_of(path: Path, folders: Folders) -> os.stat_result:
+    """Return what the system says of a regular file in ``folders``.
+
+    Raises:
+        FileNotFoundError, TranscriptRefused, TranscriptBlocked, OSError: As for ``open_regular``.
+    """
+    return call_with_deadline(lambda: check_status(path, folders), path)
+
+
+def check_status(path: Path, folders: Folders) -> os.stat_result:
+    """Do the same without a deadline, for whoever has one."""
+    _check_name(path, folders)
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        _check_target(path, os.path.normpath(path.parent / path.readlink()), folders)
+    real = Path(os.path.realpath(path))
+    if real != path:
+        check_link(path, folders)
+        status = real.lstat()
+    return _check_regular(path, status)
+
+
+def check_link(path: Path, folders: Folders) -> None:
+    """Raise ``TranscriptRefused`` where a path leads out of ``folders``. Without a deadline."""
+    _check_target(path, os.path.realpath(path), folders)
+
+
+def _check_target(path: Path, real: str, folders: Folders) -> None:
+    if not folders.contains(real):
+        message = f"{path} leads to {real}, which is not in Claude Code's transcript folders"
+        raise TranscriptRefused(message, hint=_allow(str(Path(real).parent)))
+
+
+def not_regular(path: Path) -> TranscriptRefused:
+    """Return the error for a pipe, a device, a socket or a folder."""
+    return TranscriptRefused(f"{path} is not a regular file", hint="remove it, or move it out of the folder")
+
+
+def _open_checked(path: Path, folders: Folders) -> int:
+    """Open without following the file where it should not lead, and without any effect on what is no regular file."""
+    check_status(path, folders)
+    if not hasattr(os, "O_PATH") or not Path("/proc/self/fd").is_dir():
+        return _open_checked_twice(path, folders)
+    handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        _check_regular(path, os.fstat(handle))
+        # The kernel's own name of what was opened: no link that was changed meanwhile can lead out of the folders.
+        real = str(Path(f"/proc/self/fd/{handle}").readlink()).removesuffix(" (deleted)")
+        _check_name(Path(real), folders)
+        return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    finally:
+        os.close(handle)
+
+
+def _open_checked_twice(path: Path, folders: Folders) -> int:
+    """Open where the system has no ``O_PATH``: the file that was checked must be the one that is open."""
+    real = Path(os.path.realpath(path))
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(real, flags)
+    try:
+        _check_regular(path, os.fstat(descriptor))
+        if not os.path.samestat(os.fstat(descriptor), check_status(real, folders)):
+            raise TranscriptRefused(f"{path} was replaced while it was opened", hint="it is tried again")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_name(path: Path, folders: Folders) -> None:
+    if not folders.contains(str(path)):
+        hint = _allow(str(path.parent))
+        raise TranscriptRefused(f"{path} is not in Claude Code's transcript folders", hint=hint)
+
+
+def _allow(folder: str) -> str:
+    return f"if transcripts are kept there: crystal config set capture.transcript_folders {shlex.quote(folder)}"
+
+
+def _check_regular(path: Path, status: os.stat_result) -> os.stat_result:
+    if not stat.S_ISREG(status.st_mode):
+        raise not_regular(path)
+    return status
