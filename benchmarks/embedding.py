@@ -26,7 +26,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
 READY = """
 import time; start = time.perf_counter()
 import numpy; middle = time.perf_counter()
-from crystal.embedding.static import StaticEmbedder
+from crystal.embedding.embedded import StaticEmbedder
 StaticEmbedder().embed_query("ready when this is done")
 print((middle - start) * 1000, (time.perf_counter() - middle) * 1000)
 """
@@ -53,7 +53,7 @@ def realistic_chunks(count: int, words: int = 300) -> list[str]:
 
 
 def measure_speed(texts: list[str]) -> str:
-    from crystal.embedding.static import StaticEmbedder
+    from crystal.embedding.embedded import StaticEmbedder
 
     embedder = StaticEmbedder()
     tokens = sum(len(embedder.model._words.encode(text)) for text in texts) / len(texts)

@@ -10,11 +10,18 @@ import contextlib
 import os
 import sys
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from crystal.capture.lock import await_lock, try_lock
+from crystal.capture.lock import CAPTURE_LOCK, await_lock, try_lock
+from crystal.capture.nothing_new import drop_empty_notes
+from crystal.capture.spool import read_notes
 from crystal.errors import CrystalError
 from crystal.hook import truthy
-from crystal.wiring import CAPTURE_LOCK, these_places
+from crystal.paths import Places, resolve_places
+
+if TYPE_CHECKING:
+    from crystal.wiring import Machine
 
 ENRICH_SECONDS = 300.0
 DELIVER_SECONDS = 60.0
@@ -25,9 +32,9 @@ def main() -> None:
     """Work until the spool is empty and nothing is pending. Never prints; failures are recorded in the store."""
     if os.environ.get("CRYSTAL_INTERNAL"):
         return
-    places = these_places()
+    places = resolve_places(os.environ, Path.home())
     try:
-        _work()
+        _work(places)
     except CrystalError as error:
         # The store itself cannot be used: the next session start says so, see hook.py.
         with contextlib.suppress(OSError):
@@ -37,30 +44,37 @@ def main() -> None:
         places.stalled.unlink()
 
 
-def _work() -> None:
-    from crystal.capture import spool
-    from crystal.wiring import enrich, open_machine
-    from crystal.wiring.capturing import drain_spool
-    from crystal.wiring.contexts import refresh
-
-    places = these_places()
+def _work(places: Places) -> None:
     # A hook that waits for its worker must not come back before its note was acted on, whoever does it.
     lock = partial(await_lock, seconds=WAIT_SECONDS) if truthy(os.environ.get("CRYSTAL_HOOK_WAIT")) else try_lock
-    failed = 0
-    while True:
+    with contextlib.ExitStack() as stack:
         with lock(places.data_dir / CAPTURE_LOCK) as held:
             if not held:
                 # Whoever holds it looks at the spool once more after letting go, see below.
                 return
-            with open_machine() as machine:
-                drain_spool(machine, machine.capture())
-                failed = len(spool.read_notes(places.spool))
-        if len(spool.read_notes(places.spool)) <= failed:
-            break
-    with open_machine() as machine:
+            if drop_empty_notes(places.spool, places.db) and not read_notes(places.spool):
+                return
+            from crystal.wiring import enrich, open_machine
+            from crystal.wiring.contexts import refresh
+
+            machine = stack.enter_context(open_machine())
+            failed = _drain(machine)
+        while len(read_notes(places.spool)) > failed:
+            with lock(places.data_dir / CAPTURE_LOCK) as held:
+                if not held:
+                    return
+                failed = _drain(machine)
         refresh(machine)
         if machine.config.role == "device":
             from crystal.wiring.relaying import deliver_soon
 
             deliver_soon(machine, seconds=DELIVER_SECONDS)
         enrich(machine, budget_seconds=ENRICH_SECONDS)
+
+
+def _drain(machine: Machine) -> int:
+    """Act on the notes; gives how many are left because they failed."""
+    from crystal.wiring.capturing import drain_spool
+
+    drain_spool(machine, machine.capture())
+    return len(read_notes(machine.places.spool))

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.embedding import make_embedder
-from crystal.embedding.static import DATA, StaticEmbedder, StaticModel
+from crystal.embedding.embedded import DATA, SmallStaticModel, StaticEmbedder
+from crystal.embedding.static import StaticModel
 from crystal.embedding.wordpiece import WordPiece
 from crystal.errors import Damaged
 

@@ -20,7 +20,7 @@ from crystal.embedding.local.install import install_folder
 from crystal.embedding.local.manifest import Manifest, installed_models, read_manifest
 from crystal.embedding.local.model import LocalEmbedder
 from crystal.embedding.local.safetensors import read_safetensors
-from crystal.embedding.static import StaticEmbedder
+from crystal.embedding.embedded import StaticEmbedder
 from crystal.errors import CrystalError, Damaged, NotConfigured, UsageProblem
 from tests.tiny_models import WORDS, forward, safetensors, tiny_weights, write_tiny
 

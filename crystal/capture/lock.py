@@ -11,6 +11,9 @@ from pathlib import Path
 
 from crystal.errors import Unavailable
 
+CAPTURE_LOCK = "capture.lock"
+"""The file in the data folder that whoever captures holds."""
+
 if sys.platform == "win32":  # untested
     import msvcrt
 else:

@@ -9,11 +9,6 @@ from typing import Any
 from crystal.errors import UsageProblem
 from crystal.paths import refused
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 
 def read_file(path: Path) -> dict[str, Any]:
     """The settings file as tables; no file is an empty one.
@@ -45,6 +40,17 @@ def read_text(path: Path) -> str:
         raise UsageProblem(f"{path} is not UTF-8 text (line {line})", hint="save the file as UTF-8") from error
 
 
+def _loads(text: str) -> dict[str, Any]:
+    """Parse TOML. Imported when there is a file: the hook's worker reads the settings at every turn."""
+    if not text:
+        return {}
+    if sys.version_info >= (3, 11):
+        import tomllib  # noqa: PLC0415 - as said above
+    else:
+        import tomli as tomllib  # noqa: PLC0415
+    return tomllib.loads(text)
+
+
 def parse(text: str, path: Path) -> dict[str, Any]:
     """Parse TOML.
 
@@ -52,7 +58,7 @@ def parse(text: str, path: Path) -> dict[str, Any]:
         UsageProblem: It is not TOML; the message names ``path`` and the line.
     """
     try:
-        return tomllib.loads(text)
+        return _loads(text)
     except (ValueError, RecursionError) as error:
         last = f"at line {text.count(chr(10)) + 1}, the end"
         problem = str(error).replace("at end of document", last)
@@ -62,6 +68,6 @@ def parse(text: str, path: Path) -> dict[str, Any]:
 def parse_fragment(text: str) -> dict[str, Any] | None:
     """Parse TOML; None where it is none, for those who try where a statement ends."""
     try:
-        return tomllib.loads(text)
+        return _loads(text)
     except (ValueError, RecursionError):
         return None

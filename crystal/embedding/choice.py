@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from crystal.errors import CrystalError, NotConfigured, UsageProblem
 
 if TYPE_CHECKING:  # each brings a library that only its own user pays for
+    from crystal.embedding.embedded import StaticEmbedder
     from crystal.embedding.embedder import TokenRows
     from crystal.embedding.local.model import LocalEmbedder
     from crystal.embedding.remote import Provider, RemoteEmbedder
-    from crystal.embedding.static import StaticEmbedder
 
 EMBEDDED_MODEL = "crystal-static-1"
 TIMEOUT_SECONDS = 60.0
@@ -126,7 +126,7 @@ class ChosenEmbedder:
     @cached_property
     def _maker(self) -> StaticEmbedder | LocalEmbedder | RemoteEmbedder:
         if self.provider == "embedded":
-            from crystal.embedding.static import StaticEmbedder
+            from crystal.embedding.embedded import StaticEmbedder
 
             return StaticEmbedder()
         if self._choice.models is not None:

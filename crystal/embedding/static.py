@@ -13,11 +13,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from crystal.embedding.embedded import DATA, UNKNOWN, damaged
 from crystal.embedding.embedder import TokenRows
 from crystal.embedding.wordpiece import WordPiece
-from crystal.errors import Damaged
 
-DATA = Path(__file__).with_name("data")
 PIECE = 8192
 """Tokens looked up at once: bounds the memory that an endless text takes."""
 
@@ -38,11 +37,11 @@ class StaticModel:
             self._vectors: npt.NDArray[np.int8] = np.asarray(mapped)
             self._scales: npt.NDArray[np.float32] = np.load(folder / "scales.npy", allow_pickle=False)
             tokens = (folder / "vocabulary.txt").read_text("utf-8").rstrip("\n").split("\n")
-            self._unknown = tokens.index("[UNK]")
+            self._unknown = tokens.index(UNKNOWN)
         except (OSError, ValueError) as error:
-            raise _damaged(folder) from error
+            raise damaged(folder) from error
         if self._vectors.ndim != 2 or not len(tokens) == len(self._vectors) == len(self._scales):
-            raise _damaged(folder)
+            raise damaged(folder)
         self._words = WordPiece(tokens, self._unknown)
 
     def vector(self, text: str) -> npt.NDArray[np.float32]:
@@ -88,35 +87,3 @@ class StaticModel:
 def static_model(folder: Path = DATA) -> StaticModel:
     """The table of a folder, once for a process: its vocabulary takes some time to read."""
     return StaticModel(folder)
-
-
-class StaticEmbedder:
-    """The default embedder, see ``Embedder``."""
-
-    def __init__(self, folder: Path = DATA) -> None:
-        self._folder = folder
-
-    @property
-    def model(self) -> StaticModel:
-        """The table, mapped when it is first needed."""
-        return static_model(self._folder)
-
-    def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
-        """See ``Embedder``."""
-        return [self.model.vector(text).astype("<f4").tobytes() for text in texts]
-
-    def embed_query(self, text: str) -> bytes:
-        """See ``Embedder``."""
-        return self.model.vector(text).astype("<f4").tobytes() if self.model.tokens(text) else b""
-
-    def token_vectors(self, texts: Sequence[str]) -> list[TokenRows]:
-        """See ``TokenVectors``."""
-        return [self.model.token_vectors(text) for text in texts]
-
-    def take_tokens(self) -> int:
-        """Nothing is ever paid."""
-        return 0
-
-
-def _damaged(folder: Path) -> Damaged:
-    return Damaged(f"the embedded model in {folder} is damaged", hint="install crystal again: docs/how-to/upgrade.md")

@@ -31,6 +31,20 @@ def unlogged_sessions(store: Store, *, after: int, limit: int) -> list[Unlogged]
     return [Unlogged(*row) for row in rows]
 
 
+def stretches_unseen(store: Store) -> list[tuple[int | None, int | None, int | None]]:
+    """Give of each session with turns newer than its log: the last time logged, the first and the last since; ms.
+
+    None where nothing was logged, or no turn has a time.
+    """
+    rows = store.rows(
+        "SELECT (SELECT max(ts) FROM turns WHERE session = s.id AND id <= s.logged_turn),"
+        " (SELECT min(ts) FROM turns WHERE session = s.id AND id > s.logged_turn),"
+        " (SELECT max(ts) FROM turns WHERE session = s.id AND id > s.logged_turn)"
+        " FROM sessions s WHERE s.last_turn > s.logged_turn"
+    )
+    return [(seen, first, last) for seen, first, last in rows]
+
+
 def times_around(store: Store, session: Unlogged, *, reach: int) -> list[tuple[int, int]]:
     """Give (time, turn id) of the session's turns from ``reach`` ms before the earliest unseen one on, in order.
 

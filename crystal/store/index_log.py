@@ -18,6 +18,9 @@ FORMAT = 4
 
 SUFFIX = ".part"
 
+WORTH_WHILE = 256
+"""So many entries of the log are put into files at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class State:
@@ -95,6 +98,21 @@ def has_news(store: Store) -> bool:
             (FORMAT,),
         )
     )
+
+
+def is_worth_while(store: Store) -> bool:
+    """Whether it is time to write files: there is no index, many chunks wait for it, or something was deleted.
+
+    A few waiting chunks are looked up in the store by every search, which costs less than writing files each turn.
+    """
+    row = store.row(
+        "SELECT count(*), coalesce(sum(what = 'gone'), 0),"
+        " EXISTS (SELECT 1 FROM index_state WHERE format = ? AND to_read IS NULL) FROM index_log",
+        (FORMAT,),
+    )
+    assert row is not None
+    count, gone, is_complete = row
+    return not is_complete or gone > 0 or count >= WORTH_WHILE
 
 
 def read_state(store: Store) -> State | None:

@@ -40,3 +40,8 @@ def last_capture(store: Store) -> int | None:
 def newest_turn(store: Store) -> int:
     """The largest id that a turn ever had: it grows whenever something new was said."""
     return int(store.value("SELECT max(seq) FROM sqlite_sequence WHERE name = 'turns'") or 0)
+
+
+def has_home(store: Store) -> bool:
+    """Whether this machine sends to a home; cheaper to import than ``relay_peers``."""
+    return store.value("SELECT 1 FROM relay_peers WHERE side = 'home' AND revoked_at IS NULL LIMIT 1") is not None

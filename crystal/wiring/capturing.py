@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from crystal.capture.lock import CAPTURE_LOCK
 from crystal.wiring.contexts import refresh
 from crystal.wiring.machine import Machine
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from crystal.capture.spool import Note
     from crystal.store import Store
 
-CAPTURE_LOCK = "capture.lock"
 BACKFILL_LOCK = "backfill.lock"
 LOCK_SECONDS = 120.0
 MOST_HANDS = 2

@@ -56,17 +56,17 @@ def refresh(machine: Machine) -> None:
 
 
 def _refresh(machine: Machine) -> None:
+    note_told(machine)
+    data_dir = machine.places.data_dir
+    _mark_privacy(machine)
+    if not machine.config.context_enabled and not (data_dir / "context").exists():
+        return
     from crystal.capture.lock import await_lock
     from crystal.context import Ready, clear_contexts, write_contexts
     from crystal.store.contexts import state_of_memory
     from crystal.wiring.remembered import mirror_of
     from crystal.wiring.telling import tellable
 
-    note_told(machine)
-    data_dir = machine.places.data_dir
-    _mark_privacy(machine)
-    if not machine.config.context_enabled and not (data_dir / "context").exists():
-        return
     with await_lock(data_dir / LOCK, seconds=LOCK_SECONDS) as held:
         if not held or not machine.config.context_enabled or _is_off(_policy(machine)):
             clear_contexts(data_dir)
@@ -112,6 +112,8 @@ def settings_changed() -> None:
 
 def note_told(machine: Machine) -> None:
     """Move what the hook told since the last time into the store."""
+    if not any(machine.places.data_dir.glob("told/*")):
+        return
     from crystal.context import take_told
     from crystal.context.files import settle_told
     from crystal.store.contexts import add_injection

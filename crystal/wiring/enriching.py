@@ -93,7 +93,10 @@ def embed_soon(machine: Machine, *, budget_seconds: float = 2.0) -> None:
 
 def _index(machine: Machine, deadline: float) -> None:
     """Before the vectors, which may take long, and after them."""
-    upkeep.index(machine.store, machine.now(), deadline)
+    from crystal.store.index_log import is_worth_while
+
+    if is_worth_while(machine.store):
+        upkeep.index(machine.store, machine.now(), deadline)
 
 
 def _tidy(machine: Machine, deadline: float) -> None:
@@ -114,10 +117,15 @@ def _is_embedder_of(machine: Machine, serving: Generation | None) -> bool:
 
 def _summarize(machine: Machine, deadline: float) -> str | None:
     """Write the summaries that are due."""
-    from crystal.summarize import is_due, summarize_due
+    from crystal.store.sessions import due_sessions, sessions_summarized_as
 
     now = machine.now()
     idle_ms = machine.config.summary_idle_minutes * 60_000
+    is_any_due = due_sessions(machine.store, now=now, idle_ms=idle_ms, limit=1)
+    if not is_any_due and not sessions_summarized_as(machine.store, ["deferred"], limit=1):
+        return None
+    from crystal.summarize import is_due, summarize_due
+
     if not is_due(machine.store, now=now, idle_ms=idle_ms):
         return None
 
@@ -136,6 +144,11 @@ def _summarize(machine: Machine, deadline: float) -> str | None:
 
 def _log(machine: Machine, deadline: float) -> str | None:
     """Write the daily log's lines that are missing."""
+    from crystal.store.daily import stretches_unseen
+
+    idle_ms = machine.config.summary_idle_minutes * 60_000
+    if not any(_is_new_part(*stretch, idle_ms) for stretch in stretches_unseen(machine.store)):
+        return None
     from crystal.summarize.daily import log_sessions
 
     report = log_sessions(
@@ -143,10 +156,20 @@ def _log(machine: Machine, deadline: float) -> str | None:
         agent_folder=machine.places.agent_folder,
         now=machine.now(),
         tz=None,
-        idle_ms=machine.config.summary_idle_minutes * 60_000,
+        idle_ms=idle_ms,
         should_stop=lambda: time.monotonic() > deadline,
     )
     return "; ".join(report.problems) or None
+
+
+def _is_new_part(seen: int | None, first: int | None, last: int | None, idle_ms: int) -> bool:
+    """Whether turns that the daily log has not seen (``first`` to ``last``, ms) need a line of their own."""
+    if seen is None or first is None or last is None or first < seen or last - seen >= idle_ms:
+        return True
+    try:
+        return time.localtime(seen / 1000)[:3] != time.localtime(last / 1000)[:3]
+    except (OverflowError, ValueError, OSError):
+        return True
 
 
 def write_summaries_again(machine: Machine) -> list[str]:

@@ -23,7 +23,11 @@ from crystal.wiring.mirrored import Mirrored, open_mirror
 if TYPE_CHECKING:
     from crystal.capture.engine import Capture, Sink
     from crystal.capture.safe_open import Folders
+    from crystal.capture.tail import CleanLine
     from crystal.embedding import Embedder
+    from crystal.ingest import Claim, IngestReport
+    from crystal.model import Segment
+    from crystal.redact import Redactor
     from crystal.relay.wire import Lane
     from crystal.store.vectors import Generation
     from crystal.summarize.llm import SummaryModel
@@ -245,18 +249,16 @@ class Machine:
         from crystal.capture.engine import Capture
         from crystal.capture.spool import PrivateNotes
         from crystal.capture.tail import Cleaner
-        from crystal.redact import Redactor
         from crystal.store.privacy import store_key
 
         config, places, store = self.config, self.places, self.store
         key = store_key(store)
-        redactor = Redactor(self.redaction_key(), secrets=config.redact_enabled)
         sink, ended = self._sinks(lane)
         return Capture(
             store=store,
             sink=sink,
             ended=ended,
-            cleaner=Cleaner(redactor.clean_line, key),
+            cleaner=Cleaner(self._clean_line(), key),
             agent=config.agent_id,
             device=config.device,
             roots=self.transcript_folders.roots,
@@ -267,12 +269,20 @@ class Machine:
             announced=PrivateNotes(places.spool).marks,
         )
 
+    def _clean_line(self) -> CleanLine:
+        """Take secrets out of a line. The rules are loaded with the first one: often nothing is new."""
+
+        @cache
+        def redactor() -> Redactor:
+            from crystal.redact import Redactor
+
+            return Redactor(self.redaction_key(), secrets=self.config.redact_enabled)
+
+        return lambda line: redactor().clean_line(line)
+
     def _sinks(self, lane: Lane) -> tuple[Sink, Callable[[str, int], None]]:
         """Where segments go, and who is told that a session has ended."""
-        from crystal.ingest import Claim, IngestReport, ingest
-        from crystal.model import Segment
-        from crystal.store import past
-        from crystal.store.relay_peers import home_peer
+        from crystal.store.stats import has_home
         from crystal.wiring.projects import project_finder
 
         places, store = self.places, self.store
@@ -288,9 +298,13 @@ class Machine:
         def sink(segment: Segment, claim: Claim) -> IngestReport:
             def claim_here(store: Store, claimed: Segment, now: int) -> int:
                 ident = claim(store, claimed, now)
-                if home_peer(store) is not None:  # this machine has joined a home since this process began
+                if has_home(store):  # this machine has joined a home since this process began
+                    from crystal.store import past
+
                     past.include(store, len(claimed.pieces), private=bool(claimed.private_uuids))
                 return ident
+
+            from crystal.ingest import ingest
 
             return ingest(
                 store,

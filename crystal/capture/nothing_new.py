@@ -1,0 +1,72 @@
+"""Notes that bring nothing: the transcripts are as they were when they were read last. Told without loading capture.
+
+Whatever is not certain is left to the full run: this answers False, and has changed nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from crystal.capture import spool
+from crystal.capture.safe_open import ANYWHERE, call_with_deadline, check_status
+from crystal.capture.spool import Note
+from crystal.errors import CrystalError
+from crystal.store import Store
+from crystal.store.idle import Mark, marks_of_session
+
+EVENTS = ("Stop", "SubagentStop", "PreCompact")
+"""Others end a session, or ask for a look at every transcript."""
+
+
+def drop_empty_notes(folder: Path, db: Path) -> bool:
+    """Remove the notes if none of them brings anything new; False, and nothing is changed, if any may.
+
+    Under the capture lock. It reads no transcript, only their sizes.
+    """
+    notes = spool.read_notes(folder)
+    if not notes or spool.is_any_aside(folder) or not all(_is_plain(note) for note in notes):
+        return False
+    try:
+        with Store.open_existing(db) as store:
+            known = {note.session_id: marks_of_session(store, note.session_id or "") for note in notes}
+        if not all(_is_read(note, known[note.session_id]) for note in notes):
+            return False
+    except (CrystalError, OSError):
+        return False  # the full run says what is wrong
+    for note in notes:
+        with contextlib.suppress(CrystalError):
+            spool.drop(note)
+    return True
+
+
+def _is_plain(note: Note) -> bool:
+    """Whether a note tells of a turn's end and of nothing else; one that awaits an answer has to look for it."""
+    return (
+        note.event in EVENTS
+        and None not in (note.session_id, note.transcript_path)
+        and not note.private
+        and (note.asked, note.awaited) == (None, None)
+        and not os.path.lexists(spool.kept_name(note))
+    )
+
+
+def _is_read(note: Note, marks: Sequence[Mark] | None) -> bool:
+    if marks is None or note.transcript_path is None:
+        return False
+    path = Path(note.transcript_path)
+    named = [path, *([Path(note.agent_transcript_path)] if note.agent_transcript_path else [])]
+    known = set(marks)
+    return call_with_deadline(lambda: all(_mark_of(one) in known for one in [*named, *_subagents_of(path)]), path)
+
+
+def _mark_of(path: Path) -> Mark:
+    found = check_status(path, ANYWHERE)
+    return str(path), found.st_dev, found.st_ino, found.st_size
+
+
+def _subagents_of(path: Path) -> list[Path]:
+    top = path.with_suffix("") / "subagents"
+    return [Path(folder, name) for folder, _, names in os.walk(top) for name in names if name.endswith(".jsonl")]

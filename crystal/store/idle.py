@@ -1,0 +1,28 @@
+"""Whether a turn's end brought anything: a few questions that cost less than loading what acts on the answer."""
+
+from __future__ import annotations
+
+from crystal.store.connection import Store
+
+Mark = tuple[str, int, int, int]
+"""Path, device and inode of a transcript, and how many bytes of it were read."""
+
+# Each of these has work for the worker: something failed, is private, waits for a home or for a vector, is forgotten.
+_QUESTIONS = (
+    "SELECT 1 FROM problems",
+    "SELECT 1 FROM private_marks WHERE until_at IS NULL",
+    "SELECT 1 FROM relay_peers WHERE revoked_at IS NULL",
+    "SELECT 1 FROM chunks WHERE vector_generation = 0",
+    "SELECT 1 FROM forget_work",
+    "SELECT 1 FROM tombstones WHERE done_at IS NULL",
+)
+
+
+def marks_of_session(store: Store, session_id: str) -> list[Mark] | None:
+    """How far the transcripts of a session were read; None where there is any work but reading them."""
+    if any(store.value(f"{question} LIMIT 1") is not None for question in _QUESTIONS):
+        return None
+    if store.value("SELECT 1 FROM sessions WHERE session_id = ? AND ended_at IS NOT NULL", (session_id,)) is not None:
+        return None
+    rows = store.rows("SELECT path, dev, inode, offset FROM capture_state WHERE session_id = ?", (session_id,))
+    return [(path, dev, inode, offset) for path, dev, inode, offset in rows]
