@@ -31,7 +31,8 @@ LOG_LIMIT = 64 * 1024
 COMPACTING = ("PreCompact", "SubagentStop", "SessionStart")  # what the client may call before it replaces a transcript
 PROMPT_BEGINS = "rp\u8bb0\u8a18\u8bf7\u8acb"  # of the words that ask to remember something
 WORKER = """\
-import sys
+import gc, sys
+gc.set_threshold(50_000)
 sys.path.insert(0, sys.argv[1])
 import crystal
 sys.path.append(sys.path.pop(0))

@@ -12,7 +12,7 @@ import mmap
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,10 @@ FEW_CHARACTERS = 20_000
 """Up to so many characters Python alone is faster than importing NumPy and using it."""
 
 
+_RAISED = bytes((byte + 128) % 256 for byte in range(256))
+"""Bytes that stand for -128 to 127, raised by 128."""
+
+
 class SmallStaticModel:
     """The table of ``StaticModel``, read with the standard library alone.
 
@@ -45,7 +49,7 @@ class SmallStaticModel:
             with (folder / "vectors.npy").open("rb") as file:
                 mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
             at, (rows, self._dimension) = _npy_header(mapped, "|i1")
-            self._vectors = mapped[at:].cast("b")
+            self._vectors = mapped[at:]
             scales = (folder / "scales.npy").read_bytes()
             self._scales = array("f", scales[_npy_header(memoryview(scales), "<f4")[0] :])
             tokens = (folder / "vocabulary.txt").read_text("utf-8").rstrip("\n").split("\n")
@@ -59,18 +63,29 @@ class SmallStaticModel:
     def vector(self, text: str) -> bytes:
         """Return the text's vector as ``StaticModel.vector`` does: little-endian float32, of length 1."""
         known = [token for token in self._words.encode(text) if token != self._unknown] or [self._unknown]
-        total = [0.0] * self._dimension
-        for token, count in Counter(known).items():
-            scale = count * self._scales[token]
-            total = [sum_ + scale * value for sum_, value in zip(total, self._row(token), strict=True)]
+        counts = {token: count * self._scales[token] for token, count in Counter(known).items()}
+        total = self._sum(counts)
+        if not any(total):  # opposite tokens may cancel out
+            total = self._sum({self._unknown: 1.0})
         length = math.sqrt(sum(value * value for value in total))
-        if not length > 0:  # opposite tokens may cancel out
-            total = [float(value) for value in self._row(self._unknown)]
-            length = math.sqrt(sum(value * value for value in total))
         return array("f", [value / length for value in total]).tobytes()
 
-    def _row(self, token: int) -> memoryview:
-        return self._vectors[token * self._dimension : (token + 1) * self._dimension]
+    def _sum(self, weights: Mapping[int, float]) -> list[int]:
+        """Return the sum of rows times weights, times a constant.
+
+        A row is one large integer with 64 bits for each number, so that Python multiplies and adds all of them at
+        once: four times as fast as one by one. Numbers are raised by 128 so that none is negative, and weights are
+        rounded to integers of 54 bits together, so that no sum needs more than 64.
+        """
+        unit = 2.0**54 / sum(weights.values())
+        lanes, total, offset = bytearray(8 * self._dimension), 0, 0
+        for token, weight in weights.items():
+            whole = round(weight * unit)
+            row = bytes(self._vectors[token * self._dimension : (token + 1) * self._dimension])
+            lanes[::8] = row.translate(_RAISED)
+            total += whole * int.from_bytes(lanes, "little")
+            offset += 128 * whole
+        return [value - offset for value in array("Q", total.to_bytes(len(lanes), "little"))]
 
 
 def _npy_header(data: memoryview, kind: str) -> tuple[int, tuple[int, ...]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
+from itertools import count
 
 LONGEST_WORD = 100
 """Characters; a longer word is one unknown token, as in the reference."""
@@ -41,7 +42,7 @@ class WordPiece:
     """
 
     def __init__(self, tokens: Iterable[str], unknown: int) -> None:
-        self._numbers = {token: number for number, token in enumerate(tokens)}
+        self._numbers = dict(zip(tokens, count(), strict=False))
         self._unknown = unknown
         self._words: dict[str, tuple[int, ...]] = {}
 

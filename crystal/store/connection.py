@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -96,6 +95,8 @@ def translated(path: Path) -> Iterator[None]:
 
 def _is_full(folder: Path) -> bool:
     try:
+        import shutil  # noqa: PLC0415 - every hook's worker opens the store, and nearly none asks this
+
         return shutil.disk_usage(folder).free < FULL_BELOW_BYTES
     except OSError:
         return False

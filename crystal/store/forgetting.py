@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from crystal.store.connection import Row, Store
-from crystal.store.inbox import give_back_fragments
 from crystal.store.notes import read_note, write_note
 from crystal.store.privacy import is_private_line
 from crystal.store.scope import is_within
@@ -139,6 +138,8 @@ def add_tombstones(store: Store, tombstones: Iterable[Tombstone], now: int) -> i
         _block(store, tombstone, now)
         new += 1
     if new:
+        from crystal.store.inbox import give_back_fragments  # noqa: PLC0415 - the worker asks this room at every turn
+
         give_back_fragments(store)
     return new
 

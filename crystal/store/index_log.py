@@ -7,7 +7,7 @@ true of every chunk that the log does not name. A chunk that it names counts as 
 from __future__ import annotations
 
 import json
-import secrets
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -206,7 +206,7 @@ def begin(store: Store, now: int) -> None:
         newest = store.value("SELECT max(id) FROM chunks")
         store.execute(
             "INSERT INTO index_state (id, format, version, to_read, generations, made_at) VALUES (1, ?, ?, ?, ?, ?)",
-            (FORMAT, secrets.randbits(48), newest, json.dumps(generations(store)), now),
+            (FORMAT, int.from_bytes(os.urandom(6), "big"), newest, json.dumps(generations(store)), now),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -107,7 +107,7 @@ def store_key(store: Store) -> bytes:
     if value is None:
         with store.transaction():
             store.execute(
-                "INSERT INTO meta (key, value) VALUES ('hash_key', ?) ON CONFLICT DO NOTHING", (secrets.token_hex(32),)
+                "INSERT INTO meta (key, value) VALUES ('hash_key', ?) ON CONFLICT DO NOTHING", (os.urandom(32).hex(),)
             )
         value = store.value("SELECT value FROM meta WHERE key = 'hash_key'")
     return bytes.fromhex(value)

@@ -9,8 +9,6 @@ Measured: benchmarks/growth.py.
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,6 +165,9 @@ def _cut(store: Store, should_stop: Callable[[], bool]) -> bool:
 def _rewrite(store: Store) -> None:
     """Write the whole file anew, once: a store from before crystal asked for files that can be cut piece by piece."""
     page, pages, free = _pages(store)
+    import shutil  # noqa: PLC0415 - every hook's worker asks ``is_due``, and nearly none goes on
+    import tempfile  # noqa: PLC0415
+
     folders = {store.path.parent, Path(tempfile.gettempdir())}
     if any(shutil.disk_usage(folder).free < 2 * page * (pages - free) + LEAST_BYTES for folder in folders):
         return
