@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,29 +48,38 @@ def main() -> None:
 def _work(places: Places) -> None:
     # A hook that waits for its worker must not come back before its note was acted on, whoever does it.
     lock = partial(await_lock, seconds=WAIT_SECONDS) if truthy(os.environ.get("CRYSTAL_HOOK_WAIT")) else try_lock
+    machine, failed = None, 0
     with contextlib.ExitStack() as stack:
-        with lock(places.data_dir / CAPTURE_LOCK) as held:
-            if not held:
-                # Whoever holds it looks at the spool once more after letting go, see below.
-                return
-            if drop_empty_notes(places.spool, places.db) and not read_notes(places.spool):
-                return
-            from crystal.wiring import enrich, open_machine
-            from crystal.wiring.contexts import refresh
-
-            machine = stack.enter_context(open_machine())
-            failed = _drain(machine)
-        while len(read_notes(places.spool)) > failed:
+        while True:
             with lock(places.data_dir / CAPTURE_LOCK) as held:
                 if not held:
+                    # Whoever holds it looks at the spool once more after letting go, see below.
                     return
-                failed = _drain(machine)
-        refresh(machine)
-        if machine.config.role == "device":
-            from crystal.wiring.relaying import deliver_soon
+                if machine is not None or not drop_empty_notes(places.spool, places.db):
+                    machine = machine or stack.enter_context(_open_machine())
+                    failed = _drain(machine)
+            if len(read_notes(places.spool)) <= failed:
+                break
+        if machine is not None:
+            _enrich(machine)
 
-            deliver_soon(machine, seconds=DELIVER_SECONDS)
-        enrich(machine, budget_seconds=ENRICH_SECONDS)
+
+def _open_machine() -> AbstractContextManager[Machine]:
+    from crystal.wiring import open_machine
+
+    return open_machine()
+
+
+def _enrich(machine: Machine) -> None:
+    from crystal.wiring import enrich
+    from crystal.wiring.contexts import refresh
+
+    refresh(machine)
+    if machine.config.role == "device":
+        from crystal.wiring.relaying import deliver_soon
+
+        deliver_soon(machine, seconds=DELIVER_SECONDS)
+    enrich(machine, budget_seconds=ENRICH_SECONDS)
 
 
 def _drain(machine: Machine) -> int:

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.embedding import make_embedder
-from crystal.embedding.embedded import DATA, SmallStaticModel, StaticEmbedder
-from crystal.embedding.static import StaticModel
+from crystal.embedding.embedded import DATA, SmallStaticModel, StaticEmbedder, small_static_model
+from crystal.embedding.static import StaticModel, static_model
 from crystal.embedding.wordpiece import WordPiece
 from crystal.errors import Damaged
 
@@ -114,6 +114,22 @@ def test_a_paraphrase_is_nearer_than_every_unrelated_text(embedder):
         assert near > far, (question, near, far)
 
 
+@given(any_text | st.lists(st.sampled_from(["deploy", "giraffe", "the", "E1234", "漢", "x" * 120])).map(" ".join))
+def test_a_few_texts_get_the_same_vectors_without_numpy(text):
+    small, whole = array("f", small_static_model().vector(text)), static_model().vector(text).tolist()
+    assert max(abs(a - b) for a, b in zip(small, whole, strict=True)) < 1e-6
+
+
+def test_a_few_texts_do_not_load_numpy_and_many_do():
+    program = (
+        "import sys; from crystal.embedding.embedded import StaticEmbedder, FEW_CHARACTERS as few\n"
+        "for text, is_loaded in (('a turn', False), ('a turn ' * few, True)):\n"
+        "    assert len(StaticEmbedder().embed_documents([text])[0]) == 1024\n"
+        "    assert ('numpy' in sys.modules) == is_loaded"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_frequent_words_count_little(embedder):
     assert cosine(embedder, "the of and to it is", "giraffe") < 0.5
     assert cosine(embedder, "the giraffe is in the of it", "giraffe") > 0.6
@@ -131,6 +147,8 @@ def test_a_damaged_or_missing_table_is_damaged_and_says_what_to_do(tmp_path):
         with pytest.raises(Damaged, match="damaged") as caught:
             StaticEmbedder(tmp_path).embed_query("x")
         assert "reinstall" in caught.value.hint
+        with pytest.raises(Damaged, match="damaged"):
+            SmallStaticModel(tmp_path)
 
     expect_damaged()
     for file in DATA.iterdir():
