@@ -74,6 +74,15 @@ def test_the_cost_of_nothing_new_is_printed(tmp_path):
         assert cpu > 0
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux gives an orphan another parent")
+def test_the_cost_of_a_turn_is_printed_for_the_whole_tree(tmp_path):
+    printed = ran("worker_cost.py", "--runs", "1", home=tmp_path)
+    for case in ("python -c pass", "a turn", "nothing new", "bookkeeping lines only", "a session's start, nothing new"):
+        cost, ratio = numbers(printed, rf"^{case}: median (\d+) ms of CPU, ([\d.]+) x a bare start")
+        assert cost > 0
+        assert ratio > 0
+
+
 def test_the_benchmark_of_the_hook_prints_its_ratio(tmp_path):
     printed = ran("hook_latency.py", "2", home=tmp_path)
     assert re.search(r"ratio\s+[\d.]+", printed)

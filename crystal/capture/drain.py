@@ -20,6 +20,7 @@ from crystal.store.hooks import add_hook_runs
 FLUSH_MS = 5_000
 LATE_MS = 60_000
 POLL_SECONDS = 0.02
+MAX_POLL_SECONDS = 0.25
 LOOK_BACK_BYTES = 256 << 10
 MAX_LOOK_BYTES = 64 << 20
 """So much of a transcript's end is searched for the awaited line: it is among the last."""
@@ -39,6 +40,7 @@ def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS, remembe
     failed: set[Path] = set()
     unstored: set[Path] = set()
     first_seen: dict[Path, float] = {}
+    pause = POLL_SECONDS
     add_hook_runs(capture.store, spool.take_latencies(folder))
     spool.sweep_leftovers(folder, capture.clock())
     spool.take_back(folder, capture.clock())
@@ -66,7 +68,8 @@ def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS, remembe
                 problems.record_problem(capture.store, "capture", error.message, now=capture.clock())
                 failed.add(note.file)
         if waiting:
-            time.sleep(POLL_SECONDS)
+            time.sleep(pause)
+        pause = min(MAX_POLL_SECONDS, pause * 1.3) if len(waiting) == len(notes) else POLL_SECONDS
     if not failed:
         problems.clear_problem(capture.store, "capture")
     if not spool.is_any_aside(folder):
