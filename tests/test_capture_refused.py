@@ -207,7 +207,7 @@ def test_a_file_that_answers_again_loses_nothing(
     assert list(machine.spool.iterdir()) == []
 
 
-WRITER = "import sys\nwhile True:\n    open(sys.argv[1], 'ab').write(bytes.fromhex(sys.argv[2]) * 100)\n"
+WRITER = "import sys, time\nwhile True:\n    time.sleep(0.01)\n    open(sys.argv[1], 'ab').write(bytes.fromhex(sys.argv[2]) * 100)\n"
 
 
 def test_a_file_that_grows_forever_does_not_hold_capture(machine: CaptureMachine) -> None:
@@ -227,7 +227,6 @@ def test_a_file_that_grows_forever_does_not_hold_capture(machine: CaptureMachine
         growing.kill()
         growing.wait()
     assert "said in good" in machine.texts()
-    machine.capture().sweep()
     machine.assert_sound()
 
 
