@@ -14,6 +14,7 @@ from typing import BinaryIO, Literal
 
 from crystal import archive, chunking, transcript
 from crystal.capture import files, tail
+from crystal.capture.safe_open import Folders
 from crystal.errors import CrystalError, Damaged, Unavailable
 from crystal.model import Chunk, Turn
 from crystal.paths import refused
@@ -93,7 +94,7 @@ def verify(
     ldm_home: Path,
     agents: Path,
     device: str,
-    folders: files.Folders,
+    folders: Folders,
     cleaner: tail.Cleaner,
     progress: Callable[[int], None],
 ) -> Proof:
@@ -280,7 +281,7 @@ def _hash_range(file: BinaryIO, start: int, stop: int, cleaner: tail.Cleaner) ->
     return cleaner.hash(file.read(stop - start))
 
 
-def _unseen(store: Store, device: str, folders: files.Folders, proof: Proof) -> Iterator[Fault]:
+def _unseen(store: Store, device: str, folders: Folders, proof: Proof) -> Iterator[Fault]:
     """Transcripts on disk that the ledger has never heard of, and folders that cannot be looked into."""
     refusals: list[Fault] = []
     told = files.all_transcripts(folders.roots, lambda path, error: refusals.append(_refusal(path, error)), folders)

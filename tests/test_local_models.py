@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crystal.embedding import make_embedder
+from crystal.embedding.embedded import StaticEmbedder
 from crystal.embedding.local import model as running
 from crystal.embedding.local.build import Wish
 from crystal.embedding.local.install import install_folder
 from crystal.embedding.local.manifest import Manifest, installed_models, read_manifest
 from crystal.embedding.local.model import LocalEmbedder
 from crystal.embedding.local.safetensors import read_safetensors
-from crystal.embedding.embedded import StaticEmbedder
 from crystal.errors import CrystalError, Damaged, NotConfigured, UsageProblem
 from tests.tiny_models import WORDS, forward, safetensors, tiny_weights, write_tiny
 

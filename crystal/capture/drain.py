@@ -11,7 +11,7 @@ from crystal import transcript
 from crystal.capture import files, spool
 from crystal.capture.asked import Remember, take_asked
 from crystal.capture.engine import Capture, Tally
-from crystal.capture.safe_open import TranscriptBlocked, TranscriptRefused
+from crystal.capture.safe_open import Folders, TranscriptBlocked, TranscriptRefused
 from crystal.capture.spool import ENVIRONMENT, Note
 from crystal.errors import CrystalError
 from crystal.store import privacy, problems, turns
@@ -130,7 +130,7 @@ def act_on(capture: Capture, note: Note, later: list[Note], tally: Tally) -> Non
 
 def _was_replaced(path: Path, kept: Path) -> bool:
     """Whether the transcript that the hook kept under a second name is no longer the one at its path."""
-    before, now = files.look_at(kept, files.Folders((kept.parent,))), files.look_at(path)
+    before, now = files.look_at(kept, Folders((kept.parent,))), files.look_at(path)
     return before is not None and now is not None and (before.dev, before.inode) != (now.dev, now.inode)
 
 

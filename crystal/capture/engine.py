@@ -16,6 +16,7 @@ from typing import Protocol
 from crystal import transcript
 from crystal.capture import files, tail
 from crystal.capture.privacy import BY_ECHO, Policy
+from crystal.capture.safe_open import Folders
 from crystal.errors import CrystalError, StoreBusy, StoreDamaged, StoreFull, WatermarkMoved
 from crystal.model import Origin, Segment, Watermark
 from crystal.store import Store, forgetting, ledger, privacy, problems
@@ -112,9 +113,9 @@ class Capture:
     ended: Callable[[str, int], None] = _nobody
 
     @property
-    def folders(self) -> files.Folders:
+    def folders(self) -> Folders:
         """The folders that transcripts are read from."""
-        return files.Folders(self.roots, self.allowed, self.anywhere)
+        return Folders(self.roots, self.allowed, self.anywhere)
 
     def policy(self) -> Policy:
         """What is private as of now.
@@ -213,7 +214,7 @@ class Capture:
         state = ledger.state_of(self.store, self.device, key)
         before = state.mark if state else Watermark(key)
         try:
-            with files.opened(source, self.folders if source == path else files.Folders((source.parent,))) as file:
+            with files.opened(source, self.folders if source == path else Folders((source.parent,))) as file:
                 found = files.look_into(path, file)
                 mark = tail.recognise(file, found.size, found.dev, found.inode, before, self.cleaner)
                 raw = transcript.read_segment(file, mark.offset, limit=tail.SEGMENT_BYTES)

@@ -1,7 +1,7 @@
 """The only place that knows which machine does what: it looks around (environment, clock, home) and joins the rooms."""
 
+from crystal.capture.lock import CAPTURE_LOCK
 from crystal.wiring.capturing import (
-    CAPTURE_LOCK,
     import_sessions,
     plan_import,
     run_capture,

@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from crystal.wiring.capturing import CAPTURE_LOCK, LOCK_SECONDS, run_capture
+from crystal.capture.lock import CAPTURE_LOCK
+from crystal.wiring.capturing import LOCK_SECONDS, run_capture
 from crystal.wiring.contexts import refresh
 from crystal.wiring.machine import Machine
 

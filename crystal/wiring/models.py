@@ -86,9 +86,9 @@ class _Filled:
 def list_models() -> list[ModelRow]:
     """Every model: the embedded one, installed ones, those that could be, and the provider in use if it is another."""
     from crystal.embedding.choice import DIMENSIONS, EMBEDDED_MODEL
+    from crystal.embedding.embedded import DATA
     from crystal.embedding.local.catalog import KNOWN
     from crystal.embedding.local.manifest import installed_models
-    from crystal.embedding.static import DATA
 
     config = this_config()
     size = sum(one.stat().st_size for one in DATA.iterdir() if one.is_file())

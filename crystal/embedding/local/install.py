@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from crystal.embedding.embedded import DATA
 from crystal.embedding.local import wheel
 from crystal.embedding.local.build import Provenance, Wish, build_model
 from crystal.embedding.local.catalog import KNOWN, MINILM, MINILM_BYTES, MINILM_CONFIG, Known
 from crystal.embedding.local.hub import Hub, Listed, Listing, Progress
 from crystal.embedding.local.manifest import FILE, Manifest, check_files, checked_name, manifest_bytes, read_manifest
 from crystal.embedding.local.model import runtime
-from crystal.embedding.static import DATA
 from crystal.embedding.web import shown
 from crystal.errors import CrystalError, Damaged, NotConfigured, UsageProblem
 from crystal.paths import alone_in, make_private_dir, refused, sync_folder, write_private
