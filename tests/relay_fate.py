@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 from crystal import archive
-from crystal.capture.engine import Tally, import_past, plan_past
+from crystal.capture.backfill import import_past, plan_past
+from crystal.capture.engine import Tally
 from crystal.capture.tail import Cleaner
 from crystal.store import Store, checks, ledger, outbox, relay_peers
 from crystal.verify import verify

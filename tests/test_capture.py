@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from crystal.capture.backfill import import_past, plan_past
 from crystal.capture.drain import drain
-from crystal.capture.engine import Tally, import_past, plan_past
+from crystal.capture.engine import Tally
 from crystal.store import Store, ledger
 from tests.capture_machine import NOW, CaptureMachine, line
 

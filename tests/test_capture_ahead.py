@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from crystal.capture import ahead
 from crystal.capture.ahead import Ahead, Gone, Hand, pack, start_hands, stretches, unpack
-from crystal.capture.engine import Tally, import_past, plan_past
+from crystal.capture.backfill import import_past, plan_past
+from crystal.capture.engine import Tally
 from crystal.redact import Redactor
 from tests.capture_machine import CaptureMachine, line
 

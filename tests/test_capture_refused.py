@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from crystal.capture import safe_open
+from crystal.capture.backfill import import_past, plan_past
 from crystal.capture.drain import BLOCKED, REFUSED, drain
-from crystal.capture.engine import import_past, plan_past
 from crystal.store import problems
 from tests.capture_machine import CaptureMachine, line
 

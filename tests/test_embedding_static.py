@@ -146,7 +146,7 @@ def test_a_damaged_or_missing_table_is_damaged_and_says_what_to_do(tmp_path):
     def expect_damaged() -> None:
         with pytest.raises(Damaged, match="damaged") as caught:
             StaticEmbedder(tmp_path).embed_query("x")
-        assert "reinstall" in caught.value.hint
+        assert "install crystal again" in caught.value.hint
         with pytest.raises(Damaged, match="damaged"):
             SmallStaticModel(tmp_path)
 

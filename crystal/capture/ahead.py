@@ -25,7 +25,8 @@ from typing import IO
 
 from crystal import transcript
 from crystal.capture import files
-from crystal.capture.engine import Capture, Past
+from crystal.capture.backfill import Past
+from crystal.capture.engine import Capture
 from crystal.capture.tail import SEGMENT_BYTES, CleanedLines, CleanLine, cut_at
 from crystal.errors import CrystalError
 from crystal.redact import Redactor

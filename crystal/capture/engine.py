@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -324,86 +324,3 @@ class Capture:
     def turn_on(self, session: str | None = None) -> bool:
         """Capture again from here on. The caller has swept just before, so that what was said is marked private."""
         return privacy.close_mark(self.store, session, "off", self.clock())
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """A transcript with bytes that backfill would read. ``named``: a person gave its path, wherever it lies."""
-
-    found: files.Found
-    key: str
-    origin: Origin
-    todo: int
-    named: bool = False
-
-
-def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> list[Past]:
-    """The transcripts with bytes that were never read, newest first.
-
-    Args:
-        capture: The machine's capture.
-        paths: Files or folders; empty for all of Claude Code's.
-        since: Only files changed at or after this time, ms.
-    """
-    skipped = ledger.transcripts_with_skipped(capture.store)
-    found = (
-        [one for path in paths for one in files.under(path)]
-        if paths
-        else list(files.all_transcripts(capture.roots, folders=capture.folders))
-    )
-    capture = replace(capture, anywhere=bool(paths))
-    past = []
-    for one in {one.path: one for one in found}.values():
-        if since is not None and one.modified < since:
-            continue
-        state = capture.state_for(one)
-        key, origin = (state.mark.transcript, state.origin) if state else capture.origin_of(one.path)
-        todo = skipped.get(state.id, 0) + max(0, one.size - state.mark.offset) if state else one.size
-        if todo:
-            past.append(Past(one, key, origin, todo, named=bool(paths)))
-    return sorted(past, key=lambda one: (-one.found.modified, str(one.found.path)))
-
-
-def import_past(capture: Capture, past: Past, tally: Tally, progress: Callable[[int], None]) -> None:
-    """Import one transcript: the bytes skipped when crystal met the machine, then what came after the watermark.
-
-    Can be stopped anywhere and run again; the ledger knows what is left. ``progress`` is told the bytes done.
-    """
-    path = past.found.path
-    capture = replace(capture, anywhere=past.named)
-    races = 0
-    while races < MAX_RACES:
-        try:
-            done = _import_piece(capture, past, tally)
-        except WatermarkMoved:
-            races += 1
-            continue
-        if not done:
-            break
-        progress(done)
-    before = tally.bytes_captured + tally.bytes_private
-    capture.capture_tail(path, tally)
-    progress(tally.bytes_captured + tally.bytes_private - before)
-
-
-def _import_piece(capture: Capture, past: Past, tally: Tally) -> int:
-    """Import at most one segment of a skipped range; gives its bytes, 0 when nothing is left."""
-    state = ledger.state_of(capture.store, capture.device, past.key)
-    ranges = ledger.skipped_ranges(capture.store, state) if state else []
-    if state is None or not ranges:
-        return 0
-    start, stop = ranges[0]
-    path = past.found.path
-    with files.opened(path, capture.folders) as file:
-        found = files.look_into(path, file)
-        mark = tail.recognise(file, found.size, found.dev, found.inode, state.mark, capture.cleaner)
-        if mark.generation != state.mark.generation:
-            return 0
-        raw = tail.cut_at(transcript.read_segment(file, start, limit=min(tail.SEGMENT_BYTES, stop - start)), stop)
-    if not raw.raw:
-        return 0
-    policy = capture.policy()
-    tainted = capture.is_tainted(policy, state.origin.session_id)
-    reading = tail.Reading(state.origin, str(path), state.mark, policy, capture.cleaner, tainted=tainted)
-    tally.add(capture.sink(tail.make_segment(raw, reading, state.mark), ledger.claim_skipped))
-    return len(raw.raw)

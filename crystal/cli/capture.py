@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from crystal.capture.engine import Past, Tally
+    from crystal.capture.backfill import Past
+    from crystal.capture.engine import Tally
     from crystal.wiring import Machine
 
 

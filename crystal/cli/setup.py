@@ -12,7 +12,7 @@ import typer
 from crystal.cli.capture import count_words, embed_with_progress, progress_bar, size_words
 
 if TYPE_CHECKING:
-    from crystal.capture.engine import Past
+    from crystal.capture.backfill import Past
     from crystal.config import Config
     from crystal.setup import SetupPlan
     from crystal.wiring import Machine

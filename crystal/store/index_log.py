@@ -101,18 +101,15 @@ def has_news(store: Store) -> bool:
 
 
 def is_worth_while(store: Store) -> bool:
-    """Whether it is time to write files: there is no index, many chunks wait for it, or something was deleted.
+    """Whether it is time to write files: there is no whole index, many chunks wait for it, or something was deleted.
 
     A few waiting chunks are looked up in the store by every search, which costs less than writing files each turn.
     """
-    row = store.row(
-        "SELECT count(*), coalesce(sum(what = 'gone'), 0),"
-        " EXISTS (SELECT 1 FROM index_state WHERE format = ? AND to_read IS NULL) FROM index_log",
-        (FORMAT,),
-    )
-    assert row is not None
-    count, gone, is_complete = row
-    return not is_complete or gone > 0 or count >= WORTH_WHILE
+    state = read_state(store)
+    if state is None or (state.format, state.to_read) != (FORMAT, None) or state.generations != generations(store):
+        return True
+    row = store.row("SELECT count(*) >= ? OR coalesce(sum(what = 'gone'), 0) > 0 FROM index_log", (WORTH_WHILE,))
+    return row is not None and bool(row[0])
 
 
 def read_state(store: Store) -> State | None:

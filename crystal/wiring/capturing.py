@@ -16,7 +16,8 @@ from crystal.wiring.machine import Machine
 
 if TYPE_CHECKING:
     from crystal.capture.ahead import Hand
-    from crystal.capture.engine import Capture, Past, Tally
+    from crystal.capture.backfill import Past
+    from crystal.capture.engine import Capture, Tally
     from crystal.capture.spool import Note
     from crystal.store import Store
 
@@ -75,7 +76,7 @@ def _remember_asked(machine: Machine, note: Note) -> None:
 
 def plan_import(machine: Machine, paths: Sequence[Path], since: int | None) -> list[Past]:
     """What backfill would import, newest first. Meets the machine first, so that the ledger knows what is old."""
-    from crystal.capture.engine import plan_past
+    from crystal.capture.backfill import plan_past
 
     capture = machine.capture()
     capture.meet()
@@ -113,7 +114,7 @@ def _hands(machine: Machine, plan: Sequence[Past]) -> list[Hand]:
 
 
 def _import(capture: Capture, past: Past, progress: Callable[[int], None], _: Path, tally: Tally) -> None:
-    from crystal.capture.engine import import_past
+    from crystal.capture.backfill import import_past
 
     import_past(capture, past, tally, progress)
 
