@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from crystal.paths import refused
-from crystal.remembering import MEMORY_ID
 from crystal.store.privacy import Mark
 
 LATENCY_LOG = "latency.log"
@@ -221,6 +220,8 @@ def _awaited(value: object) -> tuple[int, int] | None:
 def _asked(value: object) -> Asked | None:
     if not isinstance(value, dict) or not _is_size(value.get("length")):
         return None
+    from crystal.remembering import MEMORY_ID  # few notes have one, and it brings every type of the model
+
     words = value.get("words")  # a NUL in them is replaced where they are stored
     kept = words if isinstance(words, str) and words else None
     ident = value.get("id")
