@@ -19,6 +19,7 @@ from crystal.packages import LOCAL_MODELS, install_command
 from crystal.prices import LOCAL_PROVIDERS
 from crystal.store import Store, vectors
 from crystal.store.checks import quick_fault
+from crystal.wiring.capture_state import capture_state
 
 if TYPE_CHECKING:
     from crystal.config import Config
@@ -29,6 +30,7 @@ LITTLE_SPACE = 500 << 20
 USUAL_CLEANUP_DAYS = 30
 SLOW_HOOK_MS = 500.0
 LONG_UNHEARD_MS = 7 * 86_400_000
+HOOK_REASONS = ("settings", "hooks disabled", "no hook", "program gone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,23 +110,22 @@ def _keys(config: Config) -> Iterator[Check]:
 
 
 def _client(config: Config) -> Iterator[Check]:
+    """Whether Claude Code runs the hook at the end of a turn, and at every other event."""
+    judged = [one for one in capture_state(config).reasons if one.code in HOOK_REASONS]
+    yield from (Check("hooks", "failure", one.message, one.fix) for one in judged)
     for folder in config.places.claude_dirs:
         facts = settings.read_facts(folder / "settings.json")
-        name = "hooks"
         if facts.problem is not None:
-            yield Check(name, "failure", facts.problem.message, facts.problem.hint)
             continue
         missing = [event for event in settings.TIMEOUTS if not facts.commands.get(event)]
-        if missing and facts.plugin and not facts.commands:
-            yield Check(name, "ok", f"those of the plugin, which is on in {facts.path}")
-        elif missing and not folder.is_dir() and clients.read_record(config.places.ldm_home):
-            yield Check(name, "note", f"no session is kept: {folder} is not there", "crystal init")
-        elif missing:
-            yield Check(name, "failure", f"{facts.path}: no hook for {', '.join(missing)}", "crystal init")
-        else:
-            yield from _commands(facts)
-        if facts.hooks_disabled:
-            yield Check(name, "failure", f"{facts.path} has disableAllHooks", "take disableAllHooks out of it")
+        if not folder.is_dir() and clients.read_record(config.places.ldm_home):
+            yield Check("hooks", "note", f"no session is kept: {folder} is not there", "crystal init")
+        elif facts.plugin and not facts.commands and not judged:
+            yield Check("hooks", "ok", f"those of the plugin, which is on in {facts.path}")
+        elif not judged and missing:
+            yield Check("hooks", "failure", f"{facts.path}: no hook for {', '.join(missing)}", "crystal init")
+        elif not judged:
+            yield Check("hooks", "ok", f"installed in {facts.path}")
         yield from _cleanup(facts)
 
 
@@ -149,36 +150,10 @@ def _asking(config: Config) -> Iterator[Check]:
         yield Check("agents", "ok", f"{', '.join(asking)} can ask this memory")
 
 
-def _commands(facts: settings.SettingsFacts) -> Iterator[Check]:
-    """Whether what the hooks run is still there: an environment may have been removed or moved."""
-    commands = {command for each in facts.commands.values() for command in each}
-    for command in sorted(commands):
-        try:
-            words = shlex.split(command)
-        except ValueError:
-            words = []
-        gone = [
-            word for word in words[:1] + [word for word in words if word.endswith("hook.py")] if not Path(word).exists()
-        ]
-        if gone or not words:
-            yield Check(
-                "hooks", "failure", f"{facts.path} runs {gone[0] if gone else command}, which is gone", "crystal init"
-            )
-            return
-    yield Check("hooks", "ok", f"installed in {facts.path}")
-
-
 def _cleanup(facts: settings.SettingsFacts) -> Iterator[Check]:
     days = USUAL_CLEANUP_DAYS if facts.cleanup_days is None else facts.cleanup_days
-    if days == 0:
-        yield Check(
-            "clean-up",
-            "failure",
-            f"{facts.path}: cleanupPeriodDays 0 switches the whole file off, hooks too",
-            "set cleanupPeriodDays to at least 1",
-        )
-        return
-    yield Check("clean-up", "ok", f"Claude Code deletes transcripts after {days} days; crystal keeps them")
+    if days:  # with 0 the client uses nothing of the file, which is said above
+        yield Check("clean-up", "ok", f"Claude Code deletes transcripts after {days} days; crystal keeps them")
 
 
 def _folders(config: Config) -> Iterator[Check]:
@@ -261,10 +236,13 @@ def _store(store: Store) -> Check:
 
 def _capture(found: dict[str, Any]) -> Iterator[Check]:
     capture, lag = found["capture"], found["transcripts"]["lag"]
+    failures = [one for one in capture["reasons"] if one["code"] not in HOOK_REASONS]
+    yield from (Check("capture", "failure", one["message"], one["fix"]) for one in failures)
+    yield from (Check("capture", "note", one["message"], one["fix"]) for one in capture["remarks"])
     if not capture["on"]:
         yield Check("capture", "warning", "capture is off", "crystal --on")
-    elif capture["stalled"]:
-        yield Check("capture", "failure", f"capture is stalled: {capture['stalled']}", "crystal sync")
+    elif failures:
+        pass
     elif lag:
         yield Check("capture", "note", f"{lag:,} bytes of transcripts are not captured yet", "crystal sync")
     else:

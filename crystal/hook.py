@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> None:
         else _attempt(_half().start_worker_on_windows, env, _worker_command(), WAIT_SECONDS)
     )
     if data_dir and event == "SessionStart":
-        _attempt(_tell, data_dir, said, env, now)
+        _attempt(_tell, data_dir, said, env, now, note)
     if spool:
         spent = cpu + time.perf_counter() - wall
         _attempt(_log_latency, spool, f"{now // 1_000_000} {event or '-'} {spent * 1000:.2f}\n")
@@ -363,11 +363,12 @@ def _worker_command() -> list[str]:
     return [sys.executable, "-I", "-X", "utf8", "-c", WORKER, root]
 
 
-def _tell(data_dir: str, said: dict[str, object], env: dict[str, str], now: int) -> None:
-    """Print the one line that a session's start may hear of: capture stands still; what is remembered."""
+def _tell(data_dir: str, said: dict[str, object], env: dict[str, str], now: int, note: str | None) -> None:
+    """Print the one line that a session's start may hear of: capture is paused or fails; what is remembered."""
     who = _word(said.get("session_id")), _word(said.get("source")), _path(said.get("cwd"))
     told = all(who) and not (said.get("agent_id") or said.get("agent_type") or truthy(env.get("CRYSTAL_PRIVATE")))
-    _print(_half().answer_at_start(data_dir, who if told else None, env, now, parse_hook_input, _attempt))
+    at_start = _half().answer_at_start
+    _print(at_start(data_dir, said, who if told else None, note, env, now, parse_hook_input, _attempt))
 
 
 def _tell_user(data_dir: str, asked: dict[str, object], note: str | None, env: dict[str, str]) -> None:

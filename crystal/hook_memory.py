@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 STALLED_AFTER_NS = 15 * 60 * 1_000_000_000
+SILENT_AFTER_NS = 24 * 3600 * 1_000_000_000
+GROWTH_NS = 300 * 1_000_000_000
+NOTICE_FILE = "notice.json"
+SILENCE_FILE = "silence"
+MOST_FILES = 20_000
 TOLD_SOURCES = ("startup", "resume", "clear", "compact")
 
 
@@ -34,7 +39,9 @@ def stamp_of(path: str) -> str:
 
 def answer_at_start(
     data_dir: str,
+    said: "dict[str, object]",
     who: "tuple[str, str, str] | None",
+    note: "str | None",
     env: "dict[str, str]",
     now: int,
     parse: "Callable[[bytes], dict[str, Any]]",
@@ -42,13 +49,13 @@ def answer_at_start(
 ) -> "dict[str, object]":
     """Return what the client is answered at a session's start; ``who`` is None where nothing may be told.
 
-    ``attempt`` calls a function and gives None when it fails; the others are as for ``told_once``.
+    ``attempt`` calls a function and gives None when it fails; the others are as for ``told_once`` and ``notice_text``.
     """
     answer: dict[str, object] = {}
-    stalled = attempt(stalled_text, data_dir, now)
+    notice = attempt(notice_text, data_dir, said, now, note, parse)
     context = attempt(told_once, data_dir, who, env, now, parse) if who else None
-    if stalled:
-        answer["systemMessage"] = f"crystal: {stalled}"
+    if notice:
+        answer["systemMessage"] = f"crystal: {notice}"
     if context:
         answer["hookSpecificOutput"] = {"hookEventName": "SessionStart", "additionalContext": context}
     return answer
@@ -131,13 +138,86 @@ def keep_transcript(said: "dict[str, object]", link: str) -> None:
         os.link(os.path.expanduser(transcript), link)
 
 
-def stalled_text(data_dir: str, now: int) -> "str | None":
-    """Why capture seems to stand still, in a line for the user; None when all is well."""
+def notice_text(
+    data_dir: str,
+    said: "dict[str, object]",
+    now: int,
+    note: "str | None",
+    parse: "Callable[[bytes], dict[str, Any]]",
+) -> "str | None":
+    """What the user should know about capture when a session begins; None when all is well.
+
+    Args:
+        data_dir: The data folder.
+        said: What the client wrote on stdin.
+        now: Nanoseconds since the epoch.
+        note: The note that this hook wrote; None if it could not.
+        parse: Reads a JSON object.
+    """
+    if not note:
+        return f"nothing is kept: {data_dir} cannot be written; run: crystal doctor"
+    if said.get("source") == "compact":
+        return None  # the session goes on
+    for find in (_stalled_text, _ready_notice, _silence_text):
+        try:
+            text = find(data_dir, said, now, parse)
+        except (OSError, LookupError, ValueError, TypeError):
+            text = None  # nothing was made ready, or something is wrong with it: the next look finds it
+        if text:
+            return "".join(letter for letter in text if letter.isprintable())[:300]
+    return None
+
+
+def _ready_notice(
+    data_dir: str, _said: "dict[str, object]", _now: int, parse: "Callable[[bytes], dict[str, Any]]"
+) -> "str | None":
+    line = _read(os.path.join(data_dir, NOTICE_FILE), parse)["line"]
+    return line if isinstance(line, str) else None
+
+
+def _silence_text(
+    data_dir: str, said: "dict[str, object]", now: int, parse: "Callable[[bytes], dict[str, Any]]"
+) -> "str | None":
+    """Say once that no turn's hook ran for a day although transcripts grew."""
+    noted = _read(os.path.join(data_dir, NOTICE_FILE), parse)["last_turn"]
+    last, transcript = 1_000_000 * int(noted), said.get("transcript_path")
+    if now - last <= SILENT_AFTER_NS or not isinstance(transcript, str):
+        return None
+    told = os.path.join(data_dir, SILENCE_FILE)
+    if os.path.exists(told):
+        with open(told, encoding="ascii") as file:
+            if file.read() == noted:
+                return None
+    if not _grew_since(os.path.dirname(os.path.dirname(os.path.expanduser(transcript))), last + GROWTH_NS, transcript):
+        return None
+    with open(told, "w", encoding="ascii") as file:
+        file.write(noted)
+    hours = (now - last) // 3_600_000_000_000
+    ago = f"{hours // 24} days" if hours >= 48 else f"{hours} hours"
+    return f"the hook had not run for {ago}, although sessions went on; they are captured now; see: crystal status"
+
+
+def _grew_since(projects: str, then: int, current: str) -> bool:
+    """Whether a transcript other than that of this session changed after ``then``, in nanoseconds."""
+    looked = 0
+    for folder in os.scandir(projects):
+        for file in os.scandir(folder.path) if folder.is_dir() else ():
+            looked += 1
+            if file.name.endswith(".jsonl") and file.path != current and file.stat().st_mtime_ns > then:
+                return True
+            if looked > MOST_FILES:
+                return False
+    return False
+
+
+def _stalled_text(
+    data_dir: str, _said: "dict[str, object]", now: int, _parse: "Callable[[bytes], dict[str, Any]]"
+) -> "str | None":
+    """Why capture seems to stand still."""
     try:
         with open(os.path.join(data_dir, "stalled"), "rb") as file:
             line = file.read(1000).decode("utf-8", "replace").split("\n", 1)[0]
-        told = "".join(letter for letter in line if letter.isprintable())[:200].strip()
-        return told or "capture is stalled; run: crystal doctor"
+        return line[:200].strip() or "capture is stalled; run: crystal doctor"
     except OSError:
         pass  # there is none
     notes = [name for name in os.listdir(os.path.join(data_dir, "spool")) if name.endswith(".json")]

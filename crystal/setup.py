@@ -36,6 +36,9 @@ OWN_DATA = (
     "told",
     "recovered",
     "stalled",
+    "notice.json",
+    "silence",
+    "progress.json",
     "capture.lock",
     "backfill.lock",
     "enrich.lock",
@@ -164,6 +167,7 @@ def apply_setup(plan: SetupPlan, env: Mapping[str, str]) -> None:
     if plan.places.ldm_home.stat().st_mode & 0o077:
         plan.places.ldm_home.chmod(0o700)
     register_agent(plan.places, plan.agent)
+    plan.places.machine_json.touch()  # from now on a hook that does not run is missed, see wiring.capture_state
     if plan.write_agent:
         set_value(plan.places.config_file, "agent_id", plan.agent)
     if plan.device is not None:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crystal.capture import files, spool
 from crystal.errors import CrystalError
-from crystal.hook_memory import STALLED_AFTER_NS
 from crystal.store import hooks, ledger, privacy, problems, stats, vectors
 from crystal.transcript import last_newline
+from crystal.wiring.capture_state import capture_state
 
 if TYPE_CHECKING:
+    from crystal.capture.state import CaptureState
     from crystal.wiring import Machine
 
-STALLED_MS = STALLED_AFTER_NS // 1_000_000
 
+def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any]:
+    """Everything that ``crystal status --json`` prints, see docs/reference/json.md. Times are ms, sizes bytes.
 
-def gather(machine: Machine) -> dict[str, Any]:
-    """Everything that ``crystal status --json`` prints, see docs/reference/json.md. Times are ms, sizes bytes."""
+    ``state`` is that of capture where it is known already.
+    """
     store, places, config = machine.store, machine.places, machine.config
     now = machine.now()
     notes = spool.read_notes(places.spool)
@@ -27,7 +30,7 @@ def gather(machine: Machine) -> dict[str, Any]:
     serving = vectors.serving_generation(store)
     return {
         "schema": 1,
-        "capture": _capture(machine, notes, now),
+        "capture": _capture(machine, state or capture_state(config, store)),
         "counts": stats.counts(store),
         "span": {"first": first, "last": last},
         "sizes": {"database": _size(places.db), "archive": compressed, "archived_plain": plain},
@@ -64,7 +67,7 @@ def gather(machine: Machine) -> dict[str, Any]:
     }
 
 
-def capture_state(machine: Machine) -> dict[str, Any]:
+def capture_switch(machine: Machine) -> dict[str, Any]:
     """Whether capture is on, off since when, and which sessions are closed on their own."""
     off = [mark for mark in privacy.marks(machine.store) if mark.until_at is None]
     everywhere = next((mark for mark in off if mark.session_id is None), None)
@@ -75,16 +78,18 @@ def capture_state(machine: Machine) -> dict[str, Any]:
     }
 
 
-def _capture(machine: Machine, notes: list[spool.Note], now: int) -> dict[str, Any]:
-    stalled = None
-    marker = machine.places.stalled
-    if marker.exists():
-        stalled = (
-            marker.read_text("utf-8", "replace").splitlines()[0] if marker.stat().st_size else "capture is stalled"
-        )
-    elif notes and now - min(note.at for note in notes) > STALLED_MS:
-        stalled = f"{len(notes)} notes of the hook wait, the oldest for more than 15 minutes"
-    return {**capture_state(machine), "stalled": stalled, "last": stats.last_capture(machine.store)}
+def state_as_json(state: CaptureState) -> dict[str, Any]:
+    """The state of capture as JSON shows it."""
+    return {
+        "state": state.condition.value,
+        "reasons": [asdict(one) for one in state.reasons],
+        "remarks": [asdict(one) for one in state.remarks],
+    }
+
+
+def _capture(machine: Machine, state: CaptureState) -> dict[str, Any]:
+    stalled = next((one.message for one in state.reasons if one.code in ("stalled", "locked")), None)
+    return {**state_as_json(state), **capture_switch(machine), "stalled": stalled, "last": state.last_capture}
 
 
 def _transcripts(machine: Machine) -> dict[str, Any]:

@@ -486,11 +486,16 @@ for name in names:
 
 
 @pytest.mark.parametrize("error", ["OSError(28, 'no space')", "MemoryError()", "KeyboardInterrupt()"])
-def test_any_failing_call_is_borne_in_silence(machine: Machine, tmp_path: Path, error: str) -> None:
+def test_any_failing_call_is_borne_and_only_an_unwritten_note_is_told(
+    machine: Machine, tmp_path: Path, error: str
+) -> None:
     said = tmp_path / "stdin"
     said.write_bytes(json.dumps({**STOP, "hook_event_name": "SessionStart"}).encode())
     command = [sys.executable, "-I", "-S", "-c", FAILING, str(machine.hook), str(said), error, *CALLS]
-    assert is_silent(run(command, env=machine.env))
+    done = run(command, env=machine.env)
+    assert (done.returncode, done.stderr) == (0, b"")
+    told = {json.loads(line)["systemMessage"] for line in done.stdout.splitlines()}
+    assert told <= {f"crystal: nothing is kept: {machine.ldm / 'memory'} cannot be written; run: crystal doctor"}
 
 
 def test_a_kill_at_any_moment_leaves_whole_notes_only(machine: Machine) -> None:

@@ -169,6 +169,18 @@ def take_latencies(spool: Path) -> list[tuple[int, str, float]]:
         taken.unlink()
     except OSError:
         return []
+    return _runs(text)
+
+
+def read_latencies(spool: Path) -> list[tuple[int, str, float]]:
+    """Read the hook's measurements that nobody has taken yet."""
+    try:
+        return _runs((spool / LATENCY_LOG).read_text("utf-8", "replace"))
+    except OSError:
+        return []
+
+
+def _runs(text: str) -> list[tuple[int, str, float]]:
     runs = []
     for line in text.splitlines():
         with contextlib.suppress(ValueError):

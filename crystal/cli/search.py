@@ -83,6 +83,7 @@ def search(
     """
     from crystal.cli import render
     from crystal.cli.last_search import remember_hits
+    from crystal.cli.status import warn_if_not_capturing
     from crystal.errors import UsageProblem
     from crystal.search import search as ask
     from crystal.search import search_home_first
@@ -107,6 +108,7 @@ def search(
                 render.note(f"nothing in project {home[1]}; these are from everywhere")
         if machine.mirror is not None and machine.mirror.store is None:
             result = replace(result, notes=(*result.notes, *mirror_notes(machine.mirror, machine.now())))
+        warn_if_not_capturing(machine.config, machine.store)
         if as_json:
             print(json.dumps(_as_json(result, scope, explain=explain)))
             return

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 from crystal.cli.capture import count_words, size_words
-from crystal.cli.render import look_of, say_item
+from crystal.cli.render import look_of, one_line, say_item
+from crystal.errors import CrystalError
+from crystal.when import ago, iso
+
+if TYPE_CHECKING:
+    from crystal.capture.state import CaptureState
+    from crystal.config import Config
+    from crystal.store import Store
 
 
 def register(app: typer.Typer) -> None:
@@ -19,25 +27,62 @@ def register(app: typer.Typer) -> None:
 
 
 def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
-    """Show what is kept, what waits, how fast it is and what it cost."""
-    from crystal.status import gather
-    from crystal.when import ago, iso
-    from crystal.wiring import open_reader
+    """Show whether turns are kept, what is kept, what waits, how fast it is and what it cost.
 
-    with open_reader() as machine:
-        found = gather(machine)
-        now = machine.now()
+    Exit code 0: capturing, or paused by you. 1: NOT capturing.
+    """
+    from crystal.capture.state import Condition
+    from crystal.status import gather, state_as_json
+    from crystal.wiring import now_ms, open_reader, this_config
+    from crystal.wiring.capture_state import capture_state
+
+    state, now = capture_state(this_config()), now_ms()
+    if not as_json:
+        typer.echo(state_line(state, now, sys.stdout))
+    try:
+        with open_reader() as machine:
+            found = gather(machine, state)
+    except CrystalError:
+        if as_json:
+            typer.echo(json.dumps({"schema": 1, "capture": state_as_json(state)}))
+        raise
     if as_json:
-        for part, name in (("capture", "off_since"), ("capture", "last"), ("span", "first"), ("span", "last")):
-            found[part][name] = iso(found[part][name])
-        _iso_relay(found["relay"], iso)
-        for problem in found["problems"]:
-            problem.update(since=iso(problem["since"]), at=iso(problem["at"]))
-        typer.echo(json.dumps(found))
-        return
-    look = look_of(sys.stdout)
-    for name, words in _lines(found, lambda ms: "never" if ms is None else ago(ms, now)):
-        say_item(f"{name:<12} ", words, look, style=look.dim)
+        typer.echo(_as_json(found))
+    else:
+        look = look_of(sys.stdout)
+        for name, words in _lines(found, lambda ms: "never" if ms is None else ago(ms, now)):
+            say_item(f"{name:<12} ", words, look, style=look.dim)
+    if state.condition is Condition.NOT_CAPTURING:
+        raise typer.Exit(1)
+
+
+def state_line(state: CaptureState, now: int, stream: TextIO) -> str:
+    """Say in one line how capture stands: in red on a terminal when nothing is kept."""
+    from crystal.capture.state import Condition, describe
+
+    look, line = look_of(stream), one_line(describe(state, now))
+    return look.bad(line) if state.condition is Condition.NOT_CAPTURING else line
+
+
+def warn_if_not_capturing(config: Config, store: Store | None = None) -> None:
+    """Say on standard error that nothing is kept, when that is so. Never fails: the answer is what was asked for."""
+    from crystal.capture.state import Condition
+    from crystal.wiring import now_ms
+    from crystal.wiring.capture_state import capture_state
+
+    with contextlib.suppress(CrystalError, OSError):
+        state = capture_state(config, store)
+        if state.condition is Condition.NOT_CAPTURING:
+            typer.echo(f"crystal: {state_line(state, now_ms(), sys.stderr)}", err=True)
+
+
+def _as_json(found: dict[str, Any]) -> str:
+    for part, name in (("capture", "off_since"), ("capture", "last"), ("span", "first"), ("span", "last")):
+        found[part][name] = iso(found[part][name])
+    _iso_relay(found["relay"], iso)
+    for problem in found["problems"]:
+        problem.update(since=iso(problem["since"]), at=iso(problem["at"]))
+    return json.dumps(found)
 
 
 def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
@@ -45,7 +90,6 @@ def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tupl
     sizes, places = found["sizes"], found["places"]
     database, archive, plain = (size_words(sizes[name]) for name in ("database", "archive", "archived_plain"))
     lines = [
-        *_capture(found["capture"], ago),
         ("memory", _memory(found["counts"]) + f"; since {ago(found['span']['first'])}"),
         ("size", f"database {database}, archive {archive} for {plain} of transcripts"),
         ("transcripts", _transcripts(found)),
@@ -55,20 +99,12 @@ def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tupl
         ("hook", _hook(found["hook"])),
         ("cost", _costs(found["costs"])),
     ]
+    if found["capture"]["private_sessions"]:
+        lines.append(("closed", ", ".join(found["capture"]["private_sessions"])))
     if found["redactions"]:
         lines.append(("redacted", ", ".join(f"{count:,} {kind}" for kind, count in found["redactions"].items())))
     lines += [("problem", f"{one['room']}: {one['message']} (since {ago(one['since'])})") for one in found["problems"]]
     return [*lines, ("stored in", places["database"])]
-
-
-def _capture(capture: dict[str, Any], ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
-    state = "on" if capture["on"] else f"OFF, since {ago(capture['off_since'])}: nothing that is said is kept"
-    lines = [("capture", f"{state}; last capture {ago(capture['last'])}")]
-    if capture["stalled"]:
-        lines.append(("", f"STALLED: {capture['stalled']} (run: crystal doctor)"))
-    if capture["private_sessions"]:
-        lines.append(("", f"closed sessions: {', '.join(capture['private_sessions'])}"))
-    return lines
 
 
 def _memory(counts: dict[str, int]) -> str:

@@ -12,16 +12,18 @@ def switch(*, on: bool, off: bool, session: str | None) -> None:
 
     Both sweep first: what was said until ``--off`` is kept, what was said until ``--on`` is marked private.
     """
-    from crystal.status import capture_state
+    from crystal.cli.status import warn_if_not_capturing
+    from crystal.status import capture_switch
     from crystal.wiring import open_machine, open_reader, turn_off, turn_on
 
     if on or off:
         with open_machine() as machine:
             (turn_off if off else turn_on)(machine, session)
-            _say(capture_state(machine))
+            _say(capture_switch(machine))
         return
     with open_reader() as machine:
-        _say(capture_state(machine))
+        _say(capture_switch(machine))
+        warn_if_not_capturing(machine.config, machine.store)
 
 
 def _say(state: dict[str, object]) -> None:

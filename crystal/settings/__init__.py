@@ -22,18 +22,32 @@ from crystal.settings.file import (
     uninstall,
 )
 from crystal.settings.hooks import TIMEOUTS
+from crystal.settings.layers import (
+    MANAGED_SETTINGS,
+    SettingsLayers,
+    missing_plugin,
+    missing_programs,
+    read_layers,
+    unused_because,
+)
 
 __all__ = [
+    "MANAGED_SETTINGS",
     "TIMEOUTS",
     "SettingsFacts",
+    "SettingsLayers",
     "SettingsPlan",
     "apply",
     "backup_path",
     "hook_command",
     "install",
     "locations_to_bake",
+    "missing_plugin",
+    "missing_programs",
     "plan_install",
     "plan_uninstall",
     "read_facts",
+    "read_layers",
     "uninstall",
+    "unused_because",
 ]

@@ -59,20 +59,27 @@ class SettingsFacts:
         path: The settings file.
         exists: Whether there is one.
         commands: The commands of our entries, for each event that has any.
-        hooks_disabled: ``disableAllHooks`` is set: the client runs no hook at all.
+        hooks_disabled: ``disableAllHooks`` if set: with True the client runs no hook at all.
         cleanup_days: ``cleanupPeriodDays`` if set: after so many days the client deletes transcripts (30 by default).
             0 is invalid and switches the whole file off, hooks included.
         problem: Why the file cannot be understood, if so.
-        plugin: The plugin is switched on there: it brings hooks of its own.
+        plugins: Each plugin of crystal that is named there, and whether it is switched on: it brings hooks of its own.
+        managed_hooks_only: ``allowManagedHooksOnly``, which counts in managed settings.
     """
 
     path: Path
     exists: bool
     commands: Mapping[str, list[str]] = field(default_factory=dict)
-    hooks_disabled: bool = False
+    hooks_disabled: bool | None = None
     cleanup_days: Any = None
     problem: CrystalError | None = None
-    plugin: bool = False
+    plugins: Mapping[str, bool] = field(default_factory=dict)
+    managed_hooks_only: bool = False
+
+    @property
+    def plugin(self) -> bool:
+        """Whether a plugin of crystal is switched on."""
+        return any(self.plugins.values())
 
 
 def hook_command(python: Path, hook_file: Path, locations: Mapping[str, str], *, windows: bool = False) -> str:
@@ -195,22 +202,26 @@ def read_facts(settings: Path) -> SettingsFacts:
             document = hooks.checked(text, hooks.TIMEOUTS).value
     except CrystalError as error:
         return SettingsFacts(settings, exists=True, problem=error)
-    disabled = document.get("disableAllHooks") is True
+    disabled = document.get("disableAllHooks")
+    if disabled is not None and not isinstance(disabled, bool):
+        problem = UsageProblem(f'{settings}: "disableAllHooks" should be true or false', hint=MEND)
+        return SettingsFacts(settings, exists=True, problem=problem)
     return SettingsFacts(
         settings,
         exists=True,
         commands=hooks.ours(document),
         hooks_disabled=disabled,
         cleanup_days=document.get("cleanupPeriodDays"),
-        plugin=_has_plugin(document),
+        plugins=_plugins(document),
+        managed_hooks_only=document.get("allowManagedHooksOnly") is True,
     )
 
 
-def _has_plugin(document: Mapping[str, Any]) -> bool:
-    """Whether a plugin named crystal is on, from whatever marketplace."""
+def _plugins(document: Mapping[str, Any]) -> dict[str, bool]:
+    """Return the plugins named crystal, from whatever marketplace, and whether each is on."""
     plugins = document.get("enabledPlugins")
     named = plugins.items() if isinstance(plugins, dict) else ()
-    return any(name.split("@")[0] == "crystal" and on is True for name, on in named)
+    return {name: on is True for name, on in named if name.split("@")[0] == "crystal"}
 
 
 def backup_path(settings: Path) -> Path:

@@ -21,3 +21,9 @@ def add_hook_runs(store: Store, runs: Sequence[tuple[int, str, float]]) -> None:
 def latencies(store: Store) -> list[float]:
     """The kept durations in ms, shortest first."""
     return [float(ms) for (ms,) in store.rows("SELECT ms FROM hook_runs ORDER BY ms")]
+
+
+def last_turn_run(store: Store) -> int | None:
+    """When a hook ran last that a session's start does not explain, ms."""
+    value = store.value("SELECT max(at) FROM hook_runs WHERE event NOT IN ('SessionStart', '-')")
+    return None if value is None else int(value)

@@ -46,7 +46,9 @@ def refresh(machine: Machine) -> None:
     forgetting it makes anew what was removed. Never raises for what the system refuses: that is a problem on record.
     """
     from crystal.store import problems
+    from crystal.wiring.notices import refresh_notice
 
+    refresh_notice(machine)
     try:
         _refresh(machine)
     except CrystalError as error:

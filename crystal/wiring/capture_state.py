@@ -1,0 +1,149 @@
+"""Whether conversations are being kept: gathers the facts from this machine for ``crystal.capture.state``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crystal.capture import files, spool
+from crystal.capture.lock import lock_holder
+from crystal.capture.state import (
+    SILENT_SECONDS,
+    CaptureFacts,
+    CaptureState,
+    HookFacts,
+    assess_capture,
+)
+from crystal.clients import read_record
+from crystal.errors import CrystalError
+from crystal.settings import missing_plugin, missing_programs, read_layers, unused_because
+from crystal.store import Store, hooks, privacy, stats
+from crystal.wiring.capturing import CAPTURE_LOCK
+from crystal.wiring.machine import now_ms
+
+if TYPE_CHECKING:
+    from crystal.config import Config
+    from crystal.paths import Places
+
+
+def capture_state(config: Config, store: Store | None = None, *, everywhere: bool = False) -> CaptureState:
+    """Judge whether conversations are kept on this machine.
+
+    Reads only. Costs a few milliseconds, and a look at every transcript's time where no hook has run for a day.
+
+    Args:
+        config: The settings.
+        store: The store, if it is open already.
+        everywhere: Leave out what holds in the current folder alone.
+    """
+    with _opened(config.places, store) as (opened, problem):
+        return assess_capture(_facts(config, opened, problem, everywhere=everywhere))
+
+
+def current_folder() -> Path | None:
+    """Return the current folder, None if it is gone."""
+    with contextlib.suppress(OSError):
+        return Path.cwd()
+    return None
+
+
+@contextlib.contextmanager
+def _opened(places: Places, store: Store | None) -> Iterator[tuple[Store | None, tuple[str, str] | None]]:
+    if store is not None:
+        yield store, None
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            opened, problem = stack.enter_context(Store.open_existing(places.db)), None
+        except CrystalError as error:
+            opened, problem = None, (error.message, _command(error.hint))
+        yield opened, problem
+
+
+def _command(hint: str | None) -> str:
+    return "crystal doctor" if hint is None else hint.removeprefix("run: ")
+
+
+def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None, *, everywhere: bool) -> CaptureFacts:
+    places, now = config.places, now_ms()
+    waiting = [note.at for note in spool.read_notes(places.spool)]
+    last_turn = _last_turn_hook(places, store)
+    is_late = last_turn is not None and now - last_turn > 1000 * SILENT_SECONDS
+    cwd = None if everywhere else current_folder()
+    others = config.role == "home" or bool(read_record(places.ldm_home))
+    return CaptureFacts(
+        now=now,
+        hooks=tuple(hook_facts(folder, cwd) for folder in places.claude_dirs if folder.is_dir() or not others),
+        data_dir=places.data_dir,
+        store_problem=problem,
+        off_since=None if store is None else _off_since(store),
+        last_capture=None if store is None else stats.last_capture(store),
+        free_bytes=_free_bytes(places.data_dir),
+        writable=not places.data_dir.is_dir() or os.access(places.data_dir, os.W_OK | os.X_OK),
+        stalled=_stalled(places.stalled),
+        oldest_note=min(waiting, default=None),
+        notes=len(waiting),
+        lock_holder=lock_holder(places.data_dir / CAPTURE_LOCK) if waiting else None,
+        last_turn_hook=last_turn,
+        newest_transcript=newest_transcript(places) if is_late else None,
+    )
+
+
+def hook_facts(folder: Path, cwd: Path | None) -> HookFacts:
+    """Find out which hooks a client with this configuration folder runs when it is started in ``cwd``."""
+    layers = read_layers(folder, cwd)
+    gone = missing_programs(layers.commands)
+    for plugin in layers.plugins if not layers.commands else ():
+        gone += missing_plugin(folder, plugin)
+    return HookFacts(
+        settings=layers.user.path,
+        problem=unused_because(layers.user),
+        disabled_by=layers.disabled_by,
+        managed_only=layers.managed_only,
+        has_hook=bool(layers.commands),
+        plugins=layers.plugins,
+        gone=tuple(gone),
+    )
+
+
+def newest_transcript(places: Places) -> int | None:
+    """Return when a transcript grew last, ms."""
+    return max((found.modified for found in files.all_transcripts(places.transcript_roots)), default=None)
+
+
+def _off_since(store: Store) -> int | None:
+    marks = [mark for mark in privacy.marks(store) if mark.until_at is None and mark.session_id is None]
+    return marks[0].from_at if marks else None
+
+
+def _free_bytes(folder: Path) -> int | None:
+    existing = next((each for each in (folder, *folder.parents) if each.is_dir()), None)
+    try:
+        return None if existing is None else shutil.disk_usage(existing).free
+    except OSError:
+        return None
+
+
+def _stalled(marker: Path) -> str | None:
+    try:
+        text = marker.read_text("utf-8", "replace")
+    except OSError:
+        return None
+    return text.split("\n", 1)[0] or "capture is stalled"
+
+
+def _last_turn_hook(places: Places, store: Store | None) -> int | None:
+    """Return when a hook at the end of a turn ran last; else since when one could have: the set-up of the machine."""
+    times = [] if store is None else [hooks.last_turn_run(store)]
+    times += [at for at, event, _ in spool.read_latencies(places.spool) if event not in ("SessionStart", "-")]
+    known = [at for at in times if at is not None]
+    if known:
+        return max(known)
+    try:
+        return places.machine_json.stat().st_mtime_ns // 1_000_000
+    except OSError:
+        return None
