@@ -11,6 +11,8 @@ from crystal.errors import CrystalError
 from crystal.store import hooks, ledger, privacy, problems, stats, vectors
 from crystal.transcript import last_newline
 from crystal.wiring.capture_state import capture_state
+from crystal.wiring.enriching import count_waiting
+from crystal.wiring.progress import read_progress
 
 if TYPE_CHECKING:
     from crystal.capture.state import CaptureState
@@ -42,6 +44,7 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
             "chunks_without_vector": _without_vector(machine),
             "sessions_without_summary": _due(machine, now),
         },
+        "progress": _progress(machine),
         "embedding": {
             "provider": config.embedding_provider,
             "serving": None
@@ -118,19 +121,22 @@ def _whole_lines(found: files.Found) -> int:
 
 
 def _without_vector(machine: Machine) -> int:
-    """How many chunks wait for a vector of the model that the settings choose; 0 when they choose none."""
+    """How many chunks wait for a vector of the model that the settings choose; of that which serves if it cannot."""
     try:
-        chosen = machine.embedder()
+        return count_waiting(machine)
     except CrystalError:
-        chosen = None
-    if chosen is None:
         serving = vectors.serving_generation(machine.store)
-        waits = machine.config.embedding_provider != "none"
-        return vectors.count_pending(machine.store, serving.id if serving else 0) if waits else 0
-    generation = vectors.find_generation(machine.store, chosen.provider, chosen.model, chosen.dimension)
-    if generation is None:
-        return stats.counts(machine.store)["chunks"]
-    return vectors.count_pending(machine.store, generation.id)
+        return vectors.count_pending(machine.store, serving.id if serving else 0)
+
+
+def _progress(machine: Machine) -> dict[str, Any] | None:
+    """How far the work is that goes on now; None when none does."""
+    found = read_progress(machine.places.data_dir)
+    if found is None:
+        return None
+    seconds = found.seconds_left
+    left = None if seconds is None else round(seconds)
+    return {"step": found.step, "done": found.done, "total": found.total, "seconds_left": left}
 
 
 def _due(machine: Machine, now: int) -> int:

@@ -1,7 +1,7 @@
 """The detached worker that the hook starts: one at a time, quiet, gone when the work is done.
 
 Capture comes first and under its own lock; embedding and summaries follow outside of it, so that another session's
-words never wait for them.
+words never wait for them. These take as long as they need, but only a share of one core: nobody waits for them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from crystal.paths import Places, resolve_places
 if TYPE_CHECKING:
     from crystal.wiring import Machine
 
-ENRICH_SECONDS = 300.0
+ENRICH_SECONDS = 24 * 3600.0
 DELIVER_SECONDS = 60.0
 WAIT_SECONDS = 60.0
 
@@ -41,8 +41,6 @@ def main() -> None:
         with contextlib.suppress(OSError):
             places.stalled.write_text(f"capture is not working: {error.message}"[:200], "utf-8")
         sys.exit(error.exit_code)
-    with contextlib.suppress(FileNotFoundError):
-        places.stalled.unlink()
 
 
 def _work(places: Places) -> None:
@@ -60,6 +58,8 @@ def _work(places: Places) -> None:
                     failed = _drain(machine)
             if len(read_notes(places.spool)) <= failed:
                 break
+        with contextlib.suppress(FileNotFoundError):
+            places.stalled.unlink()  # the next session's start need not wait for what follows
         if machine is not None:
             _enrich(machine)
 
@@ -67,19 +67,22 @@ def _work(places: Places) -> None:
 def _open_machine() -> AbstractContextManager[Machine]:
     from crystal.wiring import open_machine
 
-    return open_machine()
+    return open_machine({"embedding.threads": 1})
 
 
 def _enrich(machine: Machine) -> None:
     from crystal.wiring import enrich
+    from crystal.wiring.background import WORK_SHARE, be_polite
     from crystal.wiring.contexts import refresh
+    from crystal.wiring.enriching import Pauses
 
     refresh(machine)
     if machine.config.role == "device":
         from crystal.wiring.relaying import deliver_soon
 
         deliver_soon(machine, seconds=DELIVER_SECONDS)
-    enrich(machine, budget_seconds=ENRICH_SECONDS)
+    be_polite()
+    enrich(machine, budget_seconds=ENRICH_SECONDS, pause=Pauses(WORK_SHARE))
 
 
 def _drain(machine: Machine) -> int:

@@ -271,4 +271,4 @@ def test_a_lasting_problem_is_told_once(monkeypatch):
     for name in ("_forget", "_log", "_embed", "_summarize", "_tidy"):
         monkeypatch.setattr(enriching, name, lambda *_: None)
     machine = SimpleNamespace(store=None, now=lambda: NOW)
-    assert len(enriching._enrich(machine, float("inf"))) == 1
+    assert len(enriching._enrich(machine, enriching.Round(float("inf"), lambda *_: None))) == 1

@@ -129,7 +129,8 @@ def describe(state: CaptureState, now: int) -> str:
         since = "" if state.since is None else f" since {clock(state.since, now)} ({ago(state.since, now)})"
         return f"paused{since}: nothing that is said is kept (resume: crystal --on)"
     if state.reasons:
-        first, more = state.reasons[0], len(state.reasons) - 1
+        first = state.reasons[0]
+        more = len({one.fix for one in state.reasons} - {first.fix})
         others = f"; and {more} more: crystal doctor" if more else ""
         return f"NOT capturing: {first.message} (fix: {first.fix}){others}"
     if any(one.code == NO_CLIENT for one in state.remarks):
@@ -185,7 +186,7 @@ def _worker_reasons(facts: CaptureFacts) -> Iterator[Reason]:
         message = f"{facts.notes} notes of the hook wait, the oldest from {ago(oldest, facts.now)}"
         yield Reason("stalled", message, "crystal sync")
     is_quiet = is_silent(now=facts.now, last_turn_hook=facts.last_turn_hook, newest_transcript=facts.newest_transcript)
-    if is_quiet and not any(_hook_reasons(facts)):
+    if is_quiet and facts.last_turn_hook is not None and not any(_hook_reasons(facts)):
         message = f"the hook ran last {ago(facts.last_turn_hook, facts.now)}, although sessions went on since"
         yield Reason("silent", message, "crystal doctor")
 

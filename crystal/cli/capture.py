@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from crystal.capture.engine import Tally
     from crystal.wiring import Machine
 
+SYNC_SECONDS = 600.0
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
@@ -33,11 +35,21 @@ def sync(
     summaries: Annotated[
         bool, typer.Option("--summaries", help="Let the model rewrite the summaries that were made without it.")
     ] = False,
+    wait: Annotated[
+        bool | None,
+        typer.Option(
+            "--wait/--no-wait",
+            help="Wait until all vectors, the index and summaries are made; or leave them to the background."
+            " Without either: work on them for ten minutes at most.",
+            show_default=False,
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Capture what no hook told of, then embed and summarize what is due."""
-    from crystal.wiring import enrich, insist, open_machine, run_capture, write_summaries_again
+    """Capture what no hook told of, then embed and summarize what is due. Ctrl-C is safe: the rest follows."""
+    from crystal.cli.following import enrich_here, follow_up
+    from crystal.wiring import insist, open_machine, run_capture, write_summaries_again
 
     if install_timer or remove_timer:
         from crystal.cli.timer import change_timer
@@ -48,7 +60,11 @@ def sync(
         tally = run_capture(machine, lambda capture: capture.sweep())
         problems = send_with_progress(machine)
         insist(machine)
-        problems += enrich(machine, budget_seconds=600)
+        show = not (quiet or as_json)
+        if wait is False:
+            problems += follow_up(machine, say=show)
+        else:
+            problems += enrich_here(machine, seconds=None if wait else SYNC_SECONDS, show=show)
         if summaries:
             problems += write_summaries_again(machine)
     if as_json:
@@ -71,9 +87,14 @@ def backfill(
         str | None, typer.Option("--since", help="Only transcripts changed since: 7d, 2026-11-01 ...")
     ] = None,
     embed: Annotated[bool, typer.Option("--embed/--no-embed", help="Make the vectors too, after the import.")] = True,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until vectors and summaries are made too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Import past sessions, newest first. Stop it at any time; the next run goes on where it stood."""
+    """Import past sessions, newest first. Stop it at any time; the next run goes on where it stood.
+
+    It ends when all of it can be found by its words; vectors and summaries follow in the background.
+    """
+    from crystal.cli.following import enrich_here, follow_up
     from crystal.errors import UsageProblem
     from crystal.when import parse_when
     from crystal.wiring import import_sessions, now_ms, open_machine, plan_import
@@ -90,9 +111,10 @@ def backfill(
         with progress_bar("importing", sum(one.todo for one in plan)) as advance:
             tally = import_sessions(machine, plan, advance)
         if not as_json:
-            typer.echo(tally_words(tally))
+            typer.echo(imported_words(tally))
         problems = send_with_progress(machine)
-        problems += embed_with_progress(machine) if embed else []
+        if embed:
+            problems += enrich_here(machine, show=not as_json) if wait else follow_up(machine, say=not as_json)
     if as_json:
         typer.echo(json.dumps({"schema": 1, **_tally(tally), "warnings": problems}))
     _warn(tally, problems)
@@ -108,13 +130,6 @@ def send_with_progress(machine: Machine) -> list[str]:
         return []
     waiting = outbox.backlog(machine.store).blobs
     return [f"{report.problem}; {waiting} sealed blobs wait, nothing is lost"]
-
-
-def embed_with_progress(machine: Machine) -> list[str]:
-    """Make the missing vectors and write what else is due."""
-    from crystal.wiring import enrich
-
-    return enrich(machine, budget_seconds=24 * 3600)
 
 
 @contextmanager
@@ -183,6 +198,11 @@ def tally_words(tally: Tally) -> str:
     kept = f"{size_words(tally.bytes_captured)} captured: {count_words(tally.turns, 'turn')}"
     hidden = f", {size_words(tally.bytes_private)} left out as private" if tally.bytes_private else ""
     return kept + hidden
+
+
+def imported_words(tally: Tally) -> str:
+    """What an import brought, in a line."""
+    return tally_words(tally) + ("; search works now" if tally.turns else "")
 
 
 def _warn(tally: Tally, problems: list[str]) -> None:

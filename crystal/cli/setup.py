@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crystal.cli.capture import count_words, embed_with_progress, progress_bar, size_words
+from crystal.cli.capture import count_words, progress_bar, size_words
 
 if TYPE_CHECKING:
     from crystal.capture.backfill import Past
@@ -38,6 +38,9 @@ def init(
     import_past: Annotated[
         bool | None, typer.Option("--import/--no-import", help="Import past sessions now. --yes alone does not.")
     ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="After the import, wait until vectors and summaries are made too.")
+    ] = False,
     role: Annotated[
         Role | None,
         typer.Option("--role", help="standalone keeps to itself; home has the memory of several; device sends to it."),
@@ -77,6 +80,7 @@ def init(
     """Set crystal up on this machine: its folders, its agent id, the hooks in Claude Code. Twice is harmless."""
     from crystal.setup import apply_setup, plan_setup, proposed_agent
     from crystal.wiring import open_machine, plan_import, this_config, this_home, usable_config
+    from crystal.wiring.notices import refresh_notice
 
     only = None if client is None else [_known_client(name) for name in client]
     if paste or instructions or (only and "any" in only):
@@ -97,6 +101,7 @@ def init(
     _take_role(config, role, relay, local_memory, asks=sys.stdin.isatty() and not yes, token_stdin=token_stdin)
     with open_machine({"agent_id": agent, "data_dir": str(plan.places.data_dir)}) as machine:
         machine.capture().meet()
+        refresh_notice(machine)
         if not plan.settings and not import_past:
             _say_what_is_asked(plan)
             return
@@ -105,11 +110,11 @@ def init(
         if past:
             typer.echo(f"past: found {count_words(sessions, 'session')}, {size_words(size)}, not imported yet")
         else:
-            typer.echo("past: no sessions that are not imported yet")
+            typer.echo("past: nothing to import")
         if past and (
             import_past or (asks and import_past is None and typer.confirm("import them now?", default=True, err=True))
         ):
-            _import(machine, past)
+            _import(machine, past, wait=wait)
         elif past:
             typer.echo("      import them at any time with: crystal backfill")
         _say_what_works(machine)
@@ -295,14 +300,15 @@ def _say_what_is_asked(plan: SetupPlan) -> None:
         typer.echo("     to keep the sessions of Claude Code too: crystal init")
 
 
-def _import(machine: Machine, past: list[Past]) -> None:
-    from crystal.cli.capture import tally_words
+def _import(machine: Machine, past: list[Past], *, wait: bool) -> None:
+    from crystal.cli.capture import imported_words
+    from crystal.cli.following import enrich_here, follow_up
     from crystal.wiring import import_sessions
 
     with progress_bar("importing", sum(one.todo for one in past)) as advance:
         tally = import_sessions(machine, past, advance)
-    typer.echo(f"      {tally_words(tally)}")
-    for problem in embed_with_progress(machine):
+    typer.echo(f"      {imported_words(tally)}")
+    for problem in enrich_here(machine) if wait else follow_up(machine):
         typer.echo(f"crystal: warning: {problem}", err=True)
 
 

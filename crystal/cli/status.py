@@ -94,6 +94,7 @@ def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tupl
         ("size", f"database {database}, archive {archive} for {plain} of transcripts"),
         ("transcripts", _transcripts(found)),
         ("waiting", _waiting(found["queues"])),
+        *([("working on", _progress(found["progress"]))] if found["progress"] else []),
         ("embedding", _embedding(found["embedding"])),
         *_relay(found["relay"], ago),
         ("hook", _hook(found["hook"])),
@@ -111,6 +112,17 @@ def _memory(counts: dict[str, int]) -> str:
     said = [count_words(counts[name], name[:-1]) for name in ("sessions", "turns", "chunks")]
     asked = counts["memories"]
     return ", ".join([*said, *([f"{asked:,} {'memory' if asked == 1 else 'memories'} asked for"] if asked else [])])
+
+
+def _progress(progress: dict[str, Any]) -> str:
+    """How far the background is."""
+    share = 100 * progress["done"] // max(1, progress["total"])
+    words = f"{progress['step']}: {share} % ({progress['done']:,} of {progress['total']:,})"
+    left = progress["seconds_left"]
+    if left is None:
+        return words
+    minutes, seconds = divmod(left, 60)
+    return f"{words}, about {f'{minutes} min {seconds} s' if minutes else f'{seconds} s'} left"
 
 
 def _embedding(embedding: dict[str, Any]) -> str:

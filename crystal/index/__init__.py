@@ -7,6 +7,7 @@ crystal.db is the truth; nothing here is needed for correctness. ``open_index`` 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 from crystal.store import Store, index_log
@@ -17,7 +18,9 @@ def folder_of(db: Path) -> Path:
     return db.parent / "index" / db.stem
 
 
-def bring_up_to_date(store: Store, *, now: int, budget_seconds: float = 20.0) -> bool:
+def bring_up_to_date(
+    store: Store, *, now: int, budget_seconds: float = 20.0, progress: Callable[[int, int], None] = lambda *_: None
+) -> bool:
     """Put into the index what is not in it yet; a SELECT and a look at the files when there is nothing.
 
     Call it outside of transactions, and in one process at a time (two do no harm, but one of them works in vain).
@@ -33,7 +36,7 @@ def bring_up_to_date(store: Store, *, now: int, budget_seconds: float = 20.0) ->
         return False
     from crystal.index.refresh import refresh
 
-    return refresh(store, folder, now=now, budget_seconds=budget_seconds).left
+    return refresh(store, folder, now=now, budget_seconds=budget_seconds, progress=progress).left
 
 
 def _are_there(store: Store, folder: Path) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,16 +47,26 @@ class Refreshed:
     left: bool
 
 
-def refresh(store: Store, folder: Path, *, now: int, budget_seconds: float = 20.0) -> Refreshed:
+def refresh(
+    store: Store,
+    folder: Path,
+    *,
+    now: int,
+    budget_seconds: float = 20.0,
+    progress: Callable[[int, int], None] = lambda *_: None,
+) -> Refreshed:
     """Bring the index up to date, as far as the time allows; call it outside of transactions.
 
-    Two processes at once do no harm, but one of them works in vain.
+    Two processes at once do no harm, but one of them works in vain. ``progress`` is told before the first step and
+    after each how many documents are done, and how many there are to do.
 
     Raises:
         StoreBusy, StoreFull, OSError: The index is as it was, or further; try again later.
     """
     deadline = time.monotonic() + budget_seconds
     parts = damaged = 0
+    total = index_log.most_to_write(store)
+    progress(0, total)
     _look(store, folder, now)
     _sweep(store, folder, now)
     prove_room(folder, BYTES_EACH * min(MOST_DOCUMENTS, index_log.most_to_write(store)))
@@ -73,6 +84,8 @@ def refresh(store: Store, folder: Path, *, now: int, budget_seconds: float = 20.
                 _look(store, folder, now, thoroughly=True)
             continue
         parts += step.written
+        left = index_log.most_to_write(store)
+        progress(max(0, total - left), max(total, left))
         if not is_more or time.monotonic() > deadline:
             documents = sum(file.documents for file in index_log.parts(store) if file.kind == "words")
             return Refreshed(documents, parts, index_log.has_news(store))

@@ -50,6 +50,7 @@ def run_capture(machine: Machine, step: Callable[[Capture], Tally]) -> Tally:
                 break
             merge(tally, drain_spool(machine, capture))
             failed = len(read_notes(spool))
+    machine.places.stalled.unlink(missing_ok=True)
     return tally
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crystal.errors import Unavailable
 from crystal.wiring import upkeep
 from crystal.wiring.contexts import refresh
 from crystal.wiring.machine import Machine
+from crystal.wiring.progress import ProgressFile, Report
 
 if TYPE_CHECKING:
     from crystal.store.vectors import Generation
@@ -17,6 +20,10 @@ if TYPE_CHECKING:
 ENRICH_LOCK = "enrich.lock"
 SOON = 200
 """So many chunks get their vectors while a person waits."""
+ROUND_SECONDS = 60.0
+"""After so long with vectors, what was said meanwhile gets into the index, and summaries get a turn."""
+MAX_SUMMARIES = 1_000
+MAX_PAUSE_SECONDS = 10.0
 
 
 def insist(machine: Machine) -> None:
@@ -26,32 +33,69 @@ def insist(machine: Machine) -> None:
     clear_problem(machine.store, "embedding")
 
 
-def _enrich(machine: Machine, deadline: float) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of the steps: until when it may go on, whom it tells how far it is, how it keeps its pace."""
+
+    deadline: float
+    tell: Callable[[str, int, int], None]
+    pause: Callable[[], None] = lambda: None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no time is left."""
+        return time.monotonic() > self.deadline
+
+    def advance(self, step: str, done: int, total: int) -> None:
+        """Tell how far a step is, then rest if this is done in the background."""
+        self.tell(step, done, total)
+        self.pause()
+
+
+class Pauses:
+    """Rests after each piece of work, so that no more than a share of one core is used.
+
+    Args:
+        share: The part of the time that may be worked, from 0 to 1.
+    """
+
+    def __init__(self, share: float) -> None:
+        self._rest_each = (1 - share) / share
+        self._cpu = time.process_time()
+
+    def __call__(self) -> None:
+        """Rest for as long as the processor time since the last rest asks for."""
+        worked = time.process_time() - self._cpu
+        time.sleep(min(MAX_PAUSE_SECONDS, worked * self._rest_each))
+        self._cpu = time.process_time()
+
+
+def _enrich(machine: Machine, work: Round) -> list[str]:
     problems = []
     for step in (_forget, _retain, _log, _index, _embed, _index, _summarize, _tidy):
-        if time.monotonic() < deadline:
+        if not work.is_over or step in (_index, _summarize):  # of these each round does a little
             try:
-                problem = step(machine, deadline)
+                problem = step(machine, work)
             except Unavailable as error:
                 problem = error.message
             problems += [problem] if problem and problem not in problems else []
     return problems
 
 
-def _forget(machine: Machine, _deadline: float) -> None:
+def _forget(machine: Machine, _work: Round) -> None:
     """First: what is forgotten is neither summarized nor embedded."""
     from crystal.wiring.forgetting import finish_forgetting
 
     finish_forgetting(machine)
 
 
-def _retain(machine: Machine, _deadline: float) -> None:
+def _retain(machine: Machine, _work: Round) -> None:
     from crystal.wiring.retention import apply_retention
 
     apply_retention(machine)
 
 
-def _embed(machine: Machine, deadline: float) -> str | None:
+def _embed(machine: Machine, work: Round) -> str | None:
     """Give vectors to the chunks that wait; what fails is recorded, and said."""
     from crystal.errors import CrystalError
     from crystal.store import problems, vectors
@@ -70,7 +114,17 @@ def _embed(machine: Machine, deadline: float) -> str | None:
         return error.message
     if embedder is None:
         return None
-    return embed_pending(machine.store, embedder, now=machine.now, budget_seconds=deadline - time.monotonic()).problem
+    made, known = 0, vectors.find_generation(machine.store, embedder.provider, embedder.model, embedder.dimension)
+    total = vectors.count_pending(machine.store, known.id if known else 0)
+    work.tell("vectors", made, total)
+
+    def advance(count: int) -> None:
+        nonlocal made
+        made += count
+        work.advance("vectors", made, max(made, total))
+
+    seconds = work.deadline - time.monotonic()
+    return embed_pending(machine.store, embedder, now=machine.now, budget_seconds=seconds, progress=advance).problem
 
 
 def embed_soon(machine: Machine, *, budget_seconds: float = 2.0) -> None:
@@ -88,19 +142,19 @@ def embed_soon(machine: Machine, *, budget_seconds: float = 2.0) -> None:
         return
     with try_lock(machine.places.data_dir / ENRICH_LOCK) as held, contextlib.suppress(Unavailable):
         if held:
-            _embed(machine, time.monotonic() + budget_seconds)
+            _embed(machine, Round(time.monotonic() + budget_seconds, lambda *_: None))
 
 
-def _index(machine: Machine, deadline: float) -> None:
+def _index(machine: Machine, work: Round) -> None:
     """Before the vectors, which may take long, and after them."""
     from crystal.store.index_log import is_worth_while
 
     if is_worth_while(machine.store):
-        upkeep.index(machine.store, machine.now(), deadline)
+        upkeep.index(machine.store, machine.now(), work.deadline, lambda done, all_: work.advance("index", done, all_))
 
 
-def _tidy(machine: Machine, deadline: float) -> None:
-    upkeep.tidy(machine.store, deadline)
+def _tidy(machine: Machine, work: Round) -> None:
+    upkeep.tidy(machine.store, work.deadline)
 
 
 def _is_embedder_of(machine: Machine, serving: Generation | None) -> bool:
@@ -115,8 +169,8 @@ def _is_embedder_of(machine: Machine, serving: Generation | None) -> bool:
     return config.embedding_dimension in (None, serving.dimension)
 
 
-def _summarize(machine: Machine, deadline: float) -> str | None:
-    """Write the summaries that are due."""
+def _summarize(machine: Machine, work: Round) -> str | None:
+    """Write the summaries that are due; at least one, so that vectors that take long do not keep them waiting."""
     from crystal.store.sessions import due_sessions, sessions_summarized_as
 
     now = machine.now()
@@ -128,6 +182,13 @@ def _summarize(machine: Machine, deadline: float) -> str | None:
 
     if not is_due(machine.store, now=now, idle_ms=idle_ms):
         return None
+    done, total = -1, len(due_sessions(machine.store, now=now, idle_ms=round(idle_ms), limit=MAX_SUMMARIES))
+
+    def should_stop() -> bool:
+        nonlocal done
+        done += 1
+        work.advance("summaries", done, max(done, total))
+        return done > 0 and work.is_over
 
     report = summarize_due(
         machine.store,
@@ -136,13 +197,13 @@ def _summarize(machine: Machine, deadline: float) -> str | None:
         daily_cap_usd=machine.config.summary_daily_cap_usd,
         now=now,
         idle_ms=idle_ms,
-        limit=1_000,
-        should_stop=lambda: time.monotonic() > deadline,
+        limit=MAX_SUMMARIES,
+        should_stop=should_stop,
     )
     return "; ".join(report.problems) or None
 
 
-def _log(machine: Machine, deadline: float) -> str | None:
+def _log(machine: Machine, work: Round) -> str | None:
     """Write the daily log's lines that are missing."""
     from crystal.store.daily import stretches_unseen
 
@@ -157,7 +218,7 @@ def _log(machine: Machine, deadline: float) -> str | None:
         now=machine.now(),
         tz=None,
         idle_ms=idle_ms,
-        should_stop=lambda: time.monotonic() > deadline,
+        should_stop=lambda: work.is_over,
     )
     return "; ".join(report.problems) or None
 
@@ -193,23 +254,63 @@ def write_summaries_again(machine: Machine) -> list[str]:
     return report.problems
 
 
-def enrich(machine: Machine, *, budget_seconds: float) -> list[str]:
+def enrich(
+    machine: Machine,
+    *,
+    budget_seconds: float,
+    report: Report = lambda _: None,
+    pause: Callable[[], None] = lambda: None,
+) -> list[str]:
     """Do what may wait, outside of capture's lock: embed what has no vector, write due summaries and log lines.
 
     One process at a time. Another finds the lock taken and goes; whoever holds it looks once more after letting go,
-    so that what was committed meanwhile is not left behind. Gives what went wrong, in words.
+    so that what was committed meanwhile is not left behind. May be interrupted or killed anywhere.
+
+    Args:
+        machine: This machine.
+        budget_seconds: No new piece of work begins later.
+        report: Told how far each step is.
+        pause: Called after each piece of work.
+
+    Returns:
+        What went wrong, in words.
     """
     from crystal.capture.lock import try_lock
     from crystal.store.stats import newest_turn
 
     deadline = time.monotonic() + budget_seconds
     problems: list[str] = []
-    done = -1
-    while done != (newest := newest_turn(machine.store)) and time.monotonic() < deadline:
+    is_more = True
+    while is_more and time.monotonic() < deadline:
+        newest, tell = newest_turn(machine.store), ProgressFile(machine.places.data_dir, report)
+        work = Round(min(deadline, time.monotonic() + ROUND_SECONDS), tell, pause)
         with try_lock(machine.places.data_dir / ENRICH_LOCK) as held:
             if not held:
                 return []
-            problems = _enrich(machine, deadline)
-        done = newest
+            try:
+                problems = _enrich(machine, work)
+            finally:
+                tell.clear()
+        cut_off = work.is_over and tell.has_advanced and not problems
+        is_more = cut_off or newest_turn(machine.store) != newest
     refresh(machine)
     return problems
+
+
+def count_waiting(machine: Machine) -> int:
+    """Return how many chunks wait for a vector of the model that the settings choose; 0 when they choose none.
+
+    Raises:
+        NotConfigured: That model cannot be used.
+    """
+    from crystal.store import vectors
+
+    if machine.config.embedding_provider == "none":
+        return 0
+    known = vectors.serving_generation(machine.store)
+    if known is None or not _is_embedder_of(machine, known):
+        embedder = machine.embedder()
+        if embedder is None:
+            return 0
+        known = vectors.find_generation(machine.store, embedder.provider, embedder.model, embedder.dimension)
+    return vectors.count_pending(machine.store, known.id if known else 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from crystal.errors import Unavailable
@@ -11,8 +12,10 @@ if TYPE_CHECKING:
     from crystal.store import Store
 
 
-def index(store: Store, now: int, deadline: float) -> None:
+def index(store: Store, now: int, deadline: float, progress: Callable[[int, int], None] = lambda *_: None) -> None:
     """Put into the derived index what is not in it yet, until ``deadline`` (of ``time.monotonic``).
+
+    ``progress`` is told after each step how many entries of the log are done, and how many there are.
 
     Raises:
         Unavailable: The index cannot be written now; searches answer without what it lacks.
@@ -20,7 +23,8 @@ def index(store: Store, now: int, deadline: float) -> None:
     from crystal.index import bring_up_to_date
 
     try:
-        bring_up_to_date(store, now=now, budget_seconds=max(0.0, deadline - time.monotonic()))
+        seconds = max(0.0, deadline - time.monotonic())
+        bring_up_to_date(store, now=now, budget_seconds=seconds, progress=progress)
     except OSError as error:
         raise Unavailable(
             f"the search index cannot be written: {error}", hint="check the folder and its disk"

@@ -1,0 +1,135 @@
+"""What follows a capture: vectors, index and summaries, made here with a bar or left to the background."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+from crystal.cli.capture import count_words
+from crystal.errors import CrystalError
+
+if TYPE_CHECKING:
+    from crystal.wiring import Machine
+    from crystal.wiring.progress import Progress
+
+SOON_SECONDS = 2.0
+DAY_SECONDS = 24 * 3600.0
+POLL_SECONDS = 0.3
+STEPS = {"vectors": "making vectors", "index": "making the index", "summaries": "writing summaries"}
+
+
+def follow_up(machine: Machine, *, say: bool = True) -> list[str]:
+    """Make what takes a blink, and leave the rest to the background. Gives what went wrong, in words."""
+    from crystal.wiring import enrich
+    from crystal.wiring.background import start_worker
+    from crystal.wiring.enriching import SOON, count_waiting
+
+    try:
+        waiting = count_waiting(machine)
+    except CrystalError:
+        waiting = 0  # enriching says why no vectors can be made
+    if waiting <= SOON:
+        began = time.monotonic()
+        problems = enrich(machine, budget_seconds=SOON_SECONDS)
+        if problems or time.monotonic() - began < SOON_SECONDS:
+            return problems
+    start_worker(machine.places)
+    if say:
+        what = f"{count_words(waiting, 'chunk')} get vectors" if waiting else "summaries follow"
+        typer.echo(f"crystal: {what} in the background; how far: crystal status", err=True)
+    return []
+
+
+def enrich_here(machine: Machine, *, seconds: float | None = None, show: bool = True) -> list[str]:
+    """Make vectors, index and summaries while the user waits; interrupted, they go on in the background.
+
+    Args:
+        machine: This machine.
+        seconds: How long at most; without, until all is made, also by a process that works already.
+        show: Whether there may be a bar.
+
+    Returns:
+        What went wrong, in words.
+
+    Raises:
+        Exit: The user interrupted it; with code 130.
+    """
+    from crystal.wiring import enrich
+    from crystal.wiring.background import start_worker
+
+    try:
+        with _ending_as_by_ctrl_c(), _bar(show=show) as report:
+            if seconds is not None:
+                return enrich(machine, budget_seconds=seconds, report=report)
+            _await_others(machine, report)
+            return enrich(machine, budget_seconds=DAY_SECONDS, report=report)
+    except KeyboardInterrupt:
+        start_worker(machine.places)
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            words = "crystal: stopped; the rest follows in the background, how far: crystal status"
+            typer.echo(words, err=True)
+        raise typer.Exit(130) from None
+
+
+def _await_others(machine: Machine, report: Callable[[Progress], None]) -> None:
+    from crystal.capture.lock import try_lock
+    from crystal.wiring.enriching import ENRICH_LOCK
+    from crystal.wiring.progress import read_progress
+
+    while True:
+        with try_lock(machine.places.data_dir / ENRICH_LOCK) as is_free:
+            if is_free:
+                return
+        progress = read_progress(machine.places.data_dir)
+        if progress is not None:
+            report(progress)
+        time.sleep(POLL_SECONDS)
+
+
+@contextlib.contextmanager
+def _ending_as_by_ctrl_c() -> Iterator[None]:
+    """Let a closed terminal, or being asked to end, do what Ctrl-C does."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    names = [name for name in ("SIGHUP", "SIGTERM") if hasattr(signal, name)]
+    before = {}
+    with contextlib.suppress(ValueError):  # not in the main thread
+        before = {name: signal.signal(getattr(signal, name), interrupt) for name in names}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(getattr(signal, name), handler)
+
+
+@contextlib.contextmanager
+def _bar(*, show: bool) -> Iterator[Callable[[Progress], None]]:
+    """Show progress with the time left on standard error, if that is a terminal."""
+    if not show or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = TextColumn("{task.description}"), BarColumn(24), TaskProgressColumn(), TimeRemainingColumn()
+    left = TextColumn("left · Ctrl-C is safe")
+    with Bar(*columns, left, console=Console(stderr=True), transient=True) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def report(progress: Progress) -> None:
+            for step, task in tasks.items():
+                bar.update(task, visible=step == progress.step)
+            if progress.step not in tasks:
+                tasks[progress.step] = bar.add_task(STEPS[progress.step], total=None)
+            bar.update(tasks[progress.step], completed=progress.done, total=progress.total)
+
+        yield report
