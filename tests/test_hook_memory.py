@@ -8,6 +8,7 @@ import re
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -324,6 +325,58 @@ def test_a_stalled_capture_is_told_beside_it(door: Hook) -> None:
     assert answer is not None
     assert answer["systemMessage"] == "crystal: capture is not working"
     assert unfenced(answer["hookSpecificOutput"]["additionalContext"]) == "for all"
+
+
+def notice(door: Hook, **values: object) -> None:
+    (door.data / "notice.json").write_text(json.dumps({"line": None, "last_turn": None, **values}))
+
+
+def test_a_pause_is_told_at_each_start_but_not_when_a_session_is_compacted(door: Hook) -> None:
+    notice(door, line="paused since 2026-11-22 10:00: nothing that is said is kept; resume with: crystal --on")
+    for source in ("startup", "resume", "clear", "startup"):
+        told = door.run({**START, "source": source, "session_id": f"s-{source}"})
+        assert told is not None
+        assert told["systemMessage"].startswith("crystal: paused since 2026-11-22 10:00")
+    assert door.run({**START, "source": "compact", "session_id": "other"}) is None
+    assert door.run({**START, "hook_event_name": "Stop"}) is None
+
+
+def test_hooks_that_did_not_run_for_a_day_are_told_once(door: Hook, tmp_path: Path) -> None:
+    projects = tmp_path / "projects"
+    (projects / "p").mkdir(parents=True)
+    start = {**START, "transcript_path": str(projects / "p" / "new.jsonl")}
+    three_days_ago = time.time() - 3 * 86_400
+    notice(door, last_turn=str(round(1000 * three_days_ago)))
+    (projects / "p" / "new.jsonl").write_text("this session's own says nothing")
+    assert door.run(start) is None
+    grown = projects / "p" / "other.jsonl"
+    grown.write_text("x")
+    os.utime(grown, (three_days_ago + 10, three_days_ago + 10))  # what the client wrote after its last hook
+    assert door.run(start) is None
+    os.utime(grown, (three_days_ago + 3600, three_days_ago + 3600))
+    told = door.run(start)
+    assert told is not None
+    assert "the hook had not run for 3 days" in told["systemMessage"]
+    assert door.run(start) is None
+    notice(door, last_turn=str(round(1000 * (time.time() - 2 * 86_400))))  # it ran, and stopped again
+    grown.write_text("y")
+    assert "for 2 days" in door.run(start)["systemMessage"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[]", b'{"line": 5, "last_turn": "x"}', b"\xff", b'{"line":"\\u001b[2J"}']
+)
+def test_a_broken_notice_is_borne(door: Hook, content: bytes) -> None:
+    (door.data / "notice.json").write_bytes(content)
+    told = door.run(START)
+    assert told is None or told["systemMessage"].isprintable()
+
+
+def test_a_note_that_cannot_be_written_is_told(door: Hook) -> None:
+    (door.data / "spool").write_text("in the way")
+    told = door.run(START)
+    assert told == {"systemMessage": f"crystal: nothing is kept: {door.data} cannot be written; run: crystal doctor"}
+    assert door.run({**START, "hook_event_name": "Stop"}) is None
 
 
 def test_a_long_context_is_printed_whole(door: Hook) -> None:

@@ -14,7 +14,8 @@ from crystal.cli.capture import count_words, progress_bar, size_words
 if TYPE_CHECKING:
     from crystal.capture.backfill import Past
     from crystal.config import Config
-    from crystal.setup import SetupPlan
+    from crystal.paths import Places
+    from crystal.setup import RemovalPlan, SetupPlan
     from crystal.wiring import Machine
 
 
@@ -218,6 +219,7 @@ def uninstall(
             typer.echo(each.diff() if each.changed else "", nl=False)
         for path in plan.data if purge else ():
             typer.echo(f"would delete {path}")
+        _say_plugin_stays(places)
         return
     if purge:
         _warn_of_others()
@@ -228,11 +230,8 @@ def uninstall(
             typer.echo(f"  {path}", err=True)
         typer.confirm("delete all of this for good?", abort=True, err=True)
     apply_removal(plan, places, os.environ)
-    for change in plan.settings:
-        typer.echo(f"{change.path}: {'hooks taken out' if change.changed else 'has no hook of crystal'}")
-    for each in plan.clients:
-        if each.changed:
-            typer.echo(f"{each.path}: the server of crystal taken out")
+    _say_taken_out(plan)
+    _say_plugin_stays(places)
     change_timer(install=False, schedules=SCHEDULES)
     if purge:
         purge_data(plan, places)
@@ -241,6 +240,22 @@ def uninstall(
         typer.echo(f"the memory stays in {places.ldm_home}; delete it with: crystal uninstall --purge")
     if plan.problems:
         raise plan.problems[0]
+
+
+def _say_taken_out(plan: RemovalPlan) -> None:
+    for change in plan.settings:
+        typer.echo(f"{change.path}: {'hooks taken out' if change.changed else 'has no hook of crystal'}")
+    for each in plan.clients:
+        if each.changed:
+            typer.echo(f"{each.path}: the server of crystal taken out")
+
+
+def _say_plugin_stays(places: Places) -> None:
+    """Say how the plugin goes: Claude Code alone can take it out."""
+    from crystal.settings import plugin_removals
+
+    for removal in [each for folder in places.claude_dirs for each in plugin_removals(folder)]:
+        typer.echo(f"the plugin stays, and goes on keeping turns; take it out with: {removal}")
 
 
 def _show_plan(plan: SetupPlan) -> None:
@@ -313,13 +328,11 @@ def _import(machine: Machine, past: list[Past], *, wait: bool) -> None:
 
 
 def _say_what_works(machine: Machine) -> None:
-    from crystal.settings import read_facts
+    from crystal.cli.status import warn_if_not_capturing
     from crystal.store.vectors import serving_generation
 
     typer.echo("now: go on using Claude Code; every turn is kept from here on")
     typer.echo('     find anything with: crystal search "what was it"')
     if serving_generation(machine.store) is None and machine.config.embedding_provider == "none":
         typer.echo("     search is by keywords alone (embedding.provider is none)")
-    for folder in machine.places.claude_dirs:
-        if read_facts(folder / "settings.json").hooks_disabled:
-            typer.echo(f"crystal: warning: {folder / 'settings.json'} has disableAllHooks: no hook will run", err=True)
+    warn_if_not_capturing(machine.config, machine.store)

@@ -27,6 +27,7 @@ from crystal.settings.layers import (
     SettingsLayers,
     missing_plugin,
     missing_programs,
+    plugin_removals,
     read_layers,
     unused_because,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "missing_programs",
     "plan_install",
     "plan_uninstall",
+    "plugin_removals",
     "read_facts",
     "read_layers",
     "uninstall",

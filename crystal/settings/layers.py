@@ -94,9 +94,28 @@ def missing_programs(commands: Sequence[str]) -> list[Path]:
 
 def missing_plugin(claude_dir: Path, plugin: str) -> list[Path]:
     """Return the folder of a plugin that is switched on, if it was installed and is gone."""
-    try:
-        installed = json.loads((claude_dir / INSTALLED_PLUGINS).read_bytes())["plugins"][plugin]
-        folders = [Path(each["installPath"]) for each in installed]
-    except (OSError, ValueError, LookupError, TypeError):
-        return []  # not written down: the client says itself what it cannot load
+    folders = [
+        Path(each["installPath"]) for each in _installations(claude_dir).get(plugin, ()) if "installPath" in each
+    ]
     return [] if any(folder.is_dir() for folder in folders) else folders[:1]
+
+
+def plugin_removals(claude_dir: Path) -> list[str]:
+    """Return the commands that take crystal's plugin out of the client; none where it is not on."""
+    on = [name for name, is_on in read_facts(claude_dir / "settings.json").plugins.items() if is_on]
+    commands = [f"claude plugin uninstall {name}" for name in on]
+    for name, installed in _installations(claude_dir).items():
+        projects = [
+            each["projectPath"] for each in installed if name.split("@")[0] == "crystal" and "projectPath" in each
+        ]
+        commands += [f"cd {shlex.quote(each)} && claude plugin uninstall {name} --scope project" for each in projects]
+    return commands
+
+
+def _installations(claude_dir: Path) -> dict[str, list[dict[str, str]]]:
+    """What the client writes down of its plugins, by their ids; empty where it cannot be understood."""
+    try:
+        known = json.loads((claude_dir / INSTALLED_PLUGINS).read_bytes())["plugins"]
+        return {name: [each for each in found if isinstance(each, dict)] for name, found in known.items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return {}

@@ -71,7 +71,7 @@ def _command(hint: str | None) -> str:
 def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None, *, everywhere: bool) -> CaptureFacts:
     places, now = config.places, now_ms()
     waiting = [note.at for note in spool.read_notes(places.spool)]
-    last_turn = _last_turn_hook(places, store)
+    last_turn = last_turn_hook(places, store)
     is_late = last_turn is not None and now - last_turn > 1000 * SILENT_SECONDS
     cwd = None if everywhere else current_folder()
     others = config.role == "home" or bool(read_record(places.ldm_home))
@@ -136,14 +136,10 @@ def _stalled(marker: Path) -> str | None:
     return text.split("\n", 1)[0] or "capture is stalled"
 
 
-def _last_turn_hook(places: Places, store: Store | None) -> int | None:
-    """Return when a hook at the end of a turn ran last; else since when one could have: the set-up of the machine."""
+def last_turn_hook(places: Places, store: Store | None) -> int | None:
+    """Return when a hook at the end of a turn ran last; not before the last ``crystal init``, which put it there."""
     times = [] if store is None else [hooks.last_turn_run(store)]
     times += [at for at, event, _ in spool.read_latencies(places.spool) if event not in ("SessionStart", "-")]
-    known = [at for at in times if at is not None]
-    if known:
-        return max(known)
-    try:
-        return places.machine_json.stat().st_mtime_ns // 1_000_000
-    except OSError:
-        return None
+    with contextlib.suppress(OSError):
+        times.append(places.machine_json.stat().st_mtime_ns // 1_000_000)
+    return max((at for at in times if at is not None), default=None)

@@ -10,8 +10,7 @@ from crystal.capture.state import CaptureState, Condition
 from crystal.errors import CrystalError
 from crystal.hook_memory import NOTICE_FILE
 from crystal.paths import write_private
-from crystal.store.hooks import last_turn_run
-from crystal.wiring.capture_state import capture_state
+from crystal.wiring.capture_state import capture_state, last_turn_hook
 from crystal.wiring.machine import Machine
 
 LASTING = ("no hook", "program gone")
@@ -21,7 +20,7 @@ LASTING = ("no hook", "program gone")
 def refresh_notice(machine: Machine) -> None:
     """Write what the hook says at a session's start, if it changed. A disk that refuses is no error."""
     state = capture_state(machine.config, machine.store, everywhere=True)
-    last_turn = last_turn_run(machine.store)
+    last_turn = last_turn_hook(machine.places, machine.store)
     notice = {"line": notice_line(state), "last_turn": None if last_turn is None else str(last_turn)}
     file, data = machine.places.data_dir / NOTICE_FILE, json.dumps(notice).encode("ascii")
     with contextlib.suppress(CrystalError, OSError):
