@@ -86,9 +86,9 @@ EXITS: dict[str, str] = {
     "get": f"1 when nothing has that key or id, {READS}",
     "forget": f"1 when nothing was found or has that name, 6 when `--prove` found something, {WRITES}",
     "context": READS,
-    "status": READS,
+    "status": f"1 when turns are NOT kept, {READS}",
     "doctor": "1 when a check fails",
-    "sync": f"3 when nothing here can run a timer, {WRITES}; a transcript that cannot be read is a warning",
+    "sync": f"130 also when you stop it while vectors are made: the rest follows, 3 when nothing here can run a timer, {WRITES}; a transcript that cannot be read is a warning",  # noqa: E501
     "backfill": f"{WRITES}; a transcript that cannot be read is a warning",
     "verify": "1 when bytes are not captured yet, 4 when the store is busy, 6 when something is damaged",
     "restore": f"1 when the session is unknown, 2 also when its file is still there, {WRITES}",

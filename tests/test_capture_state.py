@@ -120,6 +120,7 @@ def test_status_begins_with_how_it_stands_and_ends_with_its_code(claude: Path) -
     done = crystal("status")
     assert (done.code, done.out.splitlines()[0]) == (0, "capturing; last capture just now")
     crystal("--off")
+    assert "now: paused since " in crystal("init", "--yes").out
     done = crystal("status")
     assert done.code == 0
     assert done.out.startswith("paused since ")

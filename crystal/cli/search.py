@@ -112,6 +112,9 @@ def search(
         if as_json:
             print(json.dumps(_as_json(result, scope, explain=explain)))
             return
+        if not result.hits and _is_empty(machine):
+            _say_empty(machine.store)
+            return
         if scope is not None:
             render.note(f"searched project {scope} alone; --all searches everything")
         render.note(*result.notes)
@@ -315,6 +318,23 @@ def _explained(hit: Hit) -> str:
     engines += [f"{words} {hit.scores[name]:.3g}" for name, words in others.items() if name in hit.scores]
     exact = ["word for word"] if "exact" in hit.ranks else []
     return f"score {hit.score:.4f}: {', '.join((*exact, *engines)) or 'by time alone'}"
+
+
+def _is_empty(machine: Machine) -> bool:
+    """Return True if neither this machine nor the mirror of home has anything to find."""
+    from crystal.store.stats import counts
+
+    known = [counts(store) for store in _stores(machine) if store is not None]
+    return not any(each["turns"] or each["memories"] for each in known)
+
+
+def _say_empty(store: Store) -> None:
+    from crystal.cli.render import say
+    from crystal.store.stats import bytes_by_state
+
+    say("Nothing is remembered yet. Use Claude Code for one turn, then search again.", stream=sys.stderr)
+    if bytes_by_state(store).get("before-crystal"):
+        say("crystal: hint: past sessions are here; import them with: crystal backfill", stream=sys.stderr)
 
 
 def _say_nothing_found(result: SearchResult, filters: Filters, as_of: str | None) -> None:

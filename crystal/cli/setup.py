@@ -328,11 +328,15 @@ def _import(machine: Machine, past: list[Past], *, wait: bool) -> None:
 
 
 def _say_what_works(machine: Machine) -> None:
-    from crystal.cli.status import warn_if_not_capturing
+    from crystal.capture.state import Condition, describe
     from crystal.store.vectors import serving_generation
+    from crystal.wiring.capture_state import capture_state
 
-    typer.echo("now: go on using Claude Code; every turn is kept from here on")
+    state = capture_state(machine.config, machine.store)
+    if state.condition is Condition.CAPTURING:
+        typer.echo("now: go on using Claude Code; every turn is kept from here on")
+    else:
+        typer.echo(f"now: {describe(state, machine.now())}")
     typer.echo('     find anything with: crystal search "what was it"')
     if serving_generation(machine.store) is None and machine.config.embedding_provider == "none":
         typer.echo("     search is by keywords alone (embedding.provider is none)")
-    warn_if_not_capturing(machine.config, machine.store)

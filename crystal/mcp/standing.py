@@ -27,13 +27,15 @@ def status(asker: Asker, _: Mapping[str, Any]) -> Answer:
         notes = mirror_notes(machine.mirror, machine.now())
         home = asker.project(machine)
     capture, span = found["capture"], found["span"]
+    reason = next((f"{one['message']} (fix: {one['fix']})" for one in capture["reasons"]), None)
     problems = [
         {"room": one["room"], "message": quote_line(str(one["message"]), MESSAGE), "since": iso(one["since"])}
         for one in found["problems"][:MOST_PROBLEMS]
     ]
     data: Json = {
         "version": __version__,
-        "capture": {"on": capture["on"], "off_since": iso(capture["off_since"]), "last": iso(capture["last"]),
+        "capture": {"state": capture["state"], "reason": None if reason is None else quote_line(reason, MESSAGE),
+                    "on": capture["on"], "off_since": iso(capture["off_since"]), "last": iso(capture["last"]),
                     "stalled": None if capture["stalled"] is None else quote_line(capture["stalled"], MESSAGE)},
         "counts": found["counts"],
         "span": {"first": iso(span["first"]), "last": iso(span["last"])},
@@ -50,18 +52,23 @@ def status(asker: Asker, _: Mapping[str, Any]) -> Answer:
     return Answer(fenced("\n".join(_lines(data)), NONCE), data)
 
 
+def _capture_words(capture: Json) -> str:
+    if not capture["on"]:
+        return f"paused since {capture['off_since']}"
+    return capture["state"] if capture["reason"] is None else f"NOT capturing: {capture['reason']}"
+
+
 def _lines(data: Json) -> list[str]:
     counts, queues, capture = data["counts"], data["queues"], data["capture"]
     kept = ", ".join(f"{counts[name]:,} {name}" for name in ("sessions", "turns", "memories", "projects"))
     serving = data["embedding"]["serving"]
-    is_on = "on" if capture["on"] else f"off since {capture['off_since']}"
     waiting = (
         f"{queues['notes']} notes, {queues['chunks_without_vector']} chunks without a vector,"
         f" {queues['sessions_without_summary']} sessions without a summary"
     )
     lines = [
         f"crystal {data['version']} on {data['device']}, {data['role']}",
-        f"capture: {capture['stalled'] or is_on}; last {capture['last'] or 'never'}",
+        f"capture: {_capture_words(capture)}; last {capture['last'] or 'never'}",
         f"kept: {kept}; from {data['span']['first'] or 'nothing yet'} to {data['span']['last'] or 'nothing yet'}",
         f"waiting: {waiting}",
         f"search by meaning: {serving['provider'] + ' ' + serving['model'] if serving else 'not yet, keywords answer'}",
