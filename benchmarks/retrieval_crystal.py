@@ -83,7 +83,7 @@ class Crystal:
             told = self._process([*CRYSTAL, "models", "install", self.embedding, *source, "--json"])
             self._process([*CRYSTAL, "models", "use", json.loads(told)["name"], "--yes"])
         start = time.perf_counter()
-        self._process([*CRYSTAL, "backfill"])
+        self._process([*CRYSTAL, "backfill", "--wait"])
         self.import_seconds = time.perf_counter() - start
         waiting = json.loads(self._process([*CRYSTAL, "status", "--json"]))["queues"]["chunks_without_vector"]
         if waiting:

@@ -9,7 +9,7 @@ import json
 import pkgutil
 import re
 import runpy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from crystal.errors import CrystalError
 from crystal.store import Store
 from crystal.store.forgetting import Tombstone, add_tombstones
 from crystal.store.relay_peers import NewLink, add_peer
+from crystal.wiring.progress import ProgressFile
 from tests.command import crystal as run
 from tests.docs_blocks import ROOT
 from tests.docs_sample import FOLDER, PRICES, TESTS, write_sample
@@ -104,6 +105,19 @@ def _add_others(store: Store) -> None:
     add_tombstones(store, [Tombstone("f" * 32, "lines", {"lines": []}, None, 1, "laptop")], 1)
 
 
+def _note_states_of_capture(note: Callable[..., None], memory: Path) -> None:
+    """Capturing, with a remark, and not capturing while vectors are made."""
+    settings = memory / ".claude" / "settings.json"
+    hooks = json.loads(settings.read_text())
+    note("crystal status", "status", "--json")
+    settings.write_text(json.dumps({**hooks, "enabledPlugins": {"crystal@crystal": True}}))
+    note("crystal status", "status", "--json")
+    settings.write_text("{}")
+    ProgressFile(memory / ".ldm" / "memory")("vectors", 1, 3)
+    note("crystal status", "status", "--json")
+    settings.write_text(json.dumps(hooks))
+
+
 def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(
     memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,7 +156,7 @@ def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(
     monkeypatch.setenv("CRYSTAL_EMBEDDING_PROVIDER", "voyage")
     note("crystal sync and crystal backfill", "sync", "--json")
     (transcripts / "0b0b0b0b-0000-4000-8000-000000000000.jsonl").write_text('{"type":"user"}\n')
-    note("crystal status", "status", "--json")
+    _note_states_of_capture(note, memory)
     with Store.open(memory / ".ldm" / "memory" / "crystal.db") as store, store.transaction():
         _add_others(store)
     monkeypatch.setenv("CRYSTAL_ROLE", "device")

@@ -130,6 +130,20 @@ def test_interrupted_the_rest_follows_by_itself(memory: Memory, name: str) -> No
     assert_all_is_made(memory)
 
 
+def test_an_import_that_is_stopped_says_how_to_go_on(memory: Memory) -> None:
+    memory.crystal("init", "--yes")
+    command = [sys.executable, "-m", "crystal", "backfill", "--no-embed"]
+    process = subprocess.Popen(command, env=memory.env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_until(lambda: memory.value("SELECT count(*) FROM turns") > 0, "the first turns")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == b"crystal: stopped; what is imported stays, go on with: crystal backfill\n"
+    memory.crystal("backfill", "--wait")
+    assert memory.value("SELECT count(*) FROM turns") == LINES + 3
+    assert_all_is_made(memory)
+
+
 def test_waiting_waits_for_the_one_who_works_already(memory: Memory) -> None:
     memory.crystal("init", "--yes", "--import")
     wait_until(lambda: read_progress(memory.data), "the worker")

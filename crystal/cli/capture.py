@@ -94,10 +94,10 @@ def backfill(
 
     It ends when all of it can be found by its words; vectors and summaries follow in the background.
     """
-    from crystal.cli.following import enrich_here, follow_up
+    from crystal.cli.following import enrich_here, follow_up, import_with_bar
     from crystal.errors import UsageProblem
     from crystal.when import parse_when
-    from crystal.wiring import import_sessions, now_ms, open_machine, plan_import
+    from crystal.wiring import now_ms, open_machine, plan_import
 
     for path in paths or ():
         if not path.exists():
@@ -108,8 +108,7 @@ def backfill(
         if dry_run:
             _print_plan(plan, as_json)
             return
-        with progress_bar("importing", sum(one.todo for one in plan)) as advance:
-            tally = import_sessions(machine, plan, advance)
+        tally = import_with_bar(machine, plan)
         if not as_json:
             typer.echo(imported_words(tally))
         problems = send_with_progress(machine)

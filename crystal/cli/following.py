@@ -6,15 +6,16 @@ import contextlib
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import typer
 
-from crystal.cli.capture import count_words
+from crystal.cli.capture import count_words, progress_bar
 from crystal.errors import CrystalError
 
 if TYPE_CHECKING:
+    from crystal.capture.engine import Past, Tally
     from crystal.wiring import Machine
     from crystal.wiring.progress import Progress
 
@@ -22,6 +23,22 @@ SOON_SECONDS = 2.0
 DAY_SECONDS = 24 * 3600.0
 POLL_SECONDS = 0.3
 STEPS = {"vectors": "making vectors", "index": "making the index", "summaries": "writing summaries"}
+
+
+def import_with_bar(machine: Machine, past: Sequence[Past]) -> Tally:
+    """Import past transcripts; what is imported stays when the user interrupts it.
+
+    Raises:
+        Exit: The user interrupted it; with code 130.
+    """
+    from crystal.wiring import import_sessions
+
+    try:
+        with progress_bar("importing", sum(one.todo for one in past)) as advance:
+            return import_sessions(machine, past, advance)
+    except KeyboardInterrupt:
+        typer.echo("crystal: stopped; what is imported stays, go on with: crystal backfill", err=True)
+        raise typer.Exit(130) from None
 
 
 def follow_up(machine: Machine, *, say: bool = True) -> list[str]:
@@ -65,16 +82,33 @@ def enrich_here(machine: Machine, *, seconds: float | None = None, show: bool = 
 
     try:
         with _ending_as_by_ctrl_c(), _bar(show=show) as report:
-            if seconds is not None:
-                return enrich(machine, budget_seconds=seconds, report=report)
-            _await_others(machine, report)
-            return enrich(machine, budget_seconds=DAY_SECONDS, report=report)
+            if seconds is None:
+                _await_others(machine, report)
+            problems = enrich(machine, budget_seconds=seconds or DAY_SECONDS, report=report)
+        if not problems:
+            _leave_the_rest(machine, say=show)
+        return problems
     except KeyboardInterrupt:
         start_worker(machine.places)
         with contextlib.suppress(OSError):  # the terminal may be gone
             words = "crystal: stopped; the rest follows in the background, how far: crystal status"
             typer.echo(words, err=True)
         raise typer.Exit(130) from None
+
+
+def _leave_the_rest(machine: Machine, *, say: bool) -> None:
+    """Say who does what there was no time for, or what another process does already."""
+    from crystal.wiring.background import start_worker
+    from crystal.wiring.enriching import count_waiting
+    from crystal.wiring.progress import read_progress
+
+    with contextlib.suppress(CrystalError):
+        if not count_waiting(machine):
+            return
+        if read_progress(machine.places.data_dir) is None:
+            start_worker(machine.places)
+        if say:
+            typer.echo("crystal: the rest follows in the background; how far: crystal status", err=True)
 
 
 def _await_others(machine: Machine, report: Callable[[Progress], None]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crystal.cli.capture import count_words, progress_bar, size_words
+from crystal.cli.capture import count_words, size_words
 
 if TYPE_CHECKING:
     from crystal.capture.backfill import Past
@@ -317,12 +317,9 @@ def _say_what_is_asked(plan: SetupPlan) -> None:
 
 def _import(machine: Machine, past: list[Past], *, wait: bool) -> None:
     from crystal.cli.capture import imported_words
-    from crystal.cli.following import enrich_here, follow_up
-    from crystal.wiring import import_sessions
+    from crystal.cli.following import enrich_here, follow_up, import_with_bar
 
-    with progress_bar("importing", sum(one.todo for one in past)) as advance:
-        tally = import_sessions(machine, past, advance)
-    typer.echo(f"      {imported_words(tally)}")
+    typer.echo(f"      {imported_words(import_with_bar(machine, past))}")
     for problem in enrich_here(machine) if wait else follow_up(machine):
         typer.echo(f"crystal: warning: {problem}", err=True)
 
