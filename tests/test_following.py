@@ -118,7 +118,7 @@ def test_interrupted_the_rest_follows_by_itself(memory: Memory, name: str) -> No
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    wait_until(lambda: (read_progress(memory.data) or Progress("", 0, 0, 0, 0, 0)).done > 0, "the first vectors")
+    wait_until(lambda: (read_progress(memory.data) or Progress("", 0, 0, 0, 0, 0, 0)).seconds_left, "the first vectors")
     os.killpg(process.pid, getattr(signal, name))
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -65,11 +65,11 @@ def refresh(
     """
     deadline = time.monotonic() + budget_seconds
     parts = damaged = 0
-    total = index_log.most_to_write(store)
-    progress(0, total)
     _look(store, folder, now)
     _sweep(store, folder, now)
-    prove_room(folder, BYTES_EACH * min(MOST_DOCUMENTS, index_log.most_to_write(store)))
+    total = index_log.most_to_write(store)
+    progress(0, total)
+    prove_room(folder, BYTES_EACH * min(MOST_DOCUMENTS, total))
     while True:
         step = Step(store, folder, now, lambda: time.monotonic() > deadline)
         try:

@@ -15,6 +15,7 @@ from crystal.wiring.machine import Machine
 from crystal.wiring.progress import ProgressFile, Report
 
 if TYPE_CHECKING:
+    from crystal.embedding import Embedder
     from crystal.store.vectors import Generation
 
 ENRICH_LOCK = "enrich.lock"
@@ -114,8 +115,19 @@ def _embed(machine: Machine, work: Round) -> str | None:
         return error.message
     if embedder is None:
         return None
-    made, known = 0, vectors.find_generation(machine.store, embedder.provider, embedder.model, embedder.dimension)
-    total = vectors.count_pending(machine.store, known.id if known else 0)
+    advance = _vector_counter(machine, embedder, work)
+    seconds = work.deadline - time.monotonic()
+    return embed_pending(machine.store, embedder, now=machine.now, budget_seconds=seconds, progress=advance).problem
+
+
+def _vector_counter(machine: Machine, embedder: Embedder, work: Round) -> Callable[[int], None]:
+    """Count from the chunks that have a vector to all there are; where few wait, from none to these."""
+    from crystal.store import stats, vectors
+
+    known = vectors.find_generation(machine.store, embedder.provider, embedder.model, embedder.dimension)
+    waiting = vectors.count_pending(machine.store, known.id if known else 0)
+    total = waiting if waiting <= SOON else stats.counts(machine.store)["chunks"]
+    made = max(0, total - waiting)
     work.tell("vectors", made, total)
 
     def advance(count: int) -> None:
@@ -123,8 +135,7 @@ def _embed(machine: Machine, work: Round) -> str | None:
         made += count
         work.advance("vectors", made, max(made, total))
 
-    seconds = work.deadline - time.monotonic()
-    return embed_pending(machine.store, embedder, now=machine.now, budget_seconds=seconds, progress=advance).problem
+    return advance
 
 
 def embed_soon(machine: Machine, *, budget_seconds: float = 2.0) -> None:

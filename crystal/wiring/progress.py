@@ -28,7 +28,8 @@ class Progress:
         step: ``vectors``, ``index`` or ``summaries``.
         done: How many are made.
         total: How many there are to make.
-        started_at: When the step began.
+        before: How many were made before this process began with the step.
+        started_at: When it began.
         at: When this was so.
         pid: The process that does it.
     """
@@ -36,6 +37,7 @@ class Progress:
     step: str
     done: int
     total: int
+    before: int
     started_at: int
     at: int
     pid: int
@@ -48,9 +50,10 @@ class Progress:
     @property
     def seconds_left(self) -> float | None:
         """The time that the rest takes at the pace so far; None while nothing is done."""
-        if not self.done:
+        made = self.done - self.before
+        if made <= 0:
             return None
-        return max(0, self.total - self.done) * (self.at - self.started_at) / self.done / 1000
+        return max(0, self.total - self.done) * (self.at - self.started_at) / made / 1000
 
 
 def read_progress(data_dir: Path) -> Progress | None:
@@ -80,7 +83,7 @@ class ProgressFile:
 
     def __init__(self, data_dir: Path, also: Report = lambda _: None) -> None:
         self._file, self._also = data_dir / PROGRESS_FILE, also
-        self._started: dict[str, int] = {}
+        self._began: dict[str, tuple[int, int]] = {}
         self._written = 0.0
         self.has_advanced = False
 
@@ -89,12 +92,11 @@ class ProgressFile:
         if not total:
             return
         now = now_ms()
-        self.has_advanced |= done > 0
-        if done == 0:
-            self._started[step] = now
-        progress = Progress(step, done, total, self._started.setdefault(step, now), now, os.getpid())
+        before, started = self._began.setdefault(step, (done, now))
+        self.has_advanced |= done > before
+        progress = Progress(step, done, total, before, started, now, os.getpid())
         self._also(progress)
-        if time.monotonic() - self._written > MIN_WRITE_SECONDS or done in (0, total):
+        if time.monotonic() - self._written > MIN_WRITE_SECONDS or done in (before, total):
             self._written = time.monotonic()
             self._write(progress)
 
