@@ -1,5 +1,7 @@
 """Whether conversations are being kept: gathers the facts from this machine for ``crystal.capture.state``."""
 
+# ruff: noqa: PTH112  os.path.isdir never raises, Path.is_dir does below a folder that may not be entered
+
 from __future__ import annotations
 
 import contextlib
@@ -18,7 +20,6 @@ from crystal.capture.state import (
     HookFacts,
     assess_capture,
 )
-from crystal.clients import read_record
 from crystal.errors import CrystalError
 from crystal.settings import missing_plugin, missing_programs, read_layers, unused_because
 from crystal.store import Store, hooks, privacy, stats
@@ -40,8 +41,12 @@ def capture_state(config: Config, store: Store | None = None, *, everywhere: boo
         store: The store, if it is open already.
         everywhere: Leave out what holds in the current folder alone.
     """
-    with _opened(config.places, store) as (opened, problem):
-        return assess_capture(_facts(config, opened, problem, everywhere=everywhere))
+    try:
+        with _opened(config.places, store) as opened:
+            return assess_capture(_facts(config, opened, None, everywhere=everywhere))
+    except CrystalError as error:
+        problem = (error.message, _command(error.hint))
+        return assess_capture(_facts(config, None, problem, everywhere=everywhere))
 
 
 def current_folder() -> Path | None:
@@ -52,16 +57,12 @@ def current_folder() -> Path | None:
 
 
 @contextlib.contextmanager
-def _opened(places: Places, store: Store | None) -> Iterator[tuple[Store | None, tuple[str, str] | None]]:
+def _opened(places: Places, store: Store | None) -> Iterator[Store]:
     if store is not None:
-        yield store, None
+        yield store
         return
-    with contextlib.ExitStack() as stack:
-        try:
-            opened, problem = stack.enter_context(Store.open_existing(places.db)), None
-        except CrystalError as error:
-            opened, problem = None, (error.message, _command(error.hint))
-        yield opened, problem
+    with Store.open_existing(places.db) as opened:
+        yield opened
 
 
 def _command(hint: str | None) -> str:
@@ -70,20 +71,19 @@ def _command(hint: str | None) -> str:
 
 def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None, *, everywhere: bool) -> CaptureFacts:
     places, now = config.places, now_ms()
-    waiting = [note.at for note in spool.read_notes(places.spool)]
+    waiting = _waiting_notes(places.spool)
     last_turn = last_turn_hook(places, store)
     is_late = last_turn is not None and now - last_turn > 1000 * SILENT_SECONDS
     cwd = None if everywhere else current_folder()
-    others = config.role == "home" or bool(read_record(places.ldm_home))
     return CaptureFacts(
         now=now,
-        hooks=tuple(hook_facts(folder, cwd) for folder in places.claude_dirs if folder.is_dir() or not others),
+        hooks=tuple(hook_facts(folder, cwd) for folder in places.claude_dirs if _is_meant(config, folder)),
         data_dir=places.data_dir,
         store_problem=problem,
         off_since=None if store is None else _off_since(store),
         last_capture=None if store is None else stats.last_capture(store),
         free_bytes=_free_bytes(places.data_dir),
-        writable=not places.data_dir.is_dir() or os.access(places.data_dir, os.W_OK | os.X_OK),
+        writable=not os.path.isdir(places.data_dir) or os.access(places.data_dir, os.W_OK | os.X_OK),
         stalled=_stalled(places.stalled),
         oldest_note=min(waiting, default=None),
         notes=len(waiting),
@@ -91,6 +91,15 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
         last_turn_hook=last_turn,
         newest_transcript=newest_transcript(places) if is_late else None,
     )
+
+
+def _is_meant(config: Config, folder: Path) -> bool:
+    """Return True if a client is to be captured: not on a machine that only serves others, or only other clients."""
+    if os.path.isdir(folder):
+        return True
+    from crystal.clients import read_record  # seldom needed, and this runs after each turn
+
+    return config.role != "home" and not read_record(config.places.ldm_home)
 
 
 def hook_facts(folder: Path, cwd: Path | None) -> HookFacts:
@@ -115,13 +124,20 @@ def newest_transcript(places: Places) -> int | None:
     return max((found.modified for found in files.all_transcripts(places.transcript_roots)), default=None)
 
 
+def _waiting_notes(folder: Path) -> list[int]:
+    try:
+        return [note.at for note in spool.read_notes(folder)]
+    except OSError:
+        return []  # a folder that may not be read is a problem of its own, see ``writable``
+
+
 def _off_since(store: Store) -> int | None:
     marks = [mark for mark in privacy.marks(store) if mark.until_at is None and mark.session_id is None]
     return marks[0].from_at if marks else None
 
 
 def _free_bytes(folder: Path) -> int | None:
-    existing = next((each for each in (folder, *folder.parents) if each.is_dir()), None)
+    existing = next((each for each in (folder, *folder.parents) if os.path.isdir(each)), None)
     try:
         return None if existing is None else shutil.disk_usage(existing).free
     except OSError:

@@ -132,13 +132,21 @@ def turn_off(machine: Machine, session: str | None) -> None:
     """
     _settle(machine)
     run_capture(machine, lambda capture: _swept(capture, capture.turn_off, session))
-    refresh(machine)
+    _tell(machine)
 
 
 def turn_on(machine: Machine, session: str | None) -> None:
     """Capture again. What was said until now is marked private first. ``session`` is as for ``turn_off``."""
     _settle(machine)
     run_capture(machine, lambda capture: _swept(capture, capture.turn_on, session))
+    _tell(machine)
+
+
+def _tell(machine: Machine) -> None:
+    """Let the next session's start say how capture is switched now."""
+    from crystal.wiring.notices import refresh_notice
+
+    refresh_notice(machine)
     refresh(machine)
 
 

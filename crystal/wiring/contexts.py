@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crystal.errors import CrystalError
+from crystal.hook_memory import NOTICE_FILE
 from crystal.wiring.machine import Machine, open_machine, this_config
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ ROOM = "context"
 LOCK = "context.lock"
 LOCK_SECONDS = 10.0
 TRIES = 3
+NOTICE_SECONDS = 600.0
 VARIABLES = (
     "CRYSTAL_CONTEXT_ENABLED",
     "CRYSTAL_CONTEXT_TOKENS",
@@ -46,15 +48,26 @@ def refresh(machine: Machine) -> None:
     forgetting it makes anew what was removed. Never raises for what the system refuses: that is a problem on record.
     """
     from crystal.store import problems
-    from crystal.wiring.notices import refresh_notice
 
-    refresh_notice(machine)
+    if _is_notice_old(machine):
+        from crystal.wiring.notices import refresh_notice
+
+        refresh_notice(machine)
     try:
         _refresh(machine)
     except CrystalError as error:
         problems.record_problem(machine.store, ROOM, error.message, now=machine.now())
     else:
         problems.clear_problem(machine.store, ROOM)
+
+
+def _is_notice_old(machine: Machine) -> bool:
+    """Return True if what is said of capture may have changed: to find out takes some milliseconds after each turn."""
+    try:
+        made = (machine.places.data_dir / NOTICE_FILE).stat().st_mtime
+    except OSError:
+        return True
+    return not 0 <= machine.now() / 1000 - made < NOTICE_SECONDS
 
 
 def _refresh(machine: Machine) -> None:

@@ -26,6 +26,8 @@ def refresh_notice(machine: Machine) -> None:
     with contextlib.suppress(CrystalError, OSError):
         if not file.is_file() or file.read_bytes() != data:
             write_private(file, data)
+        else:
+            file.touch()  # it was looked at, see ``contexts.refresh``
 
 
 def notice_line(state: CaptureState) -> str | None:
