@@ -54,6 +54,14 @@ def waiting(memory: Memory) -> int:
     return int(memory.value("SELECT count(*) FROM chunks WHERE vector_generation = 0 OR vector_generation IS NULL"))
 
 
+def worker_at_work(memory: Memory) -> Progress:
+    """Wait until a process tells how far it is; between two rounds it tells nothing for a moment."""
+    seen: list[Progress | None] = []
+    wait_until(lambda: seen.append(read_progress(memory.data)) or seen[-1], "the worker")
+    assert seen[-1] is not None
+    return seen[-1]
+
+
 def assert_all_is_made(memory: Memory) -> None:
     """Each chunk has exactly one vector, and each session its summary."""
     found = status(memory)
@@ -78,11 +86,11 @@ def test_an_import_ends_when_words_find_it_and_the_rest_follows(memory: Memory) 
     assert seen[-1]["step"] in ("vectors", "index", "summaries")
     assert 0 < seen[-1]["done"] <= seen[-1]["total"]
     assert seen[-1]["seconds_left"] >= 0
-    progress = read_progress(memory.data)
-    assert progress is not None
+    progress = worker_at_work(memory)
     assert os.getpriority(os.PRIO_PROCESS, progress.pid) >= 10
     assert os.getsid(progress.pid) == progress.pid, "the end of a terminal cannot reach it"
-    assert "left" in memory.crystal("status")
+    texts: list[str] = []
+    wait_until(lambda: texts.append(memory.crystal("status")) or " left" in texts[-1], "the time left")
     wait_until(lambda: waiting(memory) == 0, "the background")
     memory.settle()
     assert_all_is_made(memory)
@@ -146,7 +154,7 @@ def test_an_import_that_is_stopped_says_how_to_go_on(memory: Memory) -> None:
 
 def test_waiting_waits_for_the_one_who_works_already(memory: Memory) -> None:
     memory.crystal("init", "--yes", "--import")
-    wait_until(lambda: read_progress(memory.data), "the worker")
+    worker_at_work(memory)
     memory.crystal("sync", "--wait", "--quiet")
     assert waiting(memory) == 0
 
