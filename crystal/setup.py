@@ -39,6 +39,7 @@ OWN_DATA = (
     "notice.json",
     "silence",
     "progress.json",
+    "progress.tmp",
     "capture.lock",
     "backfill.lock",
     "enrich.lock",

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from crystal import hook
+from crystal import hook, hook_memory
 from crystal.paths import Places
 
 WORK_SHARE = 0.5
@@ -25,8 +25,12 @@ def start_worker(places: Places) -> None:
     env = {**os.environ, **_absolute_places(places)}
     env.pop("CRYSTAL_HOOK_WAIT", None)
     root = str(Path(hook.__file__).resolve().parents[1])
+    command = [sys.executable, "-I", "-X", "utf8", "-c", hook.WORKER, root]
+    if sys.platform == "win32":  # untested
+        hook_memory.start_worker_on_windows(env, command, 0)
+        return
     worker = subprocess.Popen(
-        [sys.executable, "-I", "-X", "utf8", "-c", hook.WORKER, root],
+        command,
         env=env,
         cwd=os.sep,
         stdin=subprocess.DEVNULL,
