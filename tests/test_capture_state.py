@@ -39,6 +39,8 @@ MANAGED = Path("/etc/claude-code/managed-settings.json")
         (replace(WELL, store_problem=("it is damaged", "crystal verify --repair")), "database", "verify --repair"),
         (replace(WELL, free_bytes=0), "disk full", "the disk of /h/.ldm/memory is full"),
         (replace(WELL, writable=False), "not writable", "chmod u+rwx /h/.ldm/memory"),
+        (replace(WELL, writable=False, read_only_disk=True), "not writable", "is read-only"),
+        (replace(WELL, free_bytes=0, store_problem=("disk I/O error", "x")), "disk full", "is full"),
         (replace(WELL, stalled="capture is not working: x"), "stalled", "capture is not working: x"),
         (replace(WELL, notes=3, oldest_note=NOW - 16 * 60_000), "stalled", "3 notes of the hook wait"),
         (replace(WELL, notes=1, oldest_note=NOW - 150_000, lock_holder=77), "locked", "process 77 holds"),
@@ -223,8 +225,12 @@ def test_a_database_that_is_gone_is_said_before_the_error(claude: Path) -> None:
     for path in these_places().data_dir.glob("crystal.db*"):
         path.unlink()
     done = crystal("status")
-    assert done.out.startswith("NOT capturing: ")
+    assert done.out.startswith(
+        "NOT capturing: the database is gone, but the archive of 1 session is here (fix: crystal verify --repair)"
+    )
     assert done.code in (1, 3, 6)
+    assert crystal("verify", "--repair").code == 0
+    assert reasons() == []
 
 
 def test_no_hook_for_a_day_although_sessions_went_on(claude: Path) -> None:

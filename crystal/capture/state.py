@@ -75,6 +75,7 @@ class CaptureFacts:
         last_capture: When something was captured last.
         free_bytes: How much room the disk of ``data_dir`` has.
         writable: Whether files can be made in ``data_dir``.
+        read_only_disk: Whether that disk is mounted for reading only.
         stalled: What the last worker said about a store that it could not use.
         oldest_note: The time of the oldest note of the hook that still waits.
         notes: How many wait.
@@ -91,6 +92,7 @@ class CaptureFacts:
     last_capture: int | None = None
     free_bytes: int | None = None
     writable: bool = True
+    read_only_disk: bool = False
     stalled: str | None = None
     oldest_note: int | None = None
     notes: int = 0
@@ -149,14 +151,16 @@ def is_silent(*, now: int, last_turn_hook: int | None, newest_transcript: int | 
 
 
 def _store_reasons(facts: CaptureFacts) -> Iterator[Reason]:
+    if facts.free_bytes is not None and facts.free_bytes < MIN_FREE_BYTES:
+        yield Reason("disk full", f"the disk of {facts.data_dir} is full", "free some disk space")
+    if facts.read_only_disk:
+        yield Reason("not writable", f"the disk of {facts.data_dir} is read-only", "mount it so that it can be written")
+    elif not facts.writable:
+        fix = f"chmod u+rwx {shlex.quote(str(facts.data_dir))}"
+        yield Reason("not writable", f"{facts.data_dir} cannot be written", fix)
     if facts.store_problem is not None:
         message, fix = facts.store_problem
         yield Reason("database", message, fix)
-    if facts.free_bytes is not None and facts.free_bytes < MIN_FREE_BYTES:
-        yield Reason("disk full", f"the disk of {facts.data_dir} is full", "free some disk space")
-    if not facts.writable:
-        fix = f"chmod u+rwx {shlex.quote(str(facts.data_dir))}"
-        yield Reason("not writable", f"{facts.data_dir} cannot be written", fix)
 
 
 def _hook_reasons(facts: CaptureFacts) -> Iterator[Reason]:

@@ -45,7 +45,7 @@ def capture_state(config: Config, store: Store | None = None, *, everywhere: boo
         with _opened(config.places, store) as opened:
             return assess_capture(_facts(config, opened, None, everywhere=everywhere))
     except CrystalError as error:
-        problem = (error.message, _command(error.hint))
+        problem = _lost_database(config.places) or (error.message, _command(error.hint))
         return assess_capture(_facts(config, None, problem, everywhere=everywhere))
 
 
@@ -63,6 +63,18 @@ def _opened(places: Places, store: Store | None) -> Iterator[Store]:
         return
     with Store.open_existing(places.db) as opened:
         yield opened
+
+
+def _lost_database(places: Places) -> tuple[str, str] | None:
+    """Say that the archive is here where the database is not; None where both are, or neither."""
+    if os.path.exists(places.db):  # noqa: PTH110 - never raises
+        return None
+    archives = (places.ldm_home / "agents").glob("*/memory/transcripts/**/*.jsonl.zst*")
+    sessions = {path.name.partition(".")[0] for path in archives if "subagents" not in path.parts}
+    if not sessions:
+        return None
+    count = f"{len(sessions):,} session{'' if len(sessions) == 1 else 's'}"
+    return f"the database is gone, but the archive of {count} is here", "crystal verify --repair"
 
 
 def _command(hint: str | None) -> str:
@@ -84,6 +96,7 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
         last_capture=None if store is None else stats.last_capture(store),
         free_bytes=_free_bytes(places.data_dir),
         writable=not os.path.isdir(places.data_dir) or os.access(places.data_dir, os.W_OK | os.X_OK),
+        read_only_disk=_is_read_only(places.data_dir),
         stalled=_stalled(places.stalled),
         oldest_note=min(waiting, default=None),
         notes=len(waiting),
@@ -142,6 +155,15 @@ def _free_bytes(folder: Path) -> int | None:
         return None if existing is None else shutil.disk_usage(existing).free
     except OSError:
         return None
+
+
+def _is_read_only(folder: Path) -> bool:
+    if not hasattr(os, "statvfs"):
+        return False
+    try:
+        return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
 
 
 def _stalled(marker: Path) -> str | None:
