@@ -48,18 +48,16 @@ def follow_up(machine: Machine, *, say: bool = True) -> list[str]:
     from crystal.wiring.enriching import SOON, count_waiting
 
     try:
-        waiting = count_waiting(machine)
-    except CrystalError:
-        waiting = 0  # enriching says why no vectors can be made
-    if waiting <= SOON:
-        began = time.monotonic()
-        problems = enrich(machine, budget_seconds=SOON_SECONDS)
-        if problems or time.monotonic() - began < SOON_SECONDS:
-            return problems
+        if count_waiting(machine) <= SOON:
+            problems = enrich(machine, budget_seconds=SOON_SECONDS)
+            if problems or not count_waiting(machine):
+                return problems
+        waiting = count_words(count_waiting(machine), "chunk")
+    except CrystalError:  # no vectors can be made: enriching says why, and does the rest
+        return enrich(machine, budget_seconds=SOON_SECONDS)
     start_worker(machine.places)
     if say:
-        what = f"{count_words(waiting, 'chunk')} get vectors" if waiting else "summaries follow"
-        typer.echo(f"crystal: {what} in the background; how far: crystal status", err=True)
+        typer.echo(f"crystal: {waiting} get vectors in the background; how far: crystal status", err=True)
     return []
 
 
