@@ -74,6 +74,10 @@ def wait_lock(path: Path, *, seconds: float) -> Iterator[None]:
         yield
 
 
+LOOKS = 3
+"""The list may lack a line when locks come and go while it is read."""
+
+
 def lock_holder(path: Path) -> int | None:
     """Find out who holds a lock, without getting into the way of anybody who wants it.
 
@@ -85,8 +89,12 @@ def lock_holder(path: Path) -> int | None:
     except OSError:
         return None
     try:
-        with Path("/proc/locks").open(encoding="ascii", errors="replace") as file:
-            return _holder_in(file, f":{found.st_ino}")
+        for _ in range(LOOKS):
+            with Path("/proc/locks").open(encoding="ascii", errors="replace") as file:
+                holder = _holder_in(file, f":{found.st_ino}")
+            if holder is not None:
+                return holder
+        return None
     except OSError:  # no such file outside of Linux
         with try_lock(path) as free:
             return None if free else 0
