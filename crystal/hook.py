@@ -1,13 +1,12 @@
-"""The hook's door: leave a note, start a worker, be gone. Claude Code runs this file at the end of every turn.
+"""The hook that Claude Code runs at the end of every turn: write a note, start the worker, exit.
 
-It promises the user's session that it is quick, silent and always exits 0, whatever stdin holds and whatever is broken;
-and it promises the user that no word of a conversation gets into a file by its hand, but those of a prompt that asks
-to remember them. The note is a hint: the worker looks for itself, and the sweep finds what no note told of
-(docs/adr/0002-the-hook-is-a-hint.md). What a session is told lies ready (docs/adr/0022-session-context.md).
+It is quick, prints nothing by itself, and exits with 0 whatever stdin holds and whatever is broken. It writes no word of
+a conversation into a file, but those of a prompt that asks to remember them. The worker reads the transcript itself,
+and the sweep finds what no note named (docs/adr/0002-the-hook-is-a-hint.md).
 
-Run as ``/abs/python -I -S /abs/crystal/hook.py [--env NAME=VALUE]...``. A script has no cached byte code and the
-interpreter's start is most of its time, so: few lines, few modules, nothing from this package (tests/test_hook.py
-pins the modules). ``_json`` and ``_signal`` are the C halves of ``json`` and ``signal``, which would double the time.
+Run as ``/abs/python -I -S /abs/crystal/hook.py [--env NAME=VALUE]...``. The interpreter's start is most of its time:
+few lines, few modules, none of this package (tests/test_hook.py pins them). ``_json`` and ``_signal`` are the C halves
+of ``json`` and ``signal``, which would take as long again.
 """
 
 import os

@@ -15,7 +15,8 @@ from crystal.cli.capture import count_words, progress_bar
 from crystal.errors import CrystalError
 
 if TYPE_CHECKING:
-    from crystal.capture.engine import Past, Tally
+    from crystal.capture.backfill import Past
+    from crystal.capture.engine import Tally
     from crystal.wiring import Machine
     from crystal.wiring.progress import Progress
 

@@ -15,6 +15,7 @@ from crystal.config.kinds import AGENT, BOOLEAN, FOLDERS, PATTERNS, TEXT, URL, c
 from crystal.config.setting import Alias, Setting
 from crystal.config.setting import described as _setting
 from crystal.config.setting import only_for as _for
+from crystal.config.suggest import meant
 from crystal.errors import UsageProblem
 from crystal.paths import Places
 
@@ -378,7 +379,7 @@ def setting_for(key: str) -> Setting:
 
 def unknown_key(key: str, place: str = "") -> UsageProblem:
     """The error for a key that does not exist, with what the user may have meant."""
-    hint = _meant(key) or "every setting is listed by: crystal config list"
+    hint = meant(key, SETTINGS) or "every setting is listed by: crystal config list"
     return UsageProblem(f"{place}there is no setting {key!r}", hint=hint)
 
 
@@ -390,15 +391,3 @@ def unknown_variables(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.85) if name.startswith("CRYSTAL_") else []
         if near and name not in known:
             yield name, near[0]
-
-
-def _meant(key: str) -> str | None:
-    tail = key.lower().rpartition(".")[2].replace("-", "_")
-    if tail.endswith(("key", "token", "secret", "password")):
-        return "secrets do not belong in this file: use the environment, .env in the data folder, or the keyring"
-    if tail in ("data_dir", "ldm_home"):
-        return f"the hook reads no file: set the variable {'LDM_HOME' if tail == 'ldm_home' else 'CRYSTAL_DATA_DIR'}"
-    tails = {name.rpartition(".")[2]: name for name in SETTINGS}
-    near = difflib.get_close_matches(key.lower().replace("-", "_"), SETTINGS, n=1, cutoff=0.7)
-    near = near or [tails[name] for name in difflib.get_close_matches(tail, tails, n=1, cutoff=0.8)]
-    return f"did you mean {near[0]}?" if near else None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crystal.capture import files, spool
-from crystal.capture.lock import lock_holder
+from crystal.capture.lock import CAPTURE_LOCK, lock_holder
 from crystal.capture.state import (
     SILENT_SECONDS,
     CaptureFacts,
@@ -23,7 +23,6 @@ from crystal.capture.state import (
 from crystal.errors import CrystalError
 from crystal.settings import missing_plugin, missing_programs, read_layers, unused_because
 from crystal.store import Store, hooks, privacy, stats
-from crystal.wiring.capturing import CAPTURE_LOCK
 from crystal.wiring.machine import now_ms
 
 if TYPE_CHECKING:
