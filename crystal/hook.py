@@ -1,7 +1,7 @@
 """The hook that Claude Code runs at the end of every turn: write a note, start the worker, exit.
 
-It is quick, prints nothing by itself, and exits with 0 whatever stdin holds and whatever is broken. It writes no word of
-a conversation into a file, but those of a prompt that asks to remember them. The worker reads the transcript itself,
+It is quick, prints nothing by itself, and exits with 0 whatever stdin holds and whatever is broken. It writes no word
+of a conversation into a file, but those of a prompt that asks to remember them. The worker reads the transcript itself,
 and the sweep finds what no note named (docs/adr/0002-the-hook-is-a-hint.md).
 
 Run as ``/abs/python -I -S /abs/crystal/hook.py [--env NAME=VALUE]...``. The interpreter's start is most of its time:
