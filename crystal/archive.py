@@ -22,7 +22,7 @@ from io import FileIO
 from pathlib import Path
 
 from crystal.errors import Damaged, StoreFull, Unavailable
-from crystal.paths import sync_folder
+from crystal.paths import refused, sync_folder
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -32,6 +32,8 @@ else:
 LEVEL = 3
 MAX_FRAME_BYTES = 4 << 30
 _NUMBERED = re.compile(r"(.*)\+(\d+)", re.DOTALL)
+_MAGIC = b"\x28\xb5\x2f\xfd"
+_READ_BYTES = 1 << 16
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
 
 
@@ -244,16 +246,45 @@ def read_frame(path: Path, frame: Frame) -> bytes:
     return bytes(text)
 
 
+def text_of(path: Path, frame: Frame) -> bytes | None:
+    """The clean lines of one frame, None where it cannot be read."""
+    try:
+        return read_frame(path, frame)
+    except Damaged:
+        return None
+
+
+def placed_frames(path: Path, start: int = 0) -> Iterator[tuple[Frame, bytes | None]]:
+    """Every frame of an archive file from a place on, in file order, without a ledger to say where they lie.
+
+    What cannot be read up to the next frame comes as one stretch without text.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise refused(error, path) from error
+    at = start
+    while at < len(data):
+        text, stop = _frame_at(data, at)
+        yield Frame(at, stop - at), text
+        at = stop
+
+
+def _frame_at(data: bytes, at: int) -> tuple[bytes | None, int]:
+    """The text of the frame at a place, None if there is none, and where the next one begins."""
+    decoder = zstd.ZstdDecompressor()
+    parts, end = [], at
+    with contextlib.suppress(zstd.ZstdError):
+        while end < len(data) and not decoder.eof:
+            piece = data[end : end + _READ_BYTES]
+            end += len(piece)
+            parts.append(decoder.decompress(piece))
+        if decoder.eof:
+            return b"".join(parts), end - len(decoder.unused_data)
+    following = data.find(_MAGIC, at + 1)
+    return None, len(data) if following < 0 else following
+
+
 def frames_in(path: Path) -> Iterator[bytes]:
-    """The text of every whole frame of an archive file, in file order, without a ledger to say where they lie."""
-    data = path.read_bytes()
-    while data:
-        decoder = zstd.ZstdDecompressor()
-        try:
-            text = decoder.decompress(data, MAX_FRAME_BYTES)
-        except zstd.ZstdError as error:
-            raise Damaged(f"archive {path}, {len(data)} bytes before its end: {error}") from error
-        if not decoder.eof:
-            return
-        yield text
-        data = decoder.unused_data
+    """The text of every frame of an archive file that can be read."""
+    return (text for _, text in placed_frames(path) if text is not None)

@@ -9,6 +9,8 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,10 +18,12 @@ from crystal import clients, settings, status
 from crystal.credentials import key_for, variables_of
 from crystal.errors import CrystalError
 from crystal.packages import LOCAL_MODELS, install_command
+from crystal.paths import refused
 from crystal.prices import LOCAL_PROVIDERS
 from crystal.store import Store, vectors
 from crystal.store.checks import quick_fault
 from crystal.wiring.capture_state import capture_state
+from crystal.wiring.rebuilding import damage_here
 
 if TYPE_CHECKING:
     from crystal.config import Config
@@ -27,7 +31,9 @@ if TYPE_CHECKING:
 
 Verdict = Literal["ok", "note", "warning", "failure"]
 LITTLE_SPACE = 500 << 20
+NO_SPACE = 1 << 20
 USUAL_CLEANUP_DAYS = 30
+LOCKS = ("capture.lock", "backfill.lock", "enrich.lock", "context.lock", "relay.lock", "publish.lock", "mirror.db.lock")
 SLOW_HOOK_MS = 500.0
 LONG_UNHEARD_MS = 7 * 86_400_000
 HOOK_REASONS = ("settings", "hooks disabled", "no hook", "program gone")
@@ -54,25 +60,73 @@ def examine(read_config: Callable[[], Config], open_reader: Callable[[], Any]) -
         config = read_config()
     except CrystalError as error:  # where everything else lies is not known without them
         return [*_python(), Check("settings", "failure", error.message, error.hint)]
-    checks = [*_python(), *_packages(config), *_client(config), *_asking(config), *_folders(config), *_keys(config)]
+    parts: dict[str, Callable[[Config], Iterator[Check]]] = {
+        "software": lambda config: chain(_python(), _packages(config)),
+        "hooks": _client,
+        "agents": _asking,
+        "places": _places,
+        "privacy": _folders,
+        "API key": _keys,
+        "memory": lambda _: _in_memory(open_reader),
+    }
+    return [check for name, part in parts.items() for check in _told(name, partial(part, config))]
+
+
+def _told(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
+    """What one part finds; what it cannot look at is a finding, too."""
     try:
-        with open_reader() as machine:
-            checks += _memory(machine)
+        yield from look()
     except CrystalError as error:
-        checks.append(Check("memory", "failure", error.message, error.hint))
-    return checks
+        yield Check(name, "failure", error.message, error.hint)
+    except OSError as error:
+        told = refused(error, Path(os.fsdecode(error.filename or "?")))
+        yield Check(name, "failure", told.message, told.hint)
+    except Exception:
+        found = damage_here()  # whatever came of it, a damaged database is the cause
+        if found is None:
+            raise
+        yield Check(name, "failure", found.message, found.hint)
+
+
+def _in_memory(open_reader: Callable[[], Any]) -> Iterator[Check]:
+    with open_reader() as machine:
+        checks = list(_memory(machine))
+    yield from checks
 
 
 def _python() -> Iterator[Check]:
+    from crystal.packages import broken_packages
     from crystal.store.connection import sqlite_vec_library, sqlite_version
 
     words = f"Python {sys.version.split()[0]}, SQLite {sqlite_version()}"
-    try:
+    broken = list(broken_packages())
+    for error in broken:
+        yield Check("software", "failure", error.message, error.hint)
+    if not broken:
         sqlite_vec_library()
-    except CrystalError as error:
-        yield Check("software", "failure", f"{words}; {error.message}", error.hint)
-        return
-    yield Check("software", "ok", f"{words}, sqlite-vec")
+        yield Check("software", "ok", f"{words}, sqlite-vec")
+
+
+def _places(config: Config) -> Iterator[Check]:
+    """Links among the places where crystal writes, what may not be written, and locks that cannot be used."""
+    from crystal.capture.lock import try_lock
+    from crystal.wiring.opening import links_to
+
+    places = config.places
+    for path, target, own in links_to(places):
+        if own:
+            yield Check("places", "note", f"{path} is a link to {target}, where crystal writes")
+        else:
+            fix = f"remove the link: rm {shlex.quote(str(path))}"
+            yield Check("places", "failure", f"{path} is a link to {target}, which is not yours", fix)
+    for folder in dict.fromkeys((places.ldm_home, places.data_dir)):
+        if os.path.isdir(folder) and not os.access(folder, os.W_OK | os.X_OK):  # noqa: PTH112 - never raises
+            fix = f"mount it for writing, or: chmod u+rwx {shlex.quote(str(folder))}"
+            yield Check("places", "failure", f"nothing is kept: {folder} cannot be written", fix)
+    for name in LOCKS:
+        if os.path.lexists(places.data_dir / name):
+            with try_lock(places.data_dir / name):
+                pass
 
 
 def _packages(config: Config) -> Iterator[Check]:
@@ -166,7 +220,9 @@ def _folders(config: Config) -> Iterator[Check]:
         yield Check("privacy", "ok", f"{places.ldm_home} is readable by you alone")
     folder = next(parent for parent in (places.data_dir, *places.data_dir.parents) if parent.exists())
     free = shutil.disk_usage(folder).free
-    if free < LITTLE_SPACE:
+    if free < NO_SPACE:
+        yield Check("disk", "failure", "nothing is kept: no space is left where the memory lives", "free some space")
+    elif free < LITTLE_SPACE:
         yield Check("disk", "warning", f"{free >> 20} MB are free where the memory lives", "free some space")
     else:
         yield Check("disk", "ok", f"{free / 1e9:.0f} GB are free where the memory lives")

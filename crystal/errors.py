@@ -77,5 +77,13 @@ class StoreDamaged(Damaged):
     """The database file is corrupt."""
 
 
+class StoreLost(Damaged):
+    """The database is gone, and what it was made from is still here. Nothing new is made in its place."""
+
+
 class StoreForeign(Damaged):
     """The file at the store's place belongs to another program, or to a newer crystal. It is left untouched."""
+
+
+class StoreNewer(StoreForeign):
+    """The database is of a newer crystal. It is left untouched."""

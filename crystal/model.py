@@ -54,6 +54,10 @@ RESTORED = "restored"
 """The rule under which bytes are skipped that are in the archive already: written by ``restore``, or recovered."""
 
 
+PRIVACY_LOST = "privacy-lost"
+"""The rule under which bytes are skipped of which nobody knows any more whether they were private."""
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where a transcript comes from.

@@ -1,4 +1,6 @@
-"""Say how to install a package into the environment that this process runs in: pip, pipx, or uv.
+"""Say which packages that crystal stands on cannot be loaded, and how to install one: by pip, pipx, or uv.
+
+Standard library only: this must work without any of them.
 
 Names of packages are given, never ``crystal-memory[extra]``: crystal may have been installed from a checkout, and the
 name alone would then be looked for at an index.
@@ -6,11 +8,16 @@ name alone would then be looked for at an index.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import json
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+from crystal.errors import NotConfigured
 
 LOCAL_MODELS = ("onnxruntime", "tokenizers")
 
@@ -26,3 +33,105 @@ def install_command(*packages: str) -> str:
     if shutil.which("uv") is not None:
         return f"uv pip install --python {python} {words}"
     return f"{python} -m ensurepip && {python} -m pip install {words}"
+
+
+def reinstall_command(package: str) -> str:
+    """Return the command that installs a package anew, also where a broken one is in its place."""
+    command = install_command(package)
+    if command.startswith("pipx"):
+        return f"{command} --force"
+    return f"{command} --reinstall" if command.startswith("uv") else f"{command} --force-reinstall"
+
+
+PACKAGES = {
+    "apsw": "apsw",
+    "backports.zstd" if sys.version_info < (3, 14) else "compression.zstd": "backports.zstd",
+    "certifi": "certifi",
+    "cryptography": "cryptography",
+    "httpcore": "httpcore",
+    "httpx": "httpx",
+    "mcp_types": "mcp-types",
+    "mnemonic": "mnemonic",
+    "numpy": "numpy",
+    "orjson": "orjson",
+    "platformdirs": "platformdirs",
+    "re2": "google-re2",
+    "rich": "rich",
+    "segno": "segno",
+    "spake2": "spake2",
+    "sqlite_vec": "sqlite-vec",
+    "typer": "typer",
+}
+"""What is imported, and the name under which it is installed."""
+
+_OPTIONAL_ON = {"re2": ("win32",)}
+
+
+_ASKED_BY_NAME = ("cryptography", "httpcore", "httpx", "mcp_types", "mnemonic", "segno", "spake2")
+"""Packages of the relay, of providers and of agents, that take long to load: only whether they are there."""
+
+
+def broken_packages() -> Iterator[NotConfigured]:
+    """Load each package that every command may need, look for the others; gives an error for each that fails."""
+    for module in PACKAGES:
+        if sys.platform in _OPTIONAL_ON.get(module, ()):
+            continue
+        try:
+            if module not in _ASKED_BY_NAME:
+                importlib.import_module(module)
+            elif importlib.util.find_spec(module) is None:
+                raise ModuleNotFoundError(f"no module named {module!r}", name=module)
+        except Exception as error:  # noqa: BLE001 - a broken package raises anything; this only translates
+            yield _broken(module, error)
+
+
+def broken_package(error: BaseException) -> NotConfigured | None:
+    """The package whose import raised an error; None where the error has another cause."""
+    seen: BaseException | None = error
+    while seen is not None:
+        module = _missing(seen) or _raising(seen)
+        if module is not None:
+            return _broken(module, seen)
+        seen = seen.__cause__ or seen.__context__
+    return None
+
+
+def _missing(error: BaseException) -> str | None:
+    return _known(error.name) if isinstance(error, ImportError) and error.name else None
+
+
+def _raising(error: BaseException) -> str | None:
+    """The package in whose own module code an error arose, while it was being imported."""
+    found, step = None, error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code.co_name == "<module>":
+            found = _known(str(step.tb_frame.f_globals.get("__name__", ""))) or found
+        step = step.tb_next
+    return found
+
+
+def _known(name: str) -> str | None:
+    return next((known for known in PACKAGES if name == known or name.startswith(f"{known}.")), None)
+
+
+def _broken(module: str, error: BaseException) -> NotConfigured:
+    name = PACKAGES[module]
+    if isinstance(error, ModuleNotFoundError) and error.name == module:
+        words = f"the package {name} is not installed"
+    else:
+        words = f"the package {name} cannot be loaded: {type(error).__name__}: {str(error)[:200]}"
+    return NotConfigured(words, hint=reinstall_command(name))
+
+
+def answer(words: list[str], broken: NotConfigured) -> int:
+    """Tell of a broken package: doctor and status in their own form, all else as an error. Gives the exit code."""
+    message, fix = broken.message, broken.hint
+    if words[:1] == ["doctor"] and "--json" in words:
+        check = {"name": "software", "verdict": "failure", "message": message, "fix": fix}
+        print(json.dumps({"schema": 1, "ok": False, "checks": [check]}))
+        return 1
+    if words[:1] in (["doctor"], ["status"]) and "--json" not in words:
+        print(f"FAIL  software: {message}\n      fix: {fix}")
+        return 1 if words[0] == "doctor" else broken.exit_code
+    print(f"crystal: error: {message}\ncrystal: hint: {fix}", file=sys.stderr)
+    return broken.exit_code

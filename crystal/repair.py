@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from crystal import archive, chunking, transcript
+from crystal import archive
 from crystal.capture import files, tail
-from crystal.errors import Damaged
 from crystal.forgotten import BY_FORGETTING, forgotten_among
-from crystal.model import Project
-from crystal.store import Store, checks, forgotten_rows, ledger, turns
+from crystal.rebuild import FindProject, write_turns
+from crystal.store import Store, checks, forgotten_rows, ledger
 from crystal.store.forgetting import read_blocks
-from crystal.verify import Fault, missing_turns
-
-FindProject = Callable[[str], Project]
+from crystal.verify import Fault
 
 
 def repair(
@@ -42,12 +39,9 @@ def repair(
             if row and _mend_frame(store, states[fault.transcript], row, ldm_home, cleaner):
                 done.append(f"{fault.what}: archived bytes {row.start} to {row.stop} again")
     rows_to_write = {fault.row for fault in faults if fault.kind == "turns"}
-    if any(fault.kind == "database" for fault in faults):
-        store.execute("REINDEX")
-        done.append("the database's indexes were made again")
-        if checks.mend_orphans(store):
-            rows_to_write = {row.id for state in states.values() for row in checks.ledger_rows(store, state.id)}
-            done.append("rows that pointed at rows that are gone were let go")
+    if checks.mend_orphans(store):
+        rows_to_write = {row.id for state in states.values() for row in checks.ledger_rows(store, state.id)}
+        done.append("rows that pointed at rows that are gone were let go")
     broken = _broken_turns(store) if any(fault.kind == "chunks" for fault in faults) else {}
     written = 0
     for state in states.values():
@@ -139,15 +133,9 @@ def _mend_turns(
 
     Gives how many. A row that the archive cannot give back is left as it is.
     """
-    try:
-        clean = archive.read_frame(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
-    except Damaged:
+    clean = archive.text_of(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
+    if clean is None:
         return 0
     with store.transaction():
         checks.drop_turns(store, broken)
-        missing = missing_turns(store, row, clean, state)
-        checks.drop_turns(store, [ident for _, ident in missing if ident is not None])
-        said = [(turn, row.id, chunking.split(turn.text)) for turn, _ in missing]
-        projects = {turn.cwd: find_project(turn.cwd) for turn, _ in missing if turn.cwd}
-        lines = [(row.start, line) for line in clean.split(b"\n")[:-1]]
-        return turns.add_turns(store, state.origin, said, projects, transcript.titles(lines)).turns
+        return write_turns(store, state, row, clean, find_project)

@@ -22,6 +22,7 @@ from crystal.errors import CrystalError
 from crystal.paths import Places, checked_agent_id, make_private_dir, register_agent, registered_agents
 from crystal.settings import SettingsPlan
 from crystal.store.forgetting import NAMES_FILE
+from crystal.store.private_record import RECORD_FILE
 
 AGENT_FOLDERS = ("transcripts", "sessions", "daily", "journals")
 OWN_DATA = (
@@ -195,7 +196,7 @@ class RemovalPlan:
 def plan_removal(places: Places, env: Mapping[str, str], home: Path) -> RemovalPlan:
     """Find out what init put in, and where the data is: all that crystal made, and nothing that others did."""
     data = [path for pattern in OWN_DATA for path in sorted(places.data_dir.glob(pattern))]
-    data += [places.config_file, places.machine_json, places.ldm_home / NAMES_FILE]
+    data += [places.config_file, places.machine_json, *(places.ldm_home / name for name in (NAMES_FILE, RECORD_FILE))]
     data += [folder / name for folder in _agent_folders(places) for name in AGENT_FOLDERS]
     data += [manifest.parent for manifest in sorted(places.models.glob("*/crystal.json"))]
     return RemovalPlan(

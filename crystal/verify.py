@@ -116,6 +116,7 @@ def verify(
         state, rows = _as_of_one_moment(store, listed)
         proof.faults += _ledger_faults(state, rows)
         proof.faults += _archive_faults(store, state, rows, ldm_home, progress)
+        proof.faults += tail_faults(store, state, ldm_home)
         if state.origin.device == device:
             try:
                 _check_file(state, rows, cleaner, proof, progress)
@@ -197,6 +198,26 @@ def _archive_faults(
         if missing:
             message = f"{missing} turns of bytes {row.start} to {row.stop} are not in the store as they were said"
             yield Fault("turns", state.path, message, *fault)
+
+
+def tail_faults(store: Store, state: ledger.TranscriptState, ldm_home: Path) -> Iterator[Fault]:
+    """An archive that goes on behind what the ledger knows: the database is older than it, or a process was killed."""
+    if state.archive is None:
+        return
+    path = ldm_home / state.archive
+    end = ledger.archive_end(store, state.id)
+    if not path.exists() or path.stat().st_size <= end or not end:
+        return
+    unknown = [
+        turn
+        for _, text in archive.placed_frames(path, end)
+        for turn in turns_in(text or b"", state.mark.offset, state)
+        if not is_stored(store, turn) and not forgetting.is_line_forgotten(store, turn.uuid)
+    ]
+    now_state, _ = _as_of_one_moment(store, state)
+    if unknown and (now_state.archive, ledger.archive_end(store, state.id)) == (state.archive, end):
+        message = f"{len(unknown)} turns at its end are not in the database"
+        yield Fault("archive-unknown", str(path), message, transcript=state.id)
 
 
 def turns_in(clean: bytes, start: int, state: ledger.TranscriptState) -> Iterator[Turn]:
@@ -313,11 +334,11 @@ def _refusal(path: Path, error: Exception) -> Fault:
 
 
 def _unknown_archives(store: Store, ldm_home: Path, agents: Path) -> Iterator[Fault]:
-    """Archive files without a transcript, and those that a recovery was killed over."""
+    """Archive files without a transcript."""
     there = sorted(agents.glob("*/memory/transcripts/**/*.jsonl.zst"))
     with store.transaction():  # an archive is there before its row is: under the write lock both are, or neither
         known = checks.known_archives(store)
-    for path in [*there, *sorted(agents.glob("*/memory/transcripts/**/*.jsonl.zst.recovered"))]:
+    for path in there:
         if path.exists() and path.relative_to(ldm_home).as_posix() not in known:
             yield Fault("archive-unknown", str(path), "the store knows nothing of this archive file")
 

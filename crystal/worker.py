@@ -12,7 +12,7 @@ import sys
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from crystal.capture.lock import CAPTURE_LOCK, await_lock, try_lock
 from crystal.capture.nothing_new import drop_empty_notes
@@ -37,10 +37,21 @@ def main() -> None:
     try:
         _work(places)
     except CrystalError as error:
-        # The store itself cannot be used: the next session start says so, see hook.py.
-        with contextlib.suppress(OSError):
-            places.stalled.write_text(f"capture is not working: {error.message}"[:200], "utf-8")
-        sys.exit(error.exit_code)
+        _stop(places, error)
+    except Exception:
+        from crystal.wiring.rebuilding import damage_here
+
+        found = damage_here()
+        if found is None:
+            raise
+        _stop(places, found)
+
+
+def _stop(places: Places, error: CrystalError) -> NoReturn:
+    """End because the store cannot be used: the next session start says so, see hook.py."""
+    with contextlib.suppress(OSError):
+        places.stalled.write_text(f"nothing is being kept: {error.message}. Run: crystal doctor"[:200], "utf-8")
+    sys.exit(error.exit_code)
 
 
 def _work(places: Places) -> None:

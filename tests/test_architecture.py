@@ -147,6 +147,7 @@ BROAD = {
     "crystal/hook.py": "the user's session goes on, whatever happens",
     "crystal/embedding/local/tokens.py": "tokenizers raises nothing narrower for a file that it cannot read",
     "crystal/relay/poller.py": "one bad blob must not stop the others; it is recorded",
+    "crystal/packages.py": "a package that is broken raises anything while it is imported",
     "crystal/mcp/server.py": "a bug in one answer must not end the others; it goes to standard error",
     "relay_worker/store/writer.py": "the one who asked gets the error; the thread goes on for the others",
     "crystal/redact/redactor.py": "fails closed: a line that could not be cleaned is not stored",

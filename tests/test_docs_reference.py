@@ -118,7 +118,7 @@ def _note_states_of_capture(note: Callable[..., None], memory: Path) -> None:
     settings.write_text(json.dumps(hooks))
 
 
-def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(
+def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(  # noqa: PLR0915 - a list
     memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transcripts = memory / ".claude" / "projects" / FOLDER
@@ -166,9 +166,11 @@ def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(
     note("crystal doctor", "doctor", "--json")
     monkeypatch.setenv("CRYSTAL_KEY_COMMAND", "false")
     monkeypatch.setenv("CRYSTAL_EMBEDING_PROVIDER", "voyage")
-    note("crystal config", "config", "--json")
-    note("crystal models", "models", "--json")
+    for words in ("config", "models"):
+        note(f"crystal {words}", words, "--json")
     note("crystal config get", "config", "get", "search.limit", "--json")
+    (memory / ".ldm" / "memory" / "crystal.db").write_text("another program's")
+    note("crystal verify", "verify", "--repair", "--json")
 
     for section, keys in seen.items():
         patterns = documented(section)

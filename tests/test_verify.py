@@ -10,11 +10,11 @@ import pytest
 from crystal.capture.safe_open import Folders
 from crystal.errors import UsageProblem
 from crystal.project import find_project
-from crystal.recover import recover_archives
 from crystal.repair import repair
 from crystal.restore import Restored, restore
 from crystal.store import Store, ledger
 from crystal.verify import Proof, verify
+from crystal.wiring.proving import take_files, take_tails
 from tests.capture_machine import NOW, CaptureMachine, line
 from tests.test_capture import backfill
 
@@ -49,10 +49,10 @@ def mend(machine: CaptureMachine, proof: Proof) -> list[str]:
     done = repair(
         machine.store, proof.faults, ldm_home=machine.home, cleaner=machine.capture().cleaner, find_project=find_project
     )
-    unknown = [Path(fault.what) for fault in proof.faults if fault.kind == "archive-unknown"]
-    done += recover_archives(machine.capture(), unknown, machine.home / "memory" / "recovered")
+    unknown = [fault for fault in proof.faults if fault.kind == "archive-unknown"]
+    done += take_files(machine.capture(), unknown, machine.home)
     machine.capture().sweep()
-    return done
+    return done + take_tails(machine.capture(), unknown, machine.home)
 
 
 def archive_of(machine: CaptureMachine, session: str) -> Path:
@@ -301,62 +301,6 @@ def test_a_transcript_that_was_emptied_has_nothing_to_capture(machine: CaptureMa
     proof = prove(machine)
     assert proof.faults == []
     assert set(proof.bytes_by_state) == {"captured"}
-
-
-def lose_the_database(machine: CaptureMachine) -> None:
-    machine.store.close()
-    machine.store.path.unlink()
-    machine.store = Store.open(machine.store.path)
-
-
-def test_a_recovery_captures_nothing_that_was_private_before_the_database_was_lost(machine: CaptureMachine) -> None:
-    machine.capture().turn_off()
-    machine.now += 10
-    with machine.transcript("a").open("ab") as file:
-        file.write(line("off the record", at=machine.now))
-    machine.capture().sweep()
-    machine.now += 10
-    machine.capture().turn_on()
-    with machine.transcript("a").open("ab") as file:
-        file.write(line("on the record", at=machine.now))
-    machine.capture().sweep()
-    with machine.transcript("b").open("ab") as file:
-        file.write(line("not captured yet"))
-    before = machine.texts()
-    lose_the_database(machine)
-    mend(machine, prove(machine))
-    assert machine.texts() == before
-    proof = prove(machine)
-    assert proof.faults == []
-    assert proof.bytes_by_state["before-crystal"] == len(machine.transcript("b").read_bytes().splitlines(True)[-1])
-    backfill(machine)
-    assert machine.texts() == sorted([*before, "not captured yet"])
-    assert "off the record" not in machine.texts()
-    with machine.transcript("a").open("ab") as file:
-        file.write(line("later"))
-    machine.capture().sweep()
-    assert "later" in machine.texts()
-    assert prove(machine).faults == []
-
-
-def test_a_recovery_that_is_killed_is_taken_up_again(machine: CaptureMachine, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = machine.texts()
-    for path in machine.root.rglob("*.jsonl"):
-        path.unlink()
-    lose_the_database(machine)
-
-    def die(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CaptureMachine, "sink", die)
-        with pytest.raises(KeyboardInterrupt):
-            mend(machine, prove(machine))
-    assert {fault.kind for fault in prove(machine).faults} == {"archive-unknown"}
-    mend(machine, prove(machine))
-    assert machine.texts() == before
-    assert prove(machine).faults == []
-    assert not list(machine.home.rglob("*.recovered"))
 
 
 def test_a_session_that_went_on_after_its_restoration_keeps_every_line(machine: CaptureMachine) -> None:

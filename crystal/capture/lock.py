@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from crystal.errors import Unavailable
+from crystal.errors import CrystalError, Unavailable, UsageProblem
+from crystal.paths import make_private_dir, refused
 
 CAPTURE_LOCK = "capture.lock"
 """The file in the data folder that whoever captures holds."""
@@ -32,13 +34,40 @@ def _try(descriptor: int) -> bool:
 
 
 def _open(path: Path) -> int:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+    """Open a lock file, and make it where it is missing. A link is not followed: it would lead to another file.
+
+    One of another user that may be read is as good: the lock is on the file, nothing is written into it.
+    """
+    make_private_dir(path.parent)
+    flags = os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        try:
+            return os.open(path, os.O_RDWR | flags, 0o600)
+        except PermissionError:
+            return os.open(path, os.O_RDONLY | flags & ~os.O_CREAT)
+    except OSError as error:
+        raise _unusable(path, error) from error
+
+
+def _unusable(path: Path, error: OSError) -> CrystalError:
+    """Why a lock file cannot be used, and what to do: it holds nothing, so that it may be deleted."""
+    command = f"rm {shlex.quote(str(path))}"
+    if path.is_symlink():
+        return UsageProblem(f"{path} is a link, and a lock must be a file of its own", hint=command)
+    if path.exists() and path.stat().st_uid != os.geteuid():
+        return Unavailable(
+            f"{path} belongs to another user", hint=command if os.access(path.parent, os.W_OK) else f"sudo {command}"
+        )
+    return refused(error, path)
 
 
 @contextlib.contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
-    """Hold the lock if nobody does; gives whether it is held."""
+    """Hold the lock if nobody does; gives whether it is held.
+
+    Raises:
+        UsageProblem, Unavailable: The lock file cannot be used.
+    """
     descriptor = _open(path)
     try:
         yield _try(descriptor)

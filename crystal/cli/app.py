@@ -12,12 +12,14 @@ import importlib
 import os
 import re
 import sys
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from crystal.errors import CrystalError, Unavailable, UsageProblem
+from crystal.packages import answer, broken_package
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("setup", "Set crystal up on this machine."),
@@ -181,7 +183,13 @@ def main() -> None:
         # Typer's own errors (an unknown option, a missing word) have these two, whichever click it carries.
         words, asked = getattr(error, "format_message", None), getattr(error, "ctx", None)
         if words is None:
-            raise
+            broken = broken_package(error)
+            if broken is not None:
+                sys.exit(answer(sys.argv[1:], broken))
+            known = _explained(error)
+            if known is None:
+                raise
+            sys.exit(report(known))
         text = str(words()).replace("Value error, ", "").rstrip(".").partition(" Did you mean")[0].rstrip(".")
         sys.exit(report(UsageProblem(text[:1].lower() + text[1:], hint=_hint_for(text, asked))))
     sys.exit(code if isinstance(code, int) else 0)
@@ -198,6 +206,20 @@ def _hint_for(text: str, context: Any) -> str:
     if unknown and path == "crystal" and " " in unknown[1].strip():
         return f'to search: crystal search "{unknown[1]}"'
     return f"run: {path} --help"
+
+
+def _explained(error: Exception) -> CrystalError | None:
+    """What a person can do about an error that nobody foresaw; None for a bug, which keeps its traceback.
+
+    A file that the system refuses, or a damaged database, whatever came of it.
+    """
+    if isinstance(error, OSError) and error.filename is not None:
+        from crystal.paths import refused
+
+        return refused(error, Path(os.fsdecode(error.filename)))
+    from crystal.wiring.rebuilding import damage_here
+
+    return damage_here()
 
 
 def _end_unheard(error: OSError) -> NoReturn:

@@ -86,6 +86,10 @@ def backfill(
     since: Annotated[
         str | None, typer.Option("--since", help="Only transcripts changed since: 7d, 2026-11-01 ...")
     ] = None,
+    privacy_lost: Annotated[
+        bool,
+        typer.Option("--privacy-lost", help="Also what a repair left out because it may have been private."),
+    ] = False,
     embed: Annotated[bool, typer.Option("--embed/--no-embed", help="Make the vectors too, after the import.")] = True,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until vectors and summaries are made too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -96,6 +100,7 @@ def backfill(
     """
     from crystal.cli.following import enrich_here, follow_up, import_with_bar
     from crystal.errors import UsageProblem
+    from crystal.store.ledger_rebuild import let_in
     from crystal.when import parse_when
     from crystal.wiring import now_ms, open_machine, plan_import
 
@@ -104,6 +109,8 @@ def backfill(
             raise UsageProblem(f"{path} does not exist", hint="give a transcript file, or a folder of them")
     after = None if since is None else parse_when(since, now=now_ms(), name="--since")
     with open_machine() as machine:
+        if privacy_lost:
+            let_in(machine.store)
         plan = plan_import(machine, [path.absolute() for path in paths or ()], after)[:limit]
         if dry_run:
             _print_plan(plan, as_json)

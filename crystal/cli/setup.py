@@ -82,6 +82,7 @@ def init(
     from crystal.setup import apply_setup, plan_setup, proposed_agent
     from crystal.wiring import open_machine, plan_import, this_config, this_home, usable_config
     from crystal.wiring.notices import refresh_notice
+    from crystal.wiring.opening import refuse_links, refuse_lost
 
     only = None if client is None else [_known_client(name) for name in client]
     if paste or instructions or (only and "any" in only):
@@ -97,6 +98,8 @@ def init(
     if dry_run:
         _show_plan(plan)
         return
+    refuse_links(plan.places)
+    refuse_lost(plan.places)
     apply_setup(plan, os.environ)
     _say_done(plan)
     _take_role(config, role, relay, local_memory, asks=sys.stdin.isatty() and not yes, token_stdin=token_stdin)

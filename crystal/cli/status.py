@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from crystal.config import Config
     from crystal.store import Store
 
+if TYPE_CHECKING:
+    from crystal.errors import CrystalError
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -32,9 +35,11 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     Exit code 0: capturing, or paused by you. 1: NOT capturing.
     """
     from crystal.capture.state import Condition
-    from crystal.status import gather, state_as_json
+    from crystal.errors import StoreDamaged, StoreLost, Unavailable, UsageProblem
+    from crystal.status import gather
     from crystal.wiring import now_ms, open_reader, this_config
     from crystal.wiring.capture_state import capture_state
+    from crystal.wiring.rebuilding import damage_here
 
     state, now = capture_state(this_config()), now_ms()
     if not as_json:
@@ -42,10 +47,17 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     try:
         with open_reader() as machine:
             found = gather(machine, state)
+    except (StoreDamaged, StoreLost, Unavailable, UsageProblem) as error:
+        raise typer.Exit(_say_failure(error, state, as_json=as_json)) from error
     except CrystalError:
         if as_json:
-            typer.echo(json.dumps({"schema": 1, "capture": state_as_json(state)}))
+            _print_failure_as_json(state, None)
         raise
+    except Exception as error:
+        damaged = damage_here()
+        if damaged is None:
+            raise
+        raise typer.Exit(_say_failure(damaged, state, as_json=as_json)) from error
     if as_json:
         typer.echo(_as_json(found))
     else:
@@ -83,6 +95,25 @@ def _as_json(found: dict[str, Any]) -> str:
     for problem in found["problems"]:
         problem.update(since=iso(problem["since"]), at=iso(problem["at"]))
     return json.dumps(found)
+
+
+def _say_failure(error: CrystalError, state: CaptureState, *, as_json: bool) -> int:
+    """Answer also where the memory cannot be read: the cause and the step that mends it."""
+    if as_json:
+        _print_failure_as_json(state, error)
+    else:
+        typer.echo(f"FAIL  memory: {error.message}")
+        typer.echo(f"      fix: {error.hint}")
+    return error.exit_code
+
+
+def _print_failure_as_json(state: CaptureState, error: CrystalError | None) -> None:
+    from crystal.status import state_as_json
+
+    found: dict[str, Any] = {"schema": 1, "capture": state_as_json(state)}
+    if error is not None:
+        found |= {"ok": False, "problem": {"message": error.message, "fix": error.hint}}
+    typer.echo(json.dumps(found))
 
 
 def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from crystal.cli.capture import count_words, progress_bar, size_words
 from crystal.cli.render import look_of, say_item
 
 if TYPE_CHECKING:
-    from crystal.verify import Proof
+    from crystal.wiring import Mended
 
 EXIT_BEHIND = 1
 EXIT_DAMAGED = 6
@@ -34,38 +34,23 @@ def verify(
 
     Exit code 0: 100 %. 1: some bytes are not captured yet, `crystal sync` captures them. 6: something is damaged.
     """
-    from crystal.errors import StoreDamaged
+    from crystal.wiring import Mended, mend_memory, open_kept_machine, prove
+    from crystal.wiring.rebuilding import archive_bytes
 
-    try:
-        proof, done = _prove_and_mend(mend)
-    except StoreDamaged as error:
-        if not mend:
-            raise
-        from crystal.wiring import these_places
-
-        hint = f"move {these_places().db} away and run it again: the archive holds what was said"
-        raise StoreDamaged(error.message, hint=hint) from error
-    if as_json:
-        typer.echo(json.dumps(_as_json(proof, done)))
+    if mend:
+        with progress_bar("reading the archive", archive_bytes()) as advance:
+            mended = mend_memory(advance)
     else:
-        _print(proof, done, tried=mend)
-    if proof.damaged:
+        with open_kept_machine() as machine, progress_bar("reading", machine.bytes_to_prove()) as advance:
+            mended = Mended(prove(machine, advance))
+    if as_json:
+        typer.echo(json.dumps(_as_json(mended)))
+    else:
+        _print(mended, tried=mend)
+    if mended.proof.damaged:
         raise typer.Exit(EXIT_DAMAGED)
-    if proof.faults:
+    if mended.proof.faults:
         raise typer.Exit(EXIT_BEHIND)
-
-
-def _prove_and_mend(mend: bool) -> tuple[Proof, list[str]]:
-    """The proof, and with ``mend`` what was mended before it."""
-    from crystal.wiring import open_kept_machine, prove, repair_all
-
-    with open_kept_machine() as machine:
-        with progress_bar("reading", machine.bytes_to_prove()) as advance:
-            proof = prove(machine, advance)
-        if not (mend and proof.faults):
-            return proof, []
-        done = repair_all(machine, proof)
-        return prove(machine, lambda _: None), done
 
 
 def restore(
@@ -104,7 +89,8 @@ def _say_how_to_resume(wanted: str, session: str, cwd: str | None) -> None:
     typer.echo(f"  crystal restore {wanted} --project FOLDER, then: cd FOLDER && claude --resume {session}")
 
 
-def _as_json(proof: Proof, done: list[str]) -> dict[str, object]:
+def _as_json(mended: Mended) -> dict[str, object]:
+    proof = mended.proof
     return {
         "schema": 1,
         "ok": not proof.faults,
@@ -116,13 +102,22 @@ def _as_json(proof: Proof, done: list[str]) -> dict[str, object]:
             {"kind": fault.kind, "what": fault.what, "message": fault.message, "start": fault.start, "stop": fault.stop}
             for fault in proof.faults
         ],
-        "repaired": done,
+        "repaired": mended.done,
+        "came_back": mended.back,
+        "missing": mended.missing,
+        "kept": None if mended.kept is None else str(mended.kept),
     }
 
 
-def _print(proof: Proof, done: list[str], *, tried: bool) -> None:
-    look = look_of(sys.stdout)
-    for line in done:
+def _print(mended: Mended, *, tried: bool) -> None:
+    look, proof = look_of(sys.stdout), mended.proof
+    if mended.back:
+        say_item("made again: ", ", ".join(mended.back), look, style=look.good)
+    for line in mended.missing:
+        say_item("not back: ", line, look, style=look.warning)
+    if mended.kept is not None:
+        typer.echo(f"kept: {mended.kept}, the old file; delete it when you miss nothing")
+    for line in mended.done:
         say_item("mended: ", line, look, style=look.good)
     typer.echo(
         f"{count_words(proof.transcripts, 'transcript')}"

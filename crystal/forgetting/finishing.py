@@ -15,6 +15,7 @@ from crystal.forgetting.wish import Grounds
 from crystal.index import discard
 from crystal.relay.mirror.place import remove_file, try_alone
 from crystal.store import Store, forgotten_rows, forgotten_work
+from crystal.store.forgetting import open_tombstones
 from crystal.store.forgotten_work import Work
 from crystal.store.scrub import scrub
 from crystal.summarize import summarize_anew
@@ -43,6 +44,8 @@ class Finisher:
                 self._try(lambda work=work, step=step: self._do(work, step))  # type: ignore[misc]
         self._try(lambda: leftovers.delete_copies(self._grounds.data_dir, self._now))
         self._try(lambda: leftovers.delete_damaged_lines(self._grounds.ldm_home / "agents"))
+        newest = max((tombstone.made_at for _, tombstone in open_tombstones(self._store)), default=0)
+        self._try(lambda: leftovers.delete_damaged(self._grounds.data_dir, newest))
         folders = (self._grounds.ldm_home, self._grounds.data_dir)
         self._try(lambda: leftovers.delete_temporaries(folders, self._now))
         self._try(self._half_made_mirror)

@@ -47,6 +47,13 @@ def copies_of_store(data_dir: Path) -> Iterator[Path]:
         yield from sorted(data_dir.glob(f"{name}.v*.backup*"))
 
 
+def delete_damaged(data_dir: Path, made_at: int) -> None:
+    """Delete the damaged databases that a repair kept, if they were written before something was forgotten, ms."""
+    for path in sorted(data_dir.glob("crystal.db.damaged-*")):
+        if path.is_file() and path.stat().st_mtime_ns // 1_000_000 <= made_at:
+            delete_file(path)
+
+
 def delete_copies(data_dir: Path, now: int) -> None:
     """Delete copies of the store, contexts that were made of it, and what a recovery or a hook left.
 

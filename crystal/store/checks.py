@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import apsw
 
+from crystal.errors import StoreDamaged
 from crystal.model import Chunk
 from crystal.store import memories, vectors
 from crystal.store.connection import Store, translated
+from crystal.store.privacy import is_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +56,59 @@ def database_faults(store: Store) -> list[str]:
     return faults
 
 
-def quick_fault(store: Store) -> str | None:
-    """The first thing that SQLite finds wrong in a quick look at the file; None when all is well."""
-    return next((str(text) for (text,) in store.rows("PRAGMA quick_check(1)") if text != "ok"), None)
+def quick_fault(store: Store, seconds: float = 0.5) -> str | None:
+    """The first thing that is wrong in a quick look at the file; None when all is well.
+
+    SQLite's own check looks at pages; after it texts are decoded for so many seconds, small tables first.
+    """
+    found = next((str(text) for (text,) in store.rows("PRAGMA quick_check(1)") if text != "ok"), None)
+    return found or _undecodable(store, time.monotonic() + seconds)
+
+
+def damage(path: Path) -> str | None:
+    """What makes a database unusable, looked for in all of it; None when it can be worked with. Changes nothing.
+
+    An inverted index that disagrees with the chunks is none: it is made again from them.
+    """
+    try:
+        with Store.open_untouched(path) as store:
+            found = [str(text) for (text,) in store.rows("PRAGMA integrity_check(20)") if text != "ok"]
+            real = [text for text in found if "inverted index" not in text]
+            return real[0] if real else _undecodable(store, float("inf")) or _implausible(store)
+    except StoreDamaged as error:
+        return error.message.removeprefix(f"{path}: ")
+
+
+def _undecodable(store: Store, deadline: float) -> str | None:
+    """A table with a row that cannot be read, None where none was met in time. Newest rows first, large tables last."""
+    tables = [str(name) for (name,) in store.rows("SELECT name FROM pragma_table_list WHERE type = 'table'")]
+    for table in sorted((name for name in tables if "_fts_" not in name), key=lambda name: (name in _LARGE, name)):
+        try:
+            for _ in store.db.execute(
+                f"SELECT * FROM {table} ORDER BY 1 DESC" if table in _LARGE else f"SELECT * FROM {table}"
+            ):
+                if time.monotonic() > deadline:
+                    return None
+        except UnicodeDecodeError:
+            return f"a text in table {table} cannot be decoded"
+        except apsw.Error as error:
+            return f"table {table}: {error}"
+    return None
+
+
+_LARGE = ("chunks", "turns")
+_JSON = (("tombstones", "value"), ("injections", "chosen"), ("relay_peers", "serials_in"), ("relay_peers", "stale"))
+
+
+def _implausible(store: Store) -> str | None:
+    """A text that no crystal wrote, None when there is none."""
+    key = store.value("SELECT value FROM meta WHERE key = 'hash_key'")
+    if key is not None and not is_key(key):
+        return "the key of its hashes is damaged"
+    for table, column in _JSON:
+        if store.value(f"SELECT 1 FROM {table} WHERE NOT json_valid({column}) LIMIT 1"):
+            return f"table {table}: {column} is no JSON"
+    return None
 
 
 def keyword_index_agrees(store: Store) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,7 +18,9 @@ from typing import Any
 import apsw
 
 from crystal.errors import CrystalError, NotConfigured, StoreBusy, StoreDamaged, StoreFull, Unavailable
+from crystal.paths import refused
 from crystal.store import migrate
+from crystal.store.private_record import Recorder
 
 BUSY_TIMEOUT_MS = 15_000
 CHECKPOINT_PAGES = 1000
@@ -81,7 +84,17 @@ HINTS: dict[type[CrystalError], str] = {
 
 @contextlib.contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Turn the driver's errors into ours at the edge of this room."""
+    """Turn the driver's errors into ours at the edge of this room, also a text that it cannot decode."""
+    try:
+        with _translated(path):
+            yield
+    except UnicodeDecodeError as error:
+        raise StoreDamaged(f"{path}: a text in it cannot be decoded", hint=HINTS[StoreDamaged]) from error
+
+
+@contextlib.contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    """The same around what is not only the driver's work."""
     try:
         yield
     except apsw.Error as error:
@@ -113,16 +126,23 @@ class Store:
         deleted_memories: The ids of memories that this transaction has deleted.
     """
 
-    def __init__(self, path: Path, db: apsw.Connection) -> None:
+    def __init__(self, path: Path, db: apsw.Connection, recorder: Recorder | None = None) -> None:
         self.path = path
         self.db = db
         self.before_commit: Callable[[], None] | None = None
         self.changed_memories: dict[str, list[int]] = {}
         self.deleted_memories: set[str] = set()
+        self._recorder = recorder
 
     @classmethod
-    def open(cls, path: Path) -> Store:
+    def open(cls, path: Path, record: Path | None = None, *, complete: bool = True) -> Store:
         """Open the store for reading and writing; make it, or bring it up to date, first.
+
+        Args:
+            path: The file.
+            record: The record of what is private to keep beside the archive, see ``private_record``; None for a store
+                that is not the machine's own memory.
+            complete: Whether a record that is made now tells all that was ever private.
 
         Raises:
             StoreForeign: The file belongs to another program or to a newer crystal. Nothing is changed.
@@ -138,10 +158,13 @@ class Store:
             try:
                 migrate.upgrade(db, path)
                 _switch_to_wal(db)
+                recorder = None if record is None else Recorder(db, record)
+                if recorder is not None:
+                    recorder.start(complete=complete)
             except BaseException:
                 db.close()
                 raise
-        return cls(path, db)
+        return cls(path, db, recorder)
 
     @classmethod
     def open_existing(cls, path: Path) -> Store:
@@ -157,7 +180,7 @@ class Store:
             raise NotConfigured(f"there is no memory at {path} yet", hint="run: crystal init")
         migrate.refuse_foreign(path)
         with translated(path):
-            db = _connect_frozen(path) if _is_frozen(path) else _connect(path)
+            db = _connect_for_reading(path)
             try:
                 outdated = migrate.version_of(db) < migrate.newest()
                 if not outdated:
@@ -170,6 +193,17 @@ class Store:
             return cls.open(path)
         return cls(path, db)
 
+    @classmethod
+    def open_untouched(cls, path: Path) -> Store:
+        """Open a store to look at it: no migration, no write, no fold of its log into the file.
+
+        Raises:
+            StoreForeign, StoreDamaged, Unavailable: As their names say.
+        """
+        migrate.refuse_foreign(path)
+        with translated(path):
+            return cls(path, _prepared(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)))
+
     def close(self) -> None:
         """Close the file. Closing twice does nothing."""
         self.db.close()
@@ -180,10 +214,20 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _commit(self) -> None:
+        """Commit, or tell why the record of what is private refuses it."""
+        try:
+            self.db.execute("COMMIT")
+        except apsw.ConstraintError as error:
+            cause = None if self._recorder is None else self._recorder.error()
+            if cause is None:
+                raise
+            raise cause from error
+
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """Hold the only write lock; commit at the end, undo everything on any exception."""
-        with translated(self.path):
+        with _translated(self.path):
             self.db.execute("BEGIN IMMEDIATE")
             self.changed_memories.clear()
             self.deleted_memories.clear()
@@ -191,7 +235,7 @@ class Store:
                 yield
                 if self.before_commit is not None:
                     self.before_commit()
-                self.db.execute("COMMIT")
+                self._commit()
             except BaseException:
                 if self.db.in_transaction:
                     self.db.execute("ROLLBACK")
@@ -203,7 +247,7 @@ class Store:
 
         For work that the ledger makes resumable: a power failure takes back the last commits, whole and in order.
         """
-        with translated(self.path):
+        with _translated(self.path):
             self.db.execute(f"PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = {IMPORT_CHECKPOINT_PAGES}")
             try:
                 yield
@@ -215,7 +259,7 @@ class Store:
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
         """See one state of the store through several reads, whatever writers do meanwhile."""
-        with translated(self.path):
+        with _translated(self.path):
             self.db.execute("BEGIN")
             try:
                 yield
@@ -264,12 +308,36 @@ def sqlite_vec_library() -> str:
     return str(Path(spec.origin).with_name("vec0"))
 
 
-def _is_frozen(path: Path) -> bool:
-    """Whether nothing can be written beside a store, so that even its log cannot be shared, and there is no log."""
-    if os.access(path.parent, os.W_OK):
-        return False
+_UNWRITABLE = (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError, apsw.FullError, apsw.PermissionsError)
+
+
+def _connect_for_reading(path: Path) -> apsw.Connection:
+    """Open a store that is read; also where nothing can be written beside it, so that its log cannot be shared.
+
+    Then nobody else writes either, and a file without a log is read as it is; with one, a copy of both is read.
+    """
+    db: apsw.Connection | None = None
+    with contextlib.suppress(*_UNWRITABLE):
+        db = _connect(path)
+        migrate.version_of(db)
+        return db
+    if db is not None:
+        db.close()
     log = path.with_name(path.name + "-wal")
-    return not log.exists() or log.stat().st_size == 0
+    if not log.exists() or log.stat().st_size == 0:
+        return _connect_frozen(path)
+    try:
+        with tempfile.TemporaryDirectory(prefix="crystal-read-") as folder:
+            copy = Path(folder) / path.name
+            import shutil  # noqa: PLC0415 - as above
+
+            shutil.copyfile(path, copy)
+            shutil.copyfile(log, copy.with_name(log.name))
+            db = _connect(copy)
+            migrate.version_of(db)  # opens the copies: they are deleted now, and gone when this is closed
+            return db
+    except OSError as error:
+        raise refused(error, path) from error
 
 
 def _connect(path: Path) -> apsw.Connection:

@@ -10,12 +10,17 @@ from pathlib import Path
 
 import apsw
 
-from crystal.errors import StoreForeign
+from crystal.errors import StoreDamaged, StoreForeign, StoreNewer
+from crystal.paths import refused
 
 APPLICATION_ID = 0x43525953
 """``CRYS``: marks a database file as ours, see https://www.sqlite.org/fileformat2.html, section 1.3.17."""
 
 HEADER = b"SQLite format 3\x00"
+FOREIGN_HINT = "move it away, or point CRYSTAL_DATA_DIR at another folder"
+MAX_VERSION = 999
+"""A schema number above this was written by no crystal: the header is damaged."""
+
 _FOLDER = Path(__file__).with_name("migrations")
 
 
@@ -43,25 +48,29 @@ def refuse_foreign(path: Path) -> None:
 
     Raises:
         StoreForeign: The file is not a crystal store, or of a schema newer than ours.
+        StoreDamaged: Its header is damaged.
+        CrystalError: The system refuses to read it.
     """
     try:
         with path.open("rb") as file:
             header = file.read(100)
     except FileNotFoundError:
         return
+    except IsADirectoryError as error:
+        raise StoreForeign(f"{path} is a folder", hint=FOREIGN_HINT) from error
     except OSError as error:
-        raise StoreForeign(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
+        raise refused(error, path) from error
     if not header or _is_without_tables(header):
         return
     version, application = (
         (struct.unpack(">i", header[at : at + 4])[0] for at in (60, 68)) if len(header) == 100 else (0, 0)
     )
     if not header.startswith(HEADER) or application != APPLICATION_ID:
-        raise StoreForeign(
-            f"{path} is not a crystal store", hint="move it away, or point CRYSTAL_DATA_DIR at another folder"
-        )
+        raise StoreForeign(f"{path} is not a crystal store", hint=FOREIGN_HINT)
+    if not 0 <= version <= MAX_VERSION:
+        raise StoreDamaged(f"{path}: its header is damaged", hint="run: crystal verify --repair")
     if version > newest():
-        raise StoreForeign(
+        raise StoreNewer(
             f"{path} has schema {version}, this crystal knows up to {newest()}", hint="upgrade crystal on this machine"
         )
 
@@ -99,7 +108,7 @@ def upgrade(db: apsw.Connection, path: Path) -> None:
 
 
 def _copy(db: apsw.Connection, target: Path) -> None:
-    temporary = target.with_name(target.name + ".tmp")
+    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")  # others may upgrade the same file just now
     for stale in (temporary, target):
         with contextlib.suppress(FileNotFoundError):
             stale.unlink()

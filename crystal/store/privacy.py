@@ -33,38 +33,38 @@ def marks(store: Store) -> tuple[Mark, ...]:
 
 def open_mark(store: Store, session_id: str | None, reason: str, now: int) -> bool:
     """Begin a private time, or confirm the one that lasts. False when it was open already."""
-    was_open = store.value(
-        "UPDATE private_marks SET last_at = max(last_at, ?) WHERE session_id IS ? AND reason = ? AND until_at IS NULL"
-        " RETURNING 1",
-        (now, session_id, reason),
-    )
-    if was_open:
-        return False
-    store.execute(
-        "INSERT INTO private_marks (session_id, reason, from_at, last_at) VALUES (?, ?, ?, ?)",
-        (session_id, reason, now, now),
-    )
+    with store.transaction():
+        was_open = store.value(
+            "UPDATE private_marks SET last_at = max(last_at, ?) WHERE session_id IS ? AND reason = ?"
+            " AND until_at IS NULL RETURNING 1",
+            (now, session_id, reason),
+        )
+        if was_open:
+            return False
+        store.execute(
+            "INSERT INTO private_marks (session_id, reason, from_at, last_at) VALUES (?, ?, ?, ?)",
+            (session_id, reason, now, now),
+        )
     return True
 
 
 def close_mark(store: Store, session_id: str | None, reason: str, until: int) -> bool:
     """End a private time at ``until``. False when none was open."""
-    closed = store.value(
-        "UPDATE private_marks SET until_at = max(from_at, ?) WHERE session_id IS ? AND reason = ? AND until_at IS NULL"
-        " RETURNING 1",
-        (until, session_id, reason),
-    )
-    return bool(closed)
+    return _close(store, "max(from_at, ?)", (until, session_id, reason))
 
 
 def close_mark_as_seen(store: Store, session_id: str, reason: str) -> bool:
     """End a session's private time at the moment when it was last confirmed. False when none was open."""
-    closed = store.value(
-        "UPDATE private_marks SET until_at = last_at + 1 WHERE session_id IS ? AND reason = ? AND until_at IS NULL"
-        " RETURNING 1",
-        (session_id, reason),
-    )
-    return bool(closed)
+    return _close(store, "last_at + 1", (session_id, reason))
+
+
+def _close(store: Store, until: str, values: tuple[object, ...]) -> bool:
+    where = "session_id IS ? AND reason = ? AND until_at IS NULL"
+    if store.value(f"SELECT 1 FROM private_marks WHERE {where}", values[-2:]) is None:
+        return False
+    with store.transaction():
+        store.execute(f"UPDATE private_marks SET until_at = {until} WHERE {where}", values)
+    return True
 
 
 def add_private_lines(store: Store, uuids: Iterable[str]) -> None:
@@ -96,6 +96,11 @@ def add_redactions(store: Store, counts: Iterable[tuple[str, int]]) -> None:
 def redaction_counts(store: Store) -> dict[str, int]:
     """How many secrets of each kind were taken out so far."""
     return {str(kind): int(count) for kind, count in store.rows("SELECT kind, count FROM redactions ORDER BY kind")}
+
+
+def is_key(value: object) -> bool:
+    """Whether a stored value is what ``store_key`` wrote."""
+    return isinstance(value, str) and len(value) == 64 and not set(value) - set("0123456789abcdef")
 
 
 def store_key(store: Store) -> bytes:

@@ -20,14 +20,16 @@ from crystal.wiring.machine import (
     this_home,
     usable_config,
 )
-from crystal.wiring.proving import prove, repair_all, restore_session
+from crystal.wiring.proving import Mended, mend_memory, prove, repair_all, restore_session
 
 __all__ = [
     "CAPTURE_LOCK",
     "Machine",
+    "Mended",
     "enrich",
     "import_sessions",
     "insist",
+    "mend_memory",
     "now_ms",
     "open_kept_machine",
     "open_machine",

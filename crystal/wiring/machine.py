@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +18,7 @@ from crystal.paths import MEMORY_RECORD, Places, make_private_dir, resolve_place
 from crystal.store import Store
 from crystal.store.notes import MEMORY_RECORD_SIZE, read_note
 from crystal.wiring.mirrored import Mirrored, open_mirror
+from crystal.wiring.opening import refuse_links, refuse_lost
 
 if TYPE_CHECKING:
     from crystal.capture.engine import Capture, Sink
@@ -319,12 +319,25 @@ class Machine:
         return sink, lambda _, __: None
 
 
+def open_store(places: Places) -> Store:
+    """Open this machine's store for writing, and follow what becomes private in it; make it if there never was one.
+
+    Raises:
+        StoreLost: It is gone, and can be made again.
+    """
+    from crystal.store.private_record import RECORD_FILE
+
+    refuse_links(places)
+    refuse_lost(places)
+    make_private_dir(places.data_dir)
+    return Store.open(places.db, places.ldm_home / RECORD_FILE)
+
+
 @contextlib.contextmanager
 def open_machine(overrides: Mapping[str, object] | None = None) -> Iterator[Machine]:
     """Open this machine's memory for writing; make it if there is none."""
     config = this_config(overrides)
-    make_private_dir(config.places.data_dir)
-    with Store.open(config.places.db) as store:
+    with open_store(config.places) as store:
         machine = Machine(config, store)
         with contextlib.suppress(CrystalError):  # whoever changes a memory hears of it
             machine.settle_memories()
@@ -333,21 +346,19 @@ def open_machine(overrides: Mapping[str, object] | None = None) -> Iterator[Mach
 
 @contextlib.contextmanager
 def open_kept_machine() -> Iterator[Machine]:
-    """Open this machine's memory for writing, if there is one or an archive that it can be made from again.
+    """Open this machine's memory for writing, if there is one.
 
     Raises:
-        NotConfigured: There is neither. Nothing is made.
+        NotConfigured: There is none. Nothing is made.
     """
     from crystal.errors import NotConfigured
 
     places = these_places()
-    agents = places.ldm_home / "agents"
-    kept = itertools.chain(agents.glob("*/memory/transcripts/**/*.zst*"), agents.glob(f"*/memory/{MEMORY_RECORD}"))
-    if not places.db.exists() and next(kept, None) is None:
+    refuse_lost(places)
+    if not places.db.exists():
         raise NotConfigured(f"there is no memory at {places.db} yet", hint="run: crystal init")
     config = this_config()
-    make_private_dir(config.places.data_dir)
-    with Store.open(config.places.db) as store:
+    with open_store(config.places) as store:
         yield Machine(config, store)
 
 
@@ -357,7 +368,9 @@ def open_reader(overrides: Mapping[str, object] | None = None) -> Iterator[Machi
 
     Raises:
         NotConfigured: There is none yet.
+        StoreLost: It is gone, and can be made again.
     """
     config = this_config(overrides)
+    refuse_lost(config.places)
     with Store.open_existing(config.places.db) as store, open_mirror(config.places, config.role) as mirror:
         yield Machine(config, store, mirror)

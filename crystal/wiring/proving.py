@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
 from crystal.wiring.capturing import run_capture
 from crystal.wiring.enriching import enrich
-from crystal.wiring.machine import Machine
+from crystal.wiring.machine import Machine, open_kept_machine, open_machine, this_config
 
 if TYPE_CHECKING:
     from crystal.capture.engine import Capture, Tally
     from crystal.capture.tail import Cleaner
     from crystal.restore import Restored
     from crystal.verify import Fault, Proof
+
+IN_DATABASE = ("database", "ledger", "turns", "keywords", "chunks", "vectors")
+"""Faults of the database itself: what is left of them after mending goes when it is made again."""
 
 
 def _cleaner(machine: Machine) -> Cleaner:
@@ -73,7 +76,6 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
     """Mend what a proof found, capture what is behind, and make derived things again. Gives what was done, in words."""
     from crystal.index import folder_of
     from crystal.index.refresh import drop
-    from crystal.recover import recover_archives
     from crystal.repair import repair
     from crystal.wiring.forgetting import finish_forgetting
     from crystal.wiring.projects import project_finder
@@ -92,9 +94,11 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
             )
         )
         done.extend(_repair_memories(machine))
-        unknown = [Path(fault.what) for fault in proof.faults if fault.kind == "archive-unknown"]
-        done.extend(recover_archives(capture, unknown, machine.places.data_dir / "recovered"))
-        return capture.sweep()
+        unknown = [fault for fault in proof.faults if fault.kind == "archive-unknown"]
+        done.extend(take_files(capture, unknown, machine.places.ldm_home))
+        tally = capture.sweep()  # before the ends of files: what a transcript still has is captured where it stands
+        done.extend(take_tails(capture, unknown, machine.places.ldm_home))
+        return tally
 
     tally = run_capture(machine, mend)
     if tally.bytes_captured:
@@ -104,6 +108,106 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
         done.append("the search index is made anew")
     enrich(machine, budget_seconds=600)
     return done
+
+
+def take_files(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> list[str]:
+    """Take in archive files that the ledger does not know; gives what was done, in words."""
+    from crystal.rebuild import Rebuild, Taken
+    from crystal.wiring.projects import project_finder
+
+    done = []
+    for path in (Path(fault.what) for fault in faults if fault.transcript is None):
+        taken = Taken()
+        Rebuild(capture, ldm_home, project_finder(capture.store)).take_archive(path, taken)
+        done.append(f"{path.name}: {taken.turns} turns taken in from the archive")
+    return done
+
+
+def take_tails(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> list[str]:
+    """Take in what archives have behind what the ledger knows, where no sweep brought it; gives what was done."""
+    from crystal.rebuild import Rebuild, Taken
+    from crystal.store.ledger import all_states
+    from crystal.verify import tail_faults
+    from crystal.wiring.projects import project_finder
+
+    done = []
+    wanted = {fault.transcript for fault in faults}
+    for state in all_states(capture.store):
+        if state.id in wanted and any(tail_faults(capture.store, state, ldm_home)):
+            taken = Taken()
+            Rebuild(capture, ldm_home, project_finder(capture.store)).take_tail(state, taken)
+            done.append(f"{state.archive}: {taken.turns} turns taken in from the archive")
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """A proof after a repair. ``done`` and ``missing`` say what was mended and what did not come back, in words.
+
+    ``back`` is what a database has that was made again, ``kept`` where the old one is; both empty where it was not.
+    """
+
+    proof: Proof
+    done: tuple[str, ...] = ()
+    back: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    kept: Path | None = None
+
+
+def mend_memory(progress: Callable[[int], None]) -> Mended:
+    """Prove this machine's memory, and mend it: where it is, or by making the database again.
+
+    ``progress`` is told the bytes of the archive that were taken in, where the database is made again.
+
+    Raises:
+        NotConfigured: There is no memory yet, and nothing to make one from.
+        StoreForeign: The database is of a newer crystal, or another program's and nothing of ours is here.
+    """
+    from crystal.wiring.rebuilding import rebuild_database, why_rebuild
+
+    config = this_config()
+    if why_rebuild(config.places) is None:
+        mended = _mend_in_place()
+        if mended is not None:
+            return mended
+    rebuilt = rebuild_database(config, progress)
+    mended = _mend_in_place(insist=True)
+    from crystal.store.salvage import what_is_there
+
+    with open_machine() as machine:
+        back = what_is_there(machine.store)
+    return replace(mended, back=tuple(back), missing=rebuilt.missing, kept=rebuilt.kept)
+
+
+@overload
+def _mend_in_place(*, insist: Literal[True]) -> Mended: ...
+
+
+@overload
+def _mend_in_place() -> Mended | None: ...
+
+
+def _mend_in_place(*, insist: bool = False) -> Mended | None:
+    """Prove, mend, and prove again; None where that does not help and the database must be made again.
+
+    With ``insist`` what is left is only reported.
+    """
+    from crystal.errors import StoreDamaged
+
+    try:
+        with open_kept_machine() as machine:
+            proof = prove(machine, lambda _: None)
+            if not proof.faults:
+                return Mended(proof)
+            done = repair_all(machine, proof)
+            proof = prove(machine, lambda _: None)
+    except StoreDamaged:
+        if insist:
+            raise
+        return None
+    if insist or not any(fault.kind in IN_DATABASE for fault in proof.faults):
+        return Mended(proof, tuple(done))
+    return None
 
 
 def _refuse_mirrored(machine: Machine, session: str, cause: Exception) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from crystal.errors import Damaged
-from crystal.paths import make_private_dir, write_private
+from crystal.paths import make_private_dir, refused, write_private
 
 if sys.platform == "win32":  # untested
     import msvcrt
@@ -75,7 +75,11 @@ def write_wanted(path: Path, wanted: Wanted) -> None:
 def try_alone(path: Path) -> Iterator[bool]:
     """Hold the lock if nobody does; gives whether it is held."""
     make_private_dir(path.parent)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+    flags = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)  # a link would lead to another file
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o600)
+    except OSError as error:
+        raise refused(error, path) from error
     try:
         try:
             if sys.platform == "win32":

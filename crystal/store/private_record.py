@@ -1,0 +1,253 @@
+"""A record of what is private, in a file beside the archive: for a database that is lost, or put back to an older one.
+
+The file has one JSON array a line: a mark (a time in which capture was off) or the id of a line that was left out. It
+holds no words. Triggers of the connection write it, whoever changes the tables, and each line is durable before the
+transaction commits. ``meta`` knows how long the file was then; where that differs, both are compared once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from crystal.errors import CrystalError
+from crystal.paths import make_private_dir, refused, write_private
+
+RECORD_FILE = "private.jsonl"
+_SIZE = "private_record"
+_HEADER = "crystal-private-1"
+
+MarkRow = tuple[str | None, str, int, int | None, str | None]
+"""session_id, reason, from_at, until_at, folder."""
+
+_TRIGGERS = """
+CREATE TEMP TRIGGER record_mark AFTER INSERT ON main.private_marks BEGIN
+    UPDATE main.meta SET value = record_private('mark', NEW.session_id, NEW.reason, NEW.from_at, NEW.until_at,
+        NEW.folder) WHERE key = 'private_record';
+END;
+CREATE TEMP TRIGGER record_mark_end AFTER UPDATE OF until_at ON main.private_marks BEGIN
+    UPDATE main.meta SET value = record_private('mark', NEW.session_id, NEW.reason, NEW.from_at, NEW.until_at,
+        NEW.folder) WHERE key = 'private_record';
+END;
+CREATE TEMP TRIGGER record_line AFTER INSERT ON main.private_lines BEGIN
+    UPDATE main.meta SET value = record_private('line', NEW.uuid) WHERE key = 'private_record';
+END;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateRecord:
+    """What a record file tells.
+
+    Attributes:
+        marks: By session, reason, beginning and folder: when it ended, None while it lasts.
+        lines: Ids of lines that were left out.
+        complete: False where something before the file's beginning is not known.
+    """
+
+    marks: dict[tuple[str | None, str, int, str | None], int | None] = field(default_factory=dict)
+    lines: set[str] = field(default_factory=set)
+    complete: bool = False
+
+
+def read_record(path: Path) -> PrivateRecord | None:
+    """Read a record file; None where there is none, or where it is not one.
+
+    A line that cannot be understood is passed over: its last one may be torn.
+
+    Raises:
+        CrystalError: The system refuses to read it.
+    """
+    try:
+        rows = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise refused(error, path) from error
+    parsed = [row for row in map(_parsed, rows) if row]
+    if not parsed or parsed[0][0] != _HEADER:
+        return None
+    record = PrivateRecord(complete=parsed[0][1:] == [True])
+    for kind, *values in parsed[1:]:
+        if kind == "line" and len(values) == 1 and _is_text(values[0]):
+            record.lines.add(values[0])
+        elif kind == "mark" and _is_mark(values):
+            session, reason, start, until, folder = values
+            record.marks[session, reason, start, folder] = until
+    return record
+
+
+def _parsed(row: bytes) -> list[Any]:
+    try:
+        values = json.loads(row)
+    except (ValueError, RecursionError):
+        return []
+    return values if isinstance(values, list) else []
+
+
+def _is_mark(values: list[Any]) -> bool:
+    if len(values) != 5:
+        return False
+    session, reason, start, until, folder = values
+    texts, times = (session, folder), (start, start if until is None else until)
+    return (
+        _is_text(reason)
+        and all(text is None or _is_text(text) for text in texts)
+        and all(type(time) is int for time in times)
+    )
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value is text that a database can hold."""
+    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+class Recorder:
+    """Writes what one connection adds to the tables of privacy into the record file, before each commit."""
+
+    def __init__(self, db: apsw.Connection, path: Path) -> None:
+        self._db, self._path = db, path
+        self._pending: list[bytes] = []
+        self._error: CrystalError | None = None
+
+    def start(self, *, complete: bool = True) -> None:
+        """Bring file and tables together where they differ, then follow every change.
+
+        Args:
+            complete: Whether a file that is made now tells all that was ever private.
+
+        Raises:
+            CrystalError: The file cannot be read or written.
+        """
+        if self._size() != self._known_size():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                self._reconcile(complete=complete)
+                self._db.execute("COMMIT")
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+        self._db.create_scalar_function("record_private", self._add)
+        self._db.execute(_TRIGGERS)
+        self._db.set_commit_hook(self._flush)
+        self._db.set_rollback_hook(self._pending.clear)
+
+    def error(self) -> CrystalError | None:
+        """Why the last commit was refused, None when it was not."""
+        error, self._error = self._error, None
+        return error
+
+    def _known_size(self) -> int | None:
+        for (value,) in self._db.execute("SELECT value FROM meta WHERE key = ?", (_SIZE,)):
+            return int(value) if value.isascii() and value.isdigit() else None
+        return None
+
+    def _size(self) -> int:
+        try:
+            return self._path.stat().st_size
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise refused(error, self._path) from error
+
+    def _reconcile(self, *, complete: bool) -> None:
+        told = read_record(self._path)
+        known = self._in_tables()
+        if told is not None:
+            complete = told.complete
+            self._take_in(told, known)
+        if told is None or told.lines != known.lines | told.lines or told.marks != {**known.marks, **told.marks}:
+            both = self._in_tables()
+            rows: list[Iterable[Any]] = [
+                [_HEADER, complete],
+                *(["mark", *_flat(key, until)] for key, until in both.marks.items()),
+            ]
+            rows += [["line", uuid] for uuid in sorted(both.lines)]
+            make_private_dir(self._path.parent)
+            write_private(self._path, b"".join(_line(row) for row in rows))
+        self._db.execute(
+            "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2",
+            (_SIZE, str(self._size())),
+        )
+
+    def _in_tables(self) -> PrivateRecord:
+        marks = self._db.execute("SELECT session_id, reason, from_at, folder, until_at FROM private_marks ORDER BY id")
+        lines = self._db.execute("SELECT uuid FROM private_lines")
+        return PrivateRecord(
+            {(session, reason, start, folder): until for session, reason, start, folder, until in marks},
+            {uuid for (uuid,) in lines},
+        )
+
+    def _take_in(self, told: PrivateRecord, known: PrivateRecord) -> None:
+        for key, until in told.marks.items():
+            if key not in known.marks:
+                self._db.execute(
+                    "INSERT INTO private_marks (session_id, reason, from_at, until_at, folder, last_at)"
+                    " VALUES (?, ?, ?, ?, ?, ?)",
+                    (*_flat(key, until), key[2]),
+                )
+            elif known.marks[key] is None and until is not None:
+                self._db.execute(
+                    "UPDATE private_marks SET until_at = ? WHERE session_id IS ? AND reason = ? AND from_at = ?"
+                    " AND folder IS ?",
+                    (until, *key),
+                )
+        self._db.executemany(
+            "INSERT INTO private_lines (uuid) VALUES (?) ON CONFLICT DO NOTHING", [(uuid,) for uuid in told.lines]
+        )
+
+    def _add(self, *row: Any) -> str:
+        """Note a row for the next commit; gives how long the file will be then."""
+        self._pending.append(_line(row))
+        return str(self._end() + sum(map(len, self._pending)))
+
+    def _end(self) -> int:
+        """Where the next line begins: after a newline, that a torn last line lacks."""
+        size = self._size()
+        if size == 0:
+            return 0
+        try:
+            with self._path.open("rb") as file:
+                file.seek(size - 1)
+                return size if file.read(1) == b"\n" else size + 1
+        except OSError as error:
+            raise refused(error, self._path) from error
+
+    def _flush(self) -> bool:
+        """Write what is noted, durably. True refuses the commit."""
+        if not self._pending:
+            return False
+        try:
+            self._append(b"".join(self._pending))
+        except OSError as error:
+            self._error = refused(error, self._path)
+            return True
+        except CrystalError as error:
+            self._error = error
+            return True
+        self._pending.clear()
+        return False
+
+    def _append(self, rows: bytes) -> None:
+        is_torn = self._end() != self._size()
+        handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        with os.fdopen(handle, "ab", buffering=0) as file:
+            data = memoryview(b"\n" * is_torn + rows)
+            while data:
+                data = data[file.write(data) :]
+            os.fsync(file.fileno())
+
+
+def _line(row: Iterable[Any]) -> bytes:
+    return json.dumps(list(row), separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def _flat(key: tuple[str | None, str, int, str | None], until: int | None) -> MarkRow:
+    session, reason, start, folder = key
+    return session, reason, start, until, folder
