@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from crystal.config import Config
     from crystal.store import Store
 
-if TYPE_CHECKING:
-    from crystal.errors import CrystalError
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""

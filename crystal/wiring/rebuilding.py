@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from crystal.capture.lock import CAPTURE_LOCK
 from crystal.config import Config
 from crystal.errors import CrystalError, StoreDamaged, StoreLost
 from crystal.paths import Places, make_private_dir, refused, sync_folder
 from crystal.store import Store
 from crystal.store.checks import damage
-from crystal.wiring.capturing import BACKFILL_LOCK, CAPTURE_LOCK, LOCK_SECONDS
+from crystal.wiring.capturing import BACKFILL_LOCK, LOCK_SECONDS
 from crystal.wiring.enriching import ENRICH_LOCK
 from crystal.wiring.machine import Machine, these_places
 from crystal.wiring.opening import archives_of, refuse_lost
