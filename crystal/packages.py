@@ -97,7 +97,10 @@ def broken_package(error: BaseException) -> NotConfigured | None:
 
 
 def _missing(error: BaseException) -> str | None:
-    return _known(error.name) if isinstance(error, ImportError) and error.name else None
+    if not isinstance(error, ImportError) or not error.name:
+        return None
+    # "cannot import name 'zstd' from 'backports'" names the package around it
+    return _known(error.name) or next((known for known in PACKAGES if known.rpartition(".")[0] == error.name), None)
 
 
 def _raising(error: BaseException) -> str | None:
