@@ -115,3 +115,13 @@ def test_settings_that_cannot_be_read_are_a_finding_like_others(home: Path) -> N
     shown = crystal("doctor")
     assert (shown.code, shown.err) == (1, "")
     assert "FAIL  settings" in shown.out
+
+
+def test_a_large_database_is_not_read_to_its_end_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crystal.doctor.BRIEF_SECONDS", 0.0)
+    monkeypatch.setattr("crystal.store.checks.PROGRESS_STEPS", 1)
+    (brief,) = checks("memory")
+    assert "crystal doctor --deep" in brief["message"]
+    deep = crystal("doctor", "--deep")
+    assert deep.code == 0
+    assert "is sound" in deep.out

@@ -18,12 +18,16 @@ def register(app: typer.Typer) -> None:
     app.command()(doctor)
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+def doctor(
+    *,
+    deep: Annotated[bool, typer.Option("--deep", help="Also read every page of a large database.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
     """Check the set-up and say how to mend it. Exit code 0: nothing fails. 1: something does."""
     from crystal.doctor import examine
     from crystal.wiring import open_reader, this_config
 
-    checks = examine(this_config, open_reader)
+    checks = examine(this_config, open_reader, deep=deep)
     failed = any(check.verdict == "failure" for check in checks)
     if as_json:
         rows = [

@@ -16,6 +16,9 @@ from crystal.store import memories, vectors
 from crystal.store.connection import Store, translated
 from crystal.store.privacy import is_key
 
+PROGRESS_STEPS = 1_000
+"""Steps of SQLite between two looks at the clock."""
+
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
@@ -56,13 +59,16 @@ def database_faults(store: Store) -> list[str]:
     return faults
 
 
-def quick_fault(store: Store, seconds: float = 0.5) -> str | None:
-    """The first thing that is wrong in a quick look at the file; None when all is well.
+def quick_fault(store: Store, seconds: float = float("inf")) -> str | None:
+    """Return the first thing that is wrong in a quick look at every page; None when all is well.
 
-    SQLite's own check looks at pages; after it texts are decoded for so many seconds, small tables first.
+    After SQLite's own check texts are decoded for so many seconds, small tables first.
     """
-    found = next((str(text) for (text,) in store.rows("PRAGMA quick_check(1)") if text != "ok"), None)
-    return found or _undecodable(store, time.monotonic() + seconds)
+    return _page_fault(store) or _undecodable(store, time.monotonic() + seconds)
+
+
+def _page_fault(store: Store) -> str | None:
+    return next((str(text) for (text,) in store.rows("PRAGMA quick_check(1)") if text != "ok"), None)
 
 
 def damage(path: Path) -> str | None:
@@ -109,6 +115,27 @@ def _implausible(store: Store) -> str | None:
         if store.value(f"SELECT 1 FROM {table} WHERE NOT json_valid({column}) LIMIT 1"):
             return f"table {table}: {column} is no JSON"
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class BriefLook:
+    """What a look at the file found in the time it had; ``is_whole`` when that was enough for every page."""
+
+    fault: str | None
+    is_whole: bool
+
+
+def look_briefly(store: Store, seconds: float) -> BriefLook:
+    """Look for faults as ``quick_fault`` does: at pages, then at texts, for so many seconds each."""
+    deadline = time.monotonic() + seconds
+    store.db.set_progress_handler(lambda: time.monotonic() > deadline, PROGRESS_STEPS)
+    try:
+        found, is_whole = _page_fault(store), True
+    except apsw.InterruptError:
+        found, is_whole = None, False
+    finally:
+        store.db.set_progress_handler(None)
+    return BriefLook(found or _undecodable(store, time.monotonic() + seconds), is_whole)
 
 
 def keyword_index_agrees(store: Store) -> bool:
@@ -272,7 +299,7 @@ class VectorFaults:
 def vector_faults(store: Store) -> Iterator[VectorFaults]:
     """Where vectors and chunks disagree."""
     for generation in vectors.generations(store):
-        table = f"chunks_vec_{int(generation.id)}"
+        table = vectors.table_of(generation.id)
         stray = store.rows(f"SELECT rowid FROM {table}_rowids WHERE rowid NOT IN (SELECT id FROM chunks)")
         missing = store.rows(
             f"SELECT id FROM chunks WHERE vector_generation = ? AND id NOT IN (SELECT rowid FROM {table}_rowids)",
@@ -284,7 +311,7 @@ def vector_faults(store: Store) -> Iterator[VectorFaults]:
 
 def mend_vectors(store: Store, faults: VectorFaults) -> None:
     """Drop stray vectors; put chunks without their vector back into the queue."""
-    table = f"chunks_vec_{int(faults.generation)}"
+    table = vectors.table_of(faults.generation)
     with store.transaction():
         store.execute_many(f"DELETE FROM {table} WHERE rowid = ?", [(ident,) for ident in faults.stray])
         store.execute_many(
