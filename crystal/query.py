@@ -31,7 +31,7 @@ us work worked working recap remind go going went gone get got us just else
 _GENERIC = frozenset(_GENERIC_WORDS.split())
 """Words that ask for nothing in particular beside a time."""
 
-_ENDINGS = """
+ENDINGS = """
 ational tional ation ization izations ations ator ators alism iveness fulness ousness ness ality alities ivity ivities
 bility bilities ology ologies ency encies ancy ancies ence ences ance ances izer izers ably ibly ally ently ely ously
 ingly edly icate ative atives alize ize ized izes izing icity ical ically ful fully able ible ement ements ment ments
@@ -151,7 +151,7 @@ def completions(word: str) -> tuple[str, ...]:
     if not (word.isascii() and word.isalpha()):
         return ()
     small = word.lower()
-    cuts = ((ending, at) for ending in _ENDINGS for at in range(1, len(ending)) if small.endswith(ending[:at]))
+    cuts = ((ending, at) for ending in ENDINGS for at in range(1, len(ending)) if small.endswith(ending[:at]))
     return tuple(dict.fromkeys(word + ending[at:] for ending, at in cuts))
 
 

@@ -13,6 +13,7 @@ import typer
 
 from crystal.cli.capture import count_words
 from crystal.cli.render import clipped, look_of, one_line, say, speaker
+from crystal.cli.steps import steps_shown
 
 if TYPE_CHECKING:
     from crystal.forgetting import ForgetPlan, Forgotten, Item
@@ -79,7 +80,7 @@ def forget(
     from crystal.forgetting import Wish
     from crystal.when import parse_when
     from crystal.wiring import open_machine
-    from crystal.wiring.forgetting import carry_out, needles_of, plan_forget, prove_forgotten
+    from crystal.wiring.forgetting import carry_out, carry_out_and_prove, plan_forget
 
     _there()
     with open_machine() as machine:
@@ -96,9 +97,12 @@ def forget(
                 raise UsageProblem("nobody is there to be asked", hint="look with --dry-run, then repeat it with --yes")
             _preview(plan, machine.now(), sys.stderr if as_json else sys.stdout)
             typer.confirm("forget all of it for good?", abort=True, err=True)
-        needles = needles_of(machine, plan) if prove else None
-        done = carry_out(machine, plan)
-        proof = None if needles is None else prove_forgotten(machine, needles)
+        proof = None
+        with steps_shown() as progress:
+            if prove:
+                done, proof = carry_out_and_prove(machine, plan, progress)
+            else:
+                done = carry_out(machine, plan, progress)
         _show(machine, plan, as_json=as_json, done=done, proof=proof, is_seen=not yes)
     if proof is not None and not proof.proved:
         from crystal.forgetting.proof import NotProved

@@ -6,7 +6,7 @@ anywhere and is run again by whoever comes next.
 """
 
 from crystal.forgetting.carrying import carry_out, finish
-from crystal.forgetting.planning import plan
+from crystal.forgetting.planning import complete, plan
 from crystal.forgetting.wish import Because, ForgetPlan, Forgotten, Grounds, Item, OutboxCleaner, Place, Wish
 from crystal.store.forgetting import Tombstone
 
@@ -21,6 +21,7 @@ __all__ = [
     "Tombstone",
     "Wish",
     "carry_out",
+    "complete",
     "finish",
     "plan",
 ]

@@ -14,6 +14,7 @@ from crystal.errors import CrystalError
 from crystal.forgetting.deleting import ARCHIVE, delete_here
 from crystal.forgetting.finishing import Finisher
 from crystal.forgetting.names import agree
+from crystal.forgetting.planning import complete
 from crystal.forgetting.wish import ForgetPlan, Forgotten, Grounds
 from crystal.store import forgotten_work
 from crystal.store.forgetting import KINDS, Tombstone, add_tombstones, is_work_left, open_tombstones
@@ -38,6 +39,7 @@ def carry_out(grounds: Grounds, plan: ForgetPlan, now: int) -> Forgotten:
     Raises:
         StoreBusy, StoreFull, Unavailable: Before the tombstones are written; nothing has happened.
     """
+    plan = complete(grounds, plan)
     tombstones = tombstones_of(plan, grounds.device, now)
     with grounds.capture_lock():
         with grounds.store.transaction():

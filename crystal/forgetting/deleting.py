@@ -20,7 +20,7 @@ from crystal.forgetting.needles import Needles
 from crystal.forgetting.proof import needles_for
 from crystal.forgetting.repeating import what_repeats
 from crystal.forgetting.seeking import SHORTEST, Seeker
-from crystal.forgetting.wish import ForgetPlan, Grounds, Wish
+from crystal.forgetting.wish import ForgetPlan, Grounds, Wish, counted
 from crystal.forgotten import BY_FORGETTING
 from crystal.store import Store, forgotten_rows, forgotten_work, traces
 from crystal.store.forgetting import Tombstone, add_tombstones, open_tombstones, taint_sessions
@@ -208,7 +208,8 @@ def _search(
     )
     places: dict[int, set[int] | None] = {}
     rows = forgotten_rows.kept_rows(grounds.store)
-    for found in Searcher(judge).search(rows, grounds.ldm_home):
+    told = counted(rows, "looking through the archives", len(rows), grounds.progress)
+    for found in Searcher(judge).search(told, grounds.ldm_home):
         places.setdefault(found.row.id, set()).add(found.number)  # type: ignore[union-attr]
         gone.sessions.add(found.row.session_id)
         if found.because == "copy" or (found.because == "session" and any(judge.stays(turn) for turn in found.turns)):

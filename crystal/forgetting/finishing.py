@@ -49,9 +49,11 @@ class Finisher:
         folders = (self._grounds.ldm_home, self._grounds.data_dir)
         self._try(lambda: leftovers.delete_temporaries(folders, self._now))
         self._try(self._half_made_mirror)
+        self._grounds.progress("taking it out of the search index", 0, 0)
         for store in (self._store, *([] if self._mirror is None else [self._mirror])):
             self._try(lambda store=store: leftovers.purge_index(store, self._now))  # type: ignore[misc]
         self._try(self._summaries)
+        self._grounds.progress("clearing what was deleted from the files", 0, 0)
         if not self._pending and not self._before:
             self._end()
         return self._pending

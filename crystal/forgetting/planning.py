@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from crystal.forgetting.archived import Found, Judge, Searcher, began_at
 from crystal.forgetting.proof import needles_for
 from crystal.forgetting.repeating import what_repeats
 from crystal.forgetting.selecting import Selection, find_target, folders_meant, select, sessions_meant
-from crystal.forgetting.wish import Because, ForgetPlan, Grounds, Item, Place, Wish
+from crystal.forgetting.wish import Because, ForgetPlan, Grounds, Item, Place, Wish, counted
 from crystal.forgetting.wording import Terms
 from crystal.model import Memory
 from crystal.store import Store, forgotten_rows, traces
@@ -48,12 +48,23 @@ def plan(grounds: Grounds, wish: Wish) -> ForgetPlan:
     for value in (*wish.targets, wish.query, wish.session, wish.project, wish.key):
         if value is not None and not _is_text(value):
             raise UsageProblem(f"{value!r} is no text", hint="write it in UTF-8")
-    with ExitStack() as stack:
-        mirror, _ = stack.enter_context(grounds.mirror())
-        stores: list[tuple[Memory, Store]] = [("local", grounds.store)]
-        if mirror is not None:
-            stores.append(("mirror", mirror))
+    with _stores(grounds) as stores:
         return _Planner(grounds, wish, stores).plan()
+
+
+def complete(grounds: Grounds, plan: ForgetPlan) -> ForgetPlan:
+    """Look through all archives for what a plan lists, if that was not done when it was made. Changes nothing."""
+    if not plan.is_brief:
+        return plan
+    with _stores(grounds) as stores:
+        return _Planner(grounds, plan.wish, stores).complete(plan)
+
+
+@contextmanager
+def _stores(grounds: Grounds) -> Iterator[Stores]:
+    """The memories of this machine: its own, and the copy of home's where there is one."""
+    with grounds.mirror() as (mirror, _):
+        yield [("local", grounds.store), *([("mirror", mirror)] if mirror is not None else [])]  # type: ignore[list-item]
 
 
 def _is_text(value: str) -> bool:
@@ -94,11 +105,21 @@ class _Planner:
         for _, store in self.stores:  # also of what a scope takes in: they were written later, elsewhere
             self._add(Selection(forgotten_rows.summaries_after(store, self.lines), set()), "summary")
         plan = self._listed()
-        self._search_archives(plan)
-        plan = self._listed()
+        is_brief = not plan.is_empty and any(forgotten_rows.is_large(store) for _, store in self.stores)
+        self._search_archives(plan, is_brief=is_brief)
+        plan = replace(self._listed(), is_brief=is_brief)
         if plan.is_empty and self.wish.query is not None:
             return replace(plan, suggestions=tuple(self.grounds.suggest(self.wish.query)))
         return replace(plan, needles=tuple(self._needles()))
+
+    def complete(self, plan: ForgetPlan) -> ForgetPlan:
+        """Look through the archives for what another plan lists, and list what they have besides."""
+        reasons = {item.uuid: item.because for item in plan.items}
+        for _, value, _ in plan.kinds:
+            self.lines.update((uuid, reasons.get(uuid, "asked")) for uuid in value.get("lines", ()))
+            self.memories.update((uid, reasons.get(uid, "asked")) for uid in value.get("memories", ()))
+        self._search_archives(plan, is_brief=False)
+        return replace(self._listed(), needles=plan.needles)
 
     def _scope_name(self) -> Because:
         if not self.is_scope or (self.wish.session is not None and self.wish.project is not None):
@@ -126,14 +147,21 @@ class _Planner:
 
     # -- what only archives have -------------------------------------------------------------------------------------
 
-    def _search_archives(self, plan: ForgetPlan) -> None:
-        """Look through the archives for notes and copies of what was chosen by name or by words."""
+    def _search_archives(self, plan: ForgetPlan, *, is_brief: bool) -> None:
+        """Look through the archives for notes and copies of what was chosen by name or by words.
+
+        ``is_brief``: through those of the sessions that something goes from, and not for what repeats it elsewhere.
+        """
         terms = Terms.of(self.wish.query) if self._is_query_alone() and self.wish.query is not None else None
         if self.is_scope or (plan.is_empty and terms is None):
             return
-        needles = needles_for(self.grounds, plan) if not plan.is_empty else None
+        rows = forgotten_rows.kept_rows(self.grounds.store)
+        if is_brief:
+            rows = [row for row in rows if row.session_id in plan.sessions]
+        needles = None if plan.is_empty or is_brief else needles_for(self.grounds, plan)
         judge = Judge(frozenset(self.lines), (), needles, terms, self._stays)
-        for found in Searcher(judge).search(forgotten_rows.kept_rows(self.grounds.store), self.grounds.ldm_home):
+        told = counted(rows, "looking through the archives", len(rows), self.grounds.progress)
+        for found in Searcher(judge).search(told, self.grounds.ldm_home):
             if found.because == "copy":
                 if found.uuid is not None:
                     self.lines.setdefault(found.uuid, "copy")

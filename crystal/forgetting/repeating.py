@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from crystal.forgetting.candidates import turns_repeating
 from crystal.forgetting.selecting import Selection
 from crystal.forgetting.wish import Because
 from crystal.forgetting.wording import folded, repetitions
@@ -18,7 +19,7 @@ def what_repeats(
     texts = [text for store in stores for text in traces.said_texts(store, lines, memories)]
     gone = set(lines)
     for store in stores:
-        found = repetitions(texts, forgotten_rows.each_text(store))
+        found = repetitions(texts, forgotten_rows.each_text(store, turns_repeating(store, texts)))
         yield Selection(set(found.same_lines), set(found.same_memories)), "same-text"
         yield Selection(set(found.quoting_lines), set(found.quoting_memories)), "quote"
         asking = _words_of_asking(store, memories)

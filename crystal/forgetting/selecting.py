@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from crystal.errors import NotFound, UsageProblem
+from crystal.forgetting.candidates import turns_with_terms
 from crystal.forgetting.wish import Wish
 from crystal.forgetting.wording import Terms, folded
 from crystal.model import MIRROR_IDS, Memory, parse_hit_name
@@ -82,7 +83,7 @@ def _with_words(store: Store, terms: Terms) -> Selection:
     found = Selection(set(), set())
     if terms.is_empty:
         return found
-    for said in forgotten_rows.each_text(store):
+    for said in forgotten_rows.each_text(store, turns_with_terms(store, terms)):
         if terms.are_in(folded(said.text)):
             (found.lines if said.uuid else found.memories).add(said.uuid or said.uid)
     return found

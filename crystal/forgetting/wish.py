@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from crystal.errors import CrystalError
 from crystal.model import Hit, Memory
 from crystal.store import Store
 from crystal.store.forgetting import Tombstone
+
+T = TypeVar("T")
 
 Because = Literal[
     "asked", "same-text", "quote", "remembered", "summary", "bookkeeping", "copy", "session", "project", "before"
@@ -85,6 +87,7 @@ class ForgetPlan:
         suggestions: When nothing has the words of the query: the best hits by search. They are not forgotten.
         token: A short digest of exactly what would go.
         needles: Stretches of the words that go, for the proof. Kept in memory only.
+        is_brief: Whether of a large memory only the archives of these sessions were looked through; see ``complete``.
     """
 
     wish: Wish
@@ -99,6 +102,7 @@ class ForgetPlan:
     suggestions: tuple[Hit, ...] = ()
     token: str = ""
     needles: tuple[str, ...] = field(default=(), repr=False)
+    is_brief: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -144,6 +148,20 @@ def _tell_nobody(_: Store, __: Sequence[Tombstone]) -> None:
     """There is no other machine."""
 
 
+Progress = Callable[[str, int, int], None]
+"""Told which step is at work, how much of it is done, and how much there is of it; 0 where that is not known."""
+TOLD_EACH = 500
+
+
+def counted(items: Iterable[T], step: str, total: int, progress: Progress) -> Iterator[T]:
+    """Give items as they come, and tell how many of them have been."""
+    progress(step, 0, total)
+    for count, item in enumerate(items, 1):
+        yield item
+        if count % TOLD_EACH == 0:
+            progress(step, count, total)
+
+
 @dataclass(frozen=True, slots=True)
 class Grounds:
     """What forgetting works on: this machine.
@@ -161,6 +179,7 @@ class Grounds:
         on_tombstones: Told of new tombstones inside the transaction that adds them, to send them to other machines.
         suggest: The best hits of a search.
         machines: The other machines that are to forget it too.
+        progress: Told how far the forgetting is.
     """
 
     store: Store
@@ -175,6 +194,7 @@ class Grounds:
     on_tombstones: Callable[[Store, Sequence[Tombstone]], None] = _tell_nobody
     suggest: Callable[[str], Sequence[Hit]] = lambda _: ()
     machines: Callable[[Store], Sequence[str]] = lambda _: ()
+    progress: Progress = lambda *_: None
 
     @contextlib.contextmanager
     def mirror(self) -> Iterator[tuple[Store | None, str | None]]:

@@ -19,7 +19,12 @@ _HUMP = re.compile("[a-z][A-Z]")
 # A run of letters with a small one before a capital; written so that a long run is looked at once.
 _CAMEL = re.compile(r"(?<![A-Za-z])[A-Z]*[a-z]+[A-Z][A-Za-z]*")
 _PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
-_MARKS = re.compile(f"[{MARKS}]+")
+_MARKS = re.compile(f"[{MARKS}\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+")
+# A letter beside a mark that joins it to nothing: a reader sees a border there.
+_BORDER = r"[0-9A-Za-z\u00c0-\u024f\u0370-\u052f]"
+_JOINED = re.compile(rf"\S*(?:{_BORDER}[{MARKS}]|[{MARKS}]{_BORDER})\S*")
+# To FTS5 a private character (the icons of a terminal's font) is a letter.
+_PRIVATE = re.compile("[\ue000-\uf8ff\U000f0000-\U0010ffff]+")
 _LETTERS = str.maketrans({
     "\u00df": "ss", "\u1e9e": "ss", "\u0131": "i", "\u00f8": "o", "\u00d8": "O", "\u0142": "l", "\u0141": "L",
     "\u0111": "d", "\u0110": "D", "\u0127": "h", "\u0126": "H", "\u00e6": "ae", "\u00c6": "Ae", "\u0153": "oe",
@@ -46,7 +51,7 @@ class Words:
 def document_words(tokenize: Tokenize, text: str, ts: int | None) -> Words:
     """Take a document apart; ``ts`` is its time in milliseconds, or None."""
     header = [word for one in date_words(ts).split() for word in tokenize(one)]
-    parts = [*camel_parts(text), *last_characters(text)]
+    parts = [*camel_parts(text), *last_characters(text), *_beside_marks(text)]
     return Words(header, tokenize(normalised(text)), tokenize(" ".join(parts)) if parts else [])
 
 
@@ -73,8 +78,26 @@ def last_characters(text: str) -> list[str]:
     return list(dict.fromkeys(run[-1] for run in runs if len(run) > 1))
 
 
+def _beside_marks(text: str) -> list[str]:
+    """Return the pieces of words between marks that stand for themselves, such as a joiner between two letters."""
+    if text.isascii():
+        return []
+    return [
+        piece
+        for run in _JOINED.findall(text.casefold())
+        for piece in _split_at_marks(unicodedata.normalize("NFKD", run))
+    ]
+
+
+def _split_at_marks(run: str) -> list[str]:
+    """Return the pieces of a run between its marks; one that only changes a letter (an accent) is no border."""
+    bare = "".join(char for char in run if not unicodedata.combining(char))
+    pieces = _MARKS.split(bare)
+    return pieces if len(pieces) > 1 else []
+
+
 def _folded(text: str) -> str:
-    bare = _MARKS.sub("", unicodedata.normalize("NFKD", text))
+    bare = _MARKS.sub("", unicodedata.normalize("NFKD", _PRIVATE.sub(" ", text.casefold())))
     return unicodedata.normalize("NFC", bare).translate(_LETTERS)
 
 

@@ -6,14 +6,18 @@ Finding only reads. What changes the ledger runs inside the caller's transaction
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from crystal.model import Memory
-from crystal.store.connection import Store, translated
+from crystal.store.connection import Row, Store, translated
 from crystal.store.scope import is_within
 
 PAGE = 500
+
+LARGE_CHUNKS = 20_000
+LARGE_ARCHIVE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,26 +46,41 @@ class Said:
 # ---------------------------------------------------------------------------------------------------------- finding
 
 
-def each_text(store: Store) -> Iterator[Said]:
-    """Every text of the store: of turns, of memories and of what these were before."""
+def each_text(store: Store, turns: Collection[int] | None = None) -> Iterator[Said]:
+    """Every text of the store: of turns (of some only, by row), of memories and of what these were before."""
     with translated(store.path):
-        turn, text, uuid = None, "", ""
-        for ident, start, piece, of in store.db.execute(
-            "SELECT c.turn, c.start, c.text, t.uuid FROM chunks c JOIN turns t ON t.id = c.turn"
-            " ORDER BY c.turn, c.start"
-        ):
-            if ident != turn:
-                if turn is not None:
-                    yield Said(uuid, "", text)
-                turn, text, uuid = ident, "", of
-            text = text[:start] + piece if start <= len(text) else f"{text}\n{piece}"
-        if turn is not None:
-            yield Said(uuid, "", text)
+        if turns is None:
+            yield from _texts_of_turns(store.db.execute(f"{_TURN_TEXTS} ORDER BY c.turn, c.start"))
+        wanted = sorted(turns or ())
+        for at in range(0, len(wanted), PAGE):
+            page = (json.dumps(wanted[at : at + PAGE]),)
+            rows = store.db.execute(
+                f"{_TURN_TEXTS} WHERE c.turn IN (SELECT value FROM json_each(?)) ORDER BY c.turn, c.start", page
+            )
+            yield from _texts_of_turns(rows)
         for uid, words, key in store.db.execute(
             "SELECT uid, text, key FROM memories UNION ALL"
             " SELECT m.uid, h.text, NULL FROM memory_history h JOIN memories m ON m.id = h.memory"
         ):
             yield Said("", uid, words if key is None else f"{key}: {words}")
+
+
+_TURN_TEXTS = "SELECT c.turn, t.uuid, c.start, c.text FROM chunks c JOIN turns t ON t.id = c.turn"
+
+
+def _texts_of_turns(rows: Iterable[Row]) -> Iterator[Said]:
+    for (_, uuid), chunks in groupby(rows, key=lambda row: row[:2]):
+        text = ""
+        for *_, start, piece in chunks:
+            text = text[:start] + piece if start <= len(text) else f"{text}\n{piece}"
+        yield Said(uuid, "", text)
+
+
+def is_large(store: Store) -> bool:
+    """Whether a store and its archives are so large that reading all of them takes longer than a person waits."""
+    chunks = int(store.value("SELECT count(*) FROM chunks"))
+    archived = int(store.value("SELECT coalesce(sum(clean_length), 0) FROM segments"))
+    return chunks > LARGE_CHUNKS or archived > LARGE_ARCHIVE_BYTES
 
 
 def lines_named(store: Store, uuids: Collection[str], memory: Memory = "local") -> list[Line]:

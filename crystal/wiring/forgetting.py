@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from crystal.forgetting import ForgetPlan, Forgotten, Grounds, Wish
     from crystal.forgetting.needles import Needles
     from crystal.forgetting.proof import ForgetProof
+    from crystal.forgetting.wish import Progress
     from crystal.model import Hit
     from crystal.store import Store
 
 SUGGESTIONS = 5
 
 
-def grounds_of(machine: Machine) -> Grounds:
-    """What forgetting works on, on this machine."""
+def grounds_of(machine: Machine, progress: Progress = lambda *_: None) -> Grounds:
+    """What forgetting works on, on this machine; ``progress`` is told how far it is."""
     from crystal.forgetting import Grounds
     from crystal.wiring.spreading import machines_to_tell, outbox_of, tell_home
 
@@ -40,6 +41,7 @@ def grounds_of(machine: Machine) -> Grounds:
         on_tombstones=tell_home(machine),
         suggest=lambda query: _suggestions(machine, query),
         machines=machines_to_tell,
+        progress=progress,
     )
 
 
@@ -55,27 +57,27 @@ def plan_forget(machine: Machine, wish: Wish) -> ForgetPlan:
     return plan(grounds_of(machine), wish)
 
 
-def needles_of(machine: Machine, plan: ForgetPlan) -> Needles:
-    """What a proof of a plan looks for; to be asked before the plan is carried out."""
-    from crystal.forgetting.proof import needles_for
-
-    return needles_for(grounds_of(machine), plan)
-
-
-def carry_out(machine: Machine, plan: ForgetPlan) -> Forgotten:
+def carry_out(machine: Machine, plan: ForgetPlan, progress: Progress = lambda *_: None) -> Forgotten:
     """Forget what a plan lists, on this machine now and on the others when they hear of it."""
     from crystal.forgetting import carry_out as forget
 
-    done = forget(grounds_of(machine), plan, machine.now())
+    done = forget(grounds_of(machine, progress), plan, machine.now())
     refresh(machine)
     return done
 
 
-def carry_out_and_prove(machine: Machine, plan: ForgetPlan) -> tuple[Forgotten, ForgetProof]:
+def carry_out_and_prove(
+    machine: Machine, plan: ForgetPlan, progress: Progress = lambda *_: None
+) -> tuple[Forgotten, ForgetProof]:
     """Forget what a plan lists, then look at every byte of crystal's for what is left of it."""
-    needles = needles_of(machine, plan)
-    done = carry_out(machine, plan)
-    return done, prove_forgotten(machine, needles)
+    from crystal.forgetting import complete
+    from crystal.forgetting.proof import needles_for
+
+    grounds = grounds_of(machine, progress)
+    plan = complete(grounds, plan)
+    needles = needles_for(grounds, plan, for_proof=True)
+    done = carry_out(machine, plan, progress)
+    return done, prove_forgotten(machine, needles, progress)
 
 
 def finish_forgetting(machine: Machine) -> int:
@@ -91,11 +93,11 @@ def finish_forgetting(machine: Machine) -> int:
     return left
 
 
-def prove_forgotten(machine: Machine, needles: Needles) -> ForgetProof:
+def prove_forgotten(machine: Machine, needles: Needles, progress: Progress = lambda *_: None) -> ForgetProof:
     """Look for what was forgotten in every file of crystal's on this machine."""
     from crystal.forgetting.proof import prove
 
-    return prove(grounds_of(machine), needles)
+    return prove(grounds_of(machine, progress), needles)
 
 
 @contextlib.contextmanager
