@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from crystal.capture import files, spool
 from crystal.errors import CrystalError
+from crystal.sizes import sizes_of
 from crystal.store import hooks, ledger, privacy, problems, stats, vectors
 from crystal.transcript import last_newline
 from crystal.wiring.capture_state import capture_state
@@ -27,7 +28,7 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
     store, places, config = machine.store, machine.places, machine.config
     now = machine.now()
     notes = spool.read_notes(places.spool)
-    plain, compressed = stats.archived_bytes(store)
+    plain, _ = stats.archived_bytes(store)
     first, last = stats.time_span(store)
     serving = vectors.serving_generation(store)
     return {
@@ -35,7 +36,7 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
         "capture": _capture(machine, state or capture_state(config, store)),
         "counts": stats.counts(store),
         "span": {"first": first, "last": last},
-        "sizes": {"database": _size(places.db), "archive": compressed, "archived_plain": plain},
+        "sizes": {**sizes_of(places), "archived_plain": plain},
         "ledger": stats.bytes_by_state(store),
         "transcripts": _transcripts(machine),
         "queues": {
@@ -176,7 +177,3 @@ def _costs(machine: Machine, now: int) -> dict[str, Any]:
         "total_usd": costs.spent_since(machine.store, 0),
         "summary_cap_usd": machine.config.summary_daily_cap_usd,
     }
-
-
-def _size(path: Path) -> int:
-    return sum(each.stat().st_size for each in (path, path.with_name(path.name + "-wal")) if each.exists())

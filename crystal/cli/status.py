@@ -13,6 +13,7 @@ import typer
 from crystal.cli.capture import count_words, size_words
 from crystal.cli.render import look_of, one_line, say_item
 from crystal.errors import CrystalError
+from crystal.sizes import PARTS
 from crystal.when import ago, iso
 
 if TYPE_CHECKING:
@@ -115,11 +116,10 @@ def _print_failure_as_json(state: CaptureState, error: CrystalError | None) -> N
 
 def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
     """The page as (name, words)."""
-    sizes, places = found["sizes"], found["places"]
-    database, archive, plain = (size_words(sizes[name]) for name in ("database", "archive", "archived_plain"))
+    places = found["places"]
     lines = [
         ("memory", _memory(found["counts"]) + f"; since {ago(found['span']['first'])}"),
-        ("size", f"database {database}, archive {archive} for {plain} of transcripts"),
+        *_sizes(found["sizes"]),
         ("transcripts", _transcripts(found)),
         ("waiting", _waiting(found["queues"])),
         *([("working on", _progress(found["progress"]))] if found["progress"] else []),
@@ -134,6 +134,12 @@ def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tupl
         lines.append(("redacted", ", ".join(f"{count:,} {kind}" for kind, count in found["redactions"].items())))
     lines += [("problem", f"{one['room']}: {one['message']} (since {ago(one['since'])})") for one in found["problems"]]
     return [*lines, ("stored in", places["database"])]
+
+
+def _sizes(sizes: dict[str, int]) -> list[tuple[str, str]]:
+    whole, plain = size_words(sizes["whole"]), size_words(sizes["archived_plain"])
+    parts = [f"{name} {size_words(sizes[name])}" for name in PARTS if sizes[name]]
+    return [("size", f"{whole} on disk for {plain} of transcripts"), ("", ", ".join(parts))]
 
 
 def _memory(counts: dict[str, int]) -> str:
