@@ -8,6 +8,9 @@ from pathlib import Path
 import apsw
 from words import Writer
 
+from crystal.store import Store, vectors
+from crystal.store.texts import packed
+
 BATCH = 50_000
 SESSION = 200
 FIRST_CHUNK = 10**7
@@ -20,15 +23,26 @@ ADD_TURN = (
     " VALUES (?, ?, 0, ?, ?, 'assistant', ?, 300)"
 )
 ADD_CHUNK = (
-    "INSERT INTO chunks (id, turn, start, text, text_sha256, source, role, session, project, agent, device, ts,"
+    "INSERT INTO chunks (id, turn, start, body, text_sha256, source, role, session, project, agent, device, ts,"
     " vector_generation) VALUES (?, ?, 0, ?, randomblob(32), 'conversation', 'assistant', ?, 1, 'cc', 'desk', ?, ?)"
 )
 
 
-def fill(path: Path, chunks: int) -> None:
-    """Put so many chunks of about 300 characters into a store: a turn each, summarized, all of them with a vector."""
+RARE = 50_000
+
+
+def fill(path: Path, chunks: int, special: str = "") -> None:
+    """Put so many chunks of about 300 characters into a store: a turn each, summarized, none of them waiting.
+
+    ``special`` is said in one chunk of ``RARE``.
+    """
     writer = Writer(9)
-    db = apsw.Connection(str(path))
+    with Store.open(path) as store:
+        _fill(store, writer, chunks, special)
+
+
+def _fill(store: Store, writer: Writer, chunks: int, special: str) -> None:
+    db = store.db
     db.execute("PRAGMA synchronous = OFF; PRAGMA cache_size = -200000")
     now = int(time.time() * 1000)
     with db:
@@ -38,6 +52,8 @@ def fill(path: Path, chunks: int) -> None:
             " VALUES (?, 'embedded', 'benchmark', 4, ?, 1)",
             (generation, now),
         )
+        if not value(db, "SELECT count(*) FROM sqlite_schema WHERE name GLOB 'chunks_vec_[0-9]*'"):
+            vectors.create_table(store, generation, 4)
         db.execute("INSERT OR IGNORE INTO projects (id, cwd, name) VALUES (1, '/home/dev/full', 'full')")
     turn = value(db, "SELECT coalesce(max(id), 0) + 1 FROM turns")
     session = value(db, "SELECT coalesce(max(id), 0) + 1 FROM sessions")
@@ -48,12 +64,11 @@ def fill(path: Path, chunks: int) -> None:
                 if row % SESSION == 0:
                     last = (turn + row + SESSION - 1,) * 3
                     db.execute(ADD_SESSION, (own, f"s{own}", at, at, *last))
-                text = " ".join(writer.words(50))
+                text = " ".join([*writer.words(50), *([special] if row % RARE == 0 else [])])
                 db.execute(ADD_TURN, (turn + row, f"u{row}", own, 300 * row, at))
-                db.execute(ADD_CHUNK, (chunk, turn + row, text, own, at, generation))
+                db.execute(ADD_CHUNK, (chunk, turn + row, packed(text), own, at, generation))
                 db.execute("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (chunk, text))
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    db.close()
 
 
 def value(db: apsw.Connection, sql: str) -> int:

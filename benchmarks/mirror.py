@@ -47,7 +47,7 @@ ADD_TURN = (
     "INSERT INTO turns (id, uuid, part, session, offset, role, ts, full_length) VALUES (?, ?, 0, ?, ?, 'user', ?, 9)"
 )
 ADD_CHUNK = (
-    "INSERT INTO chunks (id, turn, start, text, text_sha256, source, role, session, agent, device, ts,"
+    "INSERT INTO chunks (id, turn, start, body, text_sha256, source, role, session, agent, device, ts,"
     " vector_generation) VALUES (?, ?, 0, ?, ?, 'conversation', 'user', ?, 'cc', 'desk', ?, ?)"
 )
 
@@ -95,7 +95,7 @@ def add(store: Store, writer: Writer, dice: random.Random, count: int, dimension
         store.execute_many(ADD_TURN, turns)
         store.execute_many(ADD_CHUNK, chunks)
         store.execute_many("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", words)
-        store.execute_many(f"INSERT INTO chunks_vec_{generation} (rowid, embedding) VALUES (?, ?)", vectors)
+        store.execute_many(f"INSERT INTO chunks_vec_{generation} (rowid, embedding) VALUES (?, vec_int8(?))", vectors)
 
 
 def size_of(path: Path) -> int:

@@ -19,6 +19,7 @@ from crystal.errors import CrystalError, Damaged, Unavailable
 from crystal.model import Chunk, Turn
 from crystal.paths import refused
 from crystal.store import Store, checks, forgetting, ledger, memories
+from crystal.store.vectors import table_of
 
 FaultKind = Literal[
     "behind",
@@ -357,4 +358,4 @@ def _index_faults(store: Store) -> Iterator[Fault]:
         yield Fault("chunks", "memories", f"search does not find {len(lost)} memories as they are")
     for faults in checks.vector_faults(store):
         message = f"{len(faults.stray)} vectors without a chunk, {len(faults.missing)} chunks without their vector"
-        yield Fault("vectors", f"chunks_vec_{faults.generation}", message)
+        yield Fault("vectors", table_of(faults.generation), message)

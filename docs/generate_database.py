@@ -22,12 +22,12 @@ Times are milliseconds since the Unix epoch in UTC, offsets are bytes.
 A file with another application id, or with a newer version than the installed crystal knows, is refused and left untouched.
 Before a migration the file is copied to `crystal.db.v<old>.backup` beside it.
 
-Reading it with other tools is welcome; the tables `chunks_vec_<n>` need the extension sqlite-vec.
+Reading it with other tools is welcome; the tables `chunks_vec_<n>` need the extension sqlite-vec, and `chunks.text` the function `text_of` of `crystal/store/texts.py`, because `chunks.body` is compressed.
 Write to it with crystal only: tables depend on each other in ways that SQLite does not check, and [`crystal verify`](cli.md#crystal-verify) will tell.
 The schema may change with every version; [the JSON](json.md) and [the Python API](python.md) are what stays.
 
 Two kinds of tables are not made by a migration.
-`chunks_vec_<n>` holds the vectors of embedding generation `n`: a `vec0` table with `embedding float[dimension]`, whose rowid is the chunk's id.
+`chunks_vec_<n>` holds the vectors of embedding generation `n`: a `vec0` table with `embedding int8[dimension]` (see `crystal/vectorform.py`), whose rowid is the chunk's id.
 SQLite and FTS5 keep their own beside the declared ones (`sqlite_sequence`, `chunks_fts_data` and its like).
 """  # noqa: E501 - one sentence per line in Markdown
 
@@ -89,6 +89,9 @@ WORDS = {
 CREATE = re.compile(r"^CREATE (?:VIRTUAL )?TABLE (?P<name>\w+)", re.MULTILINE)
 DROPPED = re.compile(r"^DROP TABLE (?P<name>\w+)", re.MULTILINE)
 ADDED = re.compile(r"^ALTER TABLE (?P<name>\w+) ADD COLUMN (?P<column>[^;]+); -- (?P<comment>.*)$", re.MULTILINE)
+RENAMED = re.compile(
+    r"^ALTER TABLE (?P<name>\w+) RENAME COLUMN (?P<old>\w+) TO (?P<new>\w+); -- (?P<comment>.*)$", re.MULTILINE
+)
 COLUMN = re.compile(r"^    (?P<column>[a-z]\w*)\s+(?P<type>[^,-]*?(?:\([^)]*\)[^,-]*?)*),?\s*(?:-- (?P<comment>.*))?$")
 
 
@@ -102,6 +105,11 @@ def render() -> str:
                 bodies.pop(match["name"])
         for match in CREATE.finditer(sql):
             bodies[match["name"]] = sql[match.end() : sql.index("\n)", match.end())]
+        for match in RENAMED.finditer(sql):
+            line = re.compile(rf"^    {match['old']}(?P<type> [^-]*)--.*$", re.MULTILINE)
+            bodies[match["name"]] = line.sub(
+                lambda found, to=match: f"    {to['new']}{found['type']}-- {to['comment']}", bodies[match["name"]]
+            )
         for match in ADDED.finditer(sql):
             bodies[match["name"]] += f"\n    {match['column']}, -- {match['comment']}"
     return "\n".join([HEAD, *(_table(name, body) for name, body in bodies.items())])

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from crystal.store import Store
+from crystal.vectorform import rounded
 from tests.fresh_store import open_fresh
 
 NOW = 1_790_000_000_000
@@ -21,7 +22,7 @@ def open_store(folder: Path) -> Store:
 
 def add_chunk(store: Store, text: str, *, ts: int = NOW, role: str = "user") -> int:
     ident = store.value(
-        "INSERT INTO chunks (start, text, text_sha256, source, role, agent, device, ts)"
+        "INSERT INTO chunks (start, body, text_sha256, source, role, agent, device, ts)"
         " VALUES (0, ?, ?, 'conversation', ?, 'cc-test', 'test', ?) RETURNING id",
         (text, hashlib.sha256(text.encode()).digest(), role, ts),
     )
@@ -66,4 +67,10 @@ class Dice:
 
 
 def vectors_by_chunk(store: Store, generation: int) -> dict[int, bytes]:
+    """The vectors as they are stored."""
     return dict(store.rows(f"SELECT rowid, embedding FROM chunks_vec_{generation}"))
+
+
+def stored(vector: bytes) -> bytes:
+    """A vector as it is stored."""
+    return rounded([vector], len(vector) // 4)[0]

@@ -63,7 +63,7 @@ class IndexStore:
         row = {
             "turn": turn,
             "start": dice.choice([0, 700]),
-            "text": text,
+            "body": text,
             "text_sha256": hashlib.sha256(text.encode()).digest(),
             "source": dice.choice(["conversation", "file"]),
             "role": dice.choice(["user", "assistant", "tool_call"]),
@@ -92,7 +92,7 @@ class IndexStore:
         with self.store.transaction():
             old = self.store.value("SELECT text FROM chunks WHERE id = ?", (ident,))
             self.store.execute("INSERT INTO chunks_fts (chunks_fts, rowid, text) VALUES ('delete', ?, ?)", (ident, old))
-            self.store.execute("UPDATE chunks SET text = ?, text_sha256 = ? WHERE id = ?", (text, sha, ident))
+            self.store.execute("UPDATE chunks SET body = ?, text_sha256 = ? WHERE id = ?", (text, sha, ident))
             self.store.execute("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (ident, text))
 
     def embed(self, ids=None, model="dice"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ from crystal.relay.mirror import Mirror, manifest, publish
 from crystal.relay.mirror.documents import FileFacts
 from crystal.store import Store
 from crystal.store.mirror_content import COLUMNS
-from crystal.store.mirror_export import WIDE_DIMENSION
 from tests.store_factory import NOW, open_store
 
 COMPARED = {table: columns for table, columns in COLUMNS.items() if table not in ("chunks", "chunk_origins")}
@@ -122,19 +120,12 @@ def rows_of(store: Store) -> dict[str, object]:
     found["serving"] = row
     if row is not None:
         vectors = store.rows(f"SELECT rowid, embedding FROM chunks_vec_{row[0]}")
-        found["vectors"] = {ident: as_it_travels(vector, row[3]) for ident, vector in vectors}
+        found["vectors"] = dict(vectors)
         is_filling = store.value("SELECT 1 FROM embedding_generations WHERE id > ?", (row[0],))
         if not is_filling:  # another model is asked again for what this one refused
             refused = "SELECT id FROM chunks WHERE vector_generation = ? ORDER BY id"
             found["refused"] = store.rows(refused, (-row[0],))
     return found
-
-
-def as_it_travels(vector: bytes, dimension: int) -> bytes:
-    """Many numbers are halves."""
-    if dimension <= WIDE_DIMENSION:
-        return vector
-    return struct.pack(f"<{dimension}e", *struct.unpack(f"<{dimension}f", vector))
 
 
 def assert_equal(world: World, mirror: Mirror) -> None:

@@ -373,7 +373,7 @@ def test_a_memory_that_is_too_small_for_a_trial_says_so(home, tiny):
 
 @pytest.mark.slow
 def test_at_whatever_statement_a_change_over_is_killed_one_whole_model_serves(tmp_path):
-    from tests.embedding_store import add_chunk, open_store, vectors_by_chunk
+    from tests.embedding_store import add_chunk, open_store, stored, vectors_by_chunk
 
     statement, served, is_done = 0, set(), False
     while not is_done:
@@ -392,7 +392,7 @@ def test_at_whatever_statement_a_change_over_is_killed_one_whole_model_serves(tm
         with open_store(folder) as store:
             serving = vectors.serving_generation(store)
             kept = vectors_by_chunk(store, serving.id)
-            wanted = {n + 1: Dice(serving.model).embed_query(str(n)) for n in range(3)}
+            wanted = {n + 1: stored(Dice(serving.model).embed_query(str(n))) for n in range(3)}
             assert kept == wanted
             assert dict(store.rows("SELECT id, embedding FROM chunks_vec")) == wanted
             served.add(serving.model)

@@ -15,7 +15,7 @@ from crystal.embedding.pending import ROOM, ROOM_REFUSED, Watch, embed_pending
 from crystal.errors import Denied, Unavailable
 from crystal.store import Store, vectors
 from crystal.store.problems import find_problem, list_problems
-from tests.embedding_store import NOW, Dice, add_chunk, open_store, vectors_by_chunk
+from tests.embedding_store import NOW, Dice, add_chunk, open_store, stored, vectors_by_chunk
 
 HOUR = 3_600_000
 
@@ -50,7 +50,7 @@ def test_every_waiting_chunk_gets_the_vector_of_its_text(store: Store):
     dice = Dice()
     report = run(store, dice, batch=3)
     assert (report.embedded, report.reused, report.left, report.problem) == (7, 0, 0, None)
-    assert vectors_by_chunk(store, 1) == {ident: dice.embed_query(text) for ident, text in ids.items()}
+    assert vectors_by_chunk(store, 1) == {ident: stored(dice.embed_query(text)) for ident, text in ids.items()}
     assert [len(batch) for batch in dice.asked] == [3, 3, 1]
 
 
@@ -211,7 +211,7 @@ def test_a_text_that_is_too_long_is_embedded_by_its_beginning(store: Store):
 
     dice = Dice(fail=fail)
     assert run(store, dice).embedded == 1
-    assert vectors_by_chunk(store, 1)[ident] == dice.embed_query("long " * 25)
+    assert vectors_by_chunk(store, 1)[ident] == stored(dice.embed_query("long " * 25))
 
 
 def test_a_provider_that_refuses_everything_is_a_problem_and_no_text_is_blamed(store: Store):
@@ -340,7 +340,8 @@ def test_killed_at_any_statement_and_run_again_nothing_is_lost_or_doubled(tmp_pa
             serving = vectors.serving_generation(store)
             assert [g.id for g in vectors.generations(store)] == [serving.id]
             assert vectors_by_chunk(store, serving.id) == {
-                ident: new.embed_query(text) for ident, text in store.rows("SELECT id, text FROM chunks WHERE id < 4")
+                ident: stored(new.embed_query(text))
+                for ident, text in store.rows("SELECT id, text FROM chunks WHERE id < 4")
             }
             assert vectors.vector_counts(store, serving.id) == vectors.VectorCounts(stored=3, pending=0, refused=1)
             assert store.value("SELECT count(*) FROM sqlite_schema WHERE name GLOB 'chunks_vec_*_rowids'") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal.store import Store, vectors
-from tests.embedding_store import NOW, Dice, add_chunk, open_store, unit, vectors_by_chunk
+from crystal.vectorform import restored
+from tests.embedding_store import NOW, Dice, add_chunk, open_store, stored, unit, vectors_by_chunk
 
 
 @pytest.fixture
@@ -149,15 +151,17 @@ def test_putting_a_vector_twice_keeps_the_first_and_passes_over_deleted_chunks(s
     ident = add_chunk(store, "x")
     assert vectors.put_vectors(store, generation, [(ident, unit(1, 0)), (ident + 7, unit(1, 0))]) == 1
     assert vectors.put_vectors(store, generation, [(ident, unit(0, 1))]) == 0
-    assert vectors_by_chunk(store, generation) == {ident: unit(1, 0)}
+    assert vectors_by_chunk(store, generation) == {ident: stored(unit(1, 0))}
 
 
 def test_a_stray_vector_under_a_waiting_chunk_is_replaced(store: Store):
     generation = vectors.ensure_generation(store, "dice", "a", 2, NOW)
     ident = add_chunk(store, "x")
-    store.execute(f"INSERT INTO chunks_vec_{generation} (rowid, embedding) VALUES (?, ?)", (ident, unit(0, 1)))
+    store.execute(
+        f"INSERT INTO chunks_vec_{generation} (rowid, embedding) VALUES (?, vec_int8(?))", (ident, stored(unit(0, 1)))
+    )
     assert vectors.put_vectors(store, generation, [(ident, unit(1, 0))]) == 1
-    assert vectors_by_chunk(store, generation) == {ident: unit(1, 0)}
+    assert vectors_by_chunk(store, generation) == {ident: stored(unit(1, 0))}
 
 
 def test_the_vector_of_the_same_text_is_found_by_its_hash(store: Store):
@@ -167,7 +171,7 @@ def test_the_vector_of_the_same_text_is_found_by_its_hash(store: Store):
     sha = store.value("SELECT text_sha256 FROM chunks WHERE id = ?", (ident,))
     assert vectors.vectors_of_same_text(store, generation, [sha]) == {}
     vectors.put_vectors(store, generation, [(ident, unit(1, 1))])
-    assert vectors.vectors_of_same_text(store, generation, [sha, b"none"]) == {sha: unit(1, 1)}
+    assert vectors.vectors_of_same_text(store, generation, [sha, b"none"]) == {sha: restored(stored(unit(1, 1)))}
 
 
 def test_a_refused_chunk_waits_no_more_until_another_model_comes(store: Store):
@@ -190,8 +194,8 @@ def test_deleting_takes_the_vectors_out_of_every_generation_and_out_of_the_file(
     store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     held = b"".join(path.read_bytes() for path in tmp_path.glob("crystal.db*"))
     for dice in (dice_a, dice_b):
-        assert dice.embed_query("to forget") not in held
-        assert dice.embed_query("to keep") in held
+        assert stored(dice.embed_query("to forget")) not in held
+        assert stored(dice.embed_query("to keep")) in held
     assert kept in vectors_by_chunk(store, 1)
 
 
@@ -238,7 +242,8 @@ def test_the_score_is_the_cosine_and_the_order_is_that_of_an_exact_search(tmp_pa
     def cosine(v):
         return sum(a * b for a, b in zip(v, query, strict=True)) / math.hypot(*v) / math.hypot(*query)
 
-    exact = {i: cosine(v) for i, v in zip(ids, many, strict=True)}
+    kept = [array("b", stored(unit(*v))).tolist() for v in many]
+    exact = {i: cosine(v) for i, v in zip(ids, kept, strict=True)}
     assert {i for i, _ in hits} == set(ids)
     assert all(math.isclose(score, exact[i], abs_tol=1e-4) for i, score in hits)
     assert [s for _, s in hits] == sorted((s for _, s in hits), reverse=True)

@@ -411,3 +411,19 @@ def test_what_differs_in_spaces_alone_is_not_looked_for() -> None:
 def _archived_text(found: Ground) -> bytes:
     paths = sorted(found.home.glob("agents/*/memory/transcripts/**/*.zst"))
     return b"".join(text for path in paths for text in archive.frames_in(path))
+
+
+def test_what_is_left_of_a_compressed_text_is_found(tmp_path: Path) -> None:
+    found = ground(tmp_path / "home")
+    gone = "the " + " ".join(f"plumtree{at} was said by zebra{at}" for at in range(40))
+    found.say("s-0", line(gone, ident=GONE))
+    looked_for = plan(found.grounds, Wish((GONE,)))
+    needles = proof.needles_for(found.grounds, looked_for, for_proof=True)
+    body = found.machine.store.value("SELECT body FROM chunks WHERE text LIKE '%plumtree1 %'")
+    assert isinstance(body, bytes)
+    carry_out(found.grounds, looked_for, NOW)
+    found.keep_up()
+    assert proof.prove(found.grounds, needles).proved
+    (found.home / "memory" / "left.bin").write_bytes(b"\1" * 999 + body[30:90])
+    (trace,) = proof.prove(found.grounds, needles).traces
+    assert (trace.file, trace.kind) == ("memory/left.bin", "text")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from crystal.index import meanings
 from crystal.index.meanings import Arrays, Meanings, build_arrays, cosines, merge_arrays, nearest, shapes
+from crystal.vectorform import round_rows, turned
 
 Floats = npt.NDArray[np.float32]
 
@@ -27,8 +29,14 @@ def drawn(seed: int, n: int, dim: int) -> Floats:
     return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True), np.float32)
 
 
+def rounded(vectors: Floats) -> npt.NDArray[np.int8]:
+    wide = vectors.astype(np.float64)
+    wide[~np.isfinite(wide).all(axis=1)] = 0.0
+    return round_rows(wide)
+
+
 def given_rows(vectors: Floats) -> Iterable[tuple[int, bytes]]:
-    return ((row, vector.astype("<f4").tobytes()) for row, vector in enumerate(vectors))
+    return ((row, vector.tobytes()) for row, vector in enumerate(rounded(vectors)))
 
 
 def part_of(vectors: Floats) -> Meanings:
@@ -36,6 +44,11 @@ def part_of(vectors: Floats) -> Meanings:
 
 
 def exact(vectors: Floats, query: Floats) -> npt.NDArray[np.float64]:
+    """The cosines with the rows as they are kept."""
+    return cosines_of(rounded(vectors), query)
+
+
+def cosines_of(vectors: npt.NDArray[Any], query: Floats) -> npt.NDArray[np.float64]:
     wide = vectors.astype(np.float64)
     return np.asarray(wide @ query / np.linalg.norm(wide, axis=1) / np.linalg.norm(query.astype(np.float64)))
 
@@ -60,15 +73,14 @@ def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("n", "dim"), [(20_000, 256), (20_000, 384), (3000, 1536), (6000, 100)])
 @pytest.mark.usefixtures("few_candidates")
 def test_the_ten_nearest_are_the_ten_nearest(n: int, dim: int) -> None:
-    vectors = drawn(1, n, dim)
+    vectors = turned(drawn(1, n, dim)).astype(np.float32)
     part = part_of(vectors)
     recalls = []
     for query in vectors[:: n // 20] + 0.02 * np.random.default_rng(2).standard_normal((20, dim)).astype(np.float32):
         found, scores = part.nearest(query, 10)
-        truth = exact(vectors, query)
-        recalls.append(recall(truth, found, 10))
-        assert np.abs(scores - truth[found]).max() < 1e-5
-    assert np.mean(recalls) >= 0.99
+        recalls.append(recall(cosines_of(vectors, query), found, 10))
+        assert np.abs(scores - exact(vectors, query)[found]).max() < 1e-5
+    assert round(float(np.mean(recalls)), 6) >= 0.99
 
 
 @settings(max_examples=60, deadline=None)
@@ -167,7 +179,7 @@ def test_equal_vectors_come_in_the_order_of_their_ordinals() -> None:
     vectors = np.tile(drawn(7, 1, 96), (5000, 1))
     found, scores = part_of(vectors).nearest(vectors[0], 30)
     assert found.tolist() == list(range(30))
-    assert np.allclose(scores, 1.0, atol=1e-5)
+    assert np.allclose(scores, 1.0, atol=1e-4)
     among = drawn(8, 5000, 96)
     among[[40, 900, 901, 4999]] = among[13]
     assert part_of(among).nearest(among[13], 5)[0].tolist() == [13, 40, 900, 901, 4999]
@@ -208,7 +220,7 @@ def test_merging_parts_equals_building_the_whole(count: int, dim: int, seed: int
         patch.setattr(meanings, "BLOCK", block)
         merged = merge_arrays(parts, orders, total + 5, dim)
         built = build_arrays(given_rows(whole), total + 5, dim)
-    for name in ("has", "scale", "rows", "rest", "signs", "centre"):
+    for name in ("has", "scale", "rows", "signs", "centre"):
         assert np.array_equal(merged[name], built[name]), name
 
 

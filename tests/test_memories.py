@@ -355,7 +355,7 @@ def test_a_memory_in_both_memories_is_one_hit_and_its_newest_words_are_searched(
     "damage",
     [
         "DELETE FROM chunks WHERE memory IS NOT NULL AND start = 0",
-        "UPDATE chunks SET text = 'other' WHERE memory IS NOT NULL AND start = 0",
+        "UPDATE chunks SET body = 'other' WHERE memory IS NOT NULL AND start = 0",
         "UPDATE memories SET status = 'deprecated' WHERE uid = 'mem-000000000002'",
     ],
 )

@@ -112,7 +112,7 @@ def test_any_chunk_of_a_turn_opens_the_whole_turn(store):
 
 def test_a_chunk_that_no_transcript_said_is_shown_alone(store):
     store.execute(
-        "INSERT INTO chunks (start, text, text_sha256, source, role, agent, device, ts)"
+        "INSERT INTO chunks (start, body, text_sha256, source, role, agent, device, ts)"
         " VALUES (0, 'prefers tabs', x'00', 'memory', 'memory', 'cc-test', 'desk', ?)", (NOW,),
     )  # fmt: skip
     shown = read(store, find_target(store, "1"))

@@ -174,7 +174,7 @@ def large(tmp_path_factory, way):
                 for ident in range(3, 3 + 1000 * RARE)]  # fmt: skip
         with store.transaction():
             store.execute_many(
-                "INSERT INTO chunks (id, start, text, text_sha256, source, role, project, agent, device, ts)"
+                "INSERT INTO chunks (id, start, body, text_sha256, source, role, project, agent, device, ts)"
                 " VALUES (?, 0, ?, randomblob(32), 'conversation', 'user', ?, 'cc-test', 'desk', ?)",
                 [(ident, text, rare if is_rare else common, NOW) for ident, text, is_rare in rows],
             )

@@ -120,7 +120,7 @@ def _change_transcript(machine: CaptureMachine) -> None:
 
 
 def _swap_chunk_text(machine: CaptureMachine) -> None:
-    machine.store.execute("UPDATE chunks SET text = 'something else' WHERE text = 'a says 1'")
+    machine.store.execute("UPDATE chunks SET body = 'something else' WHERE text = 'a says 1'")
 
 
 def _drop_turn(machine: CaptureMachine) -> None:

@@ -11,7 +11,7 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -25,6 +25,9 @@ LINE = 20
 
 STRETCH = 32
 """Characters; whoever quotes twice as many of a longer line quotes one of its stretches."""
+
+BODY_STRETCH = 24
+"""Bytes of a compressed text: so many do not come up by chance."""
 
 WORD = 5
 """Characters of the shortest word that is looked for."""
@@ -154,6 +157,22 @@ def _is_joined(data: bytes, start: int, stop: int) -> bool:
     after = data[stop : stop + 4].decode(**_LOOSE)
     word = data[start:stop].decode(**_LOOSE)
     return goes_on(before[-1:], word[:1]) or goes_on(word[-1:], after[:1])
+
+
+def with_bodies(needles: Needles, bodies: Iterable[bytes], staying: Iterable[bytes]) -> Needles:
+    """Return needles that also look for the forgotten texts as the store has them, compressed.
+
+    They are sought in stretches: twice as many bytes of one hold a whole stretch. What those that stay have in common
+    with them is not looked for.
+    """
+    found = {body[at : at + BODY_STRETCH] for body in bodies for at in range(0, len(body), BODY_STRETCH)}
+    found = {stretch for stretch in found if len(stretch) == BODY_STRETCH}
+    seeker = Seeker(sorted(found))
+    for body in staying if found else ():
+        found -= {seeker.strings[number] for _, number in seeker.find(body)}
+    strings = needles.seeker.strings
+    texts = sorted({*strings[: needles.texts], *found})
+    return replace(needles, seeker=Seeker([*texts, *strings[needles.texts :]]), texts=len(texts))
 
 
 def _folded(text: str) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,16 @@ from crystal import archive, transcript
 from crystal.errors import CrystalError, Damaged
 from crystal.forgetting import places
 from crystal.forgetting.held import Readable, opened
-from crystal.forgetting.needles import Archived, Needles, is_word, needles_of
+from crystal.forgetting.needles import Archived, Needles, is_word, needles_of, with_bodies
 from crystal.forgetting.seeking import PIECE
 from crystal.forgetting.shell import is_shell
-from crystal.forgetting.wish import ForgetPlan, Grounds
+from crystal.forgetting.wish import ForgetPlan, Grounds, counted
 from crystal.store import Store, forgotten_rows, traces
 from crystal.store.scope import is_within
 from crystal.store.words import tokenizer
 
 SCOPES = ("session", "project", "before")
+PIECE_BODIES = 2_000
 MOST_TRACES = 10_000
 MOST_TRANSCRIPTS = 10_000
 
@@ -97,8 +99,14 @@ class ForgetProof:
         }
 
 
-def needles_for(grounds: Grounds, plan: ForgetPlan) -> Needles:
-    """What a proof of this plan looks for. Called before the plan is carried out, while the words are still there."""
+def needles_for(grounds: Grounds, plan: ForgetPlan, *, for_proof: bool = False) -> Needles:
+    """What a proof of this plan looks for. Called before the plan is carried out, while the words are still there.
+
+    Args:
+        grounds: This machine.
+        plan: What is to be forgotten.
+        for_proof: Also look for the texts as the store has them, compressed: in files only, not in archives.
+    """
     lines = {uuid for _, value, _ in plan.kinds for uuid in _names(value, "lines")}
     memories = {uid for _, value, _ in plan.kinds for uid in _names(value, "memories")}
     sessions = set(plan.sessions)
@@ -110,9 +118,10 @@ def needles_for(grounds: Grounds, plan: ForgetPlan) -> Needles:
 
         def staying() -> Iterator[str]:
             for store in stores:
-                yield from traces.staying_texts(store, lines, memories, sessions)
+                texts = traces.staying_texts(store, lines, memories, sessions)
+                yield from counted(texts, "reading what stays", traces.count_turns(store), grounds.progress)
 
-        return needles_of(
+        needles = needles_of(
             [*texts, *(text for text in plan.needles if not is_word(text))],
             words=filter(is_word, plan.needles),
             staying=staying(),
@@ -122,6 +131,22 @@ def needles_for(grounds: Grounds, plan: ForgetPlan) -> Needles:
             lines=lines,
             memories=memories,
         )
+        if not for_proof:
+            return needles
+        gone, kept = (_bodies(stores, lines, memories, are_gone=gone) for gone in (True, False))
+        return with_bodies(needles, gone, _batched(kept))
+
+
+def _bodies(
+    stores: Sequence[Store], lines: Collection[str], memories: Collection[str], *, are_gone: bool
+) -> Iterator[bytes]:
+    for store in stores:
+        yield from traces.bodies(store, lines, memories, are_gone=are_gone)
+
+
+def _batched(bodies: Iterator[bytes]) -> Iterator[bytes]:
+    while batch := list(islice(bodies, PIECE_BODIES)):
+        yield b"\0".join(batch)
 
 
 def _archived(grounds: Grounds, plan: ForgetPlan, touched: Collection[str]) -> Iterator[bytes]:
@@ -155,17 +180,16 @@ def _names(value: Mapping[str, Any], what: str) -> Sequence[str]:
     return [name for name in found if isinstance(name, str)] if isinstance(found, list | tuple) else []
 
 
-def prove(grounds: Grounds, needles: Needles, *, progress: Callable[[int], None] = lambda _: None) -> ForgetProof:
+def prove(grounds: Grounds, needles: Needles) -> ForgetProof:
     """Look for what was forgotten in every file of crystal's on this machine. Changes nothing.
 
     Args:
         grounds: This machine.
         needles: What to look for, made before it was forgotten.
-        progress: Told how many bytes were looked at since the last call.
     """
     with grounds.open_mirror() as mirror:
         stores = [grounds.store, *([mirror] if mirror is not None else [])]
-        search = _Search(grounds, needles, stores, progress)
+        search = _Search(grounds, needles, stores)
         for store in stores:
             search.look_into_store(store)
         for one in places.files_of((grounds.ldm_home, grounds.data_dir), grounds.ldm_home / "models", grounds.roots):
@@ -193,7 +217,6 @@ class _Search:
     grounds: Grounds
     needles: Needles
     stores: Sequence[Store]
-    progress: Callable[[int], None]
     seen: dict[tuple[str, str], Trace] = field(default_factory=dict)
     unread: list[Unread] = field(default_factory=list)
     files: int = 0
@@ -269,7 +292,7 @@ class _Search:
 
     def _counts(self, size: int) -> None:
         self.size += size
-        self.progress(size)
+        self.grounds.progress("looking at every byte", self.size, 0)
 
     def _look_at_lines(self, name: str, texts: Iterator[bytes]) -> None:
         """Look at the decompressed lines of an archive; what a line says that stays may be said."""

@@ -119,16 +119,25 @@ def _codes(values: Iterable[str]) -> tuple[Array, list[str]]:
 def _arranged(arrays: dict[str, Array], names: dict[str, list[str]]) -> Documents:
     keys = ("id", "start", "part", "offset", "ts", "subagent", "session")
     places = np.lexsort([arrays[key] for key in keys])
-    ordered: dict[str, Array] = {name: array[places] for name, array in arrays.items()}
+    ordered: dict[str, Array] = {
+        name: array[places] if name in ("ts", "length") else narrowed(array[places]) for name, array in arrays.items()
+    }
     session, subagent = ordered["session"], ordered["subagent"]
     first = np.ones(len(places), np.uint8)
     same = (session[1:] == session[:-1]) & (subagent[1:] == subagent[:-1]) & (session[1:] != 0)
     first[1:] = ~same
     ordered["first"] = first
-    ordered["by_id"] = np.argsort(ordered["id"], kind="stable").astype("<u4")
+    ordered["by_id"] = narrowed(np.argsort(ordered["id"], kind="stable"))
     order = np.empty(len(places), np.int64)
     order[places] = np.arange(len(places))
     return Documents(ordered, names, order)
+
+
+def narrowed(numbers: Array) -> Array:
+    """Whole numbers in the smallest type that holds them all."""
+    low, high = int(numbers.min(initial=0)), int(numbers.max(initial=0))
+    kinds = ("|u1", "<u2", "<u4", "<i8") if low >= 0 else ("|i1", "<i2", "<i4", "<i8")
+    return numbers.astype(next(kind for kind in kinds if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max))
 
 
 def distinct(numbers: Array) -> Array:

@@ -1,13 +1,12 @@
 """The vectors of one part of the index: signs to find candidates, small integers to score them.
 
 Row i belongs to document i of the part. ``signs`` holds one bit for each dimension of the turned rows, 64 to a word and
-word by word, so that a question is compared with all rows by counting bits. ``rows`` are the vectors as int8, each with
-a ``scale`` that gives it the length 1 again; ``rest`` has eight more bits of each number, which are read for the few
-best only, because int8 confuses those that lie close together. Only the rows of the candidates are read at all.
+word by word, so that a question is compared with all rows by counting bits. ``rows`` are the vectors as the store has
+them, turned and rounded to int8 (``crystal.vectorform``), each with a ``scale`` that gives it the length 1 again. Only
+the rows of the candidates are read at all.
 
-Rows are turned (by a rotation that is quick to compute, see signs.py) because a model gives some dimensions more
-weight than others, and a sign does not know it. They are taken from half the mean of the rows: from the whole mean,
-a sign tells more of the direction, but leaves out the mean's own part of the cosine; half was measured to be best.
+Signs are taken from half the mean of the rows: from the whole mean, a sign tells more of the direction, but leaves out
+the mean's own part of the cosine; half was measured to be best.
 
 A question is rounded to integers so small that every sum is exact in float32: the same row gets the same cosine
 wherever it lies, whatever BLAS is at hand, so that equal texts stay in order and one store gives one order.
@@ -23,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crystal.index.signs import count_different, signs_of
+from crystal.vectorform import LARGEST
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
@@ -47,8 +47,6 @@ SELECTIVE = 8
 RESIDENT = 200_000_000
 """Bytes of mapped rows that stay in the process's memory; parts beyond it are let go of when they have been read."""
 
-LARGEST = 127 << 8
-"""What the largest number of a row becomes, of 16 bits in two halves."""
 
 STRIPE = 16_384
 """Rows whose signs are compared at once: they stay in the processor's cache."""
@@ -73,7 +71,6 @@ def shapes(n: int, dimension: int) -> dict[str, tuple[str, tuple[int, ...]]]:
         "scale": ("<f4", (n,)),
         "signs": ("<u8", (-(-dimension // 64), n)),
         "rows": ("|i1", (n, dimension)),
-        "rest": ("|i1", (n, dimension)),
     }
 
 
@@ -81,8 +78,8 @@ def build_arrays(rows: Iterable[tuple[int, bytes]], n: int, dim: int, allocate: 
     """Make a part of ``n`` rows.
 
     Args:
-        rows: Ordinals and vectors, little-endian float32, in any order, read once. A vector that is no direction (zero,
-            not finite, of another dimension) counts as missing, like one that is not given.
+        rows: Ordinals and vectors, as signed bytes, in any order, read once. A vector that is no direction (zero, of
+            another dimension) counts as missing, like one that is not given.
         n: How many documents the part has.
         dim: How many numbers a vector has.
         allocate: Where the arrays are.
@@ -111,7 +108,7 @@ def merge_arrays(
         for block in _slices(len(order), dim):
             kept = (order[block] >= 0) & (part["has"][block] != 0)
             to = order[block][kept]
-            for name in ("rows", "rest", "scale"):
+            for name in ("rows", "scale"):
                 arrays[name][to] = part[name][block][kept]
             arrays["has"][to] = 1
     _sign(arrays)
@@ -122,30 +119,26 @@ def _allocated(n: int, dim: int, allocate: Allocate) -> Arrays:
     return {name: allocate(name, dtype, shape) for name, (dtype, shape) in shapes(n, dim).items()}
 
 
-def _blocks(rows: Iterable[tuple[int, bytes]], dim: int) -> Iterator[tuple[Ordinals, Floats]]:
+def _blocks(rows: Iterable[tuple[int, bytes]], dim: int) -> Iterator[tuple[Ordinals, Array]]:
     ordinals: list[int] = []
     vectors: list[bytes] = []
     for ordinal, vector in rows:
-        if len(vector) == 4 * dim:
+        if len(vector) == dim:
             ordinals.append(ordinal)
             vectors.append(vector)
         if len(ordinals) * dim >= BLOCK:
-            yield np.array(ordinals, np.int64), np.frombuffer(b"".join(vectors), "<f4").reshape(-1, dim)
+            yield np.array(ordinals, np.int64), np.frombuffer(b"".join(vectors), np.int8).reshape(-1, dim)
             ordinals, vectors = [], []
     if ordinals:
-        yield np.array(ordinals, np.int64), np.frombuffer(b"".join(vectors), "<f4").reshape(-1, dim)
+        yield np.array(ordinals, np.int64), np.frombuffer(b"".join(vectors), np.int8).reshape(-1, dim)
 
 
-def _put(arrays: Arrays, ordinals: Ordinals, vectors: Floats) -> None:
-    largest = np.abs(vectors).max(axis=1, initial=0.0).astype(np.float64)
-    good = np.isfinite(largest) & (largest > 0.0)  # the largest of a row with a nan is nan
-    ordinals = ordinals[good]
-    whole = np.rint(vectors[good] * (LARGEST / largest[good, None])).astype(np.int32)
-    rows = (whole + 128) >> 8
-    arrays["rows"][ordinals] = rows
-    arrays["rest"][ordinals] = whole - (rows << 8)
-    arrays["scale"][ordinals] = 256.0 / np.sqrt(np.square(whole, dtype=np.float64).sum(axis=1))
-    arrays["has"][ordinals] = 1
+def _put(arrays: Arrays, ordinals: Ordinals, rows: Array) -> None:
+    lengths = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1))
+    good = lengths > 0.0
+    arrays["rows"][ordinals[good]] = rows[good]
+    arrays["scale"][ordinals[good]] = 1.0 / lengths[good]
+    arrays["has"][ordinals[good]] = 1
 
 
 def _sign(arrays: Arrays) -> None:
@@ -173,7 +166,6 @@ class Meanings:
         self._scale: Floats = arrays["scale"]
         self.signs: npt.NDArray[np.uint64] = arrays["signs"]
         self._rows: npt.NDArray[np.int8] = arrays["rows"]
-        self._rest: npt.NDArray[np.int8] = arrays["rest"]
         self.size, self.dimension = self._rows.shape
         self.count = int(np.count_nonzero(self._has))
 
@@ -185,7 +177,7 @@ class Meanings:
         """The cosines of rows in the order given, nan where there is no vector: the same as ``nearest`` gives."""
         ordinals = np.asarray(ordinals, np.int64)
         found = np.full(len(ordinals), np.nan, np.float32)
-        whole = _whole(query, self.dimension, LARGEST + 128, 2.0**53)
+        whole = _whole(query, self.dimension, LARGEST, 2.0**53)
         if whole is not None:
             known = np.flatnonzero((ordinals >= 0) & (ordinals < self.size))
             known = known[self._has[ordinals[known]]]
@@ -218,18 +210,13 @@ class Meanings:
         """The cosines of rows, by all bits there are."""
         found = np.empty(len(ordinals), np.float64)
         for block in _slices(len(ordinals), self.dimension, GATHER):
-            rows = self._rows.take(ordinals[block], axis=0).astype(np.float64) * 256.0
-            found[block] = (rows + self._rest.take(ordinals[block], axis=0)) @ whole
-        found *= self._scale.take(ordinals) / (256.0 * _length(whole))
+            found[block] = self._rows.take(ordinals[block], axis=0).astype(np.float64) @ whole
+        found *= self._scale.take(ordinals) / _length(whole)
         return np.clip(found, -1.0, 1.0).astype(np.float32)
 
     def let_go(self) -> None:
         """Give the memory of mapped rows back; the system keeps what it can in its cache, and maps it again at need."""
         _let_go(self._rows)
-
-    def let_go_of_rest(self) -> None:
-        """The same for what only the best need: each query reads other rows, and sixteen pages for each one."""
-        _let_go(self._rest)
 
 
 def nearest(parts: Sequence[Meanings], query: Floats, k: int, masks: Sequence[Mask | None]) -> tuple[Ordinals, Floats]:
@@ -261,8 +248,6 @@ def cosines(parts: Sequence[Meanings], query: Floats, ordinals: Ordinals) -> Flo
         here = np.flatnonzero((ordinals >= start) & (ordinals < start + part.size))
         found[here] = part.cosines(query, ordinals[here] - start)
         start += part.size
-        if start * part.dimension > RESIDENT:
-            part.let_go_of_rest()
     return found
 
 

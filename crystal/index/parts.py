@@ -124,9 +124,6 @@ def spare_memory() -> None:
     if not _opened or resident_bytes() <= MOST_RESIDENT:
         return
     opened = list(_opened.values())
-    vectors = [made[1] for _, made in opened if isinstance(made, tuple)]
-    for one in vectors:
-        one.let_go_of_rest()
     words = [contents for contents, made in opened if isinstance(made, Part)]
     for some in (words, [contents for contents, _ in opened]):
         if resident_bytes() > MOST_RESIDENT:

@@ -22,6 +22,7 @@ from crystal.index.tail import Tail, read_tail
 from crystal.store import Store, index_log
 from crystal.store.index_log import FORMAT, PartFile, State
 from crystal.store.scope import Scope
+from crystal.vectorform import turned
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
@@ -168,6 +169,25 @@ class Index:
         return sum(end - start for start, end in spans)
 
     @_damage_told
+    def turns_with(self, term: str) -> Ordinals:
+        """The turns of the documents that have a word, ascending; 0 stands for documents without a turn."""
+        word = _bytes(term)
+        return self._turns(lambda part: [part.words.find(word)])
+
+    @_damage_told
+    def turns_with_part(self, part_of_term: str) -> Ordinals:
+        """The turns of the documents that have a word which contains some characters, ascending."""
+        data = _bytes(part_of_term)
+        return self._turns(lambda part: part.words.containing(data))
+
+    def _turns(self, spans_of: Callable[[Part], list[tuple[int, int]]]) -> Ordinals:
+        found = [np.empty(0, np.int64)]
+        for part in self._parts:
+            turns = part.arrays["turn"]
+            found += [turns[part.words.document[start:end]].astype(np.int64) for start, end in spans_of(part)]
+        return distinct(np.concatenate(found))
+
+    @_damage_told
     def beginning(self, prefix: str, most: int) -> list[tuple[str, int]]:
         """The words that begin so, with how many documents have them, most frequent first."""
         start, likely = _bytes(prefix), Counter[bytes]()
@@ -208,6 +228,7 @@ class Index:
         """The documents nearest to a vector, best first, with their cosines."""
         mask = self._not_void() if mask is None else mask
         pieces = self._meanings(generation)
+        query = turned(query).astype(np.float32)
         found, cosines = nearest([piece.meanings for piece in pieces], query, k, [piece.mask(mask) for piece in pieces])
         starts = np.cumsum([0, *(piece.meanings.size for piece in pieces)])
         which = np.searchsorted(starts, found, side="right") - 1
@@ -220,7 +241,7 @@ class Index:
     def cosines(self, generation: int, query: Floats, ordinals: Array) -> Floats:
         """The cosines of documents, nan where there is no vector."""
         ordinals = np.asarray(ordinals, np.int64)
-        found = np.full(len(ordinals), np.nan, np.float32)
+        found, query = np.full(len(ordinals), np.nan, np.float32), turned(query).astype(np.float32)
         for piece in self._meanings(generation):
             at = piece.rows_of(ordinals)
             here = np.flatnonzero(at >= 0)

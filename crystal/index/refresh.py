@@ -20,9 +20,6 @@ from crystal.index.step import Step
 from crystal.store import Store, index_log
 from crystal.store.index_log import Change, PartFile
 
-GRACE_MS = 60_000
-"""So long files of a former list stay, for searches that began with it; those that hold what was deleted do not."""
-
 UNKNOWN_MS = 600_000
 """So old is a file that no list names and that nobody is writing any more."""
 
@@ -87,6 +84,7 @@ def refresh(
         left = index_log.most_to_write(store)
         progress(max(0, total - left), max(total, left))
         if not is_more or time.monotonic() > deadline:
+            _sweep(store, folder, now)
             documents = sum(file.documents for file in index_log.parts(store) if file.kind == "words")
             return Refreshed(documents, parts, index_log.has_news(store))
 
@@ -158,7 +156,7 @@ def _is_good(store: Store, folder: Path, file: PartFile, *, thoroughly: bool) ->
 
 def _sweep(store: Store, folder: Path, now: int) -> None:
     """Delete files of former lists, and those that no list names: of processes that were killed."""
-    old = index_log.retired_before(store, now - GRACE_MS)
+    old = index_log.retired(store)  # a search that began with one keeps its map, or asks the store itself
     if old:
         gone = [name for name in old if remove_file(path_of(folder, name))]
         with store.transaction():

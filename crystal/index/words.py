@@ -105,7 +105,8 @@ def arrays_of(words: Sequence[bytes], keys: Keys) -> dict[str, Array]:
     """Lay out postings, which are sorted in place; a word without any is left out."""
     keys.sort()
     frequencies = _lengths(np.searchsorted(keys, np.arange(len(words) + 1, dtype=np.uint64) << _WORD))
-    document, count = np.empty(len(keys), "<u4"), np.empty(len(keys), "|u1")
+    newest = int((keys >> _DOCUMENT & _ORDINAL).max(initial=np.uint64(0)))
+    document, count = np.empty(len(keys), "<u2" if newest < 1 << 16 else "<u4"), np.empty(len(keys), "|u1")
     for start in range(0, len(keys), BLOCK):
         block = slice(start, start + BLOCK)
         document[block] = keys[block] >> _DOCUMENT & _ORDINAL
@@ -151,6 +152,17 @@ class Words:
         if number == self.size or self.word(number) != word:
             return 0, 0
         return int(self.start[number]), int(self.start[number + 1])
+
+    def containing(self, part: bytes) -> list[tuple[int, int]]:
+        """Where the postings of every word that contains some bytes begin and end."""
+        data, found = bytes(self._words), []
+        at = data.find(part)
+        while at >= 0:
+            number = int(np.searchsorted(self._at, at, "right")) - 1
+            if at + len(part) <= int(self._at[number + 1]):
+                found.append((int(self.start[number]), int(self.start[number + 1])))
+            at = data.find(part, int(self._at[number + 1]))
+        return found
 
     def beginning(self, prefix: bytes) -> tuple[int, Array]:
         """The number of the first word that begins so, and how many documents have each of those that do."""

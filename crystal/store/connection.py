@@ -19,7 +19,7 @@ import apsw
 
 from crystal.errors import CrystalError, NotConfigured, StoreBusy, StoreDamaged, StoreFull, Unavailable
 from crystal.paths import refused
-from crystal.store import migrate
+from crystal.store import migrate, texts
 from crystal.store.private_record import Recorder
 
 BUSY_TIMEOUT_MS = 15_000
@@ -156,7 +156,9 @@ class Store:
         with translated(path):
             db = _connect(path)
             try:
-                migrate.upgrade(db, path)
+                if migrate.upgrade(db, path):
+                    db.close()
+                    db = _connect(path)
                 _switch_to_wal(db)
                 recorder = None if record is None else Recorder(db, record)
                 if recorder is not None:
@@ -355,6 +357,7 @@ def _prepared(db: apsw.Connection) -> apsw.Connection:
     db.enable_load_extension(True)
     db.load_extension(sqlite_vec_library())
     db.enable_load_extension(False)
+    texts.register(db)
     for pragma in (
         "foreign_keys = 1",
         "secure_delete = 1",

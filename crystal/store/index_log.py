@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from crystal.store.connection import Store
 
-FORMAT = 4
+FORMAT = 5
 """Of the files. Raise it when they change, or when a text has other words than before: all are made anew."""
 
 SUFFIX = ".part"
@@ -178,13 +178,8 @@ def most_to_write(store: Store) -> int:
     return int(to_read or 0) + int(store.value("SELECT count(*) FROM index_log"))
 
 
-def retired_before(store: Store, then: int) -> list[str]:
-    """Files that were retired before a time."""
-    return [str(name) for (name,) in store.rows("SELECT name FROM index_parts WHERE retired_at < ?", (then,))]
-
-
 def retired(store: Store) -> list[str]:
-    """Files that were retired, and whose time is not over."""
+    """Files that were retired and are not deleted yet."""
     return [str(name) for (name,) in store.rows("SELECT name FROM index_parts WHERE retired_at IS NOT NULL")]
 
 

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from crystal.store.connection import Row, Store, translated
+from crystal.store.vectors import table_of
 
 PAGE = 500
 
@@ -55,12 +56,12 @@ def documents(store: Store, ids: Sequence[int]) -> Iterator[tuple[DocumentRow, s
 
 
 def vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    """The vectors that a generation has of some chunks, as (id, little-endian float32), in any order."""
-    table = f"chunks_vec_{int(generation)}"
+    """The vectors that a generation has of some chunks, as (id, signed bytes), in any order."""
+    table = table_of(generation)
     if store.value("SELECT 1 FROM embedding_generations WHERE id = ?", (generation,)) is None:
         return
     # sqlite-vec reads all its rows for an IN, and looks one up in 20 to 50 microseconds; a block of its own has 1,024.
-    size = 4 * int(store.value("SELECT dimension FROM embedding_generations WHERE id = ?", (generation,)))
+    size = int(store.value("SELECT dimension FROM embedding_generations WHERE id = ?", (generation,)))
     places = []
     for some in _pages(ids):
         marks = ", ".join("?" * len(some))

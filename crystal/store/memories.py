@@ -21,6 +21,7 @@ from crystal.store.memory_history import note_history, replace_history
 from crystal.store.notes import MEMORY_RECORD_SIZE, drop_aliases, drop_note
 from crystal.store.projects import project_row
 from crystal.store.space import delete_chunks
+from crystal.store.texts import packed
 
 SOURCE = "memory"
 ROLE = "memory"
@@ -329,9 +330,9 @@ def _insert_chunks(store: Store, row: int, one: Remembered, folder: int | None) 
     for chunk in split(searched_text(one.key, one.text)):
         sha = hashlib.sha256(chunk.text.encode()).digest()
         ident = store.value(
-            "INSERT INTO chunks (start, text, text_sha256, source, role, project, agent, device, ts, memory)"
+            "INSERT INTO chunks (start, body, text_sha256, source, role, project, agent, device, ts, memory)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
-            (chunk.start, chunk.text, sha, SOURCE, ROLE, folder, one.agent, one.device, one.updated_at, row),
+            (chunk.start, packed(chunk.text), sha, SOURCE, ROLE, folder, one.agent, one.device, one.updated_at, row),
         )
         store.execute("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (ident, chunk.text))
 

@@ -12,9 +12,13 @@ import apsw
 
 from crystal.errors import StoreDamaged, StoreForeign, StoreNewer
 from crystal.paths import refused
+from crystal.store.smaller import rewrite
 
 APPLICATION_ID = 0x43525953
 """``CRYS``: marks a database file as ours, see https://www.sqlite.org/fileformat2.html, section 1.3.17."""
+
+REWRITES = "see smaller.py"
+"""Stands in the migration after which rows are rewritten, which SQL alone cannot."""
 
 HEADER = b"SQLite format 3\x00"
 FOREIGN_HINT = "move it away, or point CRYSTAL_DATA_DIR at another folder"
@@ -81,14 +85,17 @@ def _is_without_tables(header: bytes) -> bool:
     return header.startswith(HEADER) and pages == 1 and schema_changes == 0
 
 
-def upgrade(db: apsw.Connection, path: Path) -> None:
+def upgrade(db: apsw.Connection, path: Path) -> bool:
     """Apply the missing migrations, each in its own transaction; an existing store is copied first.
 
     Processes that start at once are serialised by the write lock; the later ones find nothing to do.
+
+    Returns:
+        Whether there was anything to do. Then open the file anew: FTS5 keeps reading what it met in a migration.
     """
     found = version_of(db)
     if found >= newest():
-        return
+        return False
     if found > 0:
         _copy(db, path.with_name(f"{path.name}.v{found}.backup"))
     else:  # before the first table: what is deleted can be cut off piece by piece, see space.py
@@ -98,6 +105,8 @@ def upgrade(db: apsw.Connection, path: Path) -> None:
         try:
             if version_of(db) < number:
                 db.execute(sql)
+                if REWRITES in sql and found > 0:
+                    rewrite(db)
                 db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 db.execute(f"PRAGMA user_version = {number}")
             db.execute("COMMIT")
@@ -105,6 +114,7 @@ def upgrade(db: apsw.Connection, path: Path) -> None:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
+    return True
 
 
 def _copy(db: apsw.Connection, target: Path) -> None:

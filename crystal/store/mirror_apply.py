@@ -22,6 +22,7 @@ from crystal.store.mirror import count_rows
 from crystal.store.mirror_content import COLUMNS, KINDS, Content, Row, VectorSpace
 from crystal.store.notes import read_note, write_note
 from crystal.store.space import delete_chunks, empty_log
+from crystal.store.texts import packed
 
 COPY_PAGES = 2_000
 _LEFT_OUT = "left_out"
@@ -122,8 +123,8 @@ def _put_chunks(store: Store, rows: Sequence[Row], texts: Sequence[str]) -> None
     known = _texts(store, [row[0] for row in rows])
     fresh = [(row, text) for row, text in zip(rows, texts, strict=True) if row[0] not in known]
     store.execute_many(
-        f"INSERT INTO chunks ({', '.join(columns)}, text, text_sha256) VALUES ({', '.join('?' * len(columns))}, ?, ?)",
-        ((*row, text, hashlib.sha256(text.encode()).digest()) for row, text in fresh),
+        f"INSERT INTO chunks ({', '.join(columns)}, body, text_sha256) VALUES ({', '.join('?' * len(columns))}, ?, ?)",
+        ((*row, packed(text), hashlib.sha256(text.encode()).digest()) for row, text in fresh),
     )
     store.execute_many("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", ((row[0], text) for row, text in fresh))
     sets = ", ".join(f"{column} = ?{at}" for at, column in enumerate(columns[1:], 2))
@@ -146,7 +147,7 @@ def _texts(store: Store, ids: Sequence[int]) -> dict[int, str]:
 def _replace_words(store: Store, ident: int, old: str, text: str) -> None:
     _unindex(store, ident, old)
     sha = hashlib.sha256(text.encode()).digest()
-    store.execute("UPDATE chunks SET text = ?, text_sha256 = ? WHERE id = ?", (text, sha, ident))
+    store.execute("UPDATE chunks SET body = ?, text_sha256 = ? WHERE id = ?", (packed(text), sha, ident))
     store.execute("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (ident, text))
 
 
@@ -174,18 +175,9 @@ def _delete(store: Store, kind: str, keys: Sequence[Any]) -> None:
 
 def _put_vectors(store: Store, space: VectorSpace, found: Sequence[tuple[int, bytes]], refused: Sequence[int]) -> None:
     generation = vectors.adopt_generation(store, space.id, space.provider, space.model, space.dimension)
-    table = f"chunks_vec_{int(generation)}"
-    newest = store.value(f"SELECT max(rowid) FROM {table}_rowids") or 0
-    for ident, vector in found:
-        settled = store.value(
-            "UPDATE chunks SET vector_generation = max(vector_generation, ?) WHERE id = ? RETURNING 1",
-            (generation, ident),
-        )
-        if settled is None:
-            continue
-        if ident <= newest:
-            store.execute(f"DELETE FROM {table} WHERE rowid = ?", (ident,))
-        store.execute(f"INSERT INTO {table} (rowid, embedding) VALUES (?, ?)", (ident, vector))
+    settle = "UPDATE chunks SET vector_generation = max(vector_generation, ?) WHERE id = ? RETURNING 1"
+    there = [one for one in found if store.value(settle, (generation, one[0])) is not None]
+    vectors.write_vectors(store, generation, there)
     store.execute_many(
         "UPDATE chunks SET vector_generation = ? WHERE id = ? AND vector_generation <= 0",
         [(-generation, ident) for ident in refused],

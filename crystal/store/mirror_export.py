@@ -15,7 +15,7 @@ from typing import Any
 from crystal.store.connection import Store
 from crystal.store.mirror import FORGOTTEN, Home, Listed, Random, home, space_of
 from crystal.store.mirror_content import COLUMNS, KINDS, Content, Document
-from crystal.store.vectors import serving_generation
+from crystal.store.vectors import serving_generation, table_of, vector_of
 
 RAW_BYTES = 6 << 20
 """Bytes of one object before sealing, about; what does not fit comes with the next position."""
@@ -210,7 +210,7 @@ def _extend(ranges: list[tuple[int, int]], chunk: int) -> None:
 
 
 def _rowids(generation: int) -> str:
-    return f"chunks_vec_{int(generation)}_rowids"
+    return f"{table_of(generation)}_rowids"
 
 
 def note_document(store: Store, name: str, size: int, mtime_ns: int, sha256: bytes, *, is_other: bool) -> None:
@@ -334,12 +334,12 @@ def _export_vectors(store: Store, run: Sequence[Listed], content: Content) -> No
     content.space = None if at is None else space_of(store, at.generation)
     if at is None or content.space is None or covered.generation != at.generation:
         return  # of a model that serves no more; those of the one that does come in a later position
-    table = f"chunks_vec_{int(at.generation)}"
+    table = table_of(at.generation)
     for low, high in covered.vectors:
         for (ident,) in store.rows(f"SELECT rowid FROM {table}_rowids WHERE rowid BETWEEN ? AND ?", (low, high)):
-            vector = store.value(f"SELECT embedding FROM {table} WHERE rowid = ?", (ident,))
+            vector = vector_of(store, at.generation, ident)
             if vector is not None:
-                content.vectors.append((ident, bytes(vector)))
+                content.vectors.append((ident, vector))
         refused = "SELECT id FROM chunks WHERE id BETWEEN ? AND ? AND vector_generation = ?"
         content.refused += [ident for (ident,) in store.rows(refused, (low, high, -at.generation))]
 

@@ -19,6 +19,7 @@ import apsw
 from crystal.store import vectors
 from crystal.store.connection import BUSY_TIMEOUT_MS, Store, translated
 from crystal.store.notes import drop_note, read_note, write_note
+from crystal.store.smaller import SPARSE
 
 DELETED = "deleted_chunks"
 """The key in ``meta`` of how many chunks were deleted since their space was looked after."""
@@ -108,7 +109,7 @@ def space(store: Store) -> Space:
 
 def is_due(store: Store) -> bool:
     """Whether enough is waste for ``give_back`` to do something. Costs nothing: it reads three numbers."""
-    return _has_free_pages(store) or _has_deletions(store)
+    return _has_free_pages(store) or _has_deletions(store) or read_note(store, SPARSE) is not None
 
 
 def _has_free_pages(store: Store) -> bool:
@@ -139,6 +140,8 @@ def give_back(store: Store, *, should_stop: Callable[[], bool] = lambda: False) 
         StoreBusy, StoreFull: Nothing is lost; try again later.
     """
     before, has_deletions = _pages(store), _has_deletions(store)
+    if read_note(store, SPARSE) is not None and not should_stop() and _rewrite(store):
+        drop_note(store, SPARSE)
     is_done = not has_deletions or (_fill_holes(store, should_stop) and _merge_words(store, should_stop))
     if is_done and (has_deletions or _has_free_pages(store)):
         is_done = _cut(store, should_stop)
@@ -162,21 +165,27 @@ def _cut(store: Store, should_stop: Callable[[], bool]) -> bool:
     return True
 
 
-def _rewrite(store: Store) -> None:
-    """Write the whole file anew, once: a store from before crystal asked for files that can be cut piece by piece."""
+def _rewrite(store: Store) -> bool:
+    """Write the whole file anew. False where there is no room for the copy.
+
+    Once for a store from before crystal asked for files that can be cut piece by piece, and once when its texts and
+    vectors have become smaller.
+    """
     page, pages, free = _pages(store)
     import shutil  # noqa: PLC0415 - every hook's worker asks ``is_due``, and nearly none goes on
     import tempfile  # noqa: PLC0415
 
     folders = {store.path.parent, Path(tempfile.gettempdir())}
     if any(shutil.disk_usage(folder).free < 2 * page * (pages - free) + LEAST_BYTES for folder in folders):
-        return
+        return False
     store.execute("PRAGMA temp_store = FILE")  # the copy would be made in memory
     try:
         store.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
         store.execute("VACUUM")
     finally:
         store.execute("PRAGMA temp_store = MEMORY")
+    empty_log(store)
+    return True
 
 
 def empty_log(store: Store) -> bool:
@@ -195,10 +204,6 @@ def empty_log(store: Store) -> bool:
 # ------------------------------------------------------------------------------------------------------- vectors
 
 
-def _table(generation: vectors.Generation) -> str:
-    return f"chunks_vec_{int(generation.id)}"
-
-
 def _blocks(store: Store, table: str) -> list[tuple[int, int, int]]:
     """The blocks of a vec0 table as (id, rows it can hold, rows it has)."""
     rows: list[Any] = store.rows(f"SELECT chunk_id, size, validity FROM {table}_chunks ORDER BY chunk_id")
@@ -207,14 +212,14 @@ def _blocks(store: Store, table: str) -> list[tuple[int, int, int]]:
 
 def _holes(store: Store, generation: vectors.Generation) -> int:
     """The bytes of a generation's holes; the newest block is still being filled."""
-    blocks = _blocks(store, _table(generation))[:-1]
-    return sum(size - used for _, size, used in blocks) * generation.dimension * 4
+    blocks = _blocks(store, vectors.table_of(generation.id))[:-1]
+    return sum(size - used for _, size, used in blocks) * generation.dimension
 
 
 def _fill_holes(store: Store, should_stop: Callable[[], bool]) -> bool:
     """Move the rows of blocks with many holes behind the newest row: a block goes with its last. False if stopped."""
     for generation in vectors.generations(store):
-        table = _table(generation)
+        table = vectors.table_of(generation.id)
         for ident, size, used in _blocks(store, table)[:-1]:
             if should_stop():
                 return False
@@ -229,7 +234,7 @@ def _move(store: Store, table: str, block: int) -> None:
         for (ident,) in rows:
             vector = store.value(f"SELECT embedding FROM {table} WHERE rowid = ?", (ident,))
             store.execute(f"DELETE FROM {table} WHERE rowid = ?", (ident,))
-            store.execute(f"INSERT INTO {table} (rowid, embedding) VALUES (?, ?)", (ident, vector))
+            store.execute(f"INSERT INTO {table} (rowid, embedding) VALUES (?, vec_int8(?))", (ident, vector))
 
 
 # --------------------------------------------------------------------------------------------------------- words

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import apsw
 
-from crystal.store import migrate
+from crystal.store import migrate, texts
 from crystal.store.candidates import quoted
 from crystal.store.connection import Store, translated
-from crystal.store.vectors import generations
+from crystal.store.vectors import generations, table_of
 
 PAGE = 500
 _SKIPPED = ("outbox", "quarantine")
@@ -83,6 +83,17 @@ def staying_texts(
                 yield "\n".join(str(value) for value in row if value is not None)
 
 
+def bodies(store: Store, lines: Collection[str], memories: Collection[str], *, are_gone: bool) -> Iterator[bytes]:
+    """The compressed texts of lines and memories that are about to be forgotten, or those of all others."""
+    with translated(store.path):
+        for body, uuid, uid in store.db.execute(
+            "SELECT c.body, t.uuid, m.uid FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
+            " LEFT JOIN memories m ON m.id = c.memory WHERE typeof(c.body) = 'blob'"
+        ):
+            if (uuid in lines or uid in memories) == are_gone:
+                yield body
+
+
 _NAMES = (
     "SELECT cwd, git_root, remote, name FROM projects",
     "SELECT DISTINCT agent, device, branch, session_id FROM sessions",
@@ -107,6 +118,11 @@ def is_said(store: Store, word: str, lines: Collection[str], memories: Collectio
             if uuid not in lines and uid not in memories:
                 return True
     return False
+
+
+def count_turns(store: Store) -> int:
+    """How many turns there are."""
+    return int(store.value("SELECT count(*) FROM turns"))
 
 
 def has_line(store: Store, uuid: str) -> bool:
@@ -168,7 +184,7 @@ def indexed_words(store: Store, stems: Sequence[str]) -> list[str]:
 
 def entries_alone(store: Store) -> int:
     """How many entries of the keyword index and of vectors are of no chunk."""
-    tables = ["chunks_fts_docsize", *(f"chunks_vec_{one.id}_rowids" for one in generations(store))]
+    tables = ["chunks_fts_docsize", *(f"{table_of(one.id)}_rowids" for one in generations(store))]
     key = {"chunks_fts_docsize": "id"}
     return sum(
         int(store.value(f"SELECT count(*) FROM {table} WHERE {key.get(table, 'rowid')} NOT IN (SELECT id FROM chunks)"))
@@ -191,6 +207,7 @@ def opened_copy(path: Path) -> Iterator[Store]:
     with translated(path):
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         db = apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags)
+        texts.register(db)
         try:
             yield Store(path, db)
         finally:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from crystal.model import Chunk, Origin, Project, Turn
 from crystal.store.connection import Store
 from crystal.store.projects import project_row
+from crystal.store.texts import packed
 
 CONVERSATION = "conversation"
 
@@ -138,11 +139,12 @@ def _insert(store: Store, turn_rows: Sequence[tuple[object, ...]], chunk_rows: S
         turn_rows,
     )
     store.execute_many(
-        "INSERT INTO chunks (id, turn, start, text, text_sha256, source, role, session, project, agent, device, branch,"
+        "INSERT INTO chunks (id, turn, start, body, text_sha256, source, role, session, project, agent, device, branch,"
         " subagent, ts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        chunk_rows,
+        [(*row[:3], packed(str(row[3])), *row[4:]) for row in chunk_rows],
     )
-    store.execute_many("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", [(row[0], row[3]) for row in chunk_rows])
+    words = [(row[0], row[3]) for row in chunk_rows]
+    store.execute_many("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", words)
 
 
 def _note_copies(store: Store, copies: Sequence[Turn], session: int) -> None:

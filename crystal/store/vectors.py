@@ -3,7 +3,8 @@
 One generation serves. A newer one fills beside it and begins to serve, in one transaction, when no chunk waits for it;
 the very first serves at once. ``chunks.vector_generation`` is the queue: 0 for a chunk without a vector, else the
 newest generation that has its vector; ``-n`` says that the provider of generation n refuses the text, which ends its
-waiting without a vector. Vectors are little-endian float32 of length 1, so that L2 distance d gives cosine 1 - d²/2.
+waiting without a vector. Vectors come and go as little-endian float32 of length 1; they are stored as signed bytes (see
+``crystal.vectorform``), which keep their direction.
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from crystal.store.connection import Store
+from crystal.vectorform import cosines, restored, rounded
 
 MAX_NEIGHBOURS = 4096
 """The largest k that sqlite-vec answers."""
+
+MORE = 32
+"""Neighbours that are measured: so many more than twice those asked for, because the question was rounded, too."""
 
 SLICE = 5000
 """Vectors deleted in one transaction: a tenth of a second or so."""
@@ -117,8 +122,8 @@ def drop_generation(store: Store, generation: int) -> None:
     serving = serving_generation(store)
     while serving is not None and generation < serving.id and _exists(store, generation):
         with store.transaction():
-            rows = store.rows(f"SELECT rowid FROM {_table(generation)}_rowids LIMIT ?", (SLICE,))
-            store.execute_many(f"DELETE FROM {_table(generation)} WHERE rowid = ?", rows)
+            rows = store.rows(f"SELECT rowid FROM {table_of(generation)}_rowids LIMIT ?", (SLICE,))
+            store.execute_many(f"DELETE FROM {table_of(generation)} WHERE rowid = ?", rows)
         if len(rows) < SLICE:
             break
     with store.transaction():
@@ -140,7 +145,7 @@ def _make(store: Store, provider: str, model: str, dimension: int, now: int) -> 
         "INSERT INTO embedding_generations (id, provider, model, dimension, created_at) VALUES (?, ?, ?, ?, ?)",
         (ident, provider, model, dimension, now),
     )
-    store.execute(f"CREATE VIRTUAL TABLE {_table(ident)} USING vec0(embedding float[{dimension}])")
+    create_table(store, ident, dimension)
     # What one provider refused, another may take.
     store.execute("UPDATE chunks SET vector_generation = 0 WHERE vector_generation < 0")
     first = serving_generation(store) is None
@@ -152,7 +157,7 @@ def _make(store: Store, provider: str, model: str, dimension: int, now: int) -> 
 def _serve(store: Store, generation: int) -> None:
     store.execute("UPDATE embedding_generations SET serving = (id = ?)", (generation,))
     store.execute("DROP VIEW IF EXISTS chunks_vec")
-    store.execute(f"CREATE VIEW chunks_vec AS SELECT rowid AS id, embedding FROM {_table(generation)}")
+    store.execute(f"CREATE VIEW chunks_vec AS SELECT rowid AS id, embedding FROM {table_of(generation)}")
 
 
 def _drop(store: Store, generation: int) -> None:
@@ -161,14 +166,14 @@ def _drop(store: Store, generation: int) -> None:
         store.execute("DROP VIEW IF EXISTS chunks_vec")
         for newest in generations(store)[-1:]:
             _serve(store, newest.id)
-    store.execute(f"DROP TABLE IF EXISTS {_table(generation)}")
+    store.execute(f"DROP TABLE IF EXISTS {table_of(generation)}")
     store.execute(
         "UPDATE chunks SET vector_generation = 0 WHERE vector_generation IN (?, ?)", (generation, -generation)
     )
     for older in generations(store):  # ascending, so that the newest one that has the vector wins
         store.execute(
             "UPDATE chunks SET vector_generation = ? WHERE vector_generation >= 0 AND vector_generation < ?"
-            f" AND id IN (SELECT rowid FROM {_table(older.id)})",
+            f" AND id IN (SELECT rowid FROM {table_of(older.id)})",
             (older.id, older.id),
         )
 
@@ -177,8 +182,17 @@ def _exists(store: Store, generation: int) -> bool:
     return store.value("SELECT 1 FROM embedding_generations WHERE id = ?", (generation,)) is not None
 
 
-def _table(generation: int) -> str:
+def table_of(generation: int) -> str:
+    """Return the name of the table that has the vectors of a generation."""
     return f"chunks_vec_{int(generation)}"
+
+
+def create_table(store: Store, generation: int, dimension: int) -> None:
+    """Make the table of a generation."""
+    store.execute(
+        f"CREATE VIRTUAL TABLE {table_of(generation)} USING"
+        f" vec0(embedding int8[{int(dimension)}] distance_metric=cosine)"
+    )
 
 
 def adopt_generation(store: Store, ident: int, provider: str, model: str, dimension: int) -> int:
@@ -193,7 +207,7 @@ def adopt_generation(store: Store, ident: int, provider: str, model: str, dimens
         "INSERT INTO embedding_generations (id, provider, model, dimension, created_at) VALUES (?, ?, ?, ?, 0)",
         (ident, provider, model, dimension),
     )
-    store.execute(f"CREATE VIRTUAL TABLE {_table(ident)} USING vec0(embedding float[{dimension}])")
+    create_table(store, ident, dimension)
     if serving_generation(store) is None:
         _serve(store, ident)
     return ident
@@ -243,8 +257,27 @@ def vectors_of_same_text(store: Store, generation: int, shas: Iterable[bytes]) -
     for sha in set(shas):
         ident = store.value(SAME_TEXT, (sha, generation))
         if ident is not None:
-            found[sha] = store.value(f"SELECT embedding FROM {_table(generation)} WHERE rowid = ?", (ident,))
+            found[sha] = vector_of(store, generation, ident)
     return {sha: vector for sha, vector in found.items() if vector is not None}
+
+
+def vector_of(store: Store, generation: int, chunk: int) -> bytes | None:
+    """Return the vector of a chunk as little-endian float32."""
+    data = store.value(f"SELECT embedding FROM {table_of(generation)} WHERE rowid = ?", (chunk,))
+    return None if data is None else restored(bytes(data))
+
+
+def write_vectors(store: Store, generation: int, vectors: Sequence[tuple[int, bytes]]) -> None:
+    """Store vectors of chunks, or replace them. Inside a transaction."""
+    if not vectors:
+        return
+    table, dimension = table_of(generation), len(vectors[0][1]) // 4
+    data = rounded([vector for _, vector in vectors], dimension)
+    store.execute_many(f"DELETE FROM {table} WHERE rowid = ?", [(ident,) for ident, _ in vectors])
+    store.execute_many(
+        f"INSERT INTO {table} (rowid, embedding) VALUES (?, vec_int8(?))",
+        [(ident, one) for (ident, _), one in zip(vectors, data, strict=True)],
+    )
 
 
 def put_vectors(store: Store, generation: int, vectors: Iterable[tuple[int, bytes]]) -> int:
@@ -259,13 +292,9 @@ def put_vectors(store: Store, generation: int, vectors: Iterable[tuple[int, byte
     with store.transaction():
         if not _exists(store, generation):
             return 0
-        stored = 0
-        for ident, vector in vectors:
-            if _settle(store, ident, generation, generation):
-                store.execute(f"DELETE FROM {_table(generation)} WHERE rowid = ?", (ident,))
-                store.execute(f"INSERT INTO {_table(generation)} (rowid, embedding) VALUES (?, ?)", (ident, vector))
-                stored += 1
-        return stored
+        settled = [one for one in vectors if _settle(store, one[0], generation, generation)]
+        write_vectors(store, generation, settled)
+        return len(settled)
 
 
 def refuse_chunks(store: Store, generation: int, chunk_ids: Iterable[int]) -> None:
@@ -294,18 +323,18 @@ def delete_vectors(store: Store, chunk_ids: Iterable[int]) -> None:
     """Delete the vectors of chunks from every generation; call it in the transaction that deletes the chunks."""
     ids = [(ident,) for ident in chunk_ids]
     for generation in generations(store):
-        store.execute_many(f"DELETE FROM {_table(generation.id)} WHERE rowid = ?", ids)
+        store.execute_many(f"DELETE FROM {table_of(generation.id)} WHERE rowid = ?", ids)
 
 
 def has_any(store: Store, generation: int) -> bool:
     """Whether a generation has any vector."""
-    return store.value(f"SELECT 1 FROM {_table(generation)}_rowids LIMIT 1") is not None
+    return store.value(f"SELECT 1 FROM {table_of(generation)}_rowids LIMIT 1") is not None
 
 
 def vector_counts(store: Store, generation: int) -> VectorCounts:
     """How far a generation is."""
     return VectorCounts(
-        stored=store.value(f"SELECT count(*) FROM {_table(generation)}_rowids"),
+        stored=store.value(f"SELECT count(*) FROM {table_of(generation)}_rowids"),
         pending=count_pending(store, generation),
         refused=store.value("SELECT count(*) FROM chunks WHERE vector_generation = ?", (-generation,)),
     )
@@ -329,9 +358,10 @@ def nearest(
         values: The values of the condition's question marks.
     """
     condition = f" AND rowid IN (SELECT id FROM chunks WHERE {where})" if where else ""
+    k = max(0, min(k, MAX_NEIGHBOURS))
     rows = store.rows(
-        f"SELECT rowid, distance FROM {_table(generation)} WHERE embedding MATCH ? AND k = ?{condition}",
-        (query, max(0, min(k, MAX_NEIGHBOURS)), *values),
+        f"SELECT rowid, embedding FROM {table_of(generation)} WHERE embedding MATCH vec_int8(?) AND k = ?{condition}",
+        (rounded([query], len(query) // 4)[0], min(2 * k + MORE, MAX_NEIGHBOURS) if k else 0, *values),
     )
-    scored = [(ident, 1.0 - distance * distance / 2.0) for ident, distance in rows if distance is not None]
-    return sorted(scored, key=lambda hit: (-hit[1], hit[0]))
+    scored = zip((ident for ident, _ in rows), cosines(query, [data for _, data in rows]), strict=True)
+    return sorted(scored, key=lambda hit: (-hit[1], hit[0]))[:k]

@@ -1,0 +1,71 @@
+"""The form in which the texts of chunks are stored: compressed where that is shorter.
+
+``chunks.body`` holds a text, or a blob: one byte that names the dictionary, then a zstd frame without its magic number.
+``chunks.text`` is computed from it by the SQL function ``text_of``, so every query reads texts as before. The
+dictionary is part of the program and never changes: it must hold no words of a user, who may want them forgotten.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+MAGIC = b"\x28\xb5\x2f\xfd"
+ENGLISH = b"\x01"
+LEVEL = 6
+MIN_BYTES = 48
+"""A shorter text gains nothing."""
+
+_FILE = Path(__file__).with_name("texts-1.dictionary")
+
+
+def packed(text: str) -> str | bytes:
+    """Return what is stored for a text."""
+    data = text.encode()
+    if len(data) < MIN_BYTES:
+        return text
+    frame = zstd.compress(data, options=_options(), zstd_dict=_dictionary())
+    return ENGLISH + frame[len(MAGIC) :] if len(frame) - len(MAGIC) + 1 < len(data) else text
+
+
+def text_of(body: Any) -> Any:
+    """Return the text that is stored; an empty one where it is damaged, which ``crystal verify`` knows by its hash."""
+    if not isinstance(body, bytes):
+        return body
+    try:
+        return zstd.decompress(MAGIC + body[1:], zstd_dict=_dictionary()).decode() if body[:1] == ENGLISH else ""
+    except (zstd.ZstdError, UnicodeDecodeError):
+        return ""
+
+
+def register(db: apsw.Connection) -> None:
+    """Let a connection read texts."""
+    read: Any = text_of
+    write: Any = packed
+    db.create_scalar_function("text_of", read, 1, deterministic=True, flags=apsw.SQLITE_INNOCUOUS)
+    db.create_scalar_function("packed", write, 1, deterministic=True)
+
+
+@cache
+def _dictionary() -> zstd.ZstdDict:
+    found: zstd.ZstdDict = zstd.ZstdDict(_FILE.read_bytes())
+    return found
+
+
+@cache
+def _options() -> dict[int, int]:
+    """Frames name no dictionary and have no checksum: the store has a hash of every text."""
+    return {
+        zstd.CompressionParameter.compression_level: LEVEL,
+        zstd.CompressionParameter.dict_id_flag: 0,
+        zstd.CompressionParameter.checksum_flag: 0,
+    }
