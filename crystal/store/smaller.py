@@ -35,11 +35,12 @@ def rewrite(db: apsw.Connection) -> None:
 
 
 def _rewrite_vectors(db: apsw.Connection, table: str, dimension: int) -> None:
-    def block(data: Any) -> Any:
+    def of_block(data: bytes) -> bytes:
         size = 4 * dimension
         return b"".join(rounded([data[at : at + size] for at in range(0, len(data), size)], dimension))
 
-    db.create_scalar_function("rounded_block", block, 1)
+    convert: Any = of_block
+    db.create_scalar_function("rounded_block", convert, 1)
     values = {"vector_chunks00": "rowid, rounded_block(vectors)"}
     for part in _PARTS:
         db.execute(f"CREATE TABLE moving_{part} AS SELECT {values.get(part, _COLUMNS[part])} FROM {table}_{part}")
