@@ -35,7 +35,7 @@ NO_SPACE = 1 << 20
 USUAL_CLEANUP_DAYS = 30
 LOCKS = ("capture.lock", "backfill.lock", "enrich.lock", "context.lock", "relay.lock", "publish.lock", "mirror.db.lock")
 SLOW_HOOK_MS = 500.0
-BRIEF_SECONDS = 0.25
+BRIEF_SECONDS = 0.15
 """How long the database is read without ``deep``: enough for every page of a small one."""
 LONG_UNHEARD_MS = 7 * 86_400_000
 HOOK_REASONS = ("settings", "hooks disabled", "no hook", "program gone")
