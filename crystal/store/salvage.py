@@ -31,8 +31,17 @@ _STREAMS = (
 """These agree with each other: they come back together or not at all."""
 
 _DERIVED = (
-    *("turns", "turn_copies", "chunks", "embedding_generations", "problems", "hook_runs", "relay_aside", "documents"),
-    *("index_state", "index_parts", "index_log", "mirror_home", "mirror_keys", "mirror_objects", "mirror_rows"),
+    *("turns", "turn_copies", "chunks", "embedding_generations", "problems", "hook_runs", "quarantine", "refusals"),
+    *(
+        "documents",
+        "index_state",
+        "index_parts",
+        "index_log",
+        "mirror_home",
+        "mirror_keys",
+        "mirror_objects",
+        "mirror_rows",
+    ),
     *("mirror_waiting", "mirror_files", "mirror_trash", "mirror_applied"),
 )
 """Tables that are made again, or begin anew."""
