@@ -8,6 +8,7 @@ from pathlib import Path
 from crystal import archive
 from crystal.capture.backfill import import_past, plan_past
 from crystal.capture.engine import Tally
+from crystal.capture.safe_open import Folders
 from crystal.capture.tail import Cleaner
 from crystal.store import Store, checks, ledger, outbox, relay_peers
 from crystal.verify import verify
@@ -30,7 +31,7 @@ def faults(world: World) -> list[str]:
         ldm_home=home.home,
         agents=home.home / "agents",
         device="home",
-        roots=(home.root,),
+        folders=Folders((home.root,)),
         cleaner=cleaner,
         progress=lambda _: None,
     )

@@ -625,7 +625,7 @@ def test_the_keyring_without_its_package_says_what_to_install(at, monkeypatch: p
     monkeypatch.setitem(sys.modules, "keyring", None)
     with pytest.raises(NotConfigured, match="not installed") as caught:
         read_key(at("keyring"))
-    assert "crystal-memory[keyring]" in (caught.value.hint or "")
+    assert "pip install keyring, or: crystal config set relay.key_place file" in (caught.value.hint or "")
 
 
 # ------------------------------------------------------------------------------------------------------------- command

@@ -156,7 +156,7 @@ def test_a_missing_package_says_which_extra_has_it(tmp_path, home, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(NotConfigured) as caught:
         LocalEmbedder(home, "tiny", 1).embed_query("x")
-    assert caught.value.hint == 'pip install "crystal-memory[local]"'
+    assert "pip install onnxruntime tokenizers" in (caught.value.hint or "")
     with pytest.raises(NotConfigured):
         install(tmp_path, write_tiny(tmp_path / "source"))
     assert not (tmp_path / "models").exists()

@@ -449,7 +449,11 @@ def test_a_store_where_nothing_may_be_written_is_read(home: Path, monkeypatch: p
     (folder / "crystal.db").chmod(0o400)
     folder.chmod(0o500)
     if os.geteuid() == 0:  # the superuser may write everywhere
-        monkeypatch.setattr("crystal.store.connection._is_frozen", lambda _: True)
+
+        def refused(_: object) -> None:
+            raise apsw.CantOpenError
+
+        monkeypatch.setattr("crystal.store.connection._connect", refused)
     try:
         with served(crystal_offer()) as talk:
             assert "crosses at noon" in talk.tool("crystal_search", query="zebra")["content"][0]["text"]

@@ -155,7 +155,7 @@ def test_a_trusted_proxy_is_not_one_client(tmp_path: Path) -> None:
             return client.get("/v1/streams", params={"changed_after": 0, "wait": wait}, headers=headers).status_code
 
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            held = [pool.submit(ask, f"2001:db8::{number}", 3) for number in (1, 2)]
+            held = [pool.submit(ask, f"2001:db8::{number}", 8) for number in (1, 2)]
             for _ in range(100):
                 if ask("2001:db8::3", 0) == 429:
                     break

@@ -22,7 +22,7 @@ def test_restoring_what_only_home_has_says_where_it_is(desk, tmp_path: Path):
     assert done.code == 3
     assert "the archive of session 21111111 is on desk" in done.err
     assert f"crystal restore {SECOND}" in done.err
-    assert laptop.crystal("restore", "ffffffff").code == 2
+    assert laptop.crystal("restore", "ffffffff").code == 1
 
 
 def test_deleting_the_memory_says_what_nobody_else_has(desk, tmp_path: Path):

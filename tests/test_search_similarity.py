@@ -17,6 +17,9 @@ from crystal.search import How, Side
 from tests.ranked_by import each_way, search, search_home_first  # noqa: F401 - a fixture
 from tests.store_factory import DAY, HOUR, NOW, Meaning, add_turn, embed_all, open_store
 
+ROUNDING = 3e-3
+"""Vectors are kept as bytes."""
+
 pytestmark = pytest.mark.usefixtures("ranked_by")
 WORDS = "amber birch cedar delta ember fjord grove heath islet juniper kelp larch moss needle oak pine reed".split()
 
@@ -73,12 +76,12 @@ def test_the_score_is_the_cosine_and_the_order_is_by_it_alone(store):
     true = sorted((embedder.cosine("needle oak larch", text) for text in texts.values()), reverse=True)
     assert result.mode == "vectors"
     assert len(result.hits) == 20
-    assert [hit.score for hit in result.hits] == pytest.approx(true[:20], abs=1e-4)
+    assert [hit.score for hit in result.hits] == pytest.approx(true[:20], abs=ROUNDING)
     for place, hit in enumerate(result.hits, 1):
-        assert hit.score == pytest.approx(embedder.cosine("needle oak larch", hit.text), abs=1e-4)
+        assert hit.score == pytest.approx(embedder.cosine("needle oak larch", hit.text), abs=ROUNDING)
         assert 0 <= hit.score <= 1
         assert hit.ranks == {"vectors": place}
-        assert hit.scores == {"vectors": pytest.approx(hit.score, abs=1e-4)}
+        assert hit.scores == {"vectors": pytest.approx(hit.score, abs=ROUNDING)}
 
 
 def test_what_says_just_this_has_a_score_of_one(store):
@@ -86,7 +89,7 @@ def test_what_says_just_this_has_a_score_of_one(store):
     uuid = add_turn(store, "amber birch cedar")
     say_many(store, embedder)
     assert [(hit.uuid, hit.score) for hit in ask(store, "amber birch cedar", embedder, limit=1).hits] == [
-        (uuid, pytest.approx(1, abs=1e-4))
+        (uuid, pytest.approx(1, abs=ROUNDING))
     ]
 
 
@@ -130,7 +133,7 @@ def test_every_filter_holds_and_still_fills_the_list(store):
     assert all(hit.timestamp >= NOW - 50 * HOUR for hit in result.hits)
     allowed = [number for number in range(51) if number % 2 and number % 3 == 1]
     near = [one for one in (embedder.cosine("needle oak", list(texts.values())[at]) for at in allowed) if one >= 0.15]
-    assert [hit.score for hit in result.hits] == pytest.approx(sorted(near, reverse=True)[:8], abs=1e-4)
+    assert [hit.score for hit in result.hits] == pytest.approx(sorted(near, reverse=True)[:8], abs=ROUNDING)
     quoted = ask(store, '"needle" oak', embedder)
     assert quoted.hits
     assert all("needle" in hit.text for hit in quoted.hits)
@@ -233,7 +236,7 @@ def test_a_damaged_index_changes_nothing(store, monkeypatch):
     monkeypatch.setattr(Index, "nearest", rotten)
     after = ask(store, "needle oak", embedder)
     assert found(after) == found(before)
-    assert [hit.score for hit in after.hits] == pytest.approx([hit.score for hit in before.hits], abs=1e-4)
+    assert [hit.score for hit in after.hits] == pytest.approx([hit.score for hit in before.hits], abs=ROUNDING)
 
 
 def rotten(*_):

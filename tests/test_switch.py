@@ -32,6 +32,6 @@ def test_a_whole_id_may_be_of_a_session_that_is_still_to_come() -> None:
 def test_what_names_no_session_is_refused() -> None:
     for switch in ("--off", "--on"):
         done = crystal(switch, "--session", "my secret session")
-        assert (done.code, done.out) == (2, "")
+        assert (done.code, done.out) == (1, "")
         assert "my secret session" in done.err
     assert TESTS not in crystal("--status").out

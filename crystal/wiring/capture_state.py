@@ -20,10 +20,11 @@ from crystal.capture.state import (
     HookFacts,
     assess_capture,
 )
-from crystal.errors import CrystalError
+from crystal.errors import CrystalError, StoreLost
 from crystal.settings import missing_plugin, missing_programs, read_layers, unused_because
 from crystal.store import Store, hooks, privacy, stats
 from crystal.wiring.machine import now_ms
+from crystal.wiring.opening import refuse_lost
 
 if TYPE_CHECKING:
     from crystal.config import Config
@@ -44,8 +45,7 @@ def capture_state(config: Config, store: Store | None = None, *, everywhere: boo
         with _opened(config.places, store) as opened:
             return assess_capture(_facts(config, opened, None, everywhere=everywhere))
     except CrystalError as error:
-        problem = _lost_database(config.places) or (error.message, _command(error.hint))
-        return assess_capture(_facts(config, None, problem, everywhere=everywhere))
+        return assess_capture(_facts(config, None, _problem_of(config.places, error), everywhere=everywhere))
 
 
 def current_folder() -> Path | None:
@@ -64,16 +64,15 @@ def _opened(places: Places, store: Store | None) -> Iterator[Store]:
         yield opened
 
 
-def _lost_database(places: Places) -> tuple[str, str] | None:
-    """Say that the archive is here where the database is not; None where both are, or neither."""
-    if os.path.exists(places.db):  # noqa: PTH110 - never raises
-        return None
-    archives = (places.ldm_home / "agents").glob("*/memory/transcripts/**/*.jsonl.zst*")
-    sessions = {path.name.partition(".")[0] for path in archives if "subagents" not in path.parts}
-    if not sessions:
-        return None
-    count = f"{len(sessions):,} session{'' if len(sessions) == 1 else 's'}"
-    return f"the database is gone, but the archive of {count} is here", "crystal verify --repair"
+def _problem_of(places: Places, error: CrystalError) -> tuple[str, str]:
+    """Return why the database cannot be opened, and the command that mends it."""
+    try:
+        refuse_lost(places)
+    except StoreLost as lost:
+        return lost.message, "crystal verify --repair"
+    except CrystalError:
+        pass  # the first error says more
+    return error.message, _command(error.hint)
 
 
 def _command(hint: str | None) -> str:
