@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import shlex
 import subprocess
 import sys
 
@@ -14,6 +15,8 @@ from crystal.cli import last_search, render
 from crystal.cli.pager import pager_command
 from crystal.errors import NotFound, UsageProblem
 from tests.command import crystal
+
+PYTHON = shlex.quote(sys.executable)
 
 
 class Terminal(io.StringIO):
@@ -78,9 +81,9 @@ def test_show_opens_the_hit_at_a_place(home):
 
 def test_a_pager_is_used_on_a_terminal_only_and_if_it_is_there():
     assert pager_command({}, io.StringIO()) is None
-    assert pager_command({"PAGER": sys.executable + " -c 'x y'"}, Terminal()) == [sys.executable, "-c", "x y"]
-    assert pager_command({"PAGER": sys.executable, "CRYSTAL_PAGER": "cat"}, Terminal()) is None
-    for env in ({"PAGER": ""}, {"PAGER": "no-such-pager"}, {"PAGER": "'"}, {"TERM": "dumb", "PAGER": sys.executable}):
+    assert pager_command({"PAGER": PYTHON + " -c 'x y'"}, Terminal()) == [sys.executable, "-c", "x y"]
+    assert pager_command({"PAGER": PYTHON, "CRYSTAL_PAGER": "cat"}, Terminal()) is None
+    for env in ({"PAGER": ""}, {"PAGER": "no-such-pager"}, {"PAGER": "'"}, {"TERM": "dumb", "PAGER": PYTHON}):
         assert pager_command(env, Terminal()) is None, env
 
 
@@ -101,7 +104,7 @@ def test_a_pager_may_end_early(tmp_path, pager, code, expected):
     )
     env = {
         **os.environ,
-        "PAGER": f"{sys.executable} {script}",
+        "PAGER": f"{PYTHON} {shlex.quote(str(script))}",
         "TERM": "xterm",
         "PYTHONPATH": os.pathsep.join(sys.path),
     }

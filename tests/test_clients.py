@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import stat
 import sys
 from pathlib import Path
@@ -481,7 +482,10 @@ def claude(tmp_path: Path) -> Path:
     """A stand-in for the client's command that edits its file as the real one does."""
     path = tmp_path / "claude"
     path.write_text(
-        f"""#!{sys.executable}
+        # A kernel does not take a path with a space from the first line; a shell does.
+        f"""#!/bin/sh
+'''exec' {shlex.quote(sys.executable)} "$0" "$@"
+'''
 import json, os, pathlib, sys
 file = pathlib.Path(os.environ["HOME"], ".claude.json")
 document = json.loads(file.read_text()) if file.exists() else {{}}

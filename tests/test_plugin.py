@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -269,7 +270,7 @@ def test_the_installed_hook_leaves_its_note_and_the_plugins_folder_nothing(
     usual = {**env, "PATH": os.environ["PATH"], "CRYSTAL_HOOK_WAIT": "1", "CLAUDE_PLUGIN_ROOT": str(plugin)}
     stdin = json.dumps({"hook_event_name": "Stop", "session_id": "5b1f8c2e"}).encode()
     for number, python in enumerate(
-        [Path(sys.executable), program(tmp_path / "venv/bin/python", f'exec {sys.executable} "$@"')]
+        [Path(sys.executable), program(tmp_path / "venv/bin/python", f'exec {shlex.quote(sys.executable)} "$@"')]
     ):
         data = home / f"data-{number}"
         (data / "spool").mkdir(parents=True)

@@ -278,7 +278,7 @@ def test_the_commands_install_and_remove_a_line_of_this_installation(
     assert "cron" in capsys.readouterr().out
     line = crontab_program.read_text("latin-1").removeprefix(CRONTAB + LATIN)
     assert "LDM_HOME=/somewhere/ldm" in line
-    assert f"{sys.executable} -I -m crystal sync --quiet" in line
+    assert f"{shlex.quote(sys.executable)} -I -m crystal sync --quiet" in line
     cli_timer.change_timer(install=False)
     assert capsys.readouterr().out == "the timer is taken out\n"
     assert crontab_program.read_text("latin-1") == CRONTAB + LATIN
