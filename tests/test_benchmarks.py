@@ -260,3 +260,9 @@ def test_scale_is_printed(tmp_path):
     assert numbers(printed, r"^  index +([\d.]+)$")[0] > 0
     for name in ("doctor", "preview"):
         assert numbers(printed, rf"^speed: 2,000 chunks: {name} ([\d.]+) s .* times a search")[0] > 0
+
+
+def test_what_rounding_vectors_costs_is_printed(tmp_path):
+    printed = ran("vectorform.py", "--messages", "400", "--questions", "20", home=tmp_path)
+    assert numbers(printed, r"^recall@10 ([\d.]+)  turned, then rounded$")[0] > 0.9
+    assert numbers(printed, r"^recall@10 ([\d.]+)  rounded$")[0] > 0.9
