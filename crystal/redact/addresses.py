@@ -7,8 +7,10 @@ import binascii
 import re
 from collections.abc import Iterator
 
+from crystal.redact.engine import compiled
 from crystal.redact.judge import is_stand_in, looks_random
 from crystal.redact.spans import ADDRESS, HEADER, Span
+from crystal.redact.work import CALL, FINDING, Work
 
 _USER = rb"[^\s\"'<>/?#@:]*"
 URL_HINTS = (
@@ -38,93 +40,171 @@ ADDRESS_LITERALS = tuple(
 )
 ADDRESS_FOLDED = (b"bearer", b"basic", b"authorization", b"cookie")
 
-_URL = re.compile(
-    rb"""(?xi) \b [a-z][a-z0-9+.\-]{1,30} ://
+_SCHEME = rb"(?i)\b[a-z][a-z0-9+.\-]{1,30}$"
+_DATABASE_SCHEME = rb"(?i)\b(?:postgres(?:ql)?|mysql|mariadb|mongodb|rediss?|amqps?)(?:\+\w+)?$"
+_URL = rb"""(?x) (?<=[A-Za-z0-9+.\-]) ://
     (?: (?P<user>[^\s"'`<>/?\#@:\x00\xff]*) : (?P<pass>[^\s"'`<>/?\#\x00\xff]+) @ (?=[^\s@])
       | (?P<alone>[^\s"'`<>/?\#@:\x00\xff]{8,}) @ (?=[\w\[]) )"""
-)
-_DATABASE = re.compile(
-    rb"""(?xi) \b (?:postgres(?:ql)?|mysql|mariadb|mongodb|rediss?|amqps?)(?:\+\w+)? ://
-    [^\s"'`<>/?\#@:\x00\xff]* : (?P<pass>[^\s"'`<>@\x00\xff]+) @ (?=[\w\[])"""
-)
+_DATABASE = rb"""(?x) (?<=[A-Za-z0-9]) ://
+    [^\s"'`<>/?\#@:\x00\xff]{0,256} : (?P<pass>[^\s"'`<>@\x00\xff]{1,256}) @ (?=[\w\[])"""
 _PLAIN_PASSWORDS = re.compile(
     rb"(?i)pass(?:word|wd)?|pwd|secret|p|pw|xxx+|token|api_?key|\w*\[\w*\]|\w*\{.*\}.*|.*\$\{?\(?\w.*|%\w+%?"
 )
 """What documentation writes in the place of a password."""
 
-_BEARER = re.compile(rb"(?i)\bbearer(?:\s+|%20)(?P<v>[A-Za-z0-9._~+/=\-]{8,})")
-_BASIC = re.compile(
-    rb"\b(?i:basic)[\t ]+(?P<v>(?=[A-Za-z0-9+/]{0,3}[A-Z0-9][A-Za-z0-9+/=]*[A-Z0-9+/=])[A-Za-z0-9+/]{6,}={0,2})"
-)
-_AUTHORIZATION = re.compile(
-    rb"""(?xi) authorization["'`\]]?\s*[:=,]+\s*["'`]?
-    (?:(?:token|bot|apikey|api-key|key|digest|bearer|basic|hmac|splunk|genie(?:key)?|sso-key|klaviyo-api-key)[\s:=]+)?
-    (?P<v>[^\s"'`,\x00\xff]{8,})"""
-)
-_COOKIE = re.compile(
-    rb"(?i)\b(?:set-)?cookie[\"'`]?\s*[:=]\s*[\"'`]?(?P<pairs>(?=[^=;\s\"'`\\]+=)[^\n\r\"'`\x00\xff]{8,4096})"
-)
-_PAIR = re.compile(rb"[^=;\s]+=([^;\s]{16,})")
-_OPTION_VALUE = rb"(?P<v>[^\s\"'\\\x00\xff]{3,})"
-_COMMANDS = (
-    re.compile(rb"\bsshpass\s+-p\s*[\"']?" + _OPTION_VALUE),
-    re.compile(rb"\bredis-cli\s[^\n\x00\xff|;]{0,200}?-a\s*[\"']?" + _OPTION_VALUE),
-    re.compile(rb"\bmysql(?:dump|admin)?\s[^\n\x00\xff|;]{0,200}?\s-p" + _OPTION_VALUE),
-    re.compile(
-        rb"\b(?:curl|wget|https?|xh|lftp|ab|smbclient)\b[^|;\x00\xff]{0,400}?\s(?:-u|--user|--proxy-user)[\s=]*[\"']?"
-        rb"[^\s:\"'=/\x00\xff]{1,80}:" + _OPTION_VALUE
+_HEADERS = (
+    (b"bearer", "bearer-token", rb"(?i)\bbearer(?:\s{1,64}|%20)(?P<v>[A-Za-z0-9._~+/=\-]{8,})"),
+    (
+        b"basic",
+        "basic-auth",
+        rb"\b(?i:basic)[\t ]{1,64}"
+        rb"(?P<v>(?=[A-Za-z0-9+/]{0,3}[A-Z0-9][A-Za-z0-9+/=]*[A-Z0-9+/=])[A-Za-z0-9+/]{6,}={0,2})",
     ),
-    re.compile(
-        rb"\b(?:docker|podman|az|helm|oc|skopeo|buildah)\b[^\n\x00\xff|;]{0,200}?\blogin\s[^\n\x00\xff|;]{0,200}?"
-        rb"(?<=\s)-p[\s=]*[\"']?" + _OPTION_VALUE
+    (
+        b"authorization",
+        "authorization",
+        rb"""(?xi) authorization["'`\]]?\s{0,64}[:=,]{1,8}\s{0,64}["'`]?
+        (?:(?:token|bot|apikey|api-key|key|digest|bearer|basic|hmac|splunk|genie(?:key)?|sso-key|klaviyo-api-key)
+        [\s:=]{1,64})? (?P<v>[^\s"'`,\x00\xff]{8,})""",
     ),
-    re.compile(rb"\becho\s+[\"']?[\w.-]{1,40}:" + _OPTION_VALUE + rb"[\"']?\s*\|\s*(?:sudo\s+)?chpasswd"),
-    re.compile(rb"\s-pass(?:in|out|word)?\s+pass:" + _OPTION_VALUE),
-    re.compile(rb"\brequirepass\s+[\"']?" + _OPTION_VALUE),
-    re.compile(
-        rb"(?:\bauth\s{0,4}=\s{0,4}|BasicAuth)\(\s{0,20}[\"'][^\"'\x00\xff]{1,80}[\"']\s{0,4},\s{0,20}[\"']"
-        + _OPTION_VALUE
+    (
+        b"cookie",
+        "cookie",
+        rb"(?i)\b(?:set-)?cookie[\"'`]?\s{0,64}[:=]\s{0,64}[\"'`]?"
+        rb"(?P<v>(?=[^=;\s\"'`\\]{1,256}=)[^\n\r\"'`\x00\xff]{8,4096})",
     ),
 )
+"""Each header: the word that every match begins with, in lower case; the kind; the pattern."""
+
+_PAIR = rb"(?<=[^=;\s])=([^;\s]{16,})"
+_VALUE = rb"(?P<v>[^\s\"'\\\x00\xff]{3,})"
+_CURL = tuple(b"curl wget http xh lftp ab smbclient".split())
+_LOGIN = tuple(b"docker podman az helm oc skopeo buildah".split())
+_COMMANDS: tuple[tuple[tuple[bytes, ...], bytes, bytes], ...] = (
+    ((), b"", rb"\bsshpass\s+-p\s*[\"']?" + _VALUE),
+    ((b"redis-cli",), b"\n|;", rb"(?<=\s)-a\s{0,64}[\"']?" + _VALUE),
+    ((b"mysql", b"mysqldump", b"mysqladmin"), b"\n|;", rb"(?<=\s)-p" + _VALUE),
+    (
+        (*_CURL, b"https"),
+        b"|;",
+        rb"(?<=\s)(?:-u|--user|--proxy-user)[\s=]{0,64}[\"']?[^\s:\"'=/\x00\xff]{1,80}:" + _VALUE,
+    ),
+    (_LOGIN, b"\n|;", rb"(?<=\s)-p[\s=]{0,64}[\"']?" + _VALUE),
+    (
+        (),
+        b"",
+        rb"\becho\s{1,64}[\"']?[\w.-]{1,40}:(?P<v>[^\s\"'\\\x00\xff]{3,256})[\"']?\s{0,64}\|"
+        rb"\s{0,64}(?:sudo\s{1,64})?chpasswd",
+    ),
+    ((), b"", rb"(?<=\s)-pass(?:in|out|word)?\s{1,64}pass:" + _VALUE),
+    ((), b"", rb"\brequirepass\s{1,64}[\"']?" + _VALUE),
+    (
+        (),
+        b"",
+        rb"(?:\bauth\s{0,4}=\s{0,4}|BasicAuth)\(\s{0,20}[\"'][^\"'\x00\xff]{1,80}[\"']\s{0,4},\s{0,20}[\"']" + _VALUE,
+    ),
+)
+"""Each option: the commands of which one stands before it (none: the pattern says it), what would end the command
+between them, and the pattern."""
+
+_BEFORE_OPTION = 240
 _OWNER = re.compile(rb"\d+:\d+|\w+:(?:users|staff|root|wheel|\w*group|daemon|www-data|nogroup)")
+_FILE_HOST = re.compile(
+    rb"(?i).*\.(?:py|js|ts|tsx|jsx|c|h|cc|cpp|hpp|rs|go|java|rb|php|sh|kt|swift|cs|md|txt|log|html|css)$"
+)
+_PGPASS_HINT = rb"[\w.*\-](?:\\*:)(?:[0-9]{4,5}|\*):[\w*.\-]+:[\w*.@\-]+:[^\s:\"'\\][^\s:\"']{2}"
+_PGPASS = (
+    rb"(?m)^[ \t]{0,16}(?:\d{1,6}(?:\t|\xe2\x86\x92))?(?P<host>[\w.*\-]{1,128}):(?P<port>\d{4,5}|\*):[\w*.\-]{1,64}"
+    rb":[\w*.@\-]{1,64}:(?P<v>[^\s\"'\x00\xff]{3,256})[ \t\r]{0,16}$"
+)
+PGPASS_HINTS = (_PGPASS_HINT,)
 
 
-def command_spans(text: bytes) -> Iterator[Span]:
+def pgpass_spans(text: bytes, work: Work) -> Iterator[Span]:
+    """Yield the passwords in lines ``host:port:database:user:password``, as .pgpass has them."""
+    work.spend(len(text) * 20)
+    for found in compiled(_PGPASS).finditer(text):
+        work.spend(FINDING)
+        value, port = found["v"], found["port"]
+        usual = port == b"*" or port.startswith(b"543") or port == b"6432"
+        if is_stand_in(value) or _FILE_HOST.match(found["host"]):
+            continue
+        if usual or (re.search(rb"\d", value) and re.search(rb"[A-Za-z]", value) and len(value) >= 6):
+            yield Span(*found.span("v"), "password", ADDRESS)
+
+
+def command_spans(text: bytes, work: Work) -> Iterator[Span]:
     """Yield the passwords that are given to commands in short options."""
-    for command in _COMMANDS:
-        for found in command.finditer(text):
+    for commands, ends, pattern in _COMMANDS:
+        work.spend(len(text) * 3)
+        for found in compiled(pattern).finditer(text):
+            work.spend(2 * FINDING)
+            if commands and not _is_option_of(
+                commands, ends, text[max(0, found.start() - _BEFORE_OPTION) : found.start()]
+            ):
+                continue
             if not is_stand_in(found["v"]) and not _OWNER.fullmatch(found.group().split()[-1].strip(b"\"'")):
                 yield Span(*found.span("v"), "password", ADDRESS)
 
 
-def url_spans(text: bytes) -> Iterator[Span]:
+def _is_option_of(commands: tuple[bytes, ...], ends: bytes, before: bytes) -> bool:
+    """Return whether one of the commands is what the text before an option belongs to."""
+    before = before[max(before.rfind(bytes([end])) for end in ends) + 1 :]
+    if commands is _LOGIN and b"login" not in before:
+        return False
+    return any(re.search(rb"\b" + re.escape(word) + rb"\b", before) for word in commands if word in before)
+
+
+def url_spans(text: bytes, work: Work) -> Iterator[Span]:
     """Yield the passwords in URLs, and tokens that stand where the user does. User and host stay."""
-    for found in _URL.finditer(text):
+    work.spend(len(text) * 15)
+    for found in compiled(_URL).finditer(text):
+        work.spend(FINDING)
+        if not compiled(_SCHEME).search(text[max(0, found.start() - 32) : found.start()]):
+            continue
         if found["alone"] is not None:
             if looks_random(found["alone"], 16) and re.search(rb"\d", found["alone"]):
                 yield Span(*found.span("alone"), "url-password", ADDRESS)
         elif not is_stand_in(found["pass"]) and not _PLAIN_PASSWORDS.fullmatch(found["pass"]):
             yield Span(*found.span("pass"), "url-password", ADDRESS)
-    for found in _DATABASE.finditer(text):
+    yield from _database_spans(text, work)
+
+
+def _database_spans(text: bytes, work: Work) -> Iterator[Span]:
+    """Yield the passwords with a slash in them: only in addresses of databases, where no path could be meant."""
+    if compiled(rb"(?i)postgres|mysql|mariadb|mongodb|redis|amqp").search(text) is None:
+        return
+    work.spend(len(text) * 15 + text.count(b"://") * CALL)
+    for found in compiled(_DATABASE).finditer(text):
+        work.spend(FINDING)
+        if not compiled(_DATABASE_SCHEME).search(text[max(0, found.start() - 32) : found.start()]):
+            continue
         if b"/" in found["pass"] and not re.match(rb"\d{1,5}/", found["pass"]) and not is_stand_in(found["pass"]):
             yield Span(*found.span("pass"), "url-password", ADDRESS)
 
 
-def header_spans(text: bytes) -> Iterator[Span]:
+def header_spans(text: bytes, work: Work) -> Iterator[Span]:
     """Yield what stands in Authorization and Cookie headers, and after Bearer and Basic anywhere."""
-    for found in _BEARER.finditer(text):
-        if looks_random(found["v"], 8):
-            yield Span(*found.span("v"), "bearer-token", HEADER)
-    for found in _BASIC.finditer(text):
-        if is_user_and_password(found["v"]):
-            yield Span(*found.span("v"), "basic-auth", HEADER)
-    for found in _AUTHORIZATION.finditer(text):
-        if looks_random(found["v"], 8):
-            yield Span(*found.span("v"), "authorization", HEADER)
-    for header in _COOKIE.finditer(text):
-        for pair in _PAIR.finditer(text, *header.span("pairs")):
+    lower = text.lower()
+    for word, kind, pattern in _HEADERS:
+        at = lower.find(word)
+        while at >= 0:
+            work.spend(CALL)
+            found = compiled(pattern).match(text, at)
+            if found is not None:
+                work.spend(FINDING)
+                yield from _in_header(text, found, kind, work)
+            at = lower.find(word, found.end() if found else at + len(word))
+
+
+def _in_header(text: bytes, found: re.Match[bytes], kind: str, work: Work) -> Iterator[Span]:
+    if kind == "cookie":
+        for pair in compiled(_PAIR).finditer(text, *found.span("v")):
+            work.spend(FINDING)
             if looks_random(pair[1], 16):
                 yield Span(*pair.span(1), "cookie", HEADER)
+    elif is_user_and_password(found["v"]) if kind == "basic-auth" else looks_random(found["v"], 8):
+        yield Span(*found.span("v"), kind, HEADER)
 
 
 def is_user_and_password(run: bytes) -> bool:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from crystal.redact.spans import BLOCK, Span
+from crystal.redact.work import FINDING, Work
 
 BLOCK_HINTS = (rb"PRIVATE KEY", rb"SSH2 ENCRYPTED", rb"PuTTY-User-Key-File", rb"LS0tLS1CRUdJTi")
 BLOCK_LITERALS = (b"PRIVATE KEY", b"SSH2 ENCRYPTED", b"PuTTY-User-Key-File", b"LS0tLS1CRUdJTi")
@@ -20,23 +21,27 @@ _BODY = re.compile(
     rb"(?:" + _BETWEEN + rb"*(?:[A-Za-z0-9+/=_\-]{16,}|(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset):[^\n\\]*))+"
     rb"(?:" + _BETWEEN + rb"{1,12}[A-Za-z0-9+/=]{1,64}(?=\s*(?:$|-----|[\"'\\])))?"
 )
-_PUTTY = re.compile(rb"PuTTY-User-Key-File-\d:.{0,8192}?Private-Lines: *\d+\s+((?:[A-Za-z0-9+/=]+\s*)+)", re.DOTALL)
+_PUTTY = re.compile(rb"Private-Lines: *\d+\s+((?:[A-Za-z0-9+/=]+\s*)+)")
+_PUTTY_HEAD, _PUTTY_BYTES = b"PuTTY-User-Key-File-", 8192
 _ENCODED = re.compile(rb"LS0tLS1CRUdJTi[A-Za-z0-9+/=]{40,}(?:\s+[A-Za-z0-9+/=]{40,})*")
 
 
-def block_spans(text: bytes) -> Iterator[Span]:
+def block_spans(text: bytes, work: Work) -> Iterator[Span]:
     """Yield the private keys in plain text. A public key or a certificate is none."""
     at = 0
     while (begin := _BEGIN.search(text, at)) is not None:
+        work.spend(2 * FINDING)
         at = begin.end()
         end = _block_end(text, at)
         if end:
             yield Span(begin.start(), end, "private-key", BLOCK)
             at = end
-    if b"PuTTY-User-Key-File" in text:
-        for found in _PUTTY.finditer(text):
+    for found in _PUTTY.finditer(text) if _PUTTY_HEAD in text else ():
+        work.spend(FINDING)
+        if text.rfind(_PUTTY_HEAD, max(0, found.start() - _PUTTY_BYTES), found.start()) >= 0:
             yield Span(*found.span(1), "private-key", BLOCK)
     for found in _ENCODED.finditer(text) if b"LS0tLS1CRUdJTi" in text else ():
+        work.spend(FINDING)
         if b"PRIVATE KEY" in _decoded_head(found.group()):
             yield Span(*found.span(), "private-key", BLOCK)
 

@@ -1,4 +1,4 @@
-"""Which regular expression engine looks first at every byte.
+"""Which regular expression engine looks first at every byte, and when patterns are compiled: at their first use.
 
 RE2 runs all rules at once in time linear in the text, which Python's own engine does forty times slower (measured in
 docs/adr/0003-redaction-rules.md). Where its wheel is missing, plain substring search takes its place: it lets more
@@ -8,7 +8,8 @@ lines through to the rules, never fewer, so only the speed differs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 try:
@@ -20,28 +21,30 @@ HAVE_RE2 = re2 is not None
 _MEMORY = 32 << 20
 """Bytes of automaton that RE2 may keep. Less, and it starts over and over on long input; more gains nothing."""
 
-
-def compile_scanner(pattern: bytes) -> Callable[[bytes], Iterator[tuple[int, int]]]:
-    """Return a function that yields (start, end) of each match, by RE2 where it is there, else by ``re``."""
-    if re2 is None:
-        compiled: Any = re.compile(pattern)
-    else:
-        compiled = re2.compile(pattern, _options())
-
-    def scan(text: bytes) -> Iterator[tuple[int, int]]:
-        return (found.span() for found in compiled.finditer(text))
-
-    return scan
+Search = Callable[..., Any]
+"""``search(text, start)``: the first match at or after ``start``, or None."""
 
 
-def re2_search(hints: Iterable[bytes]) -> Callable[[bytes], Any]:
+@cache
+def compiled(pattern: bytes) -> re.Pattern[bytes]:
+    """Compile an exact rule when it is needed first: all of them together take longer than cleaning a turn."""
+    return re.compile(pattern)
+
+
+@cache
+def scanner(hints: tuple[bytes, ...]) -> Search:
+    """Return a function that finds the next match of any of ``hints``, by RE2 where it is there, else by ``re``."""
+    return re_search(hints) if re2 is None else re2_search(hints)
+
+
+def re2_search(hints: Iterable[bytes]) -> Search:
     """Return a function that finds the first match of any of ``hints`` in the bytes, or None."""
-    search: Callable[[bytes], Any] = re2.compile(_joined(hints), _options()).search
+    search: Search = re2.compile(_joined(hints), _options()).search
     return search
 
 
-def re_search(hints: Iterable[bytes]) -> Callable[[bytes], Any]:
-    """Return the same by Python's own engine. Only measured, never used: it is too slow."""
+def re_search(hints: Iterable[bytes]) -> Search:
+    """Return the same by Python's own engine."""
     return re.compile(_joined(hints)).search
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
-from crystal.redact.engine import compile_scanner
+from crystal.redact.engine import compiled, scanner
 from crystal.redact.format_table import APART_RAW, DIGITS, TABLE
 from crystal.redact.judge import looks_random
 from crystal.redact.spans import FORMAT, NEARBY, Span
+from crystal.redact.work import CALL, FINDING, Work
 
 
 class Format(NamedTuple):
@@ -17,21 +19,22 @@ class Format(NamedTuple):
 
     kind: str
     literals: tuple[bytes, ...]
-    pattern: re.Pattern[bytes]
+    pattern: bytes
 
 
-FORMATS = tuple(
-    Format(kind, tuple(literals.split()) or (b"",), re.compile(pattern)) for kind, literals, pattern in TABLE
-)
+FORMATS = tuple(Format(kind, tuple(literals.split()) or (b"",), pattern) for kind, literals, pattern in TABLE)
 
-_AWS_SECRET = re.compile(rb"(?<![A-Za-z0-9/+=_-])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=_-])")
-_TWILIO_ACCOUNT = re.compile(rb"(?<![A-Za-z0-9])(?:AC|SK)[0-9a-f]{32}(?![A-Za-z0-9])")
-_HEX32 = re.compile(rb"(?<![A-Za-z0-9-])[0-9a-f]{32}(?![A-Za-z0-9-])")
+_AWS_SECRET = rb"(?<![A-Za-z0-9/+=_-])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=_-])"
+_TWILIO_ACCOUNT = rb"(?<![A-Za-z0-9])(?:AC|SK)[0-9a-f]{32}(?![A-Za-z0-9])"
+_HEX32 = rb"(?<![A-Za-z0-9-])[0-9a-f]{32}(?![A-Za-z0-9-])"
 _NEAR = 200
-_LONG, _AROUND = 64 * 1024, 512
-_TOKEN_END = re.compile(rb"[^A-Za-z0-9_.+/=-]")
-_BASE64 = re.compile(rb"[A-Za-z0-9+/]+")
-_BLOB = re.compile(rb"[A-Za-z0-9+/]{64}")
+_LONG, _AROUND = 16 * 1024, 512
+_MAX_TOKEN = 64 * 1024
+_TOKEN_END = rb"[^A-Za-z0-9_.+/=-]"
+_BASE64 = rb"[A-Za-z0-9+/]+"
+_BLOB = rb"[A-Za-z0-9+/]{64}"
+_RESCANNED = {b"eyJ": 12_000, b"T3BlbkFJ": 300, b"sk-": 500, b"fm": 300, b"pa-": 300, b"$argon2": 300, b"SG.": 300}
+"""Work for each occurrence of a literal whose pattern may read far before it fails."""
 
 
 def _hint(pattern: bytes) -> bytes:
@@ -67,63 +70,91 @@ _OWN_HINTS = {
 }
 """For patterns that begin with anything at all: RE2 would follow each of them through every word."""
 
-FORMAT_HINTS = tuple(_OWN_HINTS.get(row[1]) or _hint(row[2]) for row in TABLE)
-"""What a raw line must hold for a token of a known format to be in any of its strings."""
-
-_scan_hints = compile_scanner(b"|".join(b"(?:" + hint + b")" for hint in FORMAT_HINTS))
-
 FORMAT_LITERALS = tuple(literal for row in FORMATS for literal in row.literals if len(literal) > 3)
-FORMAT_PATTERNS = (
-    *(hint for hint, row in zip(FORMAT_HINTS, FORMATS, strict=True) if 0 < min(map(len, row.literals)) <= 3),
-    *(DIGITS.replace(b"[MNO]", letter) + DIGITS + rb"{3}" for letter in (b"M", b"N", b"O")),
-)
-"""The same without RE2: literals, and for the formats whose literals are too short to tell, patterns."""
 
 
-def format_spans(text: bytes) -> Iterator[Span]:
+@cache
+def format_hints() -> tuple[bytes, ...]:
+    """Return what a raw line must hold for a token of a known format to be in any of its strings."""
+    return tuple(_OWN_HINTS.get(literals) or _hint(pattern) for _, literals, pattern in TABLE)
+
+
+def format_patterns() -> tuple[bytes, ...]:
+    """Return patterns for the formats whose literals are too short to tell, for a first look without RE2."""
+    short = [hint for hint, row in zip(format_hints(), FORMATS, strict=True) if 0 < min(map(len, row.literals)) <= 3]
+    return (*short, *(DIGITS.replace(b"[MNO]", letter) + DIGITS + rb"{3}" for letter in (b"M", b"N", b"O")))
+
+
+def format_spans(text: bytes, work: Work) -> Iterator[Span]:
     """Yield the tokens of known formats, and the secrets that stand near an account id."""
-    for start, end in _places(text):
+    for start, end in _places(text, work):
         part = text if end - start == len(text) else text[start:end]
+        work.spend(len(FORMATS) * 60 + (end - start) * 4)
         for kind, literals, pattern in FORMATS:
-            if any(literal in part for literal in literals):
-                group = 1 if pattern.groups else 0
-                for found in pattern.finditer(text, start, end):
-                    if not _in_base64(text, *found.span(group)):
-                        yield Span(*found.span(group), kind, FORMAT)
-    yield from _near(text, rb"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}", _AWS_SECRET, "aws-secret-key")
-    yield from _near(text, _TWILIO_ACCOUNT.pattern, _HEX32, "twilio-auth-token")
+            if not any(literal in part for literal in literals):
+                continue
+            work.spend(2 * (end - start) + CALL + part.count(literals[0]) * _RESCANNED.get(literals[0], 0))
+            yield from _tokens(text, start, end, kind, compiled(pattern), work)
+    yield from _near(text, rb"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}", _AWS_SECRET, "aws-secret-key", work)
+    yield from _near(text, _TWILIO_ACCOUNT, _HEX32, "twilio-auth-token", work)
 
 
-def _places(text: bytes) -> Iterator[tuple[int, int]]:
+def _tokens(text: bytes, start: int, end: int, kind: str, pattern: re.Pattern[bytes], work: Work) -> Iterator[Span]:
+    group = 1 if pattern.groups else 0
+    for found in pattern.finditer(text, start, end):
+        work.spend(FINDING)
+        span = found.span(group)
+        if not _in_base64(text, *span):
+            yield Span(*span, kind, FORMAT)
+
+
+def _places(text: bytes, work: Work) -> Iterator[tuple[int, int]]:
     """Yield the stretches of a text that can hold a token: all of it, or of a long one the surroundings of each hint.
 
     Otherwise a picture in base64, where some hint comes by chance every few MB, would be searched a hundred times.
+    Hints close to each other share a stretch: the next one is looked for only where the last stretch ends.
     """
     if len(text) < _LONG:
         yield 0, len(text)
         return
-    begin = stop = 0
-    for start, hint_end in _scan_hints(text):
-        end = min(hint_end, start + _LONG)
-        after = _TOKEN_END.search(text, end + _AROUND, end + _LONG)
-        if start - _AROUND > stop:
+    search = scanner(format_hints())
+    begin = stop = at = 0
+    while (hint := search(text, at)) is not None:
+        work.spend(2 * CALL)
+        end = min(hint.end(), hint.start() + _MAX_TOKEN)
+        after = compiled(_TOKEN_END).search(text, end + _AROUND, end + _MAX_TOKEN)
+        if hint.start() - _AROUND > stop:
             if stop:
                 yield begin, stop
-            begin = start - _AROUND
-        stop = max(stop, after.start() if after else min(end + _LONG, len(text)))
+            begin = max(hint.start() - _AROUND, 0)
+        stop = max(stop, after.start() if after else min(end + _MAX_TOKEN, len(text)))
+        at = max(hint.end(), stop - _AROUND // 2)
     if stop:
-        yield max(begin, 0), stop
+        yield begin, stop
 
 
 def _in_base64(text: bytes, start: int, end: int) -> bool:
     """Return whether this is a stretch of a picture or another file in base64, where any letters come by chance."""
-    if not _BASE64.fullmatch(text, start, end):
+    if not compiled(_BASE64).fullmatch(text, start, end):
         return False
-    return any(_BLOB.fullmatch(text, *side) for side in ((start - 64, start), (end, end + 64)) if side[0] >= 0)
+    return any(
+        compiled(_BLOB).fullmatch(text, *side) for side in ((start - 64, start), (end, end + 64)) if side[0] >= 0
+    )
 
 
-def _near(text: bytes, account: bytes, secret: re.Pattern[bytes], kind: str) -> Iterator[Span]:
-    for found in re.finditer(account, text):
-        for beside in secret.finditer(text, max(0, found.start() - _NEAR), found.end() + _NEAR):
+def _near(text: bytes, account: bytes, secret: bytes, kind: str, work: Work) -> Iterator[Span]:
+    """Yield what looks like the secret of an account id close by. Each stretch is searched once."""
+    work.spend(len(text) * 3)
+    stretches: list[list[int]] = []
+    for found in compiled(account).finditer(text):
+        work.spend(CALL)
+        begin, end = max(0, found.start() - _NEAR), found.end() + _NEAR
+        if stretches and begin <= stretches[-1][1]:
+            stretches[-1][1] = end
+        else:
+            stretches.append([begin, end])
+    for begin, end in stretches:
+        for beside in compiled(secret).finditer(text, begin, end):
+            work.spend(2 * FINDING)
             if looks_random(beside.group(), 16):
                 yield Span(*beside.span(), kind, NEARBY)

@@ -16,22 +16,26 @@ _MOMENT = re.compile(rb"\d{4}-\d\d-\d\d|\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?$|\d+(?:
 _STAND_IN = re.compile(
     rb"""(?ix)
     [*x.\-_\#?\x20\xe2\x80\xa2\xa6]+$                                # ****, xxxx, ..., bullets
-    | .*(?:\*{3}|x{5}|\.{3}|\xe2\x80\xa6)                            # abc***, sk-xxxxx, ghp_...
     | \$[A-Za-z_]*$ | \$[A-Z0-9_]+$ | \$[({] | \$\w+(?:->|\[|\.|:)   # $PASS, $(cmd), ${X}, $obj->x
     | %[a-z]$ | %\(\w+\)s$ | %\w+%$ | [@:][A-Za-z_]+$                # %s, %(x)s, %PASS%, @param, :symbol
     | \#\{ | \{\{?[^}]*\}?\}?$ | <[^<>]*>?$ | \[[^\[\]]*\]$          # {x}, {{ x }}, <password>, [password]
-    | .*\$\{ | .*\{\{ | .*\#\{                                       # templates
     | !(?:vault|ref|sub|env) | (?:op|vault|env|file|keyring|ssm|secret|bws|pass)[:.] //? \S
     | (?:env|secrets|vars|process|config|settings|self|this|os|data|var|local|module|args|opts|options)\.\w
     | arn:aws | projects/ | (?:\w+[-_.])?(?:ref|secretkeyref|valuefrom)[:\x20]
     | (?:your|enter|insert|replace)[-_\x20]\S*$
     | (?:your|insert|replace|todo|fixme|placeholder|redacted|removed|hidden|masked|omitted|dummy|example|sample)[^\d]*$
-    | .*(?:placeholder|redacted|your[-_]|_here$|-here$|-goes-|_goes_)
     | (?:test|fake|mock|foo|bar|baz|demo|none|null|nil|undefined|true|false|yes|no|on|off|required|optional|default
       |unset|empty|string|str|text|bytes|byte|char|varchar|number|int|integer|float|bool|boolean|any|unknown|never
       |void|object|secretstr|symbol|self|this|value|field|input|prompt|stdin|env|file|auto|basic|bearer|invalid
       |missing|wrong|incorrect|expired|valid)$
     | (?:user|login|username|email|name|id|type|url)$
+    """,
+)
+_STAND_IN_PART = re.compile(
+    rb"""(?ix)
+    \*{3} | x{5} | \.{3} | \xe2\x80\xa6                              # abc***, sk-xxxxx, ghp_...
+    | [$\#{]\{                                                        # templates
+    | placeholder | redacted | your[-_] | [_-]here$ | -goes- | _goes_
     """,
 )
 _STEM = re.compile(
@@ -73,7 +77,8 @@ def entropy(value: bytes) -> float:
 
 def is_stand_in(value: bytes) -> bool:
     """Return whether the value only stands where a secret would: ``${PASS}``, ``****``, ``your-key``, ``None``."""
-    return _STAND_IN.match(value) is not None
+    value = value[:_ENOUGH]
+    return _STAND_IN.match(value) is not None or _STAND_IN_PART.search(value) is not None
 
 
 def is_code(value: bytes) -> bool:
@@ -107,6 +112,7 @@ def is_password(value: bytes, *, quoted: bool, tight: bool) -> bool:
         quoted: It stood in quotes, or is a whole JSON string.
         tight: It fills the rest of its line, or follows ``=`` without a space, as in an .env file.
     """
+    value = value[:_ENOUGH]
     if len(value) < 3 or is_stand_in(value) or not value.strip(b"\"'`,;:.-_ \t"):
         return False
     if quoted:

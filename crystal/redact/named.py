@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from crystal.redact.addresses import is_user_and_password
-from crystal.redact.engine import compile_scanner
+from crystal.redact.engine import scanner
 from crystal.redact.judge import is_code, is_password, is_stand_in, looks_random
 from crystal.redact.named_hints import ASSIGNED, OTHERWISE
 from crystal.redact.names import Strength, strength
 from crystal.redact.spans import NAMED, Span
+from crystal.redact.work import FINDING, Work
 
-_scan_assigned = compile_scanner(ASSIGNED)
-_scan_other = compile_scanner(OTHERWISE)
+MAX_VALUE = 4096
+"""Bytes of a value that are taken out at most."""
+
+_JUDGED = 256
+"""Bytes of a value that are read to judge it."""
 
 _NAME = re.compile(rb"[A-Za-z0-9_.\-]{0,80}")
 _OPERATOR = re.compile(
@@ -28,11 +33,9 @@ _OPERATOR = re.compile(
       | (?P<op>=>|:=|={1,3}|:(?!:)|>|,)
     )(?P<space>[\x20\t]*)"""
 )
-_QUOTED = re.compile(
-    rb"""(?s)\s{0,80}(?:[\[(]\s*)?[rbfuRBFU]{0,2}(?P<q>\"{3}|'{3}|["'`])"""
-    rb"""(?P<v>(?:\\.|(?!(?P=q))[^\\\xff]){0,4096}?)(?P=q)"""
-)
-_BARE = re.compile(rb"""(?:[|>][+-]?[ \t]*\r?\n\s+)?(?P<v>[^\s"'`\x00\xff]{1,4096})""")
+_OPENING = re.compile(rb"""\s{0,80}(?:[\[(]\s{0,80})?[rbfuRBFU]{0,2}(?P<q>\"{3}|'{3}|["'`])""")
+_BARE = re.compile(rb"""(?:[|>][+-]?[ \t]{0,80}\r?\n\s{1,80})?(?P<v>[^\s"'`\x00\xff]{1,256})""")
+_BARE_REST = re.compile(rb"""[^\s"'`\x00\xff]{0,4096}""")
 _LINE_HEAD = re.compile(
     rb"[ \t]*(?:\d+(?:\t|\xe2\x86\x92))?[ \t]*(?:[-+>|#] ?)?[ \t]*(?:export |set |ENV |-e |- )?[\"']?$"
 )
@@ -51,19 +54,20 @@ _OTHER = re.compile(
     | login\s+[\w.@+\-]+\s+(?P<netrc>passw(?:or)?d)\s+
     """
 )
-_WORD_VALUE = re.compile(rb"""[^\s"'`\x00\xff]{1,4096}""")
+_WORD_VALUE = re.compile(rb"""[^\s"'`\x00\xff]{1,256}""")
 
 
-def named_spans(text: bytes) -> Iterator[Span]:
+def named_spans(text: bytes, work: Work) -> Iterator[Span]:
     """Yield the secrets that stand beside telling names in plain (unescaped) text."""
-    for start, _ in _scan_assigned(text):
-        span = _assigned(text, start)
-        if span is not None:
-            yield span
-    for start, _ in _scan_other(text):
-        span = _beside(text, start)
-        if span is not None:
-            yield span
+    for hints, judge in (((ASSIGNED,), _assigned), ((OTHERWISE,), _beside)):
+        search, at = scanner(hints), 0
+        while (found := search(text, at)) is not None:
+            work.spend(FINDING)
+            at = found.end()
+            span = judge(text, found.start())
+            if span is not None:
+                at = max(at, span.end)
+                yield span
 
 
 def is_secret_beside(name: bytes, value: bytes) -> str | None:
@@ -96,9 +100,8 @@ _WORKING_FOLDER = re.compile(rb"(?i)(?:old)?pwd")
 
 
 def _assigned(text: bytes, stem: int) -> Span | None:
-    left = stem
-    while left > 0 and stem - left < 60 and text[left - 1] in _NAME_BYTES:
-        left -= 1
+    head = text[max(0, stem - 60) : stem]
+    left = stem - len(head) + len(head.rstrip(_NAME_BYTES))
     end = _NAME.match(text, left).end()  # type: ignore[union-attr]
     name = text[left:end].strip(b".-")
     strong = strength(name)
@@ -110,25 +113,65 @@ def _assigned(text: bytes, stem: int) -> Span | None:
     op, at = operator["op"], operator.end()
     if _WORKING_FOLDER.fullmatch(name) and (text[left - 1 : left] == b"$" or text[at : at + 1] in b"/~.:$"):
         return None
-    quoted = _QUOTED.match(text, at)
+    quoted = _quoted(text, at)
     if op == b"," and (quoted is None or not operator["close"] or b"-" in name or b"." in name):
         return None
-    if name == b"pass" and (quoted is None or quoted["q"] == b"`" or re.search(rb"\s", quoted["v"])):
+    if name == b"pass" and (quoted is None or quoted.quote == b"`" or re.search(rb"\s", quoted.value)):
         return None
     if quoted is None and (op not in _BARE_OPERATORS or b")" in operator["close"]):
         return None
     if quoted is not None:
-        value, start = quoted["v"], quoted.start("v")
+        value, start = quoted.value, quoted.start
         good = _good_quoted(strong, value, listed=op == b",")
     else:
         value, start, tight = _bare(text, left, name, strong, operator)
         good = _good_bare(strong, value, tight, shouted=_SHOUTED.fullmatch(name) is not None)
+        if good and len(value) >= _JUDGED - 8:
+            value += _rest_of(text, start + len(value))
         if op == b">":
             good = good and text[left - 1 : left] == b"<" and text.startswith(b"</", start + len(value))
     return Span(start, start + len(value), "password" if strong == "password" else _kind(name), NAMED) if good else None
 
 
-_NAME_BYTES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
+_NAME_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+
+
+class _Quoted(NamedTuple):
+    """A value in quotes: its quote, what stands in it, and where that begins."""
+
+    quote: bytes
+    value: bytes
+    start: int
+
+
+def _quoted(text: bytes, at: int) -> _Quoted | None:
+    """Cut out the value whose opening quote stands at ``at``; None without a quote, or without its end."""
+    opening = _OPENING.match(text, at)
+    if opening is None:
+        return None
+    quote, start = opening["q"], opening.end()
+    end = text.find(quote, start, start + MAX_VALUE + 3)
+    for _ in range(_MAX_ESCAPED_QUOTES):
+        if end < 0 or not _is_escaped(text, start, end):
+            break
+        end = text.find(quote, end + 1, start + MAX_VALUE + 3)
+    if end < 0 or text.find(b"\xff", start, end) >= 0:
+        return None
+    return _Quoted(quote, text[start:end], start)
+
+
+_MAX_ESCAPED_QUOTES = 16
+
+
+def _is_escaped(text: bytes, start: int, end: int) -> bool:
+    """Return whether an odd number of backslashes stands before ``end``."""
+    before = text[max(start, end - 64) : end]
+    return (len(before) - len(before.rstrip(b"\\"))) % 2 == 1
+
+
+def _rest_of(text: bytes, end: int) -> bytes:
+    """Return what follows of a value that was only read to the length that it is judged by."""
+    return _ESCAPED_END.split(_BARE_REST.match(text, end).group())[0]  # type: ignore[union-attr]
 
 
 def _good_quoted(strong: str, value: bytes, *, listed: bool) -> bool:
@@ -199,6 +242,8 @@ def _beside(text: bytes, start: int) -> Span | None:
         value = value.rstrip(b",;)]")
         good = strong is not None and value[:1] != b"-" and value.lower() not in _FLAG_PROSE
         good = good and _good_bare(strong or "", value, tight=True)
+    if good and len(value) >= _JUDGED - 8:
+        value += _rest_of(text, at + len(value))
     kind = _kind(name) if name and strength(name) != "password" else "password"
     return Span(at, at + len(value), kind, NAMED) if good and not is_stand_in(value) else None
 

@@ -67,7 +67,7 @@ _SUFFIXES = frozenset(_SUFFIX_WORDS.split(b"|"))
 @lru_cache(maxsize=4096)
 def strength(name: bytes) -> Strength | None:
     """Return what may stand beside ``name``, or None for a name that tells nothing."""
-    words = [word.lower() for word in _WORDS.findall(name)][-8:]
+    words = [word.lower() for word in _WORDS.findall(name[-64:])][-8:]
     if words[-1:] in ([b"str"], [b"string"]) and words[-2:-1] in ([b"conn"], [b"connection"]):
         return "secret"
     while len(words) > 1 and (words[-1].isdigit() or words[-1] in _SUFFIXES):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 
 from crystal.redact import engine
 from crystal.redact.addresses import (
@@ -17,39 +17,56 @@ from crystal.redact.addresses import (
     ADDRESS_LITERALS,
     COMMAND_HINTS,
     HEADER_HINTS,
+    PGPASS_HINTS,
     URL_HINTS,
     command_spans,
     header_spans,
+    pgpass_spans,
     url_spans,
 )
 from crystal.redact.blocks import BLOCK_HINTS, BLOCK_LITERALS, block_spans
-from crystal.redact.formats import FORMAT_HINTS, FORMAT_LITERALS, FORMAT_PATTERNS, format_spans
+from crystal.redact.encoded import encoded_hints, encoded_spans
+from crystal.redact.formats import FORMAT_LITERALS, format_hints, format_patterns, format_spans
+from crystal.redact.mnemonics import MNEMONIC_HINTS, mnemonic_spans
 from crystal.redact.named import named_spans
 from crystal.redact.named_hints import NAMED_HINTS
 from crystal.redact.names import STEM_LITERALS
 from crystal.redact.private import PRIVATE_HINT
 from crystal.redact.recalled import FENCE_NAME
 from crystal.redact.spans import Span
+from crystal.redact.views import MAX_LEVELS, percent_decoded
+from crystal.redact.work import Work
 
 Prefilter = Callable[[bytes], bool]
+Rules = Callable[[bytes, Work], Iterator[Span]]
 
-_FAMILIES = (
-    (BLOCK_HINTS, block_spans),
-    (FORMAT_HINTS, format_spans),
-    (URL_HINTS, url_spans),
-    (HEADER_HINTS, header_spans),
-    (COMMAND_HINTS, command_spans),
-    (NAMED_HINTS, named_spans),
+_FAMILIES: tuple[tuple[Callable[[], tuple[bytes, ...]], Rules], ...] = (
+    (lambda: BLOCK_HINTS, block_spans),
+    (format_hints, format_spans),
+    (encoded_hints, encoded_spans),
+    (lambda: MNEMONIC_HINTS, mnemonic_spans),
+    (lambda: URL_HINTS, url_spans),
+    (lambda: PGPASS_HINTS, pgpass_spans),
+    (lambda: HEADER_HINTS, header_spans),
+    (lambda: COMMAND_HINTS, command_spans),
+    (lambda: NAMED_HINTS, named_spans),
 )
+"""Each family of rules: what must be in the text for it to find anything, and the rules."""
 
 _WRITTEN_OUT = rb"\\u00[2-7]"
 _COLOUR = re.compile(rb"(?:\x1b|\\+u001[bB])\[[0-9;?]*[A-Za-z]")
 _COLOUR_HINT = rb"\x1b\[|u001[bB]\["
+_CUT_HINT = (
+    rb"(?:"
+    + rb"|".join(sorted(map(re.escape, FORMAT_LITERALS)))
+    + rb")[A-Za-z0-9_./+=~-]*(?:\\+r)?(?:\\+n|\n)[A-Za-z0-9_./+=~-]"
+)
+"""A token that goes on in the next line: it was cut at the width of a terminal or of a mail."""
 
 
 def secret_hints() -> list[bytes]:
     """Return everything that the first look looks for."""
-    return [PRIVATE_HINT, FENCE_NAME, _WRITTEN_OUT, *(hint for hints, _ in _FAMILIES for hint in hints)]
+    return [PRIVATE_HINT, FENCE_NAME, _WRITTEN_OUT, _CUT_HINT, *(hint for hints, _ in _FAMILIES for hint in hints())]
 
 
 @lru_cache(maxsize=1)
@@ -57,29 +74,25 @@ def secret_prefilter() -> Prefilter:
     """Return the prefilter for secrets, private spans and recalled text."""
     if not engine.HAVE_RE2:
         return plain_secret_prefilter()
-    search = engine.re2_search([_COLOUR_HINT, *secret_hints()])
+    search = engine.scanner((_COLOUR_HINT, *secret_hints()))
 
     def seen(text: bytes) -> bool:
         found = search(text)
-        if found is None:
-            return False
-        if found.group()[:1] not in (b"\x1b", b"u"):
-            return True
-        return search(_COLOUR.sub(b"", text)) is not None
+        if found is not None and found.group()[:1] in (b"\x1b", b"u"):
+            text = _COLOUR.sub(b"", text)
+            found = search(text)
+        return found is not None
 
-    return seen
+    return _through_percent(seen)
 
 
 @lru_cache(maxsize=1)
 def plain_secret_prefilter() -> Prefilter:
     """Return the same, without RE2."""
-    return _through_colours(
-        engine.plain_prefilter(
-            (FENCE_NAME, *BLOCK_LITERALS, *FORMAT_LITERALS, *ADDRESS_LITERALS),
-            (b"private", *ADDRESS_FOLDED, *STEM_LITERALS),
-            (*FORMAT_PATTERNS, _WRITTEN_OUT),
-        )
-    )
+    literals = (FENCE_NAME, *BLOCK_LITERALS, *FORMAT_LITERALS, *ADDRESS_LITERALS)
+    patterns = (*format_patterns(), *PGPASS_HINTS, *MNEMONIC_HINTS, rb"[A-Za-z0-9+/_-]{20}", _WRITTEN_OUT)
+    seen = engine.plain_prefilter(literals, (b"private", *ADDRESS_FOLDED, *STEM_LITERALS), patterns)
+    return _through_percent(_through_colours(seen))
 
 
 @lru_cache(maxsize=1)
@@ -98,20 +111,37 @@ def private_prefilter() -> Prefilter:
 
 
 @lru_cache(maxsize=1)
-def secret_families() -> tuple[tuple[Prefilter, Callable[[bytes], Iterator[Span]]], ...]:
+def secret_families() -> tuple[tuple[Callable[[], Prefilter], Rules], ...]:
     """Return the families of rules, each with the look that decides whether a plain text is worth its while."""
-    if engine.HAVE_RE2:
-        return tuple((_looks(hints), spans) for hints, spans in _FAMILIES)
-    return tuple((_always, spans) for _, spans in _FAMILIES)
+    return tuple((cache(partial(_look_for, hints)), rules) for hints, rules in _FAMILIES)
 
 
-def _looks(hints: tuple[bytes, ...]) -> Prefilter:
-    search = engine.re2_search(hints)
+def _look_for(hints: Callable[[], tuple[bytes, ...]]) -> Prefilter:
+    """Compile the look when its family is first needed. Without RE2 the rules are quicker than their hints."""
+    if not engine.HAVE_RE2:
+        return _always
+    search = engine.scanner(hints())
     return lambda text: search(text) is not None
 
 
 def _always(text: bytes) -> bool:
     return bool(text)
+
+
+def _through_percent(seen: Prefilter) -> Prefilter:
+    def seen_when_decoded(text: bytes) -> bool:
+        if seen(text):
+            return True
+        for _ in range(MAX_LEVELS):
+            view = percent_decoded(text)
+            if view is None:
+                return False
+            text = view.text
+            if seen(text):
+                return True
+        return False
+
+    return seen_when_decoded
 
 
 def _through_colours(seen: Prefilter) -> Prefilter:

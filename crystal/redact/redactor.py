@@ -13,8 +13,9 @@ from crystal.redact.names import strength
 from crystal.redact.prefilter import private_prefilter, secret_families, secret_prefilter
 from crystal.redact.private import private_spans
 from crystal.redact.recalled import recalled_spans
-from crystal.redact.spans import NAMED, PRIVATE, RECALLED, Cut, Span, masked, merged
-from crystal.redact.views import MAX_LEVELS, View, unescaped, unescaped_json
+from crystal.redact.spans import DENSE, NAMED, PRIVATE, RECALLED, Cut, Span, masked, merged
+from crystal.redact.views import MAX_LEVELS, View, percent_decoded, unescaped, unescaped_json, unwrapped
+from crystal.redact.work import CALL, FINDING, TooDense, Work
 
 FAILED_LINE = b'{"type":"crystal-redaction-failed"}'
 """What stands in the place of a line that could not be cleaned. It holds nothing of it."""
@@ -22,6 +23,10 @@ FAILED_LINE = b'{"type":"crystal-redaction-failed"}'
 _MOST_ROUNDS = 50
 _SHORTEST = 6
 """Bytes below which a string without a telling key holds nothing: the shortest finding is ``pwd=`` and its value."""
+
+
+_LEAF = 15_000
+"""Work for one string that may hold something, whatever it holds."""
 
 
 class NotSettled(Exception):
@@ -39,7 +44,7 @@ class Redactor:
 
     def __init__(self, key: bytes, *, secrets: bool = True) -> None:
         self._key = key if len(key) <= 64 else blake2b(key).digest()
-        self._seek: Callable[[bytes], Iterator[Span]] = _all_spans if secrets else _always_spans
+        self._seek: Callable[[bytes, Work], Iterator[Span]] = _all_spans if secrets else _always_spans
         self._secrets = secrets
         self._may_hold = secret_prefilter() if secrets else private_prefilter()
 
@@ -63,16 +68,29 @@ class Redactor:
             raw = text.encode("utf-8", "surrogatepass")
             if not self._may_hold(raw):
                 return text, {}
-            clean, counts = self._settled(raw, self._text_cuts)
+            clean, counts = self._settled(raw, self._leaf_cuts)
             return (clean.decode("utf-8", "surrogatepass") if counts else text), counts
         except Exception:  # noqa: BLE001 - as above
             return "[private]", {"unprocessable": 1}
 
-    def _settled(self, source: bytes, cuts_of: Callable[[bytes], list[Cut]]) -> tuple[bytes, dict[str, int]]:
+    def findings(self, line: bytes) -> list[tuple[int, str]]:
+        """Return where in a transcript line something would be taken out, in bytes, and its kind.
+
+        A line that cannot be handled gives one finding of kind ``unprocessable`` at its start.
+        """
+        try:
+            if not self._may_hold(line):
+                return []
+            return [(cut.start, cut.kind) for cut in merged(self._line_cuts(line, Work(len(line))))]
+        except Exception:  # noqa: BLE001 - as above
+            return [(0, "unprocessable")]
+
+    def _settled(self, source: bytes, cuts_of: Callable[[bytes, Work], list[Cut]]) -> tuple[bytes, dict[str, int]]:
         """Clean until nothing more is found. Each round takes something out that is no marker, so this ends."""
         counts: Counter[str] = Counter()
+        work = Work(len(source))
         for _ in range(_MOST_ROUNDS):
-            cuts = merged(cuts_of(source))
+            cuts = merged(cuts_of(source, work))
             if not cuts:
                 return source, dict(counts)
             counts.update(cut.kind for cut in cuts)
@@ -96,16 +114,16 @@ class Redactor:
         digest = blake2b(cut.secret, key=self._key, digest_size=4, person=b"crystal-redact").hexdigest()
         return f"[redacted:{cut.kind}:{digest}]".encode()
 
-    def _line_cuts(self, line: bytes) -> list[Cut]:
+    def _line_cuts(self, line: bytes, work: Work) -> list[Cut]:
         pieces = strings_of(line)
         if pieces is None:
-            return self._text_cuts(line)
+            return self._leaf_cuts(line, work)
         cuts: list[Cut] = []
         for piece in pieces:
-            cuts += self._piece_cuts(line, piece)
+            cuts += self._piece_cuts(line, piece, work)
         return cuts
 
-    def _piece_cuts(self, line: bytes, piece: Piece) -> list[Cut]:
+    def _piece_cuts(self, line: bytes, piece: Piece, work: Work) -> list[Cut]:
         """Clean one string of a JSON line: ``line[piece.start:piece.end]`` is what stands between its quotes."""
         inner = line[piece.start : piece.end]
         telling = self._secrets and _is_telling(piece)
@@ -113,19 +131,37 @@ class Redactor:
             return []
         view = unescaped_json(inner)
         leaf = inner if view is None else view.text
-        found = self._text_cuts(leaf)
-        if telling:
-            found += _named_leaf(piece.name, leaf)
+        found = self._leaf_cuts(leaf, work, piece.name if telling else b"")
         return _moved(found, view, piece.start)
 
-    def _text_cuts(self, text: bytes, level: int = 0) -> list[Cut]:
-        """Look at the text as it is, and as it reads with each of its levels of escaping undone."""
-        cuts = [Cut(*span, text[span.start : span.end]) for span in self._seek(text) if span.start < span.end]
+    def _leaf_cuts(self, leaf: bytes, reserve: Work, name: bytes = b"") -> list[Cut]:
+        """Look at one string. One that holds more than can be examined one by one is taken out whole."""
+        work = Work(len(leaf), reserve)
+        try:
+            work.spend(_LEAF)
+            found = self._text_cuts(leaf, work)
+            return found + _named_leaf(name, leaf, work) if name else found
+        except TooDense:
+            return [Cut(0, len(leaf), "dense", DENSE, leaf)] if leaf != b"[private]" else []
+
+    def _text_cuts(self, text: bytes, work: Work, level: int = 0) -> list[Cut]:
+        """Look at the text as it is, with lines joined, and as it reads with each of its levels of encoding undone."""
+        cuts = [Cut(*span, text[span.start : span.end]) for span in self._seek(text, work) if span.start < span.end]
         if self._secrets:
-            cuts += _structured_cuts(text)
-        view = unescaped(text) if level < MAX_LEVELS else None
+            cuts += _structured_cuts(text, work)
+            joined = unwrapped(text)
+            if joined is not None:
+                work.spend(len(text) * 2)
+                found = [Cut(*span, joined.text[span.start : span.end]) for span in self._seek(joined.text, work)]
+                cuts += _moved(found, joined, 0)
+        if level == MAX_LEVELS:
+            return cuts
+        view = unescaped(text)
+        if view is None and self._secrets:
+            view = percent_decoded(text)
         if view is not None:
-            cuts += _moved(self._text_cuts(view.text, level + 1), view, 0)
+            work.spend(len(text) * 2 + text.count(b"\\u") * CALL // 3)
+            cuts += _moved(self._text_cuts(view.text, work, level + 1), view, 0)
         return cuts
 
 
@@ -143,9 +179,12 @@ def _is_telling(piece: Piece) -> bool:
     return bool(piece.name) and strength(piece.name) is not None
 
 
-def _structured_cuts(text: bytes, level: int = 0) -> list[Cut]:
+def _structured_cuts(text: bytes, work: Work, level: int = 0) -> list[Cut]:
     """Judge the strings of a text that is itself JSON by the keys that they stand under, and JSON in them likewise."""
     cuts: list[Cut] = []
+    if text.lstrip()[:1] not in (b"{", b"[", b'"'):
+        return cuts
+    work.spend(text.count(b'"') * CALL // 2)
     for piece in strings_of(text) or ():
         inner = text[piece.start : piece.end]
         telling = _is_telling(piece)
@@ -153,35 +192,37 @@ def _structured_cuts(text: bytes, level: int = 0) -> list[Cut]:
             continue
         view = unescaped_json(inner)
         leaf = inner if view is None else view.text
-        found = _named_leaf(piece.name, leaf) if telling else []
+        found = _named_leaf(piece.name, leaf, work) if telling else []
         if view is not None and level < MAX_LEVELS:
-            found += _structured_cuts(leaf, level + 1)
+            found += _structured_cuts(leaf, work, level + 1)
         cuts += _moved(found, view, piece.start)
     return cuts
 
 
-def _named_leaf(name: bytes, leaf: bytes) -> list[Cut]:
+def _named_leaf(name: bytes, leaf: bytes, work: Work) -> list[Cut]:
     """Judge a whole JSON string by the key that it stands under, and what a header of that name would hold."""
+    work.spend(2 * FINDING)
     plain = masked(leaf)
     kind = is_secret_beside(name, plain)
     cuts = [Cut(0, len(leaf), kind, NAMED, leaf)] if kind else []
     shift = len(name) + 2
-    for start, end, kind, rank in header_spans(name + b": " + plain):
+    for start, end, kind, rank in header_spans(name + b": " + plain, work):
         if start >= shift:
             cuts.append(Cut(start - shift, end - shift, kind, rank, leaf[start - shift : end - shift]))
     return cuts
 
 
-def _always_spans(text: bytes) -> Iterator[Span]:
+def _always_spans(text: bytes, _: Work) -> Iterator[Span]:
     for start, end in private_spans(text):
         yield Span(start, end, "private-span", PRIVATE)
     for start, end in recalled_spans(text):
         yield Span(start, end, "recalled", RECALLED)
 
 
-def _all_spans(text: bytes) -> Iterator[Span]:
-    yield from _always_spans(text)
+def _all_spans(text: bytes, work: Work) -> Iterator[Span]:
+    yield from _always_spans(text, work)
     plain = masked(text)
     for may_hold, spans in secret_families():
-        if may_hold(plain):
-            yield from spans(plain)
+        work.spend(CALL + 3 * len(plain))
+        if may_hold()(plain):
+            yield from spans(plain, work)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 MARKER = re.compile(rb"\[redacted:[a-z][a-z0-9-]{1,31}:[0-9a-f]{8}\]|\[private\]|\[recalled\]")
 """What stands where something was taken out. Rules never look inside it: cleaning twice is cleaning once."""
 
-PRIVATE, RECALLED, BLOCK, FORMAT, ADDRESS, HEADER, NAMED, NEARBY = range(8)
+PRIVATE, RECALLED, DENSE, BLOCK, FORMAT, ENCODED, ADDRESS, HEADER, NAMED, NEARBY = range(10)
 """Ranks: where spans overlap, the lower one names the kind."""
 
 

@@ -2,13 +2,16 @@ r"""Text as its reader sees it, with a way back to where it came from.
 
 A transcript holds strings inside strings: JSON in a JSON string, in a log line, in a shell command. The rules are
 written for plain text; each level of escaping is undone in turn (``\"`` to ``"``, ``\n`` to a newline, ``\u0041`` to
-``A``), terminal colours are left out, and what a rule finds is carried back to the bytes of the source.
+``A``), terminal colours are left out, the encoding of URLs is undone, lines that were cut at a fixed width are joined,
+and what a rule finds is carried back to the bytes of the source.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 
 import orjson
 
@@ -26,12 +29,12 @@ _HELD = b"\xfe"
 
 
 class View:
-    """A source read with one level of escaping undone; the way back is worked out only when it is asked for."""
+    """A source read with one level of encoding undone; the way back is worked out only when it is asked for."""
 
-    __slots__ = ("source", "text")
+    __slots__ = ("_encoding", "source", "text")
 
-    def __init__(self, source: bytes, text: bytes) -> None:
-        self.source, self.text = source, text
+    def __init__(self, source: bytes, text: bytes, encoding: Encoding) -> None:
+        self.source, self.text, self._encoding = source, text, encoding
 
     def lead_back(self, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return where stretches of ``text`` (none of them empty) stand in the source, in the order given.
@@ -49,7 +52,7 @@ class View:
         at = begin = done = 0
         while done < len(wanted):
             end = self._block_end(begin)
-            size = len(_without_escapes(self.source[begin:end]))
+            size = len(self._encoding.read(self.source[begin:end]))
             if wanted[done] < at + size:
                 done = self._places_in_block(wanted, done, at, begin, end, places)
             at, begin = at + size, end
@@ -57,13 +60,15 @@ class View:
 
     def _block_end(self, begin: int) -> int:
         """Return where a block may end: after a space, which is part of no escape."""
+        if self._encoding is WRAPPED:
+            return len(self.source)
         return self.source.find(b" ", begin + _BLOCK) + 1 or len(self.source)
 
     def _places_in_block(
         self, wanted: list[int], done: int, at: int, begin: int, end: int, places: dict[int, tuple[int, int]]
     ) -> int:
         """Fill in the places of the positions from ``wanted[done]`` on that lie in the block; return how far it got."""
-        for size, start, stop in _runs(self.source, begin, end):
+        for size, start, stop in self._encoding.runs(self.source, begin, end):
             while done < len(wanted) and wanted[done] < at + size:
                 verbatim = start + wanted[done] - at
                 places[wanted[done]] = (verbatim, verbatim + 1) if size == stop - start else (start, stop)
@@ -76,16 +81,30 @@ def unescaped(source: bytes) -> View | None:
     """Undo one level of escaping and leave out colours, or return None if there is neither."""
     if b"\\" not in source and b"\x1b" not in source:
         return None
-    text = _without_escapes(source)
-    return None if text == source else View(source, text)
+    return _view(source, ESCAPED)
+
+
+def percent_decoded(source: bytes) -> View | None:
+    """Undo the encoding of URLs and forms (``%3D`` for ``=``), or return None if there is none."""
+    return _view(source, PERCENT) if b"%" in source and _PERCENT.search(source) else None
+
+
+def unwrapped(source: bytes) -> View | None:
+    """Join lines that were cut at a fixed width, or return None if there are none."""
+    return _view(source, WRAPPED) if b"\n" in source else None
+
+
+def _view(source: bytes, encoding: Encoding) -> View | None:
+    text = encoding.read(source)
+    return None if text == source else View(source, text, encoding)
 
 
 def unescaped_json(inner: bytes) -> View | None:
-    """Do the same for what stands between the quotes of a JSON string: the same answer, sooner."""
+    """Do the same as ``unescaped`` for what stands between the quotes of a JSON string, sooner."""
     if b"\\" not in inner or b"\x1b" in inner or b"\\u001" in inner:
         return unescaped(inner)
     try:
-        return View(inner, orjson.loads(b'"' + inner + b'"').encode())
+        return View(inner, orjson.loads(b'"' + inner + b'"').encode(), ESCAPED)
     except (ValueError, UnicodeEncodeError):
         return unescaped(inner)
 
@@ -100,27 +119,104 @@ def _without_escapes(source: bytes) -> bytes:
     return text.replace(_HELD, b"\\")
 
 
-def _runs(source: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (length when read, begin and end in the source) of each verbatim run and each escape."""
-    for escape in _ESCAPE.finditer(source, begin, end):
-        start, stop = escape.span()
-        if start > begin:
-            yield start - begin, begin, start
-        size = len(_decoded(escape))
-        if size:
-            yield size, start, stop
-        begin = stop
-    if begin < end:
-        yield end - begin, begin, end
-
-
 def _decoded(escape: re.Match[bytes]) -> bytes:
     found = escape.group()
-    if found in _ONE:
-        return _ONE[found]
+    plain = _ONE.get(found)
+    return _decode(found) if plain is None else plain
+
+
+@lru_cache(maxsize=4096)
+def _decode(found: bytes) -> bytes:
     if found[0] == 0x1B:
         return b""
     code = int(found[2:6], 16)
     if len(found) > 6:
         code = 0x10000 + ((code - 0xD800) << 10) + (int(found[8:], 16) - 0xDC00)
     return chr(code).encode("utf-8", "surrogatepass")
+
+
+_PERCENT = re.compile(rb"%(?:[2-7][0-9A-Fa-f]|0[9AaDd])")
+
+
+def _percent_character(found: re.Match[bytes]) -> bytes:
+    return _PERCENT_CHARACTERS[found.group().upper()]
+
+
+_PERCENT_CHARACTERS = {b"%%%02X" % code: bytes([code]) for code in (9, 10, 13, *range(0x20, 0x80))}
+
+WIDTHS = (40, 60, 64, 72, 76, 80, 100, 120)
+"""Bytes of a line after which programs cut long tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """A way to write text so that rules for plain text do not see it.
+
+    Attributes:
+        read: Undoes one level of it.
+        runs: Yields (length when read, begin and end in the source) of each stretch, verbatim or encoded.
+    """
+
+    read: Callable[[bytes], bytes]
+    runs: Callable[[bytes, int, int], Iterator[tuple[int, int, int]]]
+
+
+def _substituted(
+    pattern: re.Pattern[bytes], decode: Callable[[re.Match[bytes]], bytes]
+) -> Callable[[bytes, int, int], Iterator[tuple[int, int, int]]]:
+    def runs(source: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+        for found in pattern.finditer(source, begin, end):
+            start, stop = found.span()
+            if start > begin:
+                yield start - begin, begin, start
+            size = len(decode(found))
+            if size:
+                yield size, start, stop
+            begin = stop
+        if begin < end:
+            yield end - begin, begin, end
+
+    return runs
+
+
+def _line_joints(source: bytes) -> list[tuple[int, int]]:
+    """Return the line ends of lines that were cut at a fixed width in the middle of a token."""
+    lengths = list(map(len, source.split(b"\n")))
+    if _WIDTHS.isdisjoint(lengths):
+        return []
+    joints, at = [], 0
+    for length in lengths[:-1]:
+        end = at + length
+        stop = end - (source[end - 1 : end] == b"\r")
+        if stop - at in WIDTHS and source[stop - 1] in _TOKEN_BYTES and source[end + 1 : end + 2] in _TOKEN_STARTS:
+            joints.append((stop, end + 1))
+        at = end + 1
+    return joints
+
+
+_WIDTHS = frozenset((*WIDTHS, *(width + 1 for width in WIDTHS)))
+"""The same with a carriage return."""
+_TOKEN_BYTES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+=~-")
+_TOKEN_STARTS = frozenset(bytes([code]) for code in _TOKEN_BYTES)
+
+
+def _unwrap(source: bytes) -> bytes:
+    parts, at = [], 0
+    for begin, end in _line_joints(source):
+        parts.append(source[at:begin])
+        at = end
+    return b"".join([*parts, source[at:]]) if parts else source
+
+
+def _unwrapped_runs(source: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    for start, stop in _line_joints(source):
+        if start > begin:
+            yield start - begin, begin, start
+        begin = stop
+    if begin < end:
+        yield end - begin, begin, end
+
+
+ESCAPED = Encoding(_without_escapes, _substituted(_ESCAPE, _decoded))
+PERCENT = Encoding(lambda source: _PERCENT.sub(_percent_character, source), _substituted(_PERCENT, _percent_character))
+WRAPPED = Encoding(_unwrap, _unwrapped_runs)

@@ -1,0 +1,117 @@
+"""Tokens of known formats inside of base64 or hexadecimal text.
+
+The first look searches for the start of each format as base64 writes it at each of its three alignments, and as
+hexadecimal digits write it. Only where one is found, the run around it is decoded and given to the exact rules.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Iterator
+from functools import cache
+
+from crystal.redact.engine import HAVE_RE2, compiled, scanner
+from crystal.redact.formats import FORMATS
+from crystal.redact.spans import ENCODED, Span
+from crystal.redact.work import CALL, FINDING, Work
+
+_ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_LETTERS = _ALPHABET + b"-_"
+_TO_STANDARD = bytes.maketrans(b"-_", b"+/")
+_BEFORE = 8
+MIN_LITERAL = 4
+"""Bytes of a literal that is looked for in encoded text: a shorter one comes by chance in every picture."""
+
+
+_TELLING = tuple(
+    (literal, row)
+    for row in FORMATS
+    if row.kind != "password-hash"
+    for literal in row.literals
+    if len(literal) >= MIN_LITERAL
+)
+
+
+@cache
+def encoded_hints() -> tuple[bytes, ...]:
+    """Return what a raw line must hold for an encoded token to be in any of its strings (RE2 and ``re`` syntax)."""
+    literals = sorted({literal for literal, _ in _TELLING})
+    base64_forms = [base64_of(literal, shift) for literal in literals for shift in range(3)]
+    digits = [literal.hex().encode() for literal in literals]
+    return tuple([*base64_forms, *digits, *(form.upper() for form in digits)])
+
+
+def base64_of(literal: bytes, shift: int) -> bytes:
+    """Return a pattern for ``literal`` in base64 when ``shift`` bytes of its group of three stand before it.
+
+    A character that also holds bits of a neighbouring byte becomes the class of all it can be.
+    """
+    bits = 8 * len(literal)
+    value, first = int.from_bytes(literal, "big"), 8 * shift
+    pattern = b""
+    for begin in range(first // 6 * 6, first + bits, 6):
+        known = range(max(begin, first), min(begin + 6, first + bits))
+        fixed = sum(((value >> (first + bits - 1 - at)) & 1) << (begin + 5 - at) for at in known)
+        mask = sum(1 << (begin + 5 - at) for at in known)
+        if len(known) >= 2:
+            pattern += _class_of([code for code in range(64) if code & mask == fixed])
+    return pattern
+
+
+def _class_of(codes: list[int]) -> bytes:
+    characters = b"".join({62: b"+\\-", 63: b"/_"}.get(code) or _ALPHABET[code : code + 1] for code in codes)
+    return characters if len(characters) == 1 else b"[" + characters + b"]"
+
+
+def encoded_spans(text: bytes, work: Work) -> Iterator[Span]:
+    """Yield the stretches of base64 and hexadecimal text that hold a token of a known format."""
+    work.spend(len(text) * 4)
+    for begin, end in _runs(text, work):
+        run = text[begin:end].rstrip(b"=")
+        work.spend(10 * len(run) + 6 * FINDING)
+        for kind, start, stop in {*_in_base64(run), *_in_hex(run)}:
+            padding = len(text[begin + stop : end]) if stop >= len(run) else 0
+            yield Span(begin + start, begin + stop + padding, kind, ENCODED)
+
+
+def _runs(text: bytes, work: Work) -> Iterator[tuple[int, int]]:
+    """Yield the runs to decode: with RE2 only from shortly before each hint on, without it all of them."""
+    run = compiled(rb"[A-Za-z0-9+/_-]{1,8192}={0,2}")
+    if not HAVE_RE2:
+        yield from (found.span() for found in run.finditer(text))
+        return
+    search, at = scanner(encoded_hints()), 0
+    while (hint := search(text, at)) is not None:
+        work.spend(CALL)
+        before = text[max(0, hint.start() - _BEFORE) : hint.start()]
+        begin = hint.start() - len(before) + len(before.rstrip(_LETTERS))
+        at = run.match(text, begin).end()
+        yield begin, at
+
+
+def _in_base64(run: bytes) -> Iterator[tuple[str, int, int]]:
+    """Yield (kind, start, end) of tokens in a run of base64, tried at each of its four alignments."""
+    for shift in range(4):
+        part = run[shift:].translate(_TO_STANDARD)
+        part = part[: len(part) - (len(part) % 4 == 1)]
+        plain = binascii.a2b_base64(part + b"=" * (-len(part) % 4))
+        for kind, start, end in _tokens(plain):
+            yield kind, shift + start * 4 // 3, shift + (end * 4 + 2) // 3
+
+
+def _in_hex(run: bytes) -> Iterator[tuple[str, int, int]]:
+    """Yield the same of a run of hexadecimal digits."""
+    for digits in compiled(rb"(?:[0-9a-f]{2}){16,}|(?:[0-9A-F]{2}){16,}").finditer(run):
+        for shift in range(2):
+            part = run[digits.start() + shift : digits.end()]
+            for kind, start, end in _tokens(bytes.fromhex(part[: len(part) // 2 * 2].decode())):
+                at = digits.start() + shift
+                yield kind, at + 2 * start, at + 2 * end
+
+
+def _tokens(plain: bytes) -> Iterator[tuple[str, int, int]]:
+    for literal, row in _TELLING:
+        if literal in plain:
+            pattern = compiled(row.pattern)
+            for found in pattern.finditer(plain):
+                yield (row.kind, *found.span(1 if pattern.groups else 0))

@@ -1,0 +1,52 @@
+"""A limit on the work that one text may cause, so that no input can make redaction slow.
+
+The rules charge what they are about to do in units of roughly one nanosecond. A text may use an amount in proportion
+to its size. When that is spent, ``TooDense`` is raised, and the caller removes the whole text instead of guessing.
+"""
+
+from __future__ import annotations
+
+UNITS_PER_BYTE = 80
+"""Above this, redaction would be slower than 5 MB/s. Files full of real secrets stay far below it."""
+
+MIN_UNITS = 2_000_000
+"""What a short text may always use: 100 findings."""
+
+CALL = 1_500
+"""One call of a pattern from Python, with its result."""
+
+FINDING = 6_000
+"""Everything that is done with one finding, from the span to the marker."""
+
+
+class TooDense(Exception):  # noqa: N818 - like the other outcomes of this package
+    """A text holds more possible secrets for its size than can be examined one by one."""
+
+
+class Work:
+    """Count the work for one text.
+
+    Args:
+        size: Bytes of the text.
+        reserve: Where to take from when the share of this text is spent; usually that of the whole line.
+    """
+
+    __slots__ = ("_reserve", "left")
+
+    def __init__(self, size: int, reserve: Work | None = None) -> None:
+        self.left = size * UNITS_PER_BYTE + (0 if reserve else MIN_UNITS)
+        self._reserve = reserve
+
+    def spend(self, units: int) -> None:
+        """Charge work.
+
+        Raises:
+            TooDense: The share of this text is spent.
+        """
+        self.left -= units
+        if self.left >= 0:
+            return
+        if self._reserve is None:
+            raise TooDense
+        overdrawn, self.left = -self.left, 0
+        self._reserve.spend(overdrawn)
