@@ -7,7 +7,7 @@ import binascii
 import re
 from collections.abc import Iterator
 
-from crystal.redact.engine import compiled
+from crystal.redact.engine import Lazy, compiled
 from crystal.redact.judge import is_stand_in, looks_random
 from crystal.redact.spans import ADDRESS, HEADER, Span
 from crystal.redact.work import CALL, FINDING, Work
@@ -47,7 +47,7 @@ _URL = rb"""(?x) (?<=[A-Za-z0-9+.\-]) ://
       | (?P<alone>[^\s"'`<>/?\#@:\x00\xff]{8,}) @ (?=[\w\[]) )"""
 _DATABASE = rb"""(?x) (?<=[A-Za-z0-9]) ://
     [^\s"'`<>/?\#@:\x00\xff]{0,256} : (?P<pass>[^\s"'`<>@\x00\xff]{1,256}) @ (?=[\w\[])"""
-_PLAIN_PASSWORDS = re.compile(
+_PLAIN_PASSWORDS = Lazy(
     rb"(?i)pass(?:word|wd)?|pwd|secret|p|pw|xxx+|token|api_?key|\w*\[\w*\]|\w*\{.*\}.*|.*\$\{?\(?\w.*|%\w+%?"
 )
 """What documentation writes in the place of a password."""
@@ -108,10 +108,8 @@ _COMMANDS: tuple[tuple[tuple[bytes, ...], bytes, bytes], ...] = (
 between them, and the pattern."""
 
 _BEFORE_OPTION = 240
-_OWNER = re.compile(rb"\d+:\d+|\w+:(?:users|staff|root|wheel|\w*group|daemon|www-data|nogroup)")
-_FILE_HOST = re.compile(
-    rb"(?i).*\.(?:py|js|ts|tsx|jsx|c|h|cc|cpp|hpp|rs|go|java|rb|php|sh|kt|swift|cs|md|txt|log|html|css)$"
-)
+_OWNER = Lazy(rb"\d+:\d+|\w+:(?:users|staff|root|wheel|\w*group|daemon|www-data|nogroup)")
+_FILE_HOST = Lazy(rb"(?i).*\.(?:py|js|ts|tsx|jsx|c|h|cc|cpp|hpp|rs|go|java|rb|php|sh|kt|swift|cs|md|txt|log|html|css)$")
 _PGPASS_HINT = rb"[\w.*\-](?:\\*:)(?:[0-9]{4,5}|\*):[\w*.\-]+:[\w*.@\-]+:[^\s:\"'\\][^\s:\"']{2}"
 _PGPASS = (
     rb"(?m)^[ \t]{0,16}(?:\d{1,6}(?:\t|\xe2\x86\x92))?(?P<host>[\w.*\-]{1,128}):(?P<port>\d{4,5}|\*):[\w*.\-]{1,64}"

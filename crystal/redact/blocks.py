@@ -7,23 +7,24 @@ import binascii
 import re
 from collections.abc import Iterator
 
+from crystal.redact.engine import Lazy
 from crystal.redact.spans import BLOCK, Span
 from crystal.redact.work import FINDING, Work
 
 BLOCK_HINTS = (rb"PRIVATE KEY", rb"SSH2 ENCRYPTED", rb"PuTTY-User-Key-File", rb"LS0tLS1CRUdJTi")
 BLOCK_LITERALS = (b"PRIVATE KEY", b"SSH2 ENCRYPTED", b"PuTTY-User-Key-File", b"LS0tLS1CRUdJTi")
 
-_BEGIN = re.compile(rb"-{4,5} ?BEGIN (?:[A-Z0-9]+ ){0,3}?(?:PRIVATE KEY(?: BLOCK)?|SSH2 ENCRYPTED PRIVATE KEY) ?-{4,5}")
-_END = re.compile(rb"-{4,5} ?END (?:[A-Z0-9]+ ){0,3}?(?:PRIVATE KEY(?: BLOCK)?|SSH2 ENCRYPTED PRIVATE KEY) ?-{4,5}")
+_BEGIN = Lazy(rb"-{4,5} ?BEGIN (?:[A-Z0-9]+ ){0,3}?(?:PRIVATE KEY(?: BLOCK)?|SSH2 ENCRYPTED PRIVATE KEY) ?-{4,5}")
+_END = Lazy(rb"-{4,5} ?END (?:[A-Z0-9]+ ){0,3}?(?:PRIVATE KEY(?: BLOCK)?|SSH2 ENCRYPTED PRIVATE KEY) ?-{4,5}")
 _LONGEST = 64 * 1024
 _BETWEEN = rb"(?:[\s\"'`+,>|\\*#.:]|\\[nrt]|\d{1,5}(?:\t|\xe2\x86\x92|[:|])|\xe2\x80\xa6)"
-_BODY = re.compile(
+_BODY = Lazy(
     rb"(?:" + _BETWEEN + rb"*(?:[A-Za-z0-9+/=_\-]{16,}|(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset):[^\n\\]*))+"
     rb"(?:" + _BETWEEN + rb"{1,12}[A-Za-z0-9+/=]{1,64}(?=\s*(?:$|-----|[\"'\\])))?"
 )
-_PUTTY = re.compile(rb"Private-Lines: *\d+\s+((?:[A-Za-z0-9+/=]+\s*)+)")
+_PUTTY = Lazy(rb"Private-Lines: *\d+\s+((?:[A-Za-z0-9+/=]+\s*)+)")
 _PUTTY_HEAD, _PUTTY_BYTES = b"PuTTY-User-Key-File-", 8192
-_ENCODED = re.compile(rb"LS0tLS1CRUdJTi[A-Za-z0-9+/=]{40,}(?:\s+[A-Za-z0-9+/=]{40,})*")
+_ENCODED = Lazy(rb"LS0tLS1CRUdJTi[A-Za-z0-9+/=]{40,}(?:\s+[A-Za-z0-9+/=]{40,})*")
 
 
 def block_spans(text: bytes, work: Work) -> Iterator[Span]:

@@ -7,6 +7,7 @@ hexadecimal digits write it. Only where one is found, the run around it is decod
 from __future__ import annotations
 
 import binascii
+import re
 from collections.abc import Iterator
 from functools import cache
 
@@ -36,31 +37,21 @@ _TELLING = tuple(
 def encoded_hints() -> tuple[bytes, ...]:
     """Return what a raw line must hold for an encoded token to be in any of its strings (RE2 and ``re`` syntax)."""
     literals = sorted({literal for literal, _ in _TELLING})
-    base64_forms = [base64_of(literal, shift) for literal in literals for shift in range(3)]
-    digits = [literal.hex().encode() for literal in literals]
-    return tuple([*base64_forms, *digits, *(form.upper() for form in digits)])
+    standard = {base64_of(literal, shift) for literal in literals for shift in range(3)}
+    for_urls = {form.replace(b"+", b"-").replace(b"/", b"_") for form in standard}
+    digits = {literal.hex().encode() for literal in literals}
+    return tuple(sorted(map(re.escape, standard | for_urls | digits | {form.upper() for form in digits})))
 
 
 def base64_of(literal: bytes, shift: int) -> bytes:
-    """Return a pattern for ``literal`` in base64 when ``shift`` bytes of its group of three stand before it.
+    """Return the characters of ``literal`` in base64 that do not depend on its neighbours.
 
-    A character that also holds bits of a neighbouring byte becomes the class of all it can be.
+    Args:
+        literal: The bytes.
+        shift: How many bytes of its group of three stand before it.
     """
-    bits = 8 * len(literal)
-    value, first = int.from_bytes(literal, "big"), 8 * shift
-    pattern = b""
-    for begin in range(first // 6 * 6, first + bits, 6):
-        known = range(max(begin, first), min(begin + 6, first + bits))
-        fixed = sum(((value >> (first + bits - 1 - at)) & 1) << (begin + 5 - at) for at in known)
-        mask = sum(1 << (begin + 5 - at) for at in known)
-        if len(known) >= 2:
-            pattern += _class_of([code for code in range(64) if code & mask == fixed])
-    return pattern
-
-
-def _class_of(codes: list[int]) -> bytes:
-    characters = b"".join({62: b"+\\-", 63: b"/_"}.get(code) or _ALPHABET[code : code + 1] for code in codes)
-    return characters if len(characters) == 1 else b"[" + characters + b"]"
+    encoded = binascii.b2a_base64(bytes(shift) + literal, newline=False).rstrip(b"=")
+    return encoded[-(-8 * shift // 6) : 8 * (shift + len(literal)) // 6]
 
 
 def encoded_spans(text: bytes, work: Work) -> Iterator[Span]:

@@ -8,7 +8,7 @@ lines through to the rules, never fewer, so only the speed differs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -25,6 +25,28 @@ Search = Callable[..., Any]
 """``search(text, start)``: the first match at or after ``start``, or None."""
 
 
+class Lazy:
+    """A pattern of ``re`` that is compiled when one of its methods is first asked for."""
+
+    __slots__ = ("_flags", "_pattern", "findall", "finditer", "fullmatch", "match", "search", "split", "sub")
+    match: Callable[..., re.Match[bytes] | None]
+    search: Callable[..., re.Match[bytes] | None]
+    fullmatch: Callable[..., re.Match[bytes] | None]
+    finditer: Callable[..., Iterator[re.Match[bytes]]]
+    findall: Callable[..., list[bytes]]
+    split: Callable[..., list[bytes]]
+    sub: Callable[..., bytes]
+
+    def __init__(self, pattern: bytes, flags: int = 0) -> None:
+        self._pattern, self._flags = pattern, flags
+
+    def __getattr__(self, name: str) -> Any:
+        real = re.compile(self._pattern, self._flags)
+        for method in ("findall", "finditer", "fullmatch", "match", "search", "split", "sub"):
+            object.__setattr__(self, method, getattr(real, method))
+        return object.__getattribute__(self, name)
+
+
 @cache
 def compiled(pattern: bytes) -> re.Pattern[bytes]:
     """Compile an exact rule when it is needed first: all of them together take longer than cleaning a turn."""
@@ -39,7 +61,8 @@ def scanner(hints: tuple[bytes, ...]) -> Search:
 
 def re2_search(hints: Iterable[bytes]) -> Search:
     """Return a function that finds the first match of any of ``hints`` in the bytes, or None."""
-    search: Search = re2.compile(_joined(hints), _options()).search
+    # (?U), reluctant: a match ends as soon as it can, so that no search reads far behind what it has found.
+    search: Search = re2.compile(b"(?U:" + _joined(hints) + b")", _options()).search
     return search
 
 

@@ -9,11 +9,13 @@ import math
 import re
 from collections import Counter
 
-_RANDOM_ALPHABET = re.compile(rb"[A-Za-z0-9+/=_.~!@#$%^&*:|?\-\x80-\xff]+")
-_WORDY_PART = re.compile(rb"[A-Za-z]?[a-z]*|[A-Z]+|\d{1,4}|[vV]\d{1,3}|(?:[A-Z]?[a-z]+){2,}\d{0,2}")
-_PATHLIKE = re.compile(rb"[~.]{0,2}/|[A-Za-z]:[\\/]|\w+://|[\w.-]+/[\w.-]+/")
-_MOMENT = re.compile(rb"\d{4}-\d\d-\d\d|\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?$|\d+(?:\.\d+){1,3}(?:-[\w.]+)?$")
-_STAND_IN = re.compile(
+from crystal.redact.engine import Lazy
+
+_RANDOM_ALPHABET = Lazy(rb"[A-Za-z0-9+/=_.~!@#$%^&*:|?\-\x80-\xff]+")
+_WORDY_PART = Lazy(rb"[A-Za-z]?[a-z]*|[A-Z]+|\d{1,4}|[vV]\d{1,3}|(?:[A-Z]?[a-z]+){2,}\d{0,2}")
+_PATHLIKE = Lazy(rb"[~.]{0,2}/|[A-Za-z]:[\\/]|\w+://|[\w.-]+/[\w.-]+/")
+_MOMENT = Lazy(rb"\d{4}-\d\d-\d\d|\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?$|\d+(?:\.\d+){1,3}(?:-[\w.]+)?$")
+_STAND_IN = Lazy(
     rb"""(?ix)
     [*x.\-_\#?\x20\xe2\x80\xa2\xa6]+$                                # ****, xxxx, ..., bullets
     | \$[A-Za-z_]*$ | \$[A-Z0-9_]+$ | \$[({] | \$\w+(?:->|\[|\.|:)   # $PASS, $(cmd), ${X}, $obj->x
@@ -31,19 +33,19 @@ _STAND_IN = re.compile(
     | (?:user|login|username|email|name|id|type|url)$
     """,
 )
-_STAND_IN_PART = re.compile(
+_STAND_IN_PART = Lazy(
     rb"""(?ix)
     \*{3} | x{5} | \.{3} | \xe2\x80\xa6                              # abc***, sk-xxxxx, ghp_...
     | [$\#{]\{                                                        # templates
     | placeholder | redacted | your[-_] | [_-]here$ | -goes- | _goes_
     """,
 )
-_STEM = re.compile(
+_STEM = Lazy(
     rb"(?i)pass(?:w(?:or)?d|phrase|code)?s?\d?$|.*(?:passw(?:or)?d|passphrase|pwd|secret|token|credential|api_?key)"
 )
 """A value that names what it should be: ``user_password``."""
 
-_ONLY_A_NAME = re.compile(
+_ONLY_A_NAME = Lazy(
     rb"(?i)(?:(?:new|old|user|current|confirm|my|the|your|db|admin|root|hashed|encrypted|plain|raw|input|login|reset"
     rb"|forgot|change|wrong|invalid|correct|with|no|has|is|set|get|enter|bad)[_\-. ]?)*"
     rb"(?:pass(?:w(?:or)?d|phrase|code)?|pwd|secret|token|credential|api_?key)s?"
@@ -51,7 +53,7 @@ _ONLY_A_NAME = re.compile(
 )
 """The same, where a variable is less likely than a poor password."""
 
-_CODE = re.compile(
+_CODE = Lazy(
     rb"""(?x)
     [A-Za-z_$@&*!][\w$]*(?:\?\.|\.|->|::)[A-Za-z_$][\w$]*          # a.b, a->b, a::b, a?.b
     | [&*!]?[A-Za-z_$][\w$.:]*[(\[<{]                               # call(, item[, Type<
@@ -59,14 +61,14 @@ _CODE = re.compile(
     | [(\[{<|&=!>] | //|/\*|\#$ | \\                                  # anything that opens or joins code
     """,
 )
-_PROSE = re.compile(
+_PROSE = Lazy(
     rb"(?i)\b(?:password|passwd|your|enter|must|the|is|are|for|required|invalid|please|and|with|not|at|least|confirm|new"
     rb"|of|to|in)\b"
 )
 _ENOUGH = 256
 """Bytes of a value that are looked at: a longer one is as random as its beginning."""
 
-_DIGIT, _LETTER = re.compile(rb"\d"), re.compile(rb"[A-Za-z]")
+_DIGIT, _LETTER = Lazy(rb"\d"), Lazy(rb"[A-Za-z]")
 
 
 def entropy(value: bytes) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from crystal.redact.addresses import is_user_and_password
-from crystal.redact.engine import scanner
+from crystal.redact.engine import Lazy, scanner
 from crystal.redact.judge import is_code, is_password, is_stand_in, looks_random
 from crystal.redact.named_hints import ASSIGNED, OTHERWISE
 from crystal.redact.names import Strength, strength
@@ -24,8 +24,8 @@ MAX_VALUE = 4096
 _JUDGED = 256
 """Bytes of a value that are read to judge it."""
 
-_NAME = re.compile(rb"[A-Za-z0-9_.\-]{0,80}")
-_OPERATOR = re.compile(
+_NAME = Lazy(rb"[A-Za-z0-9_.\-]{0,80}")
+_OPERATOR = Lazy(
     rb"""(?x)
     (?P<close>["'`]?\s?[\])]?)\s{0,12}
     (?: (?P<sibling>[,;]?[\s"'\-]{0,40}[vV]alue["']?\s*[:=] | :\s*\{\s*["']?(?:value|default)["']?\s*[:=])
@@ -33,19 +33,17 @@ _OPERATOR = re.compile(
       | (?P<op>=>|:=|={1,3}|:(?!:)|>|,)
     )(?P<space>[\x20\t]*)"""
 )
-_OPENING = re.compile(rb"""\s{0,80}(?:[\[(]\s{0,80})?[rbfuRBFU]{0,2}(?P<q>\"{3}|'{3}|["'`])""")
-_BARE = re.compile(rb"""(?:[|>][+-]?[ \t]{0,80}\r?\n\s{1,80})?(?P<v>[^\s"'`\x00\xff]{1,256})""")
-_BARE_REST = re.compile(rb"""[^\s"'`\x00\xff]{0,4096}""")
-_LINE_HEAD = re.compile(
-    rb"[ \t]*(?:\d+(?:\t|\xe2\x86\x92))?[ \t]*(?:[-+>|#] ?)?[ \t]*(?:export |set |ENV |-e |- )?[\"']?$"
-)
+_OPENING = Lazy(rb"""\s{0,80}(?:[\[(]\s{0,80})?[rbfuRBFU]{0,2}(?P<q>\"{3}|'{3}|["'`])""")
+_BARE = Lazy(rb"""(?:[|>][+-]?[ \t]{0,80}\r?\n\s{1,80})?(?P<v>[^\s"'`\x00\xff]{1,256})""")
+_BARE_REST = Lazy(rb"""[^\s"'`\x00\xff]{0,4096}""")
+_LINE_HEAD = Lazy(rb"[ \t]*(?:\d+(?:\t|\xe2\x86\x92))?[ \t]*(?:[-+>|#] ?)?[ \t]*(?:export |set |ENV |-e |- )?[\"']?$")
 """What may stand before a name that begins its line: a line number, a mark of a diff or of a comment, a keyword."""
 
 _TIGHT_BEFORE = frozenset(b"?&;\n")
-_LONG_KEY = re.compile(rb"(?=[^0-9]{0,19}[0-9])[A-Za-z0-9+/=_\-]*")
-_HASH = re.compile(rb"[0-9a-f]+|[0-9A-F]+|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_SHOUTED = re.compile(rb"[A-Z][A-Z0-9_]*")
-_OTHER = re.compile(
+_LONG_KEY = Lazy(rb"(?=[^0-9]{0,19}[0-9])[A-Za-z0-9+/=_\-]*")
+_HASH = Lazy(rb"[0-9a-f]+|[0-9A-F]+|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_SHOUTED = Lazy(rb"[A-Z][A-Z0-9_]*")
+_OTHER = Lazy(
     rb"""(?xi)
       (?:env|arg|setx?|-x|-gx|secret\ set)\s+(?P<declared>[a-z0-9_]+)\s+(?:(?:-b|--body)[\s=])?["']?
     | (?:[\s"'`=])?--?(?P<flag>[a-z0-9_\-]+)["']?,?(?:\s+|(?<=,))["']?
@@ -54,7 +52,7 @@ _OTHER = re.compile(
     | login\s+[\w.@+\-]+\s+(?P<netrc>passw(?:or)?d)\s+
     """
 )
-_WORD_VALUE = re.compile(rb"""[^\s"'`\x00\xff]{1,256}""")
+_WORD_VALUE = Lazy(rb"""[^\s"'`\x00\xff]{1,256}""")
 
 
 def named_spans(text: bytes, work: Work) -> Iterator[Span]:
@@ -95,7 +93,7 @@ def _fits(strong: str, value: bytes, *, shouted: bool = False) -> bool:
     return looks_random(value) or (len(value) >= 16 and is_user_and_password(value))
 
 
-_WORKING_FOLDER = re.compile(rb"(?i)(?:old)?pwd")
+_WORKING_FOLDER = Lazy(rb"(?i)(?:old)?pwd")
 """A shell's own variable, more often than a password."""
 
 
@@ -185,7 +183,7 @@ def _good_quoted(strong: str, value: bytes, *, listed: bool) -> bool:
 _BARE_OPERATORS = frozenset((b"=", b":", b">", None))
 """After any other a value without quotes is an expression."""
 
-_NO_NUMBER = re.compile(rb"[^0-9.]*(?:\.|$)")
+_NO_NUMBER = Lazy(rb"[^0-9.]*(?:\.|$)")
 """Without quotes it takes a digit, and one before the first full stop, to tell a token from an expression."""
 
 
@@ -197,7 +195,7 @@ def _good_bare(strong: str, value: bytes, tight: bool, *, shouted: bool = False)
     return _fits(strong, value, shouted=shouted)
 
 
-_ESCAPED_END = re.compile(rb"\\+[nrtu]")
+_ESCAPED_END = Lazy(rb"\\+[nrtu]")
 """Where an unquoted value ends in text whose escapes are not yet undone."""
 
 

@@ -27,7 +27,7 @@ from crystal.redact.addresses import (
 from crystal.redact.blocks import BLOCK_HINTS, BLOCK_LITERALS, block_spans
 from crystal.redact.encoded import encoded_hints, encoded_spans
 from crystal.redact.formats import FORMAT_LITERALS, format_hints, format_patterns, format_spans
-from crystal.redact.mnemonics import MNEMONIC_HINTS, mnemonic_spans
+from crystal.redact.mnemonics import MNEMONIC_HINTS, holds_words, mnemonic_spans
 from crystal.redact.named import named_spans
 from crystal.redact.named_hints import NAMED_HINTS
 from crystal.redact.names import STEM_LITERALS
@@ -43,8 +43,6 @@ Rules = Callable[[bytes, Work], Iterator[Span]]
 _FAMILIES: tuple[tuple[Callable[[], tuple[bytes, ...]], Rules], ...] = (
     (lambda: BLOCK_HINTS, block_spans),
     (format_hints, format_spans),
-    (encoded_hints, encoded_spans),
-    (lambda: MNEMONIC_HINTS, mnemonic_spans),
     (lambda: URL_HINTS, url_spans),
     (lambda: PGPASS_HINTS, pgpass_spans),
     (lambda: HEADER_HINTS, header_spans),
@@ -52,6 +50,12 @@ _FAMILIES: tuple[tuple[Callable[[], tuple[bytes, ...]], Rules], ...] = (
     (lambda: NAMED_HINTS, named_spans),
 )
 """Each family of rules: what must be in the text for it to find anything, and the rules."""
+
+_APART: tuple[tuple[Callable[[], tuple[bytes, ...]], Rules], ...] = (
+    (encoded_hints, encoded_spans),
+    (lambda: MNEMONIC_HINTS, mnemonic_spans),
+)
+"""Families with an automaton each: joined with the others it would need a state for every pair of theirs."""
 
 _WRITTEN_OUT = rb"\\u00[2-7]"
 _COLOUR = re.compile(rb"(?:\x1b|\\+u001[bB])\[[0-9;?]*[A-Za-z]")
@@ -75,13 +79,14 @@ def secret_prefilter() -> Prefilter:
     if not engine.HAVE_RE2:
         return plain_secret_prefilter()
     search = engine.scanner((_COLOUR_HINT, *secret_hints()))
+    apart = [_look_for(hints) for hints, _ in _APART]
 
     def seen(text: bytes) -> bool:
         found = search(text)
         if found is not None and found.group()[:1] in (b"\x1b", b"u"):
             text = _COLOUR.sub(b"", text)
             found = search(text)
-        return found is not None
+        return found is not None or any(look(text) for look in apart)
 
     return _through_percent(seen)
 
@@ -113,7 +118,7 @@ def private_prefilter() -> Prefilter:
 @lru_cache(maxsize=1)
 def secret_families() -> tuple[tuple[Callable[[], Prefilter], Rules], ...]:
     """Return the families of rules, each with the look that decides whether a plain text is worth its while."""
-    return tuple((cache(partial(_look_for, hints)), rules) for hints, rules in _FAMILIES)
+    return tuple((cache(partial(_look_for, hints)), rules) for hints, rules in (*_FAMILIES, *_APART))
 
 
 def _look_for(hints: Callable[[], tuple[bytes, ...]]) -> Prefilter:
@@ -121,6 +126,8 @@ def _look_for(hints: Callable[[], tuple[bytes, ...]]) -> Prefilter:
     if not engine.HAVE_RE2:
         return _always
     search = engine.scanner(hints())
+    if hints() is MNEMONIC_HINTS:
+        return lambda text: holds_words(text, search)
     return lambda text: search(text) is not None
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 
+from crystal.redact.engine import Lazy
+
 PRIVATE_HINT = rb"(?i:(?:<|u003c)[\s\\nrt/]{0,16}private)"
 """What a raw line must hold for a tag to be in any of its strings (RE2 and ``re`` syntax)."""
 
 _LT, _GT = rb"(?:<|(?<!\\)\\+u003[cC])", rb"(?:>|(?<!\\)\\+u003[eE])"
 _INSIDE = rb"(?:(?!" + _GT + rb"|" + _LT + rb")[^<])*"
-_TAG = re.compile(
+_TAG = Lazy(
     _LT
     + rb"(?:(?P<close>\s{0,64}\\{0,8}/\s{0,64}private\s{0,64})|(?P<open>\s{0,64}private\s{0,64}/?\s{0,64}|private(?=[\s/\\])"
     + _INSIDE

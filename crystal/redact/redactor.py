@@ -13,7 +13,7 @@ from crystal.redact.names import strength
 from crystal.redact.prefilter import private_prefilter, secret_families, secret_prefilter
 from crystal.redact.private import private_spans
 from crystal.redact.recalled import recalled_spans
-from crystal.redact.spans import DENSE, NAMED, PRIVATE, RECALLED, Cut, Span, masked, merged
+from crystal.redact.spans import DENSE, MARKER, NAMED, PRIVATE, RECALLED, Cut, Span, masked, merged
 from crystal.redact.views import MAX_LEVELS, View, percent_decoded, unescaped, unescaped_json, unwrapped
 from crystal.redact.work import CALL, FINDING, TooDense, Work
 
@@ -136,13 +136,15 @@ class Redactor:
 
     def _leaf_cuts(self, leaf: bytes, reserve: Work, name: bytes = b"") -> list[Cut]:
         """Look at one string. One that holds more than can be examined one by one is taken out whole."""
+        if MARKER.fullmatch(leaf):
+            return []
         work = Work(len(leaf), reserve)
         try:
             work.spend(_LEAF)
             found = self._text_cuts(leaf, work)
             return found + _named_leaf(name, leaf, work) if name else found
         except TooDense:
-            return [Cut(0, len(leaf), "dense", DENSE, leaf)] if leaf != b"[private]" else []
+            return [Cut(0, len(leaf), "dense", DENSE, leaf)]
 
     def _text_cuts(self, text: bytes, work: Work, level: int = 0) -> list[Cut]:
         """Look at the text as it is, with lines joined, and as it reads with each of its levels of encoding undone."""

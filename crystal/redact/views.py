@@ -15,10 +15,12 @@ from functools import lru_cache
 
 import orjson
 
+from crystal.redact.engine import Lazy
+
 MAX_LEVELS = 8
 """How many levels of escaping are undone. The n-th needs 2**n backslashes before a quote, so more is not seen."""
 
-_ESCAPE = re.compile(
+_ESCAPE = Lazy(
     rb"""\\(?:["\\/'`bfnrt]|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4})"""
     rb"""|\x1b\[[0-9;?]*[A-Za-z]"""
 )
@@ -135,7 +137,7 @@ def _decode(found: bytes) -> bytes:
     return chr(code).encode("utf-8", "surrogatepass")
 
 
-_PERCENT = re.compile(rb"%(?:[2-7][0-9A-Fa-f]|0[9AaDd])")
+_PERCENT = Lazy(rb"%(?:[2-7][0-9A-Fa-f]|0[9AaDd])")
 
 
 def _percent_character(found: re.Match[bytes]) -> bytes:

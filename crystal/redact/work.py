@@ -19,7 +19,7 @@ FINDING = 6_000
 """Everything that is done with one finding, from the span to the marker."""
 
 
-class TooDense(Exception):  # noqa: N818 - like the other outcomes of this package
+class TooDense(Exception):
     """A text holds more possible secrets for its size than can be examined one by one."""
 
 
