@@ -7,7 +7,7 @@ import binascii
 import re
 from collections.abc import Iterator
 
-from crystal.redact.engine import Lazy, compiled
+from crystal.redact.engine import Lazy, compiled, stretches
 from crystal.redact.judge import is_stand_in, looks_random
 from crystal.redact.spans import ADDRESS, HEADER, Span
 from crystal.redact.work import CALL, FINDING, Work
@@ -42,10 +42,10 @@ ADDRESS_FOLDED = (b"bearer", b"basic", b"authorization", b"cookie")
 
 _SCHEME = rb"(?i)\b[a-z][a-z0-9+.\-]{1,30}$"
 _DATABASE_SCHEME = rb"(?i)\b(?:postgres(?:ql)?|mysql|mariadb|mongodb|rediss?|amqps?)(?:\+\w+)?$"
-_URL = rb"""(?x) (?<=[A-Za-z0-9+.\-]) ://
+_URL = rb"""(?x) ://(?<=[A-Za-z0-9+.\-]://)
     (?: (?P<user>[^\s"'`<>/?\#@:\x00\xff]*) : (?P<pass>[^\s"'`<>/?\#\x00\xff]+) @ (?=[^\s@])
       | (?P<alone>[^\s"'`<>/?\#@:\x00\xff]{8,}) @ (?=[\w\[]) )"""
-_DATABASE = rb"""(?x) (?<=[A-Za-z0-9]) ://
+_DATABASE = rb"""(?x) ://(?<=[A-Za-z0-9]://)
     [^\s"'`<>/?\#@:\x00\xff]{0,256} : (?P<pass>[^\s"'`<>@\x00\xff]{1,256}) @ (?=[\w\[])"""
 _PLAIN_PASSWORDS = Lazy(
     rb"(?i)pass(?:word|wd)?|pwd|secret|p|pw|xxx+|token|api_?key|\w*\[\w*\]|\w*\{.*\}.*|.*\$\{?\(?\w.*|%\w+%?"
@@ -80,36 +80,39 @@ _PAIR = rb"(?<=[^=;\s])=([^;\s]{16,})"
 _VALUE = rb"(?P<v>[^\s\"'\\\x00\xff]{3,})"
 _CURL = tuple(b"curl wget http xh lftp ab smbclient".split())
 _LOGIN = tuple(b"docker podman az helm oc skopeo buildah".split())
-_COMMANDS: tuple[tuple[tuple[bytes, ...], bytes, bytes], ...] = (
-    ((), b"", rb"\bsshpass\s+-p\s*[\"']?" + _VALUE),
-    ((b"redis-cli",), b"\n|;", rb"(?<=\s)-a\s{0,64}[\"']?" + _VALUE),
-    ((b"mysql", b"mysqldump", b"mysqladmin"), b"\n|;", rb"(?<=\s)-p" + _VALUE),
+_COMMANDS: tuple[tuple[bytes, tuple[bytes, ...], bytes, bytes], ...] = (
+    (b"sshpass", (), b"", rb"\bsshpass\s+-p\s*[\"']?" + _VALUE),
+    (b"-a", (b"redis-cli",), b"\n|;", rb"(?<=\s)-a\s{0,64}[\"']?" + _VALUE),
+    (b"-p", (b"mysql", b"mysqldump", b"mysqladmin"), b"\n|;", rb"(?<=\s)-p" + _VALUE),
     (
+        b"-u",
         (*_CURL, b"https"),
         b"|;",
         rb"(?<=\s)(?:-u|--user|--proxy-user)[\s=]{0,64}[\"']?[^\s:\"'=/\x00\xff]{1,80}:" + _VALUE,
     ),
-    (_LOGIN, b"\n|;", rb"(?<=\s)-p[\s=]{0,64}[\"']?" + _VALUE),
+    (b"-p", _LOGIN, b"\n|;", rb"(?<=\s)-p[\s=]{0,64}[\"']?" + _VALUE),
     (
+        b"chpasswd",
         (),
         b"",
         rb"\becho\s{1,64}[\"']?[\w.-]{1,40}:(?P<v>[^\s\"'\\\x00\xff]{3,256})[\"']?\s{0,64}\|"
         rb"\s{0,64}(?:sudo\s{1,64})?chpasswd",
     ),
-    ((), b"", rb"(?<=\s)-pass(?:in|out|word)?\s{1,64}pass:" + _VALUE),
-    ((), b"", rb"\brequirepass\s{1,64}[\"']?" + _VALUE),
+    (b"pass:", (), b"", rb"(?<=\s)-pass(?:in|out|word)?\s{1,64}pass:" + _VALUE),
+    (b"requirepass", (), b"", rb"\brequirepass\s{1,64}[\"']?" + _VALUE),
     (
+        b"(",
         (),
         b"",
         rb"(?:\bauth\s{0,4}=\s{0,4}|BasicAuth)\(\s{0,20}[\"'][^\"'\x00\xff]{1,80}[\"']\s{0,4},\s{0,20}[\"']" + _VALUE,
     ),
 )
-"""Each option: the commands of which one stands before it (none: the pattern says it), what would end the command
+"""Each option: what is always in it; the commands of which one stands before it (none: the pattern says it), what would end the command
 between them, and the pattern."""
 
 _BEFORE_OPTION = 240
 _OWNER = Lazy(rb"\d+:\d+|\w+:(?:users|staff|root|wheel|\w*group|daemon|www-data|nogroup)")
-_FILE_HOST = Lazy(rb"(?i).*\.(?:py|js|ts|tsx|jsx|c|h|cc|cpp|hpp|rs|go|java|rb|php|sh|kt|swift|cs|md|txt|log|html|css)$")
+_FILE_HOST = Lazy(rb"(?i).*\.(?:py|jsx?|tsx?|c|h|cc|[ch]pp|rs|go|java|rb|php|sh|kt|swift|cs|md|txt|log|html|css)$")
 _PGPASS_HINT = rb"[\w.*\-](?:\\*:)(?:[0-9]{4,5}|\*):[\w*.\-]+:[\w*.@\-]+:[^\s:\"'\\][^\s:\"']{2}"
 _PGPASS = (
     rb"(?m)^[ \t]{0,16}(?:\d{1,6}(?:\t|\xe2\x86\x92))?(?P<host>[\w.*\-]{1,128}):(?P<port>\d{4,5}|\*):[\w*.\-]{1,64}"
@@ -120,8 +123,9 @@ PGPASS_HINTS = (_PGPASS_HINT,)
 
 def pgpass_spans(text: bytes, work: Work) -> Iterator[Span]:
     """Yield the passwords in lines ``host:port:database:user:password``, as .pgpass has them."""
-    work.spend(len(text) * 20)
-    for found in compiled(_PGPASS).finditer(text):
+    for found in (
+        found for place in stretches(text, PGPASS_HINTS) for found in compiled(_PGPASS).finditer(text, *place)
+    ):
         work.spend(FINDING)
         value, port = found["v"], found["port"]
         usual = port == b"*" or port.startswith(b"543") or port == b"6432"
@@ -133,16 +137,30 @@ def pgpass_spans(text: bytes, work: Work) -> Iterator[Span]:
 
 def command_spans(text: bytes, work: Work) -> Iterator[Span]:
     """Yield the passwords that are given to commands in short options."""
-    for commands, ends, pattern in _COMMANDS:
-        work.spend(len(text) * 3)
-        for found in compiled(pattern).finditer(text):
-            work.spend(2 * FINDING)
-            if commands and not _is_option_of(
-                commands, ends, text[max(0, found.start() - _BEFORE_OPTION) : found.start()]
-            ):
-                continue
-            if not is_stand_in(found["v"]) and not _OWNER.fullmatch(found.group().split()[-1].strip(b"\"'")):
-                yield Span(*found.span("v"), "password", ADDRESS)
+    for start, end in stretches(text, COMMAND_HINTS):
+        part = text[start:end]
+        work.spend(CALL + 2 * len(part))
+        for literal, commands, ends, pattern in _COMMANDS:
+            if literal in part or (literal == b"-u" and b"--" in part):
+                work.spend(12 * len(part))
+                yield from _option_spans(text, (start, end), commands, ends, compiled(pattern), work)
+
+
+def _option_spans(
+    text: bytes,
+    place: tuple[int, int],
+    commands: tuple[bytes, ...],
+    ends: bytes,
+    pattern: re.Pattern[bytes],
+    work: Work,
+) -> Iterator[Span]:
+    for found in pattern.finditer(text, *place):
+        work.spend(2 * FINDING)
+        before = text[max(0, found.start() - _BEFORE_OPTION) : found.start()]
+        if commands and not _is_option_of(commands, ends, before):
+            continue
+        if not is_stand_in(found["v"]) and not _OWNER.fullmatch(found.group().split()[-1].strip(b"\"'")):
+            yield Span(*found.span("v"), "password", ADDRESS)
 
 
 def _is_option_of(commands: tuple[bytes, ...], ends: bytes, before: bytes) -> bool:
@@ -155,7 +173,7 @@ def _is_option_of(commands: tuple[bytes, ...], ends: bytes, before: bytes) -> bo
 
 def url_spans(text: bytes, work: Work) -> Iterator[Span]:
     """Yield the passwords in URLs, and tokens that stand where the user does. User and host stay."""
-    work.spend(len(text) * 15)
+    work.spend(len(text) * 5)
     for found in compiled(_URL).finditer(text):
         work.spend(FINDING)
         if not compiled(_SCHEME).search(text[max(0, found.start() - 32) : found.start()]):
@@ -170,9 +188,10 @@ def url_spans(text: bytes, work: Work) -> Iterator[Span]:
 
 def _database_spans(text: bytes, work: Work) -> Iterator[Span]:
     """Yield the passwords with a slash in them: only in addresses of databases, where no path could be meant."""
-    if compiled(rb"(?i)postgres|mysql|mariadb|mongodb|redis|amqp").search(text) is None:
+    small = text.lower()
+    if not any(scheme in small for scheme in (b"postgres", b"mysql", b"mariadb", b"mongodb", b"redis", b"amqp")):
         return
-    work.spend(len(text) * 15 + text.count(b"://") * CALL)
+    work.spend(len(text) * 5 + text.count(b"://") * CALL)
     for found in compiled(_DATABASE).finditer(text):
         work.spend(FINDING)
         if not compiled(_DATABASE_SCHEME).search(text[max(0, found.start() - 32) : found.start()]):

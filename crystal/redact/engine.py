@@ -101,3 +101,31 @@ def _options() -> Any:
     options.max_mem = _MEMORY
     options.encoding = re2.Options.Encoding.LATIN1  # bytes are bytes: a line need not be UTF-8
     return options
+
+
+_AROUND, _MAX_STRETCH = 400, 64 * 1024
+_TOKEN_END = Lazy(rb"[^A-Za-z0-9_.+/=-]")
+
+
+def stretches(text: bytes, hints: tuple[bytes, ...]) -> Iterator[tuple[int, int]]:
+    """Yield the stretches of a text that can hold what ``hints`` tell of: a short one whole, of a long one parts.
+
+    Otherwise one hint would have all patterns read all of a long text. Hints close to each other share a stretch: the
+    next one is looked for only where the last stretch ends.
+    """
+    if len(text) < 8 * _AROUND or not HAVE_RE2:
+        yield 0, len(text)
+        return
+    search = scanner(hints)
+    begin = stop = at = 0
+    while (hint := search(text, at)) is not None:
+        end = min(hint.end(), hint.start() + _MAX_STRETCH)
+        after = _TOKEN_END.search(text, end + _AROUND, end + _MAX_STRETCH)
+        if hint.start() - _AROUND > stop:
+            if stop:
+                yield begin, stop
+            begin = max(hint.start() - _AROUND, 0)
+        stop = max(stop, after.start() if after else min(end + _MAX_STRETCH, len(text)))
+        at = max(hint.end(), stop - _AROUND // 2)
+    if stop:
+        yield begin, stop

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-from crystal.redact.engine import compiled, scanner
+from crystal.redact.engine import compiled, stretches
 from crystal.redact.format_table import APART_RAW, DIGITS, TABLE
 from crystal.redact.judge import looks_random
 from crystal.redact.spans import FORMAT, NEARBY, Span
@@ -25,12 +25,9 @@ class Format(NamedTuple):
 FORMATS = tuple(Format(kind, tuple(literals.split()) or (b"",), pattern) for kind, literals, pattern in TABLE)
 
 _AWS_SECRET = rb"(?<![A-Za-z0-9/+=_-])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=_-])"
-_TWILIO_ACCOUNT = rb"(?<![A-Za-z0-9])(?:AC|SK)[0-9a-f]{32}(?![A-Za-z0-9])"
+_TWILIO_ACCOUNT = rb"[AS][CK](?<![A-Za-z0-9]..)[0-9a-f]{32}(?![A-Za-z0-9])"
 _HEX32 = rb"(?<![A-Za-z0-9-])[0-9a-f]{32}(?![A-Za-z0-9-])"
 _NEAR = 200
-_LONG, _AROUND = 16 * 1024, 512
-_MAX_TOKEN = 64 * 1024
-_TOKEN_END = rb"[^A-Za-z0-9_.+/=-]"
 _BASE64 = rb"[A-Za-z0-9+/]+"
 _BLOB = rb"[A-Za-z0-9+/]{64}"
 _RESCANNED = {b"eyJ": 12_000, b"T3BlbkFJ": 300, b"sk-": 500, b"fm": 300, b"pa-": 300, b"$argon2": 300, b"SG.": 300}
@@ -87,15 +84,15 @@ def format_patterns() -> tuple[bytes, ...]:
 
 def format_spans(text: bytes, work: Work) -> Iterator[Span]:
     """Yield the tokens of known formats, and the secrets that stand near an account id."""
-    for start, end in _places(text, work):
+    for start, end in stretches(text, format_hints()):
         part = text if end - start == len(text) else text[start:end]
-        work.spend(len(FORMATS) * 60 + (end - start) * 4)
+        work.spend(len(FORMATS) * 60 + (end - start) * 4 + 2 * CALL)
         for kind, literals, pattern in FORMATS:
             if not any(literal in part for literal in literals):
                 continue
             work.spend(2 * (end - start) + CALL + part.count(literals[0]) * _RESCANNED.get(literals[0], 0))
             yield from _tokens(text, start, end, kind, compiled(pattern), work)
-    yield from _near(text, rb"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}", _AWS_SECRET, "aws-secret-key", work)
+    yield from _near(text, rb"A[KSBC][IC]A[A-Z0-9]{16}", _AWS_SECRET, "aws-secret-key", work)
     yield from _near(text, _TWILIO_ACCOUNT, _HEX32, "twilio-auth-token", work)
 
 
@@ -106,31 +103,6 @@ def _tokens(text: bytes, start: int, end: int, kind: str, pattern: re.Pattern[by
         span = found.span(group)
         if not _in_base64(text, *span):
             yield Span(*span, kind, FORMAT)
-
-
-def _places(text: bytes, work: Work) -> Iterator[tuple[int, int]]:
-    """Yield the stretches of a text that can hold a token: all of it, or of a long one the surroundings of each hint.
-
-    Otherwise a picture in base64, where some hint comes by chance every few MB, would be searched a hundred times.
-    Hints close to each other share a stretch: the next one is looked for only where the last stretch ends.
-    """
-    if len(text) < _LONG:
-        yield 0, len(text)
-        return
-    search = scanner(format_hints())
-    begin = stop = at = 0
-    while (hint := search(text, at)) is not None:
-        work.spend(2 * CALL)
-        end = min(hint.end(), hint.start() + _MAX_TOKEN)
-        after = compiled(_TOKEN_END).search(text, end + _AROUND, end + _MAX_TOKEN)
-        if hint.start() - _AROUND > stop:
-            if stop:
-                yield begin, stop
-            begin = max(hint.start() - _AROUND, 0)
-        stop = max(stop, after.start() if after else min(end + _MAX_TOKEN, len(text)))
-        at = max(hint.end(), stop - _AROUND // 2)
-    if stop:
-        yield begin, stop
 
 
 def _in_base64(text: bytes, start: int, end: int) -> bool:

@@ -12,7 +12,7 @@ from collections import Counter
 from crystal.redact.engine import Lazy
 
 _RANDOM_ALPHABET = Lazy(rb"[A-Za-z0-9+/=_.~!@#$%^&*:|?\-\x80-\xff]+")
-_WORDY_PART = Lazy(rb"[A-Za-z]?[a-z]*|[A-Z]+|\d{1,4}|[vV]\d{1,3}|(?:[A-Z]?[a-z]+){2,}\d{0,2}")
+_WORDY_PART = Lazy(rb"[A-Za-z]?[a-z]*|[A-Z]+|\d{1,4}|[vV]\d{1,3}|(?:[A-Z]?[a-z]){2,}\d{0,2}")
 _PATHLIKE = Lazy(rb"[~.]{0,2}/|[A-Za-z]:[\\/]|\w+://|[\w.-]+/[\w.-]+/")
 _MOMENT = Lazy(rb"\d{4}-\d\d-\d\d|\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?$|\d+(?:\.\d+){1,3}(?:-[\w.]+)?$")
 _STAND_IN = Lazy(
@@ -33,13 +33,10 @@ _STAND_IN = Lazy(
     | (?:user|login|username|email|name|id|type|url)$
     """,
 )
-_STAND_IN_PART = Lazy(
-    rb"""(?ix)
-    \*{3} | x{5} | \.{3} | \xe2\x80\xa6                              # abc***, sk-xxxxx, ghp_...
-    | [$\#{]\{                                                        # templates
-    | placeholder | redacted | your[-_] | [_-]here$ | -goes- | _goes_
-    """,
-)
+_STAND_IN_PARTS = tuple(b"*** xxxxx ... \xe2\x80\xa6 ${ {{ #{ placeholder redacted your- your_ -goes- _goes_".split())
+_STAND_IN_ENDS = (b"_here", b"-here")
+"""What anywhere in a value, or at its end, tells that it only stands for one: ``sk-xxxxx``, ``${X}``, templates."""
+
 _STEM = Lazy(
     rb"(?i)pass(?:w(?:or)?d|phrase|code)?s?\d?$|.*(?:passw(?:or)?d|passphrase|pwd|secret|token|credential|api_?key)"
 )
@@ -65,7 +62,7 @@ _PROSE = Lazy(
     rb"(?i)\b(?:password|passwd|your|enter|must|the|is|are|for|required|invalid|please|and|with|not|at|least|confirm|new"
     rb"|of|to|in)\b"
 )
-_ENOUGH = 256
+_ENOUGH = 128
 """Bytes of a value that are looked at: a longer one is as random as its beginning."""
 
 _DIGIT, _LETTER = Lazy(rb"\d"), Lazy(rb"[A-Za-z]")
@@ -80,7 +77,10 @@ def entropy(value: bytes) -> float:
 def is_stand_in(value: bytes) -> bool:
     """Return whether the value only stands where a secret would: ``${PASS}``, ``****``, ``your-key``, ``None``."""
     value = value[:_ENOUGH]
-    return _STAND_IN.match(value) is not None or _STAND_IN_PART.search(value) is not None
+    small = value.lower()
+    if any(part in small for part in _STAND_IN_PARTS) or small.endswith(_STAND_IN_ENDS):
+        return True
+    return _STAND_IN.match(value) is not None
 
 
 def is_code(value: bytes) -> bool:

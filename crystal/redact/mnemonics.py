@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-from crystal.redact.engine import compiled
+from crystal.redact.engine import compiled, stretches
 from crystal.redact.spans import FORMAT, Span
 from crystal.redact.work import FINDING, Work
 
@@ -50,9 +50,10 @@ def holds_words(text: bytes, search: Callable[..., re.Match[bytes] | None]) -> b
 
 def mnemonic_spans(text: bytes, work: Work) -> Iterator[Span]:
     """Yield the recovery phrases, from their first word to their last."""
-    work.spend(len(text) * 15)
-    for found in compiled(_PHRASE).finditer(text):
-        work.spend(FINDING)
+    for found in (
+        found for place in stretches(text, MNEMONIC_HINTS) for found in compiled(_PHRASE).finditer(text, *place)
+    ):
+        work.spend(FINDING + 20 * len(found.group()))
         run: list[tuple[int, int, int]] = []
         for word in compiled(rb"[a-z]{3,8}").finditer(text, *found.span()):
             work.spend(500)

@@ -16,7 +16,7 @@ from crystal.redact.judge import is_code, is_password, is_stand_in, looks_random
 from crystal.redact.named_hints import ASSIGNED, OTHERWISE
 from crystal.redact.names import Strength, strength
 from crystal.redact.spans import NAMED, Span
-from crystal.redact.work import FINDING, Work
+from crystal.redact.work import CALL, FINDING, Work
 
 MAX_VALUE = 4096
 """Bytes of a value that are taken out at most."""
@@ -60,12 +60,15 @@ def named_spans(text: bytes, work: Work) -> Iterator[Span]:
     for hints, judge in (((ASSIGNED,), _assigned), ((OTHERWISE,), _beside)):
         search, at = scanner(hints), 0
         while (found := search(text, at)) is not None:
-            work.spend(FINDING)
-            at = found.end()
-            span = judge(text, found.start())
+            at = found.start() + _MIN_STEM
+            span = judge(text, found.start(), work)
             if span is not None:
                 at = max(at, span.end)
                 yield span
+
+
+_MIN_STEM = 3
+"""Bytes of the shortest stem: the next one may begin in the value of this one, but not earlier."""
 
 
 def is_secret_beside(name: bytes, value: bytes) -> str | None:
@@ -97,7 +100,8 @@ _WORKING_FOLDER = Lazy(rb"(?i)(?:old)?pwd")
 """A shell's own variable, more often than a password."""
 
 
-def _assigned(text: bytes, stem: int) -> Span | None:
+def _assigned(text: bytes, stem: int, work: Work) -> Span | None:
+    work.spend(2 * CALL)
     head = text[max(0, stem - 60) : stem]
     left = stem - len(head) + len(head.rstrip(_NAME_BYTES))
     end = _NAME.match(text, left).end()  # type: ignore[union-attr]
@@ -108,6 +112,7 @@ def _assigned(text: bytes, stem: int) -> Span | None:
     operator = _OPERATOR.match(text, end) if strong else None
     if operator is None or strong is None:
         return None
+    work.spend(FINDING)
     op, at = operator["op"], operator.end()
     if _WORKING_FOLDER.fullmatch(name) and (text[left - 1 : left] == b"$" or text[at : at + 1] in b"/~.:$"):
         return None
@@ -120,9 +125,11 @@ def _assigned(text: bytes, stem: int) -> Span | None:
         return None
     if quoted is not None:
         value, start = quoted.value, quoted.start
+        work.spend(50 * min(len(value), _JUDGED))
         good = _good_quoted(strong, value, listed=op == b",")
     else:
         value, start, tight = _bare(text, left, name, strong, operator)
+        work.spend(50 * len(value))
         good = _good_bare(strong, value, tight, shouted=_SHOUTED.fullmatch(name) is not None)
         if good and len(value) >= _JUDGED - 8:
             value += _rest_of(text, start + len(value))
@@ -221,8 +228,9 @@ def _bare(text: bytes, left: int, name: bytes, strong: Strength, operator: re.Ma
     return cut, start, fills
 
 
-def _beside(text: bytes, start: int) -> Span | None:
+def _beside(text: bytes, start: int, work: Work) -> Span | None:
     """Judge a value that follows its name without an assignment: a flag, a sentence, SQL, netrc, a declaration."""
+    work.spend(FINDING)
     found = _OTHER.match(text, start)
     value_at = _WORD_VALUE.match(text, found.end()) if found else None
     if found is None or value_at is None:

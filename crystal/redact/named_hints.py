@@ -71,8 +71,19 @@ NAMED_HINTS = (
     _DECLARED,
 )
 
-ASSIGNED = _ANY_NAME + _GAP + rb"(?:[=:,>]|" + _SIBLING + rb")|" + _PASS
-"""A telling name and what may assign to it."""
+_TYPED = rb"\s*:\s*&?[A-Za-z_][\w\[\]<>|., ]{0,40}="
+_LISTED_BY = rb"[\"'`]\s?[\])]?\s*,"
+_WEAK_NAME = rb"(?:" + SECRET_NAME + rb"|" + KEY_NAME + rb")"
+ASSIGNED = b"|".join(
+    (
+        _ANY_NAME + rb"(?:" + _LISTED_BY + rb"|" + _GAP + _SIBLING + rb")",
+        PASSWORD_NAME + _GAP + rb"[=:>]",
+        _WEAK_NAME + rb"(?:" + _GAP + rb"[=:>]|" + _TYPED + rb")" + _FILLER + _RUN + rb"{8}",
+        _NESTED,
+        _PASS,
+    )
+)
+"""A telling name and what may assign to it; beside all but passwords, as much as can be a secret."""
 
 OTHERWISE = b"|".join((_FLAG, _SPOKEN, _SQL, _NETRC, _DECLARED))
 """A telling name before a value that is not assigned to it."""

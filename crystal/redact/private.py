@@ -13,11 +13,14 @@ from crystal.redact.engine import Lazy
 PRIVATE_HINT = rb"(?i:(?:<|u003c)[\s\\nrt/]{0,16}private)"
 """What a raw line must hold for a tag to be in any of its strings (RE2 and ``re`` syntax)."""
 
-_LT, _GT = rb"(?:<|(?<!\\)\\+u003[cC])", rb"(?:>|(?<!\\)\\+u003[eE])"
+_RUN_START = rb"(?<!\\\\)"
+_LT = rb"[<\\](?:(?<=<)|(?<=\\)" + _RUN_START + rb"\\*u003[cC])"
+_GT = rb"[>\\](?:(?<=>)|(?<=\\)" + _RUN_START + rb"\\*u003[eE])"
 _INSIDE = rb"(?:(?!" + _GT + rb"|" + _LT + rb")[^<])*"
 _TAG = Lazy(
     _LT
-    + rb"(?:(?P<close>\s{0,64}\\{0,8}/\s{0,64}private\s{0,64})|(?P<open>\s{0,64}private\s{0,64}/?\s{0,64}|private(?=[\s/\\])"
+    + rb"(?:(?P<close>\s{0,64}\\{0,8}/\s{0,64}private\s{0,64})"
+    + rb"|(?P<open>\s{0,64}private\s{0,64}/?\s{0,64}|private(?=[\s/\\])"
     + _INSIDE
     + rb"|\s{1,64}private(?=\s[^<>]{0,256}=)"
     + _INSIDE

@@ -162,7 +162,7 @@ class Redactor:
         if view is None and self._secrets:
             view = percent_decoded(text)
         if view is not None:
-            work.spend(len(text) * 2 + text.count(b"\\u") * CALL // 3)
+            work.spend(len(text) * 5 + (text.count(b"\\u") + text.count(b"%")) * CALL // 4)
             cuts += _moved(self._text_cuts(view.text, work, level + 1), view, 0)
         return cuts
 

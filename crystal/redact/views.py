@@ -146,6 +146,22 @@ def _percent_character(found: re.Match[bytes]) -> bytes:
 
 _PERCENT_CHARACTERS = {b"%%%02X" % code: bytes([code]) for code in (9, 10, 13, *range(0x20, 0x80))}
 
+
+def _percent_decode(source: bytes) -> bytes:
+    first, *rest = source.split(b"%")
+    parts = [first]
+    for part in rest:
+        plain = _BY_DIGITS.get(part[:2])
+        parts += (b"%", part) if plain is None else (plain, part[2:])
+    return b"".join(parts)
+
+
+_BY_DIGITS = {
+    digits: plain
+    for code, plain in _PERCENT_CHARACTERS.items()
+    for digits in (code[1:], code[1:].lower(), code[1:2] + code[2:].lower())
+}
+
 WIDTHS = (40, 60, 64, 72, 76, 80, 100, 120)
 """Bytes of a line after which programs cut long tokens."""
 
@@ -220,5 +236,5 @@ def _unwrapped_runs(source: bytes, begin: int, end: int) -> Iterator[tuple[int, 
 
 
 ESCAPED = Encoding(_without_escapes, _substituted(_ESCAPE, _decoded))
-PERCENT = Encoding(lambda source: _PERCENT.sub(_percent_character, source), _substituted(_PERCENT, _percent_character))
+PERCENT = Encoding(_percent_decode, _substituted(_PERCENT, _percent_character))
 WRAPPED = Encoding(_unwrap, _unwrapped_runs)

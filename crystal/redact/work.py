@@ -6,16 +6,16 @@ to its size. When that is spent, ``TooDense`` is raised, and the caller removes 
 
 from __future__ import annotations
 
-UNITS_PER_BYTE = 80
+UNITS_PER_BYTE = 60
 """Above this, redaction would be slower than 5 MB/s. Files full of real secrets stay far below it."""
 
 MIN_UNITS = 2_000_000
-"""What a short text may always use: 100 findings."""
+"""What one line may use beyond that: about 100 findings."""
 
-CALL = 1_500
+CALL = 2_500
 """One call of a pattern from Python, with its result."""
 
-FINDING = 6_000
+FINDING = 10_000
 """Everything that is done with one finding, from the span to the marker."""
 
 
