@@ -59,6 +59,7 @@ MORE: dict[str, str] = {
     "sync": "See [sweeping on a timer](../how-to/timer.md) and [its JSON](json.md#crystal-sync-and-crystal-backfill).",
     "backfill": "See [importing the past](../how-to/import-the-past.md) and [its JSON](json.md#crystal-sync-and-crystal-backfill).",  # noqa: E501
     "verify": "See [proving that nothing is missing](../how-to/prove-nothing-is-missing.md) and [its JSON](json.md#crystal-verify).",  # noqa: E501
+    "secrets": "See [finding exposed secrets](../how-to/find-exposed-secrets.md) and [its JSON](json.md#crystal-secrets).",  # noqa: E501
     "restore": "See [restoring a session](../how-to/restore-a-session.md) and [its JSON](json.md#crystal-restore).",
     "models": "See [choosing a model](../how-to/choose-a-model.md), [what they are worth](../explanation/models.md) and [its JSON](json.md#crystal-models).",  # noqa: E501
     "config": "See [every setting](configuration.md) and [its JSON](json.md#crystal-config).",
@@ -90,6 +91,7 @@ EXITS: dict[str, str] = {
     "doctor": "1 when a check fails",
     "sync": f"130 also when you stop it while vectors are made: the rest follows, 3 when nothing here can run a timer, {WRITES}; a transcript that cannot be read is a warning",  # noqa: E501
     "backfill": f"{WRITES}; a transcript that cannot be read is a warning",
+    "secrets": "1 when there are secrets, 4 when there are none but a transcript could not be read",
     "verify": "1 when bytes are not captured yet, 4 when the store is busy, 6 when something is damaged",
     "restore": f"1 when the session is unknown, 2 also when its file is still there, {WRITES}",
     "models": "1 when you answer no or there is no such model, 2 also when it is in use, 3 when it is not installed or a package or a key is missing, 4 when neither hub nor PyPI can be reached, 5 when the hub refuses, 6 when what came, or what is installed, is damaged",  # noqa: E501

@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sync": ("capture", "Capture what no hook told of, then embed and summarize what is due."),
     "backfill": ("capture", "Import past sessions, newest first."),
     "verify": ("verify", "Prove that every byte is kept, private or left out by a named rule."),
+    "secrets": ("secrets", "Look for secrets in the agents' own transcripts, and say where they stand."),
     "restore": ("verify", "Write an archived session back to where claude --resume finds it."),
     "models": ("models", "Choose the model that turns text into vectors; install one."),
     "config": ("config", "Show or change the settings."),

@@ -19,7 +19,7 @@ from crystal.redact.work import CALL, FINDING, Work
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _LETTERS = _ALPHABET + b"-_"
 _TO_STANDARD = bytes.maketrans(b"-_", b"+/")
-_BEFORE = 8
+_BEFORE = 320
 MIN_LITERAL = 4
 """Bytes of a literal that is looked for in encoded text: a shorter one comes by chance in every picture."""
 

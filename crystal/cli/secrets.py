@@ -1,0 +1,99 @@
+"""``crystal secrets``: where secrets stand in the agents' own transcripts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from crystal.exposed import Exposure
+
+EXIT_FOUND = 1
+EXIT_UNREADABLE = 4
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(secrets)
+
+
+def secrets(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Transcripts, or folders of them; all of Claude Code's if none is given."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Look for secrets in the agents' own transcripts, and print where they stand, never what they are.
+
+    Nothing is written or changed, and crystal need not be set up. What crystal itself stored is already clean.
+
+    Exit code 0: no secret was found. 1: there are some. 4: none was found, but a transcript could not be read.
+    """
+    from crystal.cli.capture import progress_bar
+    from crystal.errors import CrystalError, UsageProblem
+    from crystal.exposed import find_exposures, list_transcripts
+    from crystal.wiring import these_places
+
+    for path in paths or ():
+        if not path.exists():
+            raise UsageProblem(f"{path} does not exist", hint="give a transcript file, or a folder of them")
+    unread: dict[str, str] = {}
+    roots = these_places().transcript_roots
+    transcripts = list_transcripts(
+        roots, paths or (), lambda folder, error: unread.__setitem__(str(folder), str(error.strerror))
+    )
+    rows: list[Exposure] = []
+    with progress_bar("looking for secrets", sum(found.size for found in transcripts)) as advance:
+        for found in transcripts:
+            try:
+                for row in find_exposures(found.path, advance):
+                    rows.append(row)
+                    if not as_json:
+                        _print_row(row, rows)
+            except FileNotFoundError:
+                continue
+            except CrystalError as error:
+                unread[str(found.path)] = error.message
+    if as_json:
+        typer.echo(json.dumps(_as_json(rows, len(transcripts), unread)))
+    else:
+        _print_end(rows, len(transcripts), unread)
+    if rows or unread:
+        raise typer.Exit(EXIT_FOUND if rows else EXIT_UNREADABLE)
+
+
+def _print_row(row: Exposure, rows: list[Exposure]) -> None:
+    if len(rows) < 2 or rows[-2].path != row.path:
+        typer.echo(str(row.path))
+    times = f"  x{row.count}" if row.count > 1 else ""
+    typer.echo(f"  line {row.line}, byte {row.offset}: {row.kind}{times}")
+
+
+def _print_end(rows: list[Exposure], transcripts: int, unread: dict[str, str]) -> None:
+    from crystal.cli.capture import count_words
+
+    for path, reason in unread.items():
+        typer.echo(f"crystal: warning: {path}: {reason}", err=True)
+    total, within = sum(row.count for row in rows), len({row.path for row in rows})
+    if not rows:
+        typer.echo(f"no secrets in {count_words(transcripts, 'transcript')}")
+        return
+    typer.echo(f"{count_words(total, 'secret')} in {within} of {count_words(transcripts, 'transcript')}")
+    typer.echo("crystal: hint: replace these keys where they were issued; then delete the transcripts", err=True)
+
+
+def _as_json(rows: list[Exposure], transcripts: int, unread: dict[str, str]) -> dict[str, object]:
+    return {
+        "schema": 1,
+        "transcripts": transcripts,
+        "secrets": sum(row.count for row in rows),
+        "found": [
+            {"path": str(row.path), "line": row.line, "offset": row.offset, "kind": row.kind, "count": row.count}
+            for row in rows
+        ],
+        "warnings": [f"{path}: {reason}" for path, reason in unread.items()],
+    }

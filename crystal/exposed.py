@@ -1,0 +1,71 @@
+"""Find secrets in transcripts on disk and say where they stand, never what they are. Reads only.
+
+What crystal stored is clean. The agents' own transcripts are not: they hold every secret that was ever shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from crystal.capture import files
+from crystal.redact import Redactor
+
+MAX_LINE_BYTES = 16 << 20
+"""A longer line is read in pieces, so that no transcript needs more memory than this."""
+
+_NO_SECRET = frozenset(("private-span", "recalled"))
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """Secrets of one kind in one line of a transcript.
+
+    Attributes:
+        path: The transcript.
+        line: The number of the line, from 1.
+        offset: Where the first of them begins, in bytes from the start of the file.
+        kind: What they are, as in the markers of the redaction.
+        count: How many of them the line holds.
+    """
+
+    path: Path
+    line: int
+    offset: int
+    kind: str
+    count: int
+
+
+def list_transcripts(
+    roots: Sequence[Path], paths: Sequence[Path], refusal: Callable[[Path, OSError], None]
+) -> list[files.Found]:
+    """Return the transcripts that an import would read, each once: those in ``paths``, or all in ``roots``."""
+    if not paths:
+        return list(files.all_transcripts(roots, refusal))
+    return list({found.path: found for path in paths for found in files.under(path)}.values())
+
+
+def find_exposures(path: Path, progress: Callable[[int], None]) -> Iterator[Exposure]:
+    """Yield the secrets of one transcript, line by line; ``progress`` is told the bytes read.
+
+    Raises:
+        FileNotFoundError: It is not there.
+        Unavailable: The system refuses to open it, or to read on.
+    """
+    redactor = Redactor(b"not kept")
+    offset, number = 0, 1
+    with files.opened(path) as file:
+        while piece := file.readline(MAX_LINE_BYTES):
+            yield from _in_line(redactor, path, number, offset, piece.rstrip(b"\n"))
+            offset += len(piece)
+            number += piece.endswith(b"\n")
+            progress(len(piece))
+
+
+def _in_line(redactor: Redactor, path: Path, number: int, offset: int, line: bytes) -> Iterator[Exposure]:
+    findings = [(start, kind) for start, kind in redactor.findings(line) if kind not in _NO_SECRET]
+    first = {kind: start for start, kind in reversed(findings)}
+    for kind, count in Counter(kind for _, kind in findings).items():
+        yield Exposure(path, number, offset + first[kind], kind, count)
