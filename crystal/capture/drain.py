@@ -27,6 +27,8 @@ MAX_LOOK_BYTES = 64 << 20
 
 BLOCKED = "transcripts that do not answer"
 REFUSED = "refused transcripts"
+PIECES_A_ROUND = 1
+"""Segments of one transcript that are captured before the notes of other sessions have their turn."""
 
 
 def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS, remember: Remember | None = None) -> Tally:
@@ -34,7 +36,8 @@ def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS, remembe
 
     A note waits at most ``flush_ms`` for its answer to be written. Notes of one session are taken in order. A note
     that fails stays, is recorded as a problem of the room ``capture``, and is tried again by the next run.
-    What a prompt asks to remember comes first, by ``remember``; without it those notes stay.
+    What a prompt asks to remember comes first, by ``remember``; without it those notes stay. A transcript with much to
+    read is captured segment by segment, and other sessions go in between: the watermark knows how far it got.
     """
     tally = Tally()
     failed: set[Path] = set()
@@ -52,22 +55,27 @@ def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS, remembe
             break
         capture.meet(frozenset(name for note in notes for name in (note.session_id, note.transcript_path) if name))
         waiting: set[str | None] = set()
+        unfinished: set[str | None] = set()
         for at, note in enumerate(notes):
             patience = flush_ms - 1000 * (time.monotonic() - first_seen.setdefault(note.file, time.monotonic()))
+            if note.session_id in unfinished:
+                continue
             if note.session_id in waiting or not is_ready(capture, note, patience):
                 waiting.add(note.session_id)
                 continue
             later = [other for other in notes[at + 1 :] if other.session_id == note.session_id]
             try:
-                act_on(capture, note, later, tally)
-                spool.drop(note)
+                if act_on(capture, note, later, tally):
+                    spool.drop(note)
+                else:
+                    unfinished.add(note.session_id)
             except TranscriptBlocked as error:
                 problems.record_problem(capture.store, BLOCKED, error.message, now=capture.clock())
                 spool.set_aside(note)
             except CrystalError as error:
                 problems.record_problem(capture.store, "capture", error.message, now=capture.clock())
                 failed.add(note.file)
-        if waiting:
+        if waiting and not unfinished:
             time.sleep(pause)
         pause = min(MAX_POLL_SECONDS, pause * 1.3) if len(waiting) == len(notes) else POLL_SECONDS
     if not failed:
@@ -96,28 +104,37 @@ def is_ready(capture: Capture, note: Note, patience_ms: float) -> bool:
         return True  # acting on it fails the same way, and says so
 
 
-def act_on(capture: Capture, note: Note, later: list[Note], tally: Tally) -> None:
-    """Capture what a note tells of: the session's transcript and its subagents', or everything for an empty hint."""
+def act_on(capture: Capture, note: Note, later: list[Note], tally: Tally) -> bool:
+    """Capture what a note tells of: the session's transcript and its subagents', or everything for an empty hint.
+
+    Returns:
+        Whether that is done. False: segments are left; the note is to be acted on again, after those of others.
+    """
     if note.session_id is None:
         merge(tally, capture.sweep())
-        return
+        return True
     closed = _note_privacy(capture, note)
     changes = any(other.private != note.private for other in later)
     refusals: list[TranscriptRefused] = []
     path = _main_file(capture, note, refusals)
     for refusal in refusals:
         _refuse(capture, refusal)
+    done = True
     if path is not None:
         until = note.size if changes else None
         kept = spool.kept_name(note)
+        pieces: int | None = PIECES_A_ROUND
         if _was_replaced(path, kept):
             capture.capture_tail(path, tally, closed=closed, until=until, session=note.session_id, kept=kept)
-        capture.capture_tail(path, tally, closed=closed, until=until, session=note.session_id)
+            pieces = None  # what replaced it is read from its beginning: both in one go
+        done = capture.capture_tail(path, tally, closed=closed, until=until, session=note.session_id, pieces=pieces)
     for agent_path in _agent_files(capture, note, path):
         try:
-            capture.capture_tail(agent_path, tally, closed=closed)
+            done = capture.capture_tail(agent_path, tally, closed=closed, pieces=PIECES_A_ROUND) and done
         except TranscriptRefused as error:
             _refuse(capture, error)
+    if not done:
+        return False
     if note.event == "SessionEnd":
         turns.end_session(capture.store, note.session_id, note.at)
         if closed is None:
@@ -126,6 +143,7 @@ def act_on(capture: Capture, note: Note, later: list[Note], tally: Tally) -> Non
         turns.reopen_session(capture.store, note.session_id)
     if note.event == "SessionStart":
         merge(tally, capture.sweep())
+    return True
 
 
 def _was_replaced(path: Path, kept: Path) -> bool:

@@ -173,7 +173,8 @@ class Capture:
         until: int | None = None,
         session: str | None = None,
         kept: Path | None = None,
-    ) -> None:
+        pieces: int | None = None,
+    ) -> bool:
         """Capture what was added to one transcript since its watermark.
 
         Args:
@@ -183,6 +184,10 @@ class Capture:
             until: Only lines that begin before this byte.
             session: The session's id, where the caller knows it.
             kept: Another name of the file as it was, read instead of it: the client may have replaced the file since.
+            pieces: At most so many segments; None for all.
+
+        Returns:
+            Whether all was captured. False: more segments were there than asked for.
 
         It stops at the size that the file has now: one that grows faster than it is read would hold up all others.
 
@@ -192,20 +197,22 @@ class Capture:
         """
         found = files.examine(path, self.folders)
         if found is None:
-            return
+            return True
         until = found.size if until is None and kept is None else until
         state = self.state_for(found)
         key, origin = (state.mark.transcript, state.origin) if state else self.origin_of(path, session)
-        races = 0
-        while True:
+        races = done = 0
+        while pieces is None or done < pieces:
             try:
                 if not self._capture_piece(path, kept or path, key, origin, tally, closed, until):
-                    return
+                    return True
+                done += 1
             except WatermarkMoved:
                 races += 1
                 if races > MAX_RACES:
                     raise
                 time.sleep(0.001 * races)
+        return False
 
     def _capture_piece(
         self, path: Path, source: Path, key: str, origin: Origin, tally: Tally, closed: str | None, until: int | None
@@ -306,7 +313,7 @@ class Capture:
         others = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
         problems.record_problem(self.store, SWEEP, f"{path}: {reason}{others}", now=self.clock())
 
-    def attempt(self, path: Path, tally: Tally, step: Callable[[Path, Tally], None]) -> None:
+    def attempt(self, path: Path, tally: Tally, step: Callable[[Path, Tally], object]) -> None:
         """Take one step on one file. One that fails is noted, the others go on; the store's own trouble is raised."""
         try:
             step(path, tally)

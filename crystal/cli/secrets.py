@@ -59,9 +59,11 @@ def secrets(
             except CrystalError as error:
                 unread[str(found.path)] = error.message
     if as_json:
-        typer.echo(json.dumps(_as_json(rows, len(transcripts), unread)))
+        typer.echo(json.dumps(_as_json(rows, len(transcripts))))
     else:
-        _print_end(rows, len(transcripts), unread)
+        _print_end(rows, len(transcripts))
+    for name, reason in unread.items():
+        typer.echo(f"crystal: warning: {name}: {reason}", err=True)
     if rows or unread:
         raise typer.Exit(EXIT_FOUND if rows else EXIT_UNREADABLE)
 
@@ -73,11 +75,9 @@ def _print_row(row: Exposure, rows: list[Exposure]) -> None:
     typer.echo(f"  line {row.line}, byte {row.offset}: {row.kind}{times}")
 
 
-def _print_end(rows: list[Exposure], transcripts: int, unread: dict[str, str]) -> None:
+def _print_end(rows: list[Exposure], transcripts: int) -> None:
     from crystal.cli.capture import count_words
 
-    for path, reason in unread.items():
-        typer.echo(f"crystal: warning: {path}: {reason}", err=True)
     total, within = sum(row.count for row in rows), len({row.path for row in rows})
     if not rows:
         typer.echo(f"no secrets in {count_words(transcripts, 'transcript')}")
@@ -86,7 +86,7 @@ def _print_end(rows: list[Exposure], transcripts: int, unread: dict[str, str]) -
     typer.echo("crystal: hint: replace these keys where they were issued; then delete the transcripts", err=True)
 
 
-def _as_json(rows: list[Exposure], transcripts: int, unread: dict[str, str]) -> dict[str, object]:
+def _as_json(rows: list[Exposure], transcripts: int) -> dict[str, object]:
     return {
         "schema": 1,
         "transcripts": transcripts,
@@ -95,5 +95,4 @@ def _as_json(rows: list[Exposure], transcripts: int, unread: dict[str, str]) -> 
             {"path": str(row.path), "line": row.line, "offset": row.offset, "kind": row.kind, "count": row.count}
             for row in rows
         ],
-        "warnings": [f"{path}: {reason}" for path, reason in unread.items()],
     }

@@ -57,8 +57,10 @@ _HEADERS = (
     (
         b"basic",
         "basic-auth",
-        rb"\b(?i:basic)[\t ]{1,64}"
-        rb"(?P<v>(?=[A-Za-z0-9+/]{0,3}[A-Z0-9][A-Za-z0-9+/=]*[A-Z0-9+/=])[A-Za-z0-9+/]{6,}={0,2})",
+        (
+            rb"\b(?i:basic)[\t ]{1,64}"
+            rb"(?P<v>(?=[A-Za-z0-9+/]{0,3}[A-Z0-9][A-Za-z0-9+/=]*[A-Z0-9+/=])[A-Za-z0-9+/]{6,}={0,2})"
+        ),
     ),
     (
         b"authorization",
@@ -70,8 +72,10 @@ _HEADERS = (
     (
         b"cookie",
         "cookie",
-        rb"(?i)\b(?:set-)?cookie[\"'`]?\s{0,64}[:=]\s{0,64}[\"'`]?"
-        rb"(?P<v>(?=[^=;\s\"'`\\]{1,256}=)[^\n\r\"'`\x00\xff]{8,4096})",
+        (
+            rb"(?i)\b(?:set-)?cookie[\"'`]?\s{0,64}[:=]\s{0,64}[\"'`]?"
+            rb"(?P<v>(?=[^=;\s\"'`\\]{1,256}=)[^\n\r\"'`\x00\xff]{8,4096})"
+        ),
     ),
 )
 """Each header: the word that every match begins with, in lower case; the kind; the pattern."""
@@ -95,8 +99,10 @@ _COMMANDS: tuple[tuple[bytes, tuple[bytes, ...], bytes, bytes], ...] = (
         b"chpasswd",
         (),
         b"",
-        rb"\becho\s{1,64}[\"']?[\w.-]{1,40}:(?P<v>[^\s\"'\\\x00\xff]{3,256})[\"']?\s{0,64}\|"
-        rb"\s{0,64}(?:sudo\s{1,64})?chpasswd",
+        (
+            rb"\becho\s{1,64}[\"']?[\w.-]{1,40}:(?P<v>[^\s\"'\\\x00\xff]{3,256})[\"']?\s{0,64}\|"
+            rb"\s{0,64}(?:sudo\s{1,64})?chpasswd"
+        ),
     ),
     (b"pass:", (), b"", rb"(?<=\s)-pass(?:in|out|word)?\s{1,64}pass:" + _VALUE),
     (b"requirepass", (), b"", rb"\brequirepass\s{1,64}[\"']?" + _VALUE),

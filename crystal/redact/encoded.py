@@ -76,7 +76,7 @@ def _runs(text: bytes, work: Work) -> Iterator[tuple[int, int]]:
         work.spend(CALL)
         before = text[max(0, hint.start() - _BEFORE) : hint.start()]
         begin = hint.start() - len(before) + len(before.rstrip(_LETTERS))
-        at = run.match(text, begin).end()
+        at = run.match(text, begin).end()  # type: ignore[union-attr]
         yield begin, at
 
 

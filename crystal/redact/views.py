@@ -180,7 +180,7 @@ class Encoding:
 
 
 def _substituted(
-    pattern: re.Pattern[bytes], decode: Callable[[re.Match[bytes]], bytes]
+    pattern: Lazy, decode: Callable[[re.Match[bytes]], bytes]
 ) -> Callable[[bytes, int, int], Iterator[tuple[int, int, int]]]:
     def runs(source: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
         for found in pattern.finditer(source, begin, end):

@@ -1,0 +1,93 @@
+"""No text makes redaction slow: the work for each byte is bounded, whatever the text says. Counted, never timed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crystal.redact import Redactor
+from crystal.redact.format_table import TABLE
+from crystal.redact.work import MIN_UNITS, UNITS_PER_BYTE, TooDense, Work
+
+REDACTOR = Redactor(b"a key of this machine")
+CALLS_PER_BYTE, MIN_CALLS = 1.5, 40_000
+"""Calls of functions, in Python and in C, patterns included. Redaction cannot do work without them."""
+
+PREFIXES = [
+    *(literal.decode() for row in TABLE for literal in row[1].split()),
+    *("password=", "-ppassword=", "token: ", '"api_key": "', "secret='", "--token ", "password is ", "key=", "pass='"),
+    *(
+        "://",
+        "http://a:b",
+        "mysql://a:",
+        "Bearer ",
+        "Basic ",
+        "Authorization: ",
+        "Cookie: a=",
+        "curl -u a:",
+        "mysql -p",
+    ),
+    *("sshpass -p ", "login -p ", "db:5432:a:b:", "abandon ", "-----BEGIN PRIVATE KEY-----", "LS0tLS1CRUdJTi"),
+    *("PuTTY-User-Key-File-2:", "<private>", "<private ", "< private ", "\\u003cprivate ", "<crystal-memory>"),
+    *("\\", '\\"', "\\n", "\\u0041", "%3D", "\x1b[31m", "[redacted:", '{"a":', "[", '"', "QUtJQ", "414b4941"),
+]
+RUNS = ["", " ", "\n", "a", "A1b2", "=", "'", "0123456789abcdef", "a" * 40 + "\n"]
+HOSTILE = st.tuples(
+    st.lists(st.sampled_from(PREFIXES), min_size=1, max_size=2).map("".join), st.sampled_from(RUNS), st.booleans()
+)
+
+
+def calls_of(line: bytes) -> int:
+    """Return how many functions are called to clean the line."""
+    calls = 0
+
+    def count(_: FrameType, event: str, __: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        REDACTOR.clean_line(line)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@settings(max_examples=25, deadline=None)
+@given(HOSTILE)
+def test_the_work_for_a_text_of_any_prefix_repeated_is_in_proportion_to_its_size(case: tuple[str, str, bool]) -> None:
+    prefix, run, opened = case
+    text = (prefix + run) * (20_000 // len(prefix + run))
+    text += " password=hunter2 http://a:hunter22@b curl -u ada:hunter22 x" * opened
+    line = json.dumps({"a": text}).encode()
+    assert calls_of(line) <= MIN_CALLS + CALLS_PER_BYTE * len(line)
+
+
+def test_work_ends_when_the_share_and_the_reserve_are_spent() -> None:
+    whole = Work(1000)
+    part = Work(100, whole)
+    part.spend(100 * UNITS_PER_BYTE + 1)
+    assert (part.left, whole.left) == (0, 1000 * UNITS_PER_BYTE + MIN_UNITS - 1)
+    with pytest.raises(TooDense):
+        part.spend(whole.left + 1)
+
+
+def test_a_string_with_too_many_secrets_to_examine_goes_whole_and_its_neighbours_stay() -> None:
+    line = json.dumps({"a": "password=hunter2 " * 50_000, "b": "kept"}).encode()
+    clean, findings = REDACTOR.clean_line(line)
+    assert findings == {"dense": 1}
+    assert json.loads(clean)["b"] == "kept"
+    assert b"hunter2" not in clean
+    assert REDACTOR.clean_line(clean) == (clean, {})
+
+
+def test_a_file_of_a_hundred_secrets_is_cleaned_one_by_one() -> None:
+    clean, findings = REDACTOR.clean_text("".join(f"NAME_{n}_PASSWORD=hunter{n}x\n" for n in range(60)))
+    assert findings == {"password": 60}
+    assert clean.count("NAME_") == 60
