@@ -113,8 +113,8 @@ _COMMANDS: tuple[tuple[bytes, tuple[bytes, ...], bytes, bytes], ...] = (
         rb"(?:\bauth\s{0,4}=\s{0,4}|BasicAuth)\(\s{0,20}[\"'][^\"'\x00\xff]{1,80}[\"']\s{0,4},\s{0,20}[\"']" + _VALUE,
     ),
 )
-"""Each option: what is always in it; the commands of which one stands before it (none: the pattern says it), what would end the command
-between them, and the pattern."""
+"""Each option: a literal of it; the commands of which one stands before it (none: the pattern says it); what would
+end the command between them; the pattern."""
 
 _BEFORE_OPTION = 240
 _OWNER = Lazy(rb"\d+:\d+|\w+:(?:users|staff|root|wheel|\w*group|daemon|www-data|nogroup)")

@@ -56,7 +56,7 @@ def mnemonic_spans(text: bytes, work: Work) -> Iterator[Span]:
         work.spend(FINDING + 20 * len(found.group()))
         run: list[tuple[int, int, int]] = []
         for word in compiled(rb"[a-z]{3,8}").finditer(text, *found.span()):
-            work.spend(1_500)
+            work.spend(500)
             place = _words().get(word.group())
             if place is not None:
                 run.append((place, *word.span()))

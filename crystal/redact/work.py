@@ -6,10 +6,10 @@ to its size. When that is spent, ``TooDense`` is raised, and the caller removes 
 
 from __future__ import annotations
 
-UNITS_PER_BYTE = 60
+UNITS_PER_BYTE = 120
 """Above this, redaction would be slower than 5 MB/s. Files full of real secrets stay far below it."""
 
-MIN_UNITS = 2_000_000
+MIN_UNITS = 6_000_000
 """What one line may use beyond that: about 100 findings."""
 
 CALL = 2_500
