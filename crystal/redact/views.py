@@ -26,7 +26,8 @@ _ESCAPE = Lazy(
 )
 _ONE = {b"\\" + bytes([c]): bytes([c]) for c in b"\"/'`\\"}
 _ONE |= {b"\\b": b"\b", b"\\f": b"\f", b"\\n": b"\n", b"\\r": b"\r", b"\\t": b"\t"}
-_BLOCK = 64 * 1024
+_BLOCK = 4096
+_PAIRS = b"\\" * _BLOCK
 _HELD = b"\xfe"
 
 
@@ -64,6 +65,8 @@ class View:
         """Return where a block may end: after a space, which is part of no escape."""
         if self._encoding is WRAPPED:
             return len(self.source)
+        if self.source.startswith(_PAIRS, begin):
+            return begin + _BLOCK
         return self.source.find(b" ", begin + _BLOCK) + 1 or len(self.source)
 
     def _places_in_block(
@@ -112,12 +115,15 @@ def unescaped_json(inner: bytes) -> View | None:
 
 
 def _without_escapes(source: bytes) -> bytes:
-    if b"\\u" in source or b"\x1b" in source or _HELD in source:
+    if b"\x1b" in source or _HELD in source or _SURROGATE.search(source):
         return _ESCAPE.sub(_decoded, source)
     text = source.replace(b"\\\\", _HELD)
     for escape, plain in _ONE.items():
         if escape != b"\\\\":
             text = text.replace(escape, plain)
+    if b"\\u" in text:
+        first, *parts = text.split(b"\\u")
+        text = first + b"".join(_CHARACTERS[part[:4]] + part[4:] for part in parts)
     return text.replace(_HELD, b"\\")
 
 
@@ -135,6 +141,22 @@ def _decode(found: bytes) -> bytes:
     if len(found) > 6:
         code = 0x10000 + ((code - 0xD800) << 10) + (int(found[8:], 16) - 0xDC00)
     return chr(code).encode("utf-8", "surrogatepass")
+
+
+class _Characters(dict[bytes, bytes]):
+    """What each four hexadecimal digits after ``\\u`` stand for; what are none stay as they are."""
+
+    def __missing__(self, digits: bytes) -> bytes:
+        plain = _decode(b"\\u" + digits) if _FOUR_DIGITS.fullmatch(digits) else b"\\u" + digits
+        if len(self) < _MAX_CHARACTERS:
+            self[digits] = plain
+        return plain
+
+
+_SURROGATE = Lazy(rb"\\u[dD][89abAB]")
+_FOUR_DIGITS = Lazy(rb"[0-9a-fA-F]{4}")
+_MAX_CHARACTERS = 100_000
+_CHARACTERS = _Characters()
 
 
 _PERCENT = Lazy(rb"%(?:[2-7][0-9A-Fa-f]|0[9AaDd])")
