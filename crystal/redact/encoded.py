@@ -33,6 +33,9 @@ _TELLING = tuple(
 )
 
 
+_LITERALS = tuple(sorted({re.escape(literal) for literal, _ in _TELLING}))
+
+
 @cache
 def encoded_hints() -> tuple[bytes, ...]:
     """Return what a raw line must hold for an encoded token to be in any of its strings (RE2 and ``re`` syntax)."""
@@ -92,7 +95,7 @@ def _in_base64(run: bytes) -> Iterator[tuple[str, int, int]]:
 
 def _in_hex(run: bytes) -> Iterator[tuple[str, int, int]]:
     """Yield the same of a run of hexadecimal digits."""
-    for digits in compiled(rb"(?:[0-9a-f]{2}){16,}|(?:[0-9A-F]{2}){16,}").finditer(run):
+    for digits in compiled(rb"[0-9a-f]{32,}|[0-9A-F]{32,}").finditer(run):
         for shift in range(2):
             part = run[digits.start() + shift : digits.end()]
             for kind, start, end in _tokens(bytes.fromhex(part[: len(part) // 2 * 2].decode())):
@@ -101,6 +104,8 @@ def _in_hex(run: bytes) -> Iterator[tuple[str, int, int]]:
 
 
 def _tokens(plain: bytes) -> Iterator[tuple[str, int, int]]:
+    if scanner(_LITERALS)(plain, 0) is None:
+        return
     for literal, row in _TELLING:
         if literal in plain:
             pattern = compiled(row.pattern)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import string
 from collections import Counter
 
 from crystal.redact.engine import Lazy
@@ -65,7 +66,16 @@ _PROSE = Lazy(
 _ENOUGH = 128
 """Bytes of a value that are looked at: a longer one is as random as its beginning."""
 
-_DIGIT, _LETTER = Lazy(rb"\d"), Lazy(rb"[A-Za-z]")
+_DIGITS, _LETTERS = string.digits.encode(), string.ascii_letters.encode()
+_TO_GAPS = bytes.maketrans(b"-_./:@|+=", b" " * 9)
+
+
+def _is_wordy(value: bytes) -> bool:
+    """Return whether the value consists of words, short numbers and versions."""
+    for part in value.translate(_TO_GAPS).split():
+        if not (part.isalpha() and part.islower()) and _WORDY_PART.fullmatch(part) is None:
+            return False
+    return True
 
 
 def entropy(value: bytes) -> float:
@@ -78,9 +88,10 @@ def is_stand_in(value: bytes) -> bool:
     """Return whether the value only stands where a secret would: ``${PASS}``, ``****``, ``your-key``, ``None``."""
     value = value[:_ENOUGH]
     small = value.lower()
-    if any(part in small for part in _STAND_IN_PARTS) or small.endswith(_STAND_IN_ENDS):
-        return True
-    return _STAND_IN.match(value) is not None
+    for part in _STAND_IN_PARTS:
+        if part in small:
+            return True
+    return small.endswith(_STAND_IN_ENDS) or _STAND_IN.match(value) is not None
 
 
 def is_code(value: bytes) -> bool:
@@ -95,14 +106,14 @@ def looks_random(value: bytes, least: int = 8) -> bool:
     value = value[:_ENOUGH]
     if _PATHLIKE.match(value) or _MOMENT.match(value) or is_stand_in(value):
         return False
-    parts = [part for part in re.split(rb"[-_./:@|+=]", value) if part]
-    if all(_WORDY_PART.fullmatch(part) for part in parts):
+    if _is_wordy(value):
         return False
-    digits, letters = len(_DIGIT.findall(value)), len(_LETTER.findall(value))
-    if len(value) < 16:
+    size = len(value)
+    digits, letters = size - len(value.translate(None, _DIGITS)), size - len(value.translate(None, _LETTERS))
+    if size < 16:
         return digits >= 2 and letters >= 2
     if digits == 0:
-        return len(value) >= 20 and entropy(value) >= 3.8
+        return size >= 20 and entropy(value) >= 3.8
     return letters >= 4 and entropy(value) >= 3.0
 
 

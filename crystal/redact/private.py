@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from crystal.redact.engine import Lazy
+from crystal.redact.engine import Lazy, scanner
 
 PRIVATE_HINT = rb"(?i:(?:<|u003c)[\s\\nrt/]{0,16}private)"
 """What a raw line must hold for a tag to be in any of its strings (RE2 and ``re`` syntax)."""
@@ -37,7 +37,7 @@ def private_spans(text: bytes) -> list[tuple[int, int]]:
     A closing tag without an opening one hides nothing. ``<private/>`` opens a span only if one is closed later:
     it is then taken for a slip of the pen, and otherwise for the empty element that it is.
     """
-    if b"rivat" not in text and b"RIVAT" not in text and b"rivat" not in text.lower():
+    if scanner((PRIVATE_HINT,))(text, 0) is None:
         return []
     tags = list(_TAG.finditer(text))
     last_closing = max((tag.start() for tag in tags if tag["close"] is not None), default=-1)

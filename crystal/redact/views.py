@@ -62,9 +62,12 @@ class View:
         return places
 
     def _block_end(self, begin: int) -> int:
-        """Return where a block may end: after a space, which is part of no escape."""
+        """Return where a block may end: between two escapes, or after a space, which is part of none."""
         if self._encoding is WRAPPED:
             return len(self.source)
+        if self._encoding is PERCENT:
+            found = self.source.find(b"%", begin + _BLOCK)
+            return len(self.source) if found < 0 else found
         if self.source.startswith(_PAIRS, begin):
             return begin + _BLOCK
         return self.source.find(b" ", begin + _BLOCK) + 1 or len(self.source)
@@ -144,7 +147,7 @@ def _decode(found: bytes) -> bytes:
 
 
 class _Characters(dict[bytes, bytes]):
-    """What each four hexadecimal digits after ``\\u`` stand for; what are none stay as they are."""
+    """What each four hexadecimal digits of an escape stand for; what are none stay as they are."""
 
     def __missing__(self, digits: bytes) -> bytes:
         plain = _decode(b"\\u" + digits) if _FOUR_DIGITS.fullmatch(digits) else b"\\u" + digits
@@ -240,18 +243,42 @@ _TOKEN_BYTES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0
 _TOKEN_STARTS = frozenset(bytes([code]) for code in _TOKEN_BYTES)
 
 
+_NEAR_JOINT = 2048
+"""Bytes on both sides of a joint that are read again: the rest has been read without joining."""
+
+
+def _left_out(source: bytes) -> list[tuple[int, int, bytes]]:
+    """Return what joining leaves out of the source, and what stands for it: joints, and all lines far from any."""
+    out: list[tuple[int, int, bytes]] = []
+    at = 0
+    joints = _line_joints(source)
+    for begin, end in joints:
+        stop = source.find(b"\n", at + _NEAR_JOINT, begin) + 1 if at else 0
+        start = source.rfind(b"\n", stop, max(stop, begin - _NEAR_JOINT))
+        if start > stop and (stop or not at):
+            out.append((stop, start, b"\xff"))
+        out.append((begin, end, b""))
+        at = end
+    rest = source.find(b"\n", at + _NEAR_JOINT) + 1 if joints else 0
+    if 0 < rest < len(source):
+        out.append((rest, len(source), b"\xff"))
+    return out
+
+
 def _unwrap(source: bytes) -> bytes:
     parts, at = [], 0
-    for begin, end in _line_joints(source):
-        parts.append(source[at:begin])
+    for begin, end, instead in _left_out(source):
+        parts += (source[at:begin], instead)
         at = end
     return b"".join([*parts, source[at:]]) if parts else source
 
 
 def _unwrapped_runs(source: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    for start, stop in _line_joints(source):
+    for start, stop, instead in _left_out(source):
         if start > begin:
             yield start - begin, begin, start
+        if instead:
+            yield 1, start, stop
         begin = stop
     if begin < end:
         yield end - begin, begin, end
