@@ -99,19 +99,34 @@ HOSTILE = (
         "-----BEGIN PRIVATE KEY-----",
         "%3D",
         "abandon ",
+        "\\",
+        "\\u0041",
+        "QUtJQ",
+        "414b4941",
+        "-u a:bb ",
+        "--token abc123def ",
+        "password is ab1 ",
+        "api_key = 'x1y2z3a4b5c6d7'\n",
+        '"password": "a1b2c3d4",\n',
+        "Authorization: Bearer abcdefgh12 ",
     ),
 )
 LEAST_RATE = 5.0
+PROSE = "The tests of the parser fail since line 12 of src/main.py says x = y + 1; see the log.\n"
 
 
 def measure_hostile(redactor: Redactor) -> bool:
-    """Print the speed for each hostile text; return whether all are fast enough."""
+    """Print the speed for each hostile text, and how many times as long as prose takes; return whether all are fast."""
+    plain = orjson.dumps({"content": PROSE * (1_000_000 // len(PROSE))})
+    redactor.clean_line(plain)
+    usual = rate([plain], redactor.clean_line)
+    print(f"  {'prose':32} {usual:7.1f} MB/s")
     slow = 0
     for prefix in HOSTILE:
         text = prefix * (1_000_000 // len(prefix)) + " password=hunter2 http://ada:hunter22@host curl -u ada:hunter22 x"
         speed = rate([orjson.dumps({"content": text})], redactor.clean_line)
         slow += speed < LEAST_RATE
-        print(f"  {prefix!r:32} {speed:7.1f} MB/s")
+        print(f"  {prefix!r:32} {speed:7.1f} MB/s, {usual / speed:5.1f} times as long")
     return not slow
 
 

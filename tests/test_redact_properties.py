@@ -20,6 +20,7 @@ from crystal.redact.private import private_spans
 from crystal.redact.recalled import recalled_spans
 from crystal.redact.spans import MARKER
 from crystal.redact.views import unescaped, unescaped_json
+from crystal.redact.work import Work
 from tests import redact_samples as samples
 from tests.test_redact import rows
 
@@ -204,7 +205,7 @@ TAGS += [tag(nonce) for tag in (opening, closing) for nonce in ("7k2m9x", "abcde
 @given(st.lists(st.sampled_from([*TAGS, HEADER, "data:", "`", "a", "<", "\n", " "]), max_size=12).map("".join))
 def test_recalled_spans_begin_and_end_with_tags_and_never_overlap(text: str) -> None:
     raw = text.encode()
-    spans = recalled_spans(raw)
+    spans = recalled_spans(raw, Work(len(raw)))
     assert all(raw.startswith(b"<crystal-memory", start) for start, _ in spans)
     for start, end in spans:
         tag = raw[start + 1 : raw.index(b">", start) + 1]
@@ -216,7 +217,8 @@ def test_private_spans_never_overlap_and_are_in_order() -> None:
     @settings(max_examples=100, deadline=None)
     @given(st.lists(st.sampled_from(["<private>", "</private>", "<private/>", "a", "<", ">", "\n"]), max_size=12))
     def check(parts: list[str]) -> None:
-        spans = private_spans("".join(parts).encode())
+        raw = "".join(parts).encode()
+        spans = private_spans(raw, Work(len(raw)))
         assert all(start < end for start, end in spans)
         assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
 

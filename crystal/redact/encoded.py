@@ -63,7 +63,7 @@ def encoded_spans(text: bytes, work: Work) -> Iterator[Span]:
     for begin, end in _runs(text, work):
         run = text[begin:end].rstrip(b"=")
         work.spend(10 * len(run) + 6 * FINDING)
-        for kind, start, stop in {*_in_base64(run), *_in_hex(run)}:
+        for kind, start, stop in {*_in_base64(run, work), *_in_hex(run, work)}:
             padding = len(text[begin + stop : end]) if stop >= len(run) else 0
             yield Span(begin + start, begin + stop + padding, kind, ENCODED)
 
@@ -83,31 +83,33 @@ def _runs(text: bytes, work: Work) -> Iterator[tuple[int, int]]:
         yield begin, at
 
 
-def _in_base64(run: bytes) -> Iterator[tuple[str, int, int]]:
+def _in_base64(run: bytes, work: Work) -> Iterator[tuple[str, int, int]]:
     """Yield (kind, start, end) of tokens in a run of base64, tried at each of its four alignments."""
     for shift in range(4):
         part = run[shift:].translate(_TO_STANDARD)
         part = part[: len(part) - (len(part) % 4 == 1)]
         plain = binascii.a2b_base64(part + b"=" * (-len(part) % 4))
-        for kind, start, end in _tokens(plain):
+        for kind, start, end in _tokens(plain, work):
             yield kind, shift + start * 4 // 3, shift + (end * 4 + 2) // 3
 
 
-def _in_hex(run: bytes) -> Iterator[tuple[str, int, int]]:
+def _in_hex(run: bytes, work: Work) -> Iterator[tuple[str, int, int]]:
     """Yield the same of a run of hexadecimal digits."""
     for digits in compiled(rb"[0-9a-f]{32,}|[0-9A-F]{32,}").finditer(run):
         for shift in range(2):
             part = run[digits.start() + shift : digits.end()]
-            for kind, start, end in _tokens(bytes.fromhex(part[: len(part) // 2 * 2].decode())):
-                at = digits.start() + shift
+            at = digits.start() + shift
+            for kind, start, end in _tokens(bytes.fromhex(part[: len(part) // 2 * 2].decode()), work):
                 yield kind, at + 2 * start, at + 2 * end
 
 
-def _tokens(plain: bytes) -> Iterator[tuple[str, int, int]]:
+def _tokens(plain: bytes, work: Work) -> Iterator[tuple[str, int, int]]:
     if scanner(_LITERALS)(plain, 0) is None:
         return
+    work.spend(len(plain) * len(_TELLING) + FINDING)
     for literal, row in _TELLING:
         if literal in plain:
             pattern = compiled(row.pattern)
             for found in pattern.finditer(plain):
+                work.spend(FINDING)
                 yield (row.kind, *found.span(1 if pattern.groups else 0))

@@ -10,6 +10,7 @@ import importlib.util
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 from crystal.redact.engine import compiled, stretches
@@ -24,6 +25,11 @@ _BETWEEN = rb"(?:[\s,\"']|\d{1,2}[.:)]?)"
 _GAP_RAW = rb"(?:[\s,\"']|\\+[nrt\"]|[0-9]{1,2}[.:)]?)"
 MNEMONIC_HINTS = (rb"(?:[a-z]{3,8}" + _GAP_RAW + rb"+){11}[a-z]{3}",)
 _PHRASE = rb"\b[a-z]{3,8}(?:" + _BETWEEN + rb"{1,8}[a-z]{3,8}\b){11,}"
+
+
+_WORD = re.compile(rb"[a-z]{3,8}")
+_RUN = re.compile(rb"(?<!\x01)\x01{%d,%d}(?!\x01)" % (SIZES[-1], MAX_WORDS))
+"""Known words in a row, where each word of a text is a byte."""
 
 
 @cache
@@ -50,25 +56,20 @@ def holds_words(text: bytes, search: Callable[..., re.Match[bytes] | None]) -> b
 
 def mnemonic_spans(text: bytes, work: Work) -> Iterator[Span]:
     """Yield the recovery phrases, from their first word to their last."""
-    for found in (
-        found for place in stretches(text, MNEMONIC_HINTS) for found in compiled(_PHRASE).finditer(text, *place)
-    ):
-        work.spend(FINDING + 20 * len(found.group()))
-        run: list[tuple[int, int, int]] = []
-        for word in compiled(rb"[a-z]{3,8}").finditer(text, *found.span()):
-            work.spend(500)
-            place = _words().get(word.group())
-            if place is not None:
-                run.append((place, *word.span()))
-                continue
-            yield from _phrases(run, work)
-            run = []
-        yield from _phrases(run, work)
+    for place in stretches(text, MNEMONIC_HINTS):
+        for found in compiled(_PHRASE).finditer(text, *place):
+            work.spend(FINDING + 40 * len(found.group()))
+            words = _WORD.findall(found.group())
+            known = bytes(word in _words() for word in words)
+            for run in _RUN.finditer(known):
+                spans = [word.span() for word in islice(_WORD.finditer(text, found.start()), *run.span())]
+                yield from _phrases([(_words()[text[slice(*span)]], *span) for span in spans], work)
 
 
 def _phrases(run: list[tuple[int, int, int]], work: Work) -> Iterator[Span]:
+    """Yield the phrases in a run of words, each with its place in the list, its start and its end."""
     at = 0
-    while len(run) <= MAX_WORDS and at + SIZES[-1] <= len(run):
+    while at + SIZES[-1] <= len(run):
         work.spend(FINDING)
         size = next((size for size in SIZES if _is_phrase([place for place, _, _ in run[at : at + size]], size)), 0)
         if size:

@@ -112,7 +112,7 @@ def _assigned(text: bytes, stem: int, work: Work) -> Span | None:
     operator = _OPERATOR.match(text, end) if strong else None
     if operator is None or strong is None:
         return None
-    work.spend(FINDING)
+    work.spend(FINDING + 2 * CALL)
     op, at = operator["op"], operator.end()
     if _WORKING_FOLDER.fullmatch(name) and (text[left - 1 : left] == b"$" or text[at : at + 1] in b"/~.:$"):
         return None
@@ -230,7 +230,7 @@ def _bare(text: bytes, left: int, name: bytes, strong: Strength, operator: re.Ma
 
 def _beside(text: bytes, start: int, work: Work) -> Span | None:
     """Judge a value that follows its name without an assignment: a flag, a sentence, SQL, netrc, a declaration."""
-    work.spend(FINDING)
+    work.spend(2 * FINDING)
     found = _OTHER.match(text, start)
     value_at = _WORD_VALUE.match(text, found.end()) if found else None
     if found is None or value_at is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from crystal.redact.engine import Lazy, scanner
+from crystal.redact.work import CALL, Work
 
 PRIVATE_HINT = rb"(?i:(?:<|u003c)[\s\\nrt/]{0,16}private)"
 """What a raw line must hold for a tag to be in any of its strings (RE2 and ``re`` syntax)."""
@@ -31,7 +32,7 @@ _TAG = Lazy(
 """A tag; with white space before its name, attributes count only if there is one (``a < private and b > c``)."""
 
 
-def private_spans(text: bytes) -> list[tuple[int, int]]:
+def private_spans(text: bytes, work: Work) -> list[tuple[int, int]]:
     """Return the stretches to hide, tags included, in order and without overlap.
 
     A closing tag without an opening one hides nothing. ``<private/>`` opens a span only if one is closed later:
@@ -40,6 +41,7 @@ def private_spans(text: bytes) -> list[tuple[int, int]]:
     if scanner((PRIVATE_HINT,))(text, 0) is None:
         return []
     tags = list(_TAG.finditer(text))
+    work.spend(CALL * len(tags))
     last_closing = max((tag.start() for tag in tags if tag["close"] is not None), default=-1)
     spans: list[tuple[int, int]] = []
     depth = 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 from crystal.fence import HEADER, NAME
+from crystal.redact.work import CALL, Work
 
 FENCE_NAME = NAME.encode("ascii")
 """What a raw line must hold for a fence to be in any of its strings."""
@@ -23,7 +24,7 @@ _HEADER_NEAR = re.compile(rb"[\W\d]{0,48}(?:" + re.escape(HEADER.encode()) + rb"
 """The line may have been quoted, numbered or joined to the tag's."""
 
 
-def recalled_spans(text: bytes) -> list[tuple[int, int]]:
+def recalled_spans(text: bytes, work: Work) -> list[tuple[int, int]]:
     """Return the stretches between fences, tags included, in order and without overlap.
 
     A tag that is merely named counts as a fence if a closing one with its nonce follows before any other opens.
@@ -34,6 +35,7 @@ def recalled_spans(text: bytes) -> list[tuple[int, int]]:
     fence: re.Match[bytes] | None = None
     named: re.Match[bytes] | None = None
     for tag in _TAG.finditer(text):
+        work.spend(2 * CALL)
         if _is_quoted(text, tag):
             continue
         if tag["close"]:

@@ -162,7 +162,7 @@ class Redactor:
         if view is None and self._secrets:
             view = percent_decoded(text)
         if view is not None:
-            work.spend(len(text) * 5 + (text.count(b"\\u") + text.count(b"%")) * CALL // 4)
+            work.spend(len(text) * 10 + (text.count(b"\\u") + text.count(b"%")) * CALL // 4)
             cuts += _moved(self._text_cuts(view.text, work, level + 1), view, 0)
         return cuts
 
@@ -214,10 +214,10 @@ def _named_leaf(name: bytes, leaf: bytes, work: Work) -> list[Cut]:
     return cuts
 
 
-def _always_spans(text: bytes, _: Work) -> Iterator[Span]:
-    for start, end in private_spans(text):
+def _always_spans(text: bytes, work: Work) -> Iterator[Span]:
+    for start, end in private_spans(text, work):
         yield Span(start, end, "private-span", PRIVATE)
-    for start, end in recalled_spans(text):
+    for start, end in recalled_spans(text, work):
         yield Span(start, end, "recalled", RECALLED)
 
 
@@ -225,6 +225,6 @@ def _all_spans(text: bytes, work: Work) -> Iterator[Span]:
     yield from _always_spans(text, work)
     plain = masked(text)
     for may_hold, spans in secret_families():
-        work.spend(CALL + 3 * len(plain))
+        work.spend(CALL + 4 * len(plain))
         if may_hold()(plain):
             yield from spans(plain, work)

@@ -6,8 +6,9 @@ to its size. When that is spent, ``TooDense`` is raised, and the caller removes 
 
 from __future__ import annotations
 
-UNITS_PER_BYTE = 120
-"""Above this, redaction would be slower than 5 MB/s. Files full of real secrets stay far below it."""
+UNITS_PER_BYTE = 64
+"""What each string may use, and once more what its whole line keeps in reserve. With twice as much, redaction would be
+slower than 5 MB/s; source code needs a third of this, and little of it more than the whole."""
 
 MIN_UNITS = 6_000_000
 """What one line may use beyond that: about 100 findings."""
