@@ -111,16 +111,18 @@ def stretches(text: bytes, hints: tuple[bytes, ...]) -> Iterator[tuple[int, int]
     """Yield the stretches of a text that can hold what ``hints`` tell of: a short one whole, of a long one parts.
 
     Otherwise one hint would have all patterns read all of a long text. Hints close to each other share a stretch: the
-    next one is looked for only where the last stretch ends.
+    next one is looked for only where the last stretch ends, and the more of them follow, the farther on.
     """
     if len(text) < 8 * _AROUND or not HAVE_RE2:
         yield 0, len(text)
         return
     search = scanner(hints)
     begin = stop = at = 0
+    around = _AROUND
     while (hint := search(text, at)) is not None:
         end = min(hint.end(), hint.start() + _MAX_STRETCH)
-        after = _TOKEN_END.search(text, end + _AROUND, end + _MAX_STRETCH)
+        around = min(2 * around, _MAX_STRETCH // 2) if stop and hint.start() <= stop else _AROUND
+        after = _TOKEN_END.search(text, end + around, end + _MAX_STRETCH)
         if hint.start() - _AROUND > stop:
             if stop:
                 yield begin, stop

@@ -60,7 +60,7 @@ def mnemonic_spans(text: bytes, work: Work) -> Iterator[Span]:
         for found in compiled(_PHRASE).finditer(text, *place):
             work.spend(FINDING + 40 * len(found.group()))
             words = _WORD.findall(found.group())
-            known = bytes(word in _words() for word in words)
+            known = bytes(map(_words().__contains__, words))
             for run in _RUN.finditer(known):
                 spans = [word.span() for word in islice(_WORD.finditer(text, found.start()), *run.span())]
                 yield from _phrases([(_words()[text[slice(*span)]], *span) for span in spans], work)

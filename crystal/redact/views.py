@@ -28,6 +28,7 @@ _ONE = {b"\\" + bytes([c]): bytes([c]) for c in b"\"/'`\\"}
 _ONE |= {b"\\b": b"\b", b"\\f": b"\f", b"\\n": b"\n", b"\\r": b"\r", b"\\t": b"\t"}
 _BLOCK = 4096
 _PAIRS = b"\\" * _BLOCK
+_BOUNDARY = Lazy(rb"(?<!\\)\\(?!u[dD][c-fC-F])| ")
 _HELD = b"\xfe"
 
 
@@ -62,7 +63,7 @@ class View:
         return places
 
     def _block_end(self, begin: int) -> int:
-        """Return where a block may end: between two escapes, or after a space, which is part of none."""
+        """Return where a block may end: between two escapes, or before a space, which is part of none."""
         if self._encoding is WRAPPED:
             return len(self.source)
         if self._encoding is PERCENT:
@@ -70,7 +71,8 @@ class View:
             return len(self.source) if found < 0 else found
         if self.source.startswith(_PAIRS, begin):
             return begin + _BLOCK
-        return self.source.find(b" ", begin + _BLOCK) + 1 or len(self.source)
+        boundary = _BOUNDARY.search(self.source, begin + _BLOCK)
+        return boundary.start() if boundary else len(self.source)
 
     def _places_in_block(
         self, wanted: list[int], done: int, at: int, begin: int, end: int, places: dict[int, tuple[int, int]]
