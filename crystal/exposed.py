@@ -39,7 +39,7 @@ class Exposure:
 
 
 def list_transcripts(
-    roots: Sequence[Path], paths: Sequence[Path], refusal: Callable[[Path, OSError], None]
+    roots: Sequence[Path], paths: Sequence[Path], refusal: Callable[[Path, Exception], None]
 ) -> list[files.Found]:
     """Return the transcripts that an import would read, each once: those in ``paths``, or all in ``roots``."""
     if not paths:

@@ -6,15 +6,16 @@ as they are. A line counts as JSON here if what lies between its strings can onl
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
-_STRING = re.compile(rb'"([^"]*)"')
-_BETWEEN = re.compile(rb"[\s{}\[\]:,0-9eE+\-.trufalsnNIity]*")
+from crystal.redact.engine import Lazy
+
+_STRING = Lazy(rb'"([^"]*)"')
+_BETWEEN = Lazy(rb"[\s{}\[\]:,0-9eE+\-.trufalsnNIity]*")
 _SPACES = b" \t\r\n"
 _NAMING_KEYS = frozenset((b"name", b"Name", b"key", b"Key", b"variable"))
 _VALUE_KEYS = frozenset((b"value", b"Value", b"default"))
-_FLAG = re.compile(rb"--?[A-Za-z][\w-]*")
+_FLAG = Lazy(rb"--?[A-Za-z][\w-]*")
 
 
 class Piece(NamedTuple):

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from crystal.redact.engine import compiled, stretches
+from crystal.redact.engine import Lazy, compiled, stretches
 from crystal.redact.spans import FORMAT, Span
 from crystal.redact.work import FINDING, Work
 
@@ -27,8 +27,8 @@ MNEMONIC_HINTS = (rb"(?:[a-z]{3,8}" + _GAP_RAW + rb"+){11}[a-z]{3}",)
 _PHRASE = rb"\b[a-z]{3,8}(?:" + _BETWEEN + rb"{1,8}[a-z]{3,8}\b){11,}"
 
 
-_WORD = re.compile(rb"[a-z]{3,8}")
-_RUN = re.compile(rb"(?<!\x01)\x01{%d,%d}(?!\x01)" % (SIZES[-1], MAX_WORDS))
+_WORD = Lazy(rb"[a-z]{3,8}")
+_RUN = Lazy(rb"(?<!\x01)\x01{%d,%d}(?!\x01)" % (SIZES[-1], MAX_WORDS))
 """Known words in a row, where each word of a text is a byte."""
 
 

@@ -6,9 +6,10 @@ them goes. ``token`` and its kin are only strong enough for a value that looks r
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Literal
+
+from crystal.redact.engine import Lazy
 
 Strength = Literal["password", "secret", "key"]
 """What may stand beside the name: any password; a value that looks random; a long one that does and is no hash."""
@@ -36,12 +37,10 @@ KEY_NAME = rb"(?i:keys?" + _TAIL + rb")"
 STEM_LITERALS = tuple(b"pass pwd secret token key auth credential cred pat bearer conn dsn cookie identified".split())
 """The same as plain lower-case text, for the slow prefilter."""
 
-_WORDS = re.compile(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_WORDS = Lazy(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _ALWAYS = frozenset(b"password passwords passwd pwd passphrase passcode passwort passw passwrd".split())
-_ENDS_STRONG = re.compile(rb".*(?:passw(?:or)?d|passphrase|pwd)$")
-_ENDS_MEDIUM = re.compile(
-    rb".*(?:secret|token|apikey|secretkey|accesskey|privatekey|authkey|clientsecret|credentials?)s?$"
-)
+_ENDS_STRONG = Lazy(rb".*(?:passw(?:or)?d|passphrase|pwd)$")
+_ENDS_MEDIUM = Lazy(rb".*(?:secret|token|apikey|secretkey|accesskey|privatekey|authkey|clientsecret|credentials?)s?$")
 _MEDIUM_WORDS = frozenset(
     b"secret secrets token tokens auth credential credentials creds cred apikey dsn authorization cookie pat"
     b" bearer authtoken".split()

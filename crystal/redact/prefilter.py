@@ -48,17 +48,14 @@ _FAMILIES: tuple[tuple[Callable[[], tuple[bytes, ...]], Rules], ...] = (
     (lambda: HEADER_HINTS, header_spans),
     (lambda: COMMAND_HINTS, command_spans),
     (lambda: NAMED_HINTS, named_spans),
-)
-"""Each family of rules: what must be in the text for it to find anything, and the rules."""
-
-_APART: tuple[tuple[Callable[[], tuple[bytes, ...]], Rules], ...] = (
     (encoded_hints, encoded_spans),
     (lambda: MNEMONIC_HINTS, mnemonic_spans),
 )
-"""Families with an automaton each: joined with the others it would need a state for every pair of theirs."""
+"""Each family of rules: what must be in the text for it to find anything, and the rules. Only the last has its own
+automaton in the first look, too: joined with the others it would need a state for every pair of theirs."""
 
 _WRITTEN_OUT = rb"\\u00[2-7]"
-_COLOUR = re.compile(rb"(?:\x1b|\\+u001[bB])\[[0-9;?]*[A-Za-z]")
+_COLOUR = engine.Lazy(rb"(?:\x1b|\\+u001[bB])\[[0-9;?]*[A-Za-z]")
 _COLOUR_HINT = rb"\x1b\[|u001[bB]\["
 _CUT_HINT = (
     rb"(?:"
@@ -70,7 +67,13 @@ _CUT_HINT = (
 
 def secret_hints() -> list[bytes]:
     """Return everything that the first look looks for."""
-    return [PRIVATE_HINT, FENCE_NAME, _WRITTEN_OUT, _CUT_HINT, *(hint for hints, _ in _FAMILIES for hint in hints())]
+    return [
+        PRIVATE_HINT,
+        FENCE_NAME,
+        _WRITTEN_OUT,
+        _CUT_HINT,
+        *(hint for hints, _ in _FAMILIES[:-1] for hint in hints()),
+    ]
 
 
 @lru_cache(maxsize=1)
@@ -79,14 +82,14 @@ def secret_prefilter() -> Prefilter:
     if not engine.HAVE_RE2:
         return plain_secret_prefilter()
     search = engine.scanner((_COLOUR_HINT, *secret_hints()))
-    apart = [_look_for(hints) for hints, _ in _APART]
+    holds_phrase = _look_for(lambda: MNEMONIC_HINTS)
 
     def seen(text: bytes) -> bool:
         found = search(text)
         if found is not None and found.group()[:1] in (b"\x1b", b"u"):
             text = _COLOUR.sub(b"", text)
             found = search(text)
-        return found is not None or any(look(text) for look in apart)
+        return found is not None or holds_phrase(text)
 
     return _through_percent(seen)
 
@@ -118,7 +121,7 @@ def private_prefilter() -> Prefilter:
 @lru_cache(maxsize=1)
 def secret_families() -> tuple[tuple[Callable[[], Prefilter], Rules], ...]:
     """Return the families of rules, each with the look that decides whether a plain text is worth its while."""
-    return tuple((cache(partial(_look_for, hints)), rules) for hints, rules in (*_FAMILIES, *_APART))
+    return tuple((cache(partial(_look_for, hints)), rules) for hints, rules in _FAMILIES)
 
 
 def _look_for(hints: Callable[[], tuple[bytes, ...]]) -> Prefilter:

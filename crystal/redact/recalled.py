@@ -11,16 +11,17 @@ from __future__ import annotations
 import re
 
 from crystal.fence import HEADER, NAME
+from crystal.redact.engine import Lazy
 from crystal.redact.work import CALL, Work
 
 FENCE_NAME = NAME.encode("ascii")
 """What a raw line must hold for a fence to be in any of its strings."""
 
-_TAG = re.compile(rb"<(?P<close>/)?" + FENCE_NAME + rb"(?P<nonce>-[a-z0-9]{6})?>")
+_TAG = Lazy(rb"<(?P<close>/)?" + FENCE_NAME + rb"(?P<nonce>-[a-z0-9]{6})?>")
 _QUOTES = (b"`", b"'", b'"')
 _ALONE_BEFORE = (b"", b"\n", b"\t", b'"')
-_ALONE_AFTER = re.compile(rb"[ \t\r]*(?:\n|\Z)")
-_HEADER_NEAR = re.compile(rb"[\W\d]{0,48}(?:" + re.escape(HEADER.encode()) + rb"|data:)")
+_ALONE_AFTER = Lazy(rb"[ \t\r]*(?:\n|\Z)")
+_HEADER_NEAR = Lazy(rb"[\W\d]{0,48}(?:" + re.escape(HEADER.encode()) + rb"|data:)")
 """The line may have been quoted, numbered or joined to the tag's."""
 
 

@@ -14,7 +14,7 @@ from crystal.redact.prefilter import private_prefilter, secret_families, secret_
 from crystal.redact.private import private_spans
 from crystal.redact.recalled import recalled_spans
 from crystal.redact.spans import DENSE, MARKER, NAMED, PRIVATE, RECALLED, Cut, Span, masked, merged
-from crystal.redact.views import MAX_LEVELS, View, percent_decoded, unescaped, unescaped_json, unwrapped
+from crystal.redact.views import MAX_LEVELS, View, near_escapes, percent_decoded, unescaped, unescaped_json, unwrapped
 from crystal.redact.work import CALL, FINDING, TooDense, Work
 
 FAILED_LINE = b'{"type":"crystal-redaction-failed"}'
@@ -158,12 +158,14 @@ class Redactor:
                 cuts += _moved(found, joined, 0)
         if level == MAX_LEVELS:
             return cuts
-        view = unescaped(text)
+        near = near_escapes(text)
+        part = text if near is None else near.text
+        view = unescaped(part)
         if view is None and self._secrets:
-            view = percent_decoded(text)
+            near, part, view = None, text, percent_decoded(text)
         if view is not None:
-            work.spend(len(text) * 10 + (text.count(b"\\u") + text.count(b"%")) * CALL // 4)
-            cuts += _moved(self._text_cuts(view.text, work, level + 1), view, 0)
+            work.spend(len(part) * 10 + (part.count(b"\\u") + part.count(b"%")) * CALL // 4)
+            cuts += _moved(_moved(self._text_cuts(view.text, work, level + 1), view, 0), near, 0)
         return cuts
 
 
@@ -186,8 +188,10 @@ def _structured_cuts(text: bytes, work: Work, level: int = 0) -> list[Cut]:
     cuts: list[Cut] = []
     if text.lstrip()[:1] not in (b"{", b"[", b'"'):
         return cuts
-    work.spend(text.count(b'"') * CALL // 2)
-    for piece in strings_of(text) or ():
+    work.spend(text.count(b'"') * CALL // 8)
+    pieces = strings_of(text) or ()
+    work.spend(len(pieces) * CALL)
+    for piece in pieces:
         inner = text[piece.start : piece.end]
         telling = _is_telling(piece)
         if not telling and inner[:1] not in (b"{", b"["):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-MARKER = re.compile(rb"\[redacted:[a-z][a-z0-9-]{1,31}:[0-9a-f]{8}\]|\[private\]|\[recalled\]")
+from crystal.redact.engine import Lazy
+
+MARKER = Lazy(rb"\[redacted:[a-z][a-z0-9-]{1,31}:[0-9a-f]{8}\]|\[private\]|\[recalled\]")
 """What stands where something was taken out. Rules never look inside it: cleaning twice is cleaning once."""
 
 PRIVATE, RECALLED, DENSE, BLOCK, FORMAT, ENCODED, ADDRESS, HEADER, NAMED, NEARBY = range(10)

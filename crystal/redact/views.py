@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import orjson
 
@@ -64,7 +64,7 @@ class View:
 
     def _block_end(self, begin: int) -> int:
         """Return where a block may end: between two escapes, or before a space, which is part of none."""
-        if self._encoding is WRAPPED:
+        if not self._encoding.in_blocks:
             return len(self.source)
         if self._encoding is PERCENT:
             found = self.source.find(b"%", begin + _BLOCK)
@@ -97,6 +97,11 @@ def unescaped(source: bytes) -> View | None:
 def percent_decoded(source: bytes) -> View | None:
     """Undo the encoding of URLs and forms (``%3D`` for ``=``), or return None if there is none."""
     return _view(source, PERCENT) if b"%" in source and _PERCENT.search(source) else None
+
+
+def near_escapes(source: bytes) -> View | None:
+    """Leave out what is far from any escape, or return None if that is nothing, or little is to be gained."""
+    return _view(source, SPARSE) if len(source) > 8 * _NEAR else None
 
 
 def unwrapped(source: bytes) -> View | None:
@@ -193,17 +198,18 @@ WIDTHS = (40, 60, 64, 72, 76, 80, 100, 120)
 """Bytes of a line after which programs cut long tokens."""
 
 
-@dataclass(frozen=True, slots=True)
-class Encoding:
+class Encoding(NamedTuple):
     """A way to write text so that rules for plain text do not see it.
 
     Attributes:
         read: Undoes one level of it.
         runs: Yields (length when read, begin and end in the source) of each stretch, verbatim or encoded.
+        in_blocks: The source may be read in blocks.
     """
 
     read: Callable[[bytes], bytes]
     runs: Callable[[bytes, int, int], Iterator[tuple[int, int, int]]]
+    in_blocks: bool = True
 
 
 def _substituted(
@@ -245,8 +251,8 @@ _TOKEN_BYTES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0
 _TOKEN_STARTS = frozenset(bytes([code]) for code in _TOKEN_BYTES)
 
 
-_NEAR_JOINT = 2048
-"""Bytes on both sides of a joint that are read again: the rest has been read without joining."""
+_NEAR = 2048
+"""Bytes on both sides of a joint or an escape that are read again: the rest has been read as it is."""
 
 
 def _left_out(source: bytes) -> list[tuple[int, int, bytes]]:
@@ -255,37 +261,60 @@ def _left_out(source: bytes) -> list[tuple[int, int, bytes]]:
     at = 0
     joints = _line_joints(source)
     for begin, end in joints:
-        stop = source.find(b"\n", at + _NEAR_JOINT, begin) + 1 if at else 0
-        start = source.rfind(b"\n", stop, max(stop, begin - _NEAR_JOINT))
+        stop = source.find(b"\n", at + _NEAR, begin) + 1 if at else 0
+        start = source.rfind(b"\n", stop, max(stop, begin - _NEAR))
         if start > stop and (stop or not at):
             out.append((stop, start, b"\xff"))
         out.append((begin, end, b""))
         at = end
-    rest = source.find(b"\n", at + _NEAR_JOINT) + 1 if joints else 0
+    rest = source.find(b"\n", at + _NEAR) + 1 if joints else 0
     if 0 < rest < len(source):
         out.append((rest, len(source), b"\xff"))
     return out
 
 
-def _unwrap(source: bytes) -> bytes:
-    parts, at = [], 0
-    for begin, end, instead in _left_out(source):
-        parts += (source[at:begin], instead)
-        at = end
-    return b"".join([*parts, source[at:]]) if parts else source
+def _far_from_escapes(source: bytes) -> list[tuple[int, int, bytes]]:
+    """Return the stretches of whole lines that are far from any backslash and any colour."""
+    out: list[tuple[int, int, bytes]] = []
+    stop = 0
+    while stop < len(source):
+        found = _ESCAPE_START.search(source, stop)
+        begin = found.start() if found else len(source)
+        start = len(source) if found is None else source.rfind(b"\n", stop, max(stop, begin - _NEAR))
+        if start > stop:
+            out.append((stop, start, b"\xff"))
+        stop = source.find(b"\n", begin + _NEAR) + 1 or len(source)
+    return out
 
 
-def _unwrapped_runs(source: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    for start, stop, instead in _left_out(source):
-        if start > begin:
-            yield start - begin, begin, start
-        if instead:
-            yield 1, start, stop
-        begin = stop
-    if begin < end:
-        yield end - begin, begin, end
+_ESCAPE_START = Lazy(rb"[\\\x1b]")
+
+
+def _leaving_out(gaps: Callable[[bytes], list[tuple[int, int, bytes]]]) -> Encoding:
+    """Return the encoding in which stretches of the source are replaced by at most one byte."""
+
+    def read(source: bytes) -> bytes:
+        parts: list[bytes] = []
+        at = 0
+        for begin, end, instead in gaps(source):
+            parts += (source[at:begin], instead)
+            at = end
+        return b"".join([*parts, source[at:]]) if parts else source
+
+    def runs(source: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+        for start, stop, instead in gaps(source):
+            if start > begin:
+                yield start - begin, begin, start
+            if instead:
+                yield 1, start, stop
+            begin = stop
+        if begin < end:
+            yield end - begin, begin, end
+
+    return Encoding(read, runs, in_blocks=False)
 
 
 ESCAPED = Encoding(_without_escapes, _substituted(_ESCAPE, _decoded))
 PERCENT = Encoding(_percent_decode, _substituted(_PERCENT, _percent_character))
-WRAPPED = Encoding(_unwrap, _unwrapped_runs)
+WRAPPED = _leaving_out(_left_out)
+SPARSE = _leaving_out(_far_from_escapes)
