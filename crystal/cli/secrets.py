@@ -44,7 +44,7 @@ def secrets(
     unread: dict[str, str] = {}
     roots = these_places().transcript_roots
     transcripts = list_transcripts(
-        roots, paths or (), lambda folder, error: unread.__setitem__(str(folder), str(error.strerror))
+        roots, paths or (), lambda folder, error: unread.__setitem__(str(folder), _reason(error))
     )
     rows: list[Exposure] = []
     with progress_bar("looking for secrets", sum(found.size for found in transcripts)) as advance:
@@ -66,6 +66,10 @@ def secrets(
         typer.echo(f"crystal: warning: {name}: {reason}", err=True)
     if rows or unread:
         raise typer.Exit(EXIT_FOUND if rows else EXIT_UNREADABLE)
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)
 
 
 def _print_row(row: Exposure, rows: list[Exposure]) -> None:

@@ -48,7 +48,7 @@ _URL = rb"""(?x) ://(?<=[A-Za-z0-9+.\-]://)
 _DATABASE = rb"""(?x) ://(?<=[A-Za-z0-9]://)
     [^\s"'`<>/?\#@:\x00\xff]{0,256} : (?P<pass>[^\s"'`<>@\x00\xff]{1,256}) @ (?=[\w\[])"""
 _PLAIN_PASSWORDS = Lazy(
-    rb"(?i)pass(?:word|wd)?|pwd|secret|p|pw|xxx+|token|api_?key|\w*\[\w*\]|\w*\{.*\}.*|.*\$\{?\(?\w.*|%\w+%?"
+    rb"(?i)(?:my|your|the|a)?[-_]?pass(?:word|wd)?|pwd|secret|p|pw|xxx+|token|api_?key|\w*\[\w*\]|\w*\{.*\}.*|.*\$\{?\(?\w.*|%\w+%?"
 )
 """What documentation writes in the place of a password."""
 

@@ -13,7 +13,7 @@ from collections import Counter
 from crystal.redact.engine import Lazy
 
 _RANDOM_ALPHABET = Lazy(rb"[A-Za-z0-9+/=_.~!@#$%^&*:|?\-\x80-\xff]+")
-_WORDY_PART = Lazy(rb"[A-Za-z]?[a-z]*|[A-Z]+|\d{1,4}|[vV]\d{1,3}|(?:[A-Z]?[a-z]){2,}\d{0,2}")
+_WORDY_PART = Lazy(rb"[A-Za-z]?[a-z]*|[A-Z]+|\d{1,4}|[A-Za-z]\d{1,3}|(?:[A-Z]?[a-z]){2,}\d{0,2}")
 _PATHLIKE = Lazy(rb"[~.]{0,2}/|[A-Za-z]:[\\/]|\w+://|[\w.-]+/[\w.-]+/")
 _MOMENT = Lazy(rb"\d{4}-\d\d-\d\d|\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?$|\d+(?:\.\d+){1,3}(?:-[\w.]+)?$")
 _STAND_IN = Lazy(
@@ -21,6 +21,7 @@ _STAND_IN = Lazy(
     [*x.\-_\#?\x20\xe2\x80\xa2\xa6]+$                                # ****, xxxx, ..., bullets
     | \$[A-Za-z_]*$ | \$[A-Z0-9_]+$ | \$[({] | \$\w+(?:->|\[|\.|:)   # $PASS, $(cmd), ${X}, $obj->x
     | %[a-z]$ | %\(\w+\)s$ | %\w+%$ | [@:][A-Za-z_]+$                # %s, %(x)s, %PASS%, @param, :symbol
+    | :[\w:]+:                                                       # :py:data:
     | \#\{ | \{\{?[^}]*\}?\}?$ | <[^<>]*>?$ | \[[^\[\]]*\]$          # {x}, {{ x }}, <password>, [password]
     | !(?:vault|ref|sub|env) | (?:op|vault|env|file|keyring|ssm|secret|bws|pass)[:.] //? \S
     | (?:env|secrets|vars|process|config|settings|self|this|os|data|var|local|module|args|opts|options)\.\w
@@ -29,7 +30,7 @@ _STAND_IN = Lazy(
     | (?:your|insert|replace|todo|fixme|placeholder|redacted|removed|hidden|masked|omitted|dummy|example|sample)[^\d]*$
     | (?:test|fake|mock|foo|bar|baz|demo|none|null|nil|undefined|true|false|yes|no|on|off|required|optional|default
       |unset|empty|string|str|text|bytes|byte|char|varchar|number|int|integer|float|bool|boolean|any|unknown|never
-      |void|object|secretstr|symbol|self|this|value|field|input|prompt|stdin|env|file|auto|basic|bearer|invalid
+      |void|object|secret(?:str|bytes)|symbol|self|this|value|field|input|prompt|stdin|env|file|auto|basic|bearer|invalid
       |missing|wrong|incorrect|expired|valid)$
     | (?:user|login|username|email|name|id|type|url)$
     """,
@@ -66,6 +67,7 @@ _PROSE = Lazy(
 _ENOUGH = 128
 """Bytes of a value that are looked at: a longer one is as random as its beginning."""
 
+_ESCAPED_FOR_URL = Lazy(rb"%[0-9A-Fa-f]{2}")
 _DIGITS, _LETTERS = string.digits.encode(), string.ascii_letters.encode()
 _TO_GAPS = bytes.maketrans(b"-_./:@|+=", b" " * 9)
 
@@ -103,7 +105,7 @@ def looks_random(value: bytes, least: int = 8) -> bool:
     """Return whether nobody would have written this value by hand as a name, a path, a time or a sentence."""
     if len(value) < least or not _RANDOM_ALPHABET.fullmatch(value):
         return False
-    value = value[:_ENOUGH]
+    value = _ESCAPED_FOR_URL.sub(b"-", value[:_ENOUGH])
     if _PATHLIKE.match(value) or _MOMENT.match(value) or is_stand_in(value):
         return False
     if _is_wordy(value):

@@ -93,7 +93,7 @@ def _kind(name: bytes) -> str:
 def _fits(strong: str, value: bytes, *, shouted: bool = False) -> bool:
     if strong == "key":
         return bool(_LONG_KEY.fullmatch(value)) and looks_random(value, 20) and (shouted or not _HASH.fullmatch(value))
-    return looks_random(value) or (len(value) >= 16 and is_user_and_password(value))
+    return looks_random(value) or (len(value) >= 16 and is_user_and_password(value) and not is_stand_in(value))
 
 
 _WORKING_FOLDER = Lazy(rb"(?i)(?:old)?pwd")
@@ -118,6 +118,8 @@ def _assigned(text: bytes, stem: int, work: Work) -> Span | None:
         return None
     quoted = _quoted(text, at)
     if op == b"," and (quoted is None or not operator["close"] or b"-" in name or b"." in name):
+        return None
+    if quoted is not None and _is_no_value(name, quoted, operator):
         return None
     if name == b"pass" and (quoted is None or quoted.quote == b"`" or re.search(rb"\s", quoted.value)):
         return None
@@ -147,6 +149,21 @@ class _Quoted(NamedTuple):
     quote: bytes
     value: bytes
     start: int
+
+
+def _is_no_value(name: bytes, quoted: _Quoted, operator: re.Match[bytes]) -> bool:
+    """Return whether what stands in quotes is the name once more, a docstring, a word to compare with, or a name."""
+    value = quoted.value
+    if len(quoted.quote) == 3 and b")" in operator["close"]:
+        return True
+    if (operator["op"] or b"").startswith(b"=="):
+        return value.isalpha() and value.islower() and len(value) < 6
+    if operator["op"] == b"," and _TYPE_NAME.search(value):
+        return True
+    return value.lower() == name.translate(None, b"_-.").lower()
+
+
+_TYPE_NAME = Lazy(rb"(?:[A-Z][a-z]{2,}){2}$")
 
 
 def _quoted(text: bytes, at: int) -> _Quoted | None:
@@ -246,13 +263,21 @@ def _beside(text: bytes, start: int, work: Work) -> Span | None:
     else:
         strong = strength(name)
         value = value.rstrip(b",;)]")
-        good = strong is not None and value[:1] != b"-" and value.lower() not in _FLAG_PROSE
+        good = (
+            _ARGUMENT.fullmatch(value) is None
+            and strong is not None
+            and value[:1] != b"-"
+            and value.lower() not in _FLAG_PROSE
+        )
         good = good and _good_bare(strong or "", value, tight=True)
     if good and len(value) >= _JUDGED - 8:
         value += _rest_of(text, at + len(value))
     kind = _kind(name) if name and strength(name) != "password" else "password"
     return Span(at, at + len(value), kind, NAMED) if good and not is_stand_in(value) else None
 
+
+_ARGUMENT = Lazy(rb"[a-z_]+=[A-Za-z_.]+")
+"""``type=str``, in a list of arguments of which the flag is one."""
 
 _FLAG_PROSE = frozenset(
     b"to is and or for the with from flag option options argument instead when if in on as via must can will".split()

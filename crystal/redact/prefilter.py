@@ -82,14 +82,14 @@ def secret_prefilter() -> Prefilter:
     if not engine.HAVE_RE2:
         return plain_secret_prefilter()
     search = engine.scanner((_COLOUR_HINT, *secret_hints()))
-    holds_phrase = _look_for(lambda: MNEMONIC_HINTS)
+    search_phrase = engine.scanner(MNEMONIC_HINTS)
 
     def seen(text: bytes) -> bool:
         found = search(text)
         if found is not None and found.group()[:1] in (b"\x1b", b"u"):
             text = _COLOUR.sub(b"", text)
             found = search(text)
-        return found is not None or holds_phrase(text)
+        return found is not None or (search_phrase(text) is not None and holds_words(text, search_phrase))
 
     return _through_percent(seen)
 
@@ -142,6 +142,8 @@ def _through_percent(seen: Prefilter) -> Prefilter:
     def seen_when_decoded(text: bytes) -> bool:
         if seen(text):
             return True
+        if b"%" not in text:
+            return False
         for _ in range(MAX_LEVELS):
             view = percent_decoded(text)
             if view is None:
