@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,14 +67,14 @@ def test_without_a_secret_it_ends_with_0_and_private_spans_are_none(project: Pat
 
 def test_what_cannot_be_read_is_named_and_ends_with_4(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (project / "a.jsonl").write_bytes(line_of("hello"))
-    opened = Path.open
+    opened = os.open
 
-    def refusing(self: Path, *args: object, **more: object) -> object:
-        if self.name == "a.jsonl":
-            raise PermissionError(13, "Permission denied", str(self))
-        return opened(self, *args, **more)  # type: ignore[arg-type]
+    def refusing(path: str | Path, *args: Any, **more: Any) -> int:
+        if Path(path).name == "a.jsonl":
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *args, **more)
 
-    monkeypatch.setattr(Path, "open", refusing)
+    monkeypatch.setattr(os, "open", refusing)
     done = crystal("secrets")
     assert done.code == 4
     assert "a.jsonl" in done.err

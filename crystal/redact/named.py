@@ -160,9 +160,10 @@ def _is_no_value(name: bytes, quoted: _Quoted, operator: re.Match[bytes]) -> boo
         return value.isalpha() and value.islower() and len(value) < 6
     if operator["op"] == b"," and _TYPE_NAME.search(value):
         return True
-    return value.lower() == name.translate(None, b"_-.").lower()
+    return len(value) >= _MIN_REPEATED and name.translate(None, b"_-.").lower().endswith(value.lower())
 
 
+_MIN_REPEATED = 6
 _TYPE_NAME = Lazy(rb"(?:[A-Z][a-z]{2,}){2}$")
 
 
@@ -263,13 +264,8 @@ def _beside(text: bytes, start: int, work: Work) -> Span | None:
     else:
         strong = strength(name)
         value = value.rstrip(b",;)]")
-        good = (
-            _ARGUMENT.fullmatch(value) is None
-            and strong is not None
-            and value[:1] != b"-"
-            and value.lower() not in _FLAG_PROSE
-        )
-        good = good and _good_bare(strong or "", value, tight=True)
+        good = strong is not None and value[:1] != b"-" and value.lower() not in _FLAG_PROSE
+        good = good and not _ARGUMENT.fullmatch(value) and _good_bare(strong or "", value, tight=True)
     if good and len(value) >= _JUDGED - 8:
         value += _rest_of(text, at + len(value))
     kind = _kind(name) if name and strength(name) != "password" else "password"

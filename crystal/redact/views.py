@@ -274,19 +274,22 @@ def _left_out(source: bytes) -> list[tuple[int, int, bytes]]:
 
 
 def _far_from_escapes(source: bytes) -> list[tuple[int, int, bytes]]:
-    """Return the stretches of whole lines that are far from any backslash and any colour."""
+    """Return the stretches of whole words that are far from any backslash and any colour."""
     out: list[tuple[int, int, bytes]] = []
     stop = 0
     while stop < len(source):
         found = _ESCAPE_START.search(source, stop)
         begin = found.start() if found else len(source)
-        start = len(source) if found is None else source.rfind(b"\n", stop, max(stop, begin - _NEAR))
+        start = begin if found is None else max(source.rfind(gap, stop, max(stop, begin - _NEAR)) for gap in _GAPS)
         if start > stop:
             out.append((stop, start, b"\xff"))
-        stop = source.find(b"\n", begin + _NEAR) + 1 or len(source)
+        after = _GAP.search(source, begin + _NEAR)
+        stop = after.end() if after else len(source)
     return out
 
 
+_GAPS = (b"\n", b" ", b";")
+_GAP = Lazy(rb"[\n ;]")
 _ESCAPE_START = Lazy(rb"[\\\x1b]")
 
 
