@@ -237,6 +237,9 @@ def _memory(machine: Machine, *, deep: bool) -> Iterator[Check]:
     found = status.gather(machine)
     yield _store(machine.store, deep=deep)
     yield from _capture(found)
+    unexamined = status.describe_unexamined(found["redactions"])
+    if unexamined:
+        yield Check("redaction", "ok", f"{unexamined} ({status.FIND_UNEXAMINED})")
     yield _embedding(machine)
     yield _index(machine.store, "search index")
     with open_mirror(machine.places, machine.config.role) as mirrored:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,22 @@ from crystal.wiring.progress import read_progress
 if TYPE_CHECKING:
     from crystal.capture.state import CaptureState
     from crystal.wiring import Machine
+
+
+FIND_UNEXAMINED = "crystal secrets says where they are"
+
+
+def describe_unexamined(redactions: Mapping[str, int]) -> str | None:
+    """Say what was left out whole because it could not be examined, given the count of each kind; None if nothing."""
+    parts = [
+        f"{redactions[kind]:,} {one if redactions[kind] == 1 else many}"
+        for kind, one, many in _UNEXAMINED
+        if redactions.get(kind)
+    ]
+    return f"not stored, too hard to examine for secrets: {' and '.join(parts)}" if parts else None
+
+
+_UNEXAMINED = (("dense", "text", "texts"), ("unprocessable", "line", "lines"))
 
 
 def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any]:

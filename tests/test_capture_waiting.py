@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from crystal.capture.drain import fingerprint, is_ready
+from crystal.capture.drain import drain, fingerprint, is_ready
 from crystal.capture.spool import Note
+from crystal.status import describe_unexamined
+from crystal.store.privacy import redaction_counts
 from tests.capture_machine import NOW, CaptureMachine, line
 
 PATIENCE = 5_000
@@ -47,3 +49,36 @@ def test_a_helper_of_the_client_that_writes_no_transcript_is_not_waited_for(mach
     helper.parent.mkdir(parents=True)
     helper.write_bytes(line("task"))
     assert not is_ready(machine.capture(), stop, PATIENCE)
+
+
+def test_a_session_with_much_to_read_keeps_no_other_waiting_beyond_a_segment(
+    machine: CaptureMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crystal.capture.tail.SEGMENT_BYTES", 4_000)
+    machine.transcript("long").write_bytes(b"".join(line(f"long {n} " + "x" * 500) for n in range(60)))
+    machine.transcript("short").write_bytes(line("short"))
+    machine.note("long", at=NOW, transcript_path=str(machine.transcript("long")))
+    machine.note("short", at=NOW + 1, transcript_path=str(machine.transcript("short")))
+    machine.transcript("later").write_bytes(line("later"))
+    machine.note("later", at=NOW + 2, transcript_path=str(machine.transcript("later")))
+    drain(machine.capture(), machine.spool, flush_ms=0)
+    order = [
+        Path(path).stem
+        for (path,) in machine.store.rows(
+            "SELECT path FROM segments JOIN capture_state AS c ON c.id = segments.transcript ORDER BY segments.id"
+        )
+    ]
+    assert order[:3] == ["long", "short", "later"]
+    assert order.count("long") > 5
+    assert len(machine.texts()) == 62
+    machine.assert_sound()
+
+
+def test_a_text_that_was_too_hard_to_examine_is_named_with_what_to_do(machine: CaptureMachine) -> None:
+    machine.transcript("s").write_bytes(line("password=hunter2 " * 50_000) + line("kept"))
+    machine.note("s", transcript_path=str(machine.transcript("s")))
+    drain(machine.capture(), machine.spool, flush_ms=0)
+    counts = redaction_counts(machine.store)
+    assert counts == {"dense": 1}
+    assert describe_unexamined(counts) == "not stored, too hard to examine for secrets: 1 text"
+    assert describe_unexamined({"password": 3}) is None

@@ -116,6 +116,8 @@ def _print_failure_as_json(state: CaptureState, error: CrystalError | None) -> N
 
 def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
     """The page as (name, words)."""
+    from crystal.status import FIND_UNEXAMINED, describe_unexamined
+
     places = found["places"]
     lines = [
         ("memory", _memory(found["counts"]) + f"; since {ago(found['span']['first'])}"),
@@ -132,6 +134,9 @@ def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tupl
         lines.append(("closed", ", ".join(found["capture"]["private_sessions"])))
     if found["redactions"]:
         lines.append(("redacted", ", ".join(f"{count:,} {kind}" for kind, count in found["redactions"].items())))
+    unexamined = describe_unexamined(found["redactions"])
+    if unexamined:
+        lines.append(("left out", f"{unexamined} ({FIND_UNEXAMINED})"))
     lines += [("problem", f"{one['room']}: {one['message']} (since {ago(one['since'])})") for one in found["problems"]]
     return [*lines, ("stored in", places["database"])]
 
