@@ -251,7 +251,7 @@ _TOKEN_BYTES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0
 _TOKEN_STARTS = frozenset(bytes([code]) for code in _TOKEN_BYTES)
 
 
-_NEAR = 2048
+_NEAR = 1024
 """Bytes on both sides of a joint or an escape that are read again: the rest has been read as it is."""
 
 
