@@ -151,7 +151,9 @@ def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(  
     run("--off", "--session", PRICES)
     (transcripts / "0a0a0a0a-0000-4000-8000-000000000000.jsonl").write_text('{"type":"user"}\n')
     note("crystal verify", "verify", "--json")
-    (transcripts / "0c0c0c0c-0000-4000-8000-000000000000.jsonl").write_text('{"type":"user","text":"password=hunter2"}\n')
+    (transcripts / "0c0c0c0c-0000-4000-8000-000000000000.jsonl").write_text(
+        '{"type":"user","text":"password=hunter2"}\n'
+    )
     note("crystal secrets", "secrets", "--json")
     (transcripts / "0c0c0c0c-0000-4000-8000-000000000000.jsonl").unlink()
     (transcripts / f"{TESTS}.jsonl").unlink()
