@@ -83,12 +83,19 @@ def garble_texts(data: bytearray, dice: random.Random) -> None:
             data[at + 1] = 0xFF
 
 
+def garble_definition(data: bytearray, dice: random.Random) -> None:
+    """Damage the definition of the table of vectors, which SQLite hands to its extension."""
+    at = data.index(b"distance_metric") + dice.randrange(15)
+    data[at] = 0xFF
+
+
 HARMS: dict[str, Callable[[bytearray, random.Random], None]] = {
     "flip": flip,
     "header": overwrite_header,
     "page": zero_page,
     "cut": cut,
     "texts": garble_texts,
+    "definition": garble_definition,
 }
 
 

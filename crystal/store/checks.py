@@ -68,7 +68,15 @@ def quick_fault(store: Store, seconds: float = float("inf")) -> str | None:
 
 
 def _page_fault(store: Store) -> str | None:
-    return next((str(text) for (text,) in store.rows("PRAGMA quick_check(1)") if text != "ok"), None)
+    try:
+        return next((str(text) for (text,) in store.rows("PRAGMA quick_check(1)") if text != "ok"), None)
+    except apsw.SQLError as error:
+        return _one_line(error)
+
+
+def _one_line(error: apsw.SQLError) -> str:
+    """Return SQLite's words for a definition of a table that cannot be read, without the bytes that are no text."""
+    return " ".join(str(error).replace("\ufffd", "?").split())
 
 
 def damage(path: Path) -> str | None:
@@ -83,6 +91,8 @@ def damage(path: Path) -> str | None:
             return real[0] if real else _undecodable(store, float("inf")) or _implausible(store)
     except StoreDamaged as error:
         return error.message.removeprefix(f"{path}: ")
+    except apsw.SQLError as error:
+        return _one_line(error)
 
 
 def _undecodable(store: Store, deadline: float) -> str | None:
