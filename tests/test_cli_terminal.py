@@ -38,6 +38,22 @@ def test_a_place_of_the_last_search_is_a_hit(tmp_path):
         last_search.named_by_place(tmp_path, "@4")
     with pytest.raises(UsageProblem):
         last_search.named_by_place(tmp_path, "@x")
+    last_search.remember_hits(tmp_path, [])
+    with pytest.raises(NotFound, match="the last search here had no hits"):
+        last_search.named_by_place(tmp_path, "@1")
+
+
+def test_a_search_whose_output_is_cut_has_places_too(home, monkeypatch):
+    crystal("init", "--yes")
+    crystal("remember", "we deploy on Fridays")
+
+    def cut(*_, **__):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("crystal.cli.search._print", cut)
+    with pytest.raises(BrokenPipeError):
+        crystal("search", "deploy")
+    assert "we deploy on Fridays" in crystal("show", "@1").out
 
 
 def test_each_terminal_has_its_own_last_search(tmp_path, monkeypatch):
@@ -153,7 +169,7 @@ def test_items_are_wrapped_between_words_on_a_terminal_and_whole_elsewhere(capsy
             "crystal does not know the client 'vscode'",
             "Any other: crystal init --print",
         ),
-        (["search", "x", "--role", "human"], "--role is 'human', which is no role", "use user, assistant, thinking"),
+        (["search", "x", "--role", "human"], "--role is 'human', which is not a role", "use user, assistant, thinking"),
     ],
 )
 def test_a_mistake_is_told_with_what_was_probably_meant(home, words, message, hint):

@@ -19,7 +19,7 @@ MAX_HITS = 1000
 
 
 def remember_hits(data_dir: Path, names: Sequence[str]) -> None:
-    """Keep the names of the hits that were just shown in this terminal, in their order."""
+    """Keep the names of the hits that this terminal shows, in their order; none for a search that found nothing."""
     kept = {terminal: hits for terminal, hits in _read(data_dir).items() if terminal != _terminal()}
     kept = dict(list(kept.items())[1 - MAX_TERMINALS :]) | {_terminal(): list(names[:MAX_HITS])}
     # Not flushed to the disk, unlike all else that is kept: a search must not wait for it.
@@ -46,12 +46,15 @@ def named_by_place(data_dir: Path, wanted: str) -> str:
         if is_place:
             raise UsageProblem(f"{wanted!r} names no place", hint="the second hit of the last search: crystal show @2")
         return wanted
-    hits = _read(data_dir).get(_terminal(), [])
+    found = _read(data_dir).get(_terminal())
+    hits = found or []
     if 1 <= int(word) <= len(hits):
         return hits[int(word) - 1]
     if is_place:
-        found = f"the last search here had {len(hits)} hits" if hits else "nothing was searched in this terminal yet"
-        raise NotFound(f"there is no hit {wanted}: {found}", hint='search first: crystal search "..."')
+        noun = "hit" if len(hits) == 1 else "hits"
+        none = "nothing was searched in this terminal yet"
+        reason = none if found is None else f"the last search here had {len(hits) or 'no'} {noun}"
+        raise NotFound(f"there is no hit {wanted}: {reason}", hint='search first: crystal search "..."')
     return wanted
 
 

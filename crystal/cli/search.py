@@ -120,11 +120,12 @@ def search(
         render.note(*result.notes)
         if explain:
             render.note(*result.explained)
+        # Before they are printed: `crystal search x | head` ends the printing early.
+        remember_hits(machine.places.data_dir, [_name(hit) for hit in result.hits])
         if not result.hits:
             _say_nothing_found(result, filters, as_of)
             return
         _print(machine, result, render.look_of(sys.stdout), asked["now"], explain=explain)
-        remember_hits(machine.places.data_dir, [_name(hit) for hit in result.hits])
 
 
 # ----------------------------------------------------------------------------------------------------------- scope
@@ -155,7 +156,9 @@ def _filters(
     from crystal.store.scope import role_words, roles_named
 
     if role is not None and not roles_named(role):
-        raise UsageProblem(f"--role is {role!r}, which is no role", hint=f"use {role_words()}, or several with commas")
+        raise UsageProblem(
+            f"--role is {role!r}, which is not a role", hint=f"use {role_words()}, or several with commas"
+        )
     start, end = time_span(machine.now(), since, before)
     folder = None if project is None else project_value(_stores(machine), project)
     return Filters(folder, session, role, agent, device, branch, source, start, end)
@@ -180,7 +183,7 @@ def whole_number(text: str, name: str) -> int:
     try:
         return int(text)
     except ValueError as error:
-        raise UsageProblem(f"{name} is {text!r}, which is no whole number", hint=f"try: {name} 10") from error
+        raise UsageProblem(f"{name} is {text!r}, which is not a whole number", hint=f"try: {name} 10") from error
 
 
 def project_value(stores: list[Store | None], text: str) -> str:
