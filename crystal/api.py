@@ -137,7 +137,7 @@ class Crystal:
 
         if role is not None and not roles_named(role):
             hint = f"use {role_words()}, or several with commas"
-            raise UsageProblem(f"role is {role!r}, which is no role", hint=hint)
+            raise UsageProblem(f"role is {role!r}, which is not a role", hint=hint)
         filters = self._filters(project, session, role, agent, device, branch, source, since, before)
         asked = asking(self._machine, self._mirrored(), filters, recency=recency, fusion=fusion, as_of=as_of, deep=deep)
         return search(self._machine.store, query=query, limit=limit, **asked)

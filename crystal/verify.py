@@ -349,10 +349,10 @@ def _index_faults(store: Store) -> Iterator[Fault]:
         yield Fault("keywords", "chunks_fts", "the keyword index does not agree with the chunks")
     wrong = checks.chunks_with_wrong_hash(store)
     if wrong:
-        yield Fault("chunks", "chunks", f"the text of {len(wrong)} chunks is not what was stored")
+        yield Fault("chunks", "chunks", f"texts that are not what was stored: {len(wrong)}")
     bare = checks.turns_without_chunks(store)
     if bare:
-        yield Fault("chunks", "turns", f"{len(bare)} turns have no text")
+        yield Fault("chunks", "turns", f"turns without text: {len(bare)}")
     lost = memories.memories_with_other_chunks(store)
     if lost:
         yield Fault("chunks", "memories", f"search does not find {len(lost)} memories as they are")

@@ -48,7 +48,9 @@ def parse_when(text: str, *, now: int, tz: tzinfo | None = None, name: str = "ti
     try:
         return _parse(text.strip().lower(), now, tz)
     except (ValueError, OverflowError, OSError) as error:
-        raise UsageProblem(f"{name} is {text!r}, which is no time that crystal knows", hint=f"use {FORMS}") from error
+        raise UsageProblem(
+            f"{name} is {text!r}, which is not a time that crystal understands", hint=f"use {FORMS}"
+        ) from error
 
 
 def end_of(text: str, *, now: int, tz: tzinfo | None = None, name: str = "time") -> int:

@@ -61,7 +61,7 @@ def answered(monkeypatch: pytest.MonkeyPatch, answer: str, *words: str) -> Done:
 def test_nobody_there_to_be_asked_is_a_usage_error_and_nothing_happens(memory: Path) -> None:
     done = crystal("forget", "--query", "quokka")
     assert (done.code, done.out) == (2, "")
-    assert "nobody is there to be asked" in done.err
+    assert "here is no terminal to ask on" in done.err
     assert held(memory)
     assert crystal("forget", "--query", "unicorn").code == 1, "nothing is to be asked"
 

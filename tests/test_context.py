@@ -327,7 +327,7 @@ def test_the_command_shows_what_and_why(machine: Machine, monkeypatch: pytest.Mo
     found = json.loads(crystal("context", "--json").out)
     assert found["would_tell"] is False
     assert found["refusals"] == [
-        "it is not switched on: crystal config set context.enabled true",
+        "context is off; to switch it on: crystal config set context.enabled true",
         "the folder is private",
     ]
 

@@ -25,6 +25,9 @@ def confirm(question: str, *, yes: bool, consequence: str) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageProblem(f"this needs a yes: {consequence}", hint="add --yes")
+        raise UsageProblem(
+            f"crystal asks first, and here is no terminal to ask on: {consequence}",
+            hint="to agree, repeat it with --yes",
+        )
     say(consequence, stream=sys.stderr)
     typer.confirm(question, abort=True, err=True)

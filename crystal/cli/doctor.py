@@ -41,6 +41,6 @@ def doctor(
         for check in checks:
             say_item(f"{MARKS[check.verdict]:<5} ", f"{check.name}: {check.message}", look, style=styles[check.verdict])
             if check.fix and check.verdict != "ok":
-                say_item("      fix: ", check.fix, look, style=look.bold)
+                say_item("      fix: ", check.fix.removeprefix("run: "), look, style=look.bold)
     if failed:
         raise typer.Exit(1)

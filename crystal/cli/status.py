@@ -101,7 +101,7 @@ def _say_failure(error: CrystalError, state: CaptureState, *, as_json: bool) -> 
         _print_failure_as_json(state, error)
     else:
         typer.echo(f"FAIL  memory: {error.message}")
-        typer.echo(f"      fix: {error.hint}")
+        typer.echo(f"      fix: {(error.hint or '').removeprefix('run: ')}")
     return error.exit_code
 
 

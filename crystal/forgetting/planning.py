@@ -129,8 +129,8 @@ class _Planner:
     def _check_targets(self) -> None:
         for target in self.wish.targets:
             if all(find_target(store, target, which) is None for which, store in self.stores):
-                hint = "name a memory (mem-...), the number of a hit, or the id of a line; sessions with --session"
-                raise NotFound(f"nothing here is named {target!r}", hint=hint)
+                hint = "name a memory (mem-...), a hit (h17) or a line by its uuid; a session with --session ID"
+                raise NotFound(f"there is no memory, hit or line {target!r}", hint=hint)
 
     def _add(self, found: Selection, because: Because) -> None:
         for uuid in found.lines:

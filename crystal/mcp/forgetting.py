@@ -114,7 +114,8 @@ def _preview(plan: ForgetPlan, room: int) -> Answer:
     def compose(items: Sequence[Item]) -> Answer:
         if plan.is_empty:
             return answered("nothing would be forgotten", items, "items", data, None)
-        count = f"{len(plan.items)} things of {len(plan.sessions)} sessions"
+        things = "1 thing" if len(plan.items) == 1 else f"{len(plan.items)} things"
+        count = things + (f" of {len(plan.sessions)} sessions" if plan.sessions else "")
         head = f"{count} would be forgotten for good; nothing is changed yet"
         left = len(plan.items) - len(items)
         rest = f"{left} more things would go and are not shown here\n" if left else ""

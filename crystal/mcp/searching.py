@@ -68,7 +68,7 @@ def find(machine: Machine, asker: Asker, arguments: Mapping[str, Any], count: in
     refuse_folder(arguments.get("project"))
     role = arguments.get("role")
     if role is not None and not roles_named(role):
-        raise UsageProblem(f"role is {role!r}, which is no role", hint=f"use {role_words()}, or several with commas")
+        raise UsageProblem(f"role is {role!r}, which is not a role", hint=f"use {role_words()}, or several with commas")
     how = {name: arguments.get(name) for name in ("recency", "fusion", "as_of")}
     asked = asking(machine, machine.mirror, _filters(arguments, machine.now), deep=bool(arguments.get("deep")), **how)
     own = asker.left_out(machine, arguments)

@@ -103,9 +103,8 @@ def refusal(answer: Answer, code: str, relay: str, *, ours: bool) -> CrystalErro
     if not ours:
         return broken(relay, f"status {status}, and no version of the protocol")
     if status in (401, 403):
-        unknown = (
-            "the token is unknown or revoked; a device pairs again, home takes a new one: crystal init --role home"
-        )
+        home = "at home: crystal init --role home --relay URL"
+        unknown = f"the token is unknown or revoked; on a device: crystal relay join; {home}"
         return RelayDenied(told, hint=unknown if status == 401 else "the token may not do this", code=code)
     if status == 404 and code != "not-found":
         return NotAtRelay(told, code=code)

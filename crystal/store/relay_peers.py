@@ -114,10 +114,11 @@ def find_peer(store: Store, name: str) -> Peer:
         found = [peer for peer in peers if peer.device_id.hex().startswith(name.lower())]
     if len(found) == 1:
         return found[0]
-    names = ", ".join(peer.name for peer in peers) or "none yet"
+    names = ", ".join(peer.name for peer in peers)
+    hint = f"the devices: {names}" if names else "there are no devices yet; add one: crystal relay pair"
     if not found:
-        raise NotFound(f"no device is called {name!r}", hint=f"the devices: {names}")
-    raise UsageProblem(f"more than one device is called {name!r}", hint=f"the devices: {names}")
+        raise NotFound(f"no device is called {name!r}", hint=hint)
+    raise UsageProblem(f"more than one device is called {name!r}", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ def preview(machine: Machine, folder: str) -> Preview:
     notes = [] if here else ["no session was captured in this folder yet: only what holds everywhere is told here"]
     refusals = []
     if not config.context_enabled:
-        refusals.append("it is not switched on: crystal config set context.enabled true")
+        refusals.append("context is off; to switch it on: crystal config set context.enabled true")
     if truthy(os.environ.get("CRYSTAL_PRIVATE")):
         refusals.append("CRYSTAL_PRIVATE is set")
     if _is_off(policy):

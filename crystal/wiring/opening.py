@@ -43,7 +43,7 @@ def refuse_lost(places: Places) -> None:
         return
     noun = "session" if sessions == 1 else "sessions"
     here = f", but the archive of {sessions:,} {noun} is here" if sessions else ""
-    raise StoreLost(words + here, hint="crystal verify --repair makes it again")
+    raise StoreLost(words + here, hint="run: crystal verify --repair")
 
 
 def _is_something(path: Path) -> bool:

@@ -154,7 +154,7 @@ def _take_archives(machine: Machine, progress: Callable[[int], None], *, knows: 
 def _what_is_missing(config: Config, found: Salvage, has_record: bool, left_out: int) -> list[str]:
     missing = []
     if not found.is_whole("memories", "memory_history"):
-        missing.append("memories that only the old database had")
+        missing.append("memories that stood only in the old database, if there were any")
     if not has_record and not found.is_whole("private_marks", "private_lines"):
         missing.append("when capture was off, and which lines were private")
     if left_out:

@@ -91,7 +91,8 @@ def _with_known(wish: Wish, known: Known) -> Wish:
 def install_folder(home: Path, folder: Path, wish: Wish, now: int) -> Manifest:
     """Install the model in a folder, which is only read."""
     if not folder.is_dir():
-        raise UsageProblem(f"{folder} is no folder", hint="give a model's folder, or one of: " + ", ".join(KNOWN))
+        hint = "give a model's folder, or one of: " + ", ".join(KNOWN)
+        raise UsageProblem(f"{folder} is not a folder, and not a model that crystal knows", hint=hint)
     has_licence = any((folder / name).is_file() for name in ("LICENSE", "LICENSE.txt", "LICENSE.md"))
     told = Provenance(str(folder), "in its LICENSE" if has_licence else "not told", "nothing: a folder of your own")
     runtime()
