@@ -130,6 +130,7 @@ def edit(
     """
     if text is None and category is None and key is None and project is None:
         raise UsageProblem("nothing to change is given", hint="give a text, --category, --key or --project")
+    _take_waiting(machine, ident)
     cleaner = _cleaner(machine)
     fields: dict[str, object] = {} if text is None else {"text": cleaned_text(text, cleaner.clean_text)}
     if category is not None:
@@ -168,7 +169,20 @@ def revive(machine: Machine, ident: str) -> Remembered:
     return _set_status(machine, ident, "active")
 
 
+def _take_waiting(machine: Machine, ident: str) -> None:
+    """Act on the hook's notes if one of them holds this memory: its id was told before it was stored."""
+    from crystal.capture.engine import Tally
+    from crystal.capture.spool import read_notes
+    from crystal.wiring.capturing import run_capture
+
+    asked = [note.asked for note in read_notes(machine.places.spool)]
+    if any(one is not None and one.memory_id == ident.strip().lower() for one in asked):
+        run_capture(machine, lambda _: Tally())
+
+
 def _set_status(machine: Machine, ident: str, status: str) -> Remembered:
+    _take_waiting(machine, ident)
+
     def next_version(mirror: Store | None, now: int) -> Version:
         old = _here(machine.store, mirror, find_one(machine.store, mirror, ident))
         return old if old.memory.status == status else Version(changed(old.memory, now, status=status), old.project)
