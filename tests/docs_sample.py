@@ -38,7 +38,7 @@ def _tests() -> Iterator[tuple[str, Any]]:
     yield (
         "assistant",
         _text(
-            "PostgreSQL was killed for want of memory (exit code 137).\n\n"
+            "PostgreSQL was killed for lack of memory (exit code 137).\n\n"
             "Start it again with `docker compose up -d db`; with `mem_limit: 1g` in `compose.yaml` it stays up."
         ),
     )

@@ -104,7 +104,7 @@ def summarize_due(
 ) -> SummaryReport:
     """Write the summary of every session that has ended or rested, and has turns that its summary does not know.
 
-    When the model works (again), sessions that were summarized simply for want of it follow.
+    When the model works (again), sessions that were summarized simply without it follow.
 
     Args:
         store: The store, open for writing, in no transaction.

@@ -77,7 +77,7 @@ CREATE TABLE injections (                  -- what was told to the agent at the 
     source     TEXT NOT NULL,              -- startup, resume, clear, compact
     candidates INTEGER NOT NULL,           -- how many memories and sessions there were
     chosen     TEXT NOT NULL,              -- JSON: the ids of those that were told
-    omitted    INTEGER NOT NULL,           -- how many memories were not, for want of room
+    omitted    INTEGER NOT NULL,           -- how many memories were not, because there was no room
     tokens     INTEGER NOT NULL,           -- how long it was, about
     UNIQUE (session_id, source)
 );
