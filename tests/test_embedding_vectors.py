@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from array import array
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal.store import Store, vectors
-from crystal.vectorform import restored
 from tests.embedding_store import NOW, Dice, add_chunk, open_store, stored, unit, vectors_by_chunk
 
 
@@ -164,14 +164,16 @@ def test_a_stray_vector_under_a_waiting_chunk_is_replaced(store: Store):
     assert vectors_by_chunk(store, generation) == {ident: stored(unit(1, 0))}
 
 
-def test_the_vector_of_the_same_text_is_found_by_its_hash(store: Store):
+def test_the_vector_of_the_same_text_is_copied_without_numpy(store: Store, monkeypatch: pytest.MonkeyPatch):
     generation = vectors.ensure_generation(store, "dice", "a", 2, NOW)
-    ident = add_chunk(store, "same")
-    add_chunk(store, "same")
-    sha = store.value("SELECT text_sha256 FROM chunks WHERE id = ?", (ident,))
-    assert vectors.vectors_of_same_text(store, generation, [sha]) == {}
-    vectors.put_vectors(store, generation, [(ident, unit(1, 1))])
-    assert vectors.vectors_of_same_text(store, generation, [sha, b"none"]) == {sha: restored(stored(unit(1, 1)))}
+    first, second, other = add_chunk(store, "same"), add_chunk(store, "same"), add_chunk(store, "other")
+    waiting = [(ident, sha) for ident, sha, _ in vectors.pending_chunks(store, generation, 10)]
+    assert vectors.copy_vectors(store, generation, waiting) == set()
+    vectors.put_vectors(store, generation, [(first, unit(1, 1))])
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    assert vectors.copy_vectors(store, generation, [one for one in waiting if one[0] != first]) == {second}
+    assert vectors_by_chunk(store, generation) == dict.fromkeys((first, second), stored(unit(1, 1)))
+    assert [ident for ident, _, _ in vectors.pending_chunks(store, generation, 10)] == [other]
 
 
 def test_a_refused_chunk_waits_no_more_until_another_model_comes(store: Store):

@@ -144,22 +144,22 @@ class _Run:
         return EmbedReport(self.embedded, self.reused, self.refused, left, problem)
 
     def _one_batch(self, generation: int, items: Sequence[tuple[int, bytes, str]]) -> None:
-        known: dict[bytes, bytes | None] = dict(
-            vectors.vectors_of_same_text(self.store, generation, (sha for _, sha, _ in items))
-        )
-        fresh = {sha: text for _, sha, text in items if sha not in known}
+        copied = vectors.copy_vectors(self.store, generation, ((ident, sha) for ident, sha, _ in items))
+        waiting = [item for item in items if item[0] not in copied]
+        fresh = {sha: text for _, sha, text in waiting}
+        known: dict[bytes, bytes | None] = {}
         try:
             if fresh:
                 known.update(zip(fresh, self._embed(list(fresh.values())), strict=True))
         finally:
             self._book()
-        found = [(ident, vector) for ident, sha, _ in items if (vector := known[sha]) is not None]
+        found = [(ident, vector) for ident, sha, _ in waiting if (vector := known[sha]) is not None]
         stored = vectors.put_vectors(self.store, generation, found)
         made = min(stored, sum(1 for sha in fresh if known[sha] is not None))
         self.embedded += made
-        self.reused += stored - made
-        refused = [ident for ident, sha, _ in items if known[sha] is None]
-        if stored == 0 and vectors.is_gone(self.store, generation):
+        self.reused += stored - made + len(copied)
+        refused = [ident for ident, sha, _ in waiting if known[sha] is None]
+        if stored == 0 and not copied and vectors.is_gone(self.store, generation):
             raise _Failed(Unavailable("another process has begun to use another embedding model meanwhile"))
         if refused:
             vectors.refuse_chunks(self.store, generation, refused)

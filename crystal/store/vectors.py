@@ -251,14 +251,28 @@ def _waiting_states(store: Store, generation: int) -> list[int]:
     return [0, *sorted(older, reverse=True)]
 
 
-def vectors_of_same_text(store: Store, generation: int, shas: Iterable[bytes]) -> dict[bytes, bytes]:
-    """The vectors that ``generation`` already holds for texts, by the SHA-256 of the text."""
-    found = {}
-    for sha in set(shas):
-        ident = store.value(SAME_TEXT, (sha, generation))
-        if ident is not None:
-            found[sha] = vector_of(store, generation, ident)
-    return {sha: vector for sha, vector in found.items() if vector is not None}
+def copy_vectors(store: Store, generation: int, chunks: Iterable[tuple[int, bytes]]) -> set[int]:
+    """Give chunks the vectors that ``generation`` holds for the same texts, and end their waiting; in one transaction.
+
+    Args:
+        store: The store.
+        generation: The generation.
+        chunks: Waiting chunks, each with the SHA-256 of its text.
+
+    Returns:
+        The chunks whose text has a vector.
+    """
+    table, known = table_of(generation), set()
+    with store.transaction():
+        for ident, sha in chunks:
+            same = store.value(SAME_TEXT, (sha, generation))
+            data = None if same is None else store.value(f"SELECT embedding FROM {table} WHERE rowid = ?", (same,))
+            if data is None:
+                continue
+            known.add(ident)
+            if _settle(store, ident, generation, generation):
+                _write_rounded(store, table, [(ident, bytes(data))])
+    return known
 
 
 def vector_of(store: Store, generation: int, chunk: int) -> bytes | None:
@@ -271,13 +285,14 @@ def write_vectors(store: Store, generation: int, vectors: Sequence[tuple[int, by
     """Store vectors of chunks, or replace them. Inside a transaction."""
     if not vectors:
         return
-    table, dimension = table_of(generation), len(vectors[0][1]) // 4
-    data = rounded([vector for _, vector in vectors], dimension)
+    data = rounded([vector for _, vector in vectors], dimension=len(vectors[0][1]) // 4)
+    found = [(ident, one) for (ident, _), one in zip(vectors, data, strict=True)]
+    _write_rounded(store, table_of(generation), found)
+
+
+def _write_rounded(store: Store, table: str, vectors: Sequence[tuple[int, bytes]]) -> None:
     store.execute_many(f"DELETE FROM {table} WHERE rowid = ?", [(ident,) for ident, _ in vectors])
-    store.execute_many(
-        f"INSERT INTO {table} (rowid, embedding) VALUES (?, vec_int8(?))",
-        [(ident, one) for (ident, _), one in zip(vectors, data, strict=True)],
-    )
+    store.execute_many(f"INSERT INTO {table} (rowid, embedding) VALUES (?, vec_int8(?))", vectors)
 
 
 def put_vectors(store: Store, generation: int, vectors: Iterable[tuple[int, bytes]]) -> int:
