@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -72,12 +71,15 @@ def first_commit(git_root: str) -> str | None:
 
     Runs git without hooks, network or configuration of the user. A shallow clone does not have its first commit.
     """
+    import subprocess  # noqa: PLC0415 - every hook's worker finds projects, and git is asked once for each
+
     env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "GIT_CONFIG_NOSYSTEM": "1", "HOME": os.devnull}
     env |= {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
     # The folder may belong to another user: git would refuse to read it, and what it reads runs nothing.
     command = ["git", "-c", "safe.directory=*", "-C", git_root, "rev-list", "--max-parents=0", "HEAD", "--"]
     try:
-        if (Path(git_root) / ".git" / "shallow").exists():
+        git_dir = Path(git_root) / ".git"
+        if (git_dir / "shallow").exists() or _is_without_commit(git_dir):
             return None
         done = subprocess.run(
             command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=GIT_SECONDS, check=False
@@ -88,6 +90,14 @@ def first_commit(git_root: str) -> str | None:
     if done.returncode != 0 or not ids or not re.fullmatch("[0-9a-f]{40,64}", ids[-1]):
         return None
     return f"commit:{ids[-1]}"
+
+
+def _is_without_commit(git_dir: Path) -> bool:
+    """Whether a repository has no branch, as long as nothing was committed: then git is not asked after every turn."""
+    heads = git_dir / "refs" / "heads"
+    if (git_dir / "packed-refs").exists() or not (_read(git_dir / "HEAD", _MAX_MARKER_BYTES) or "").startswith("ref:"):
+        return False
+    return heads.is_dir() and not any(heads.iterdir())
 
 
 def _marked_project(alone: Project, folder: Path) -> Project:

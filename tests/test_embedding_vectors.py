@@ -170,8 +170,9 @@ def test_the_vector_of_the_same_text_is_copied_without_numpy(store: Store, monke
     waiting = [(ident, sha) for ident, sha, _ in vectors.pending_chunks(store, generation, 10)]
     assert vectors.copy_vectors(store, generation, waiting) == set()
     vectors.put_vectors(store, generation, [(first, unit(1, 1))])
-    monkeypatch.setitem(sys.modules, "numpy", None)
-    assert vectors.copy_vectors(store, generation, [one for one in waiting if one[0] != first]) == {second}
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "numpy", None)
+        assert vectors.copy_vectors(store, generation, [one for one in waiting if one[0] != first]) == {second}
     assert vectors_by_chunk(store, generation) == dict.fromkeys((first, second), stored(unit(1, 1)))
     assert [ident for ident, _, _ in vectors.pending_chunks(store, generation, 10)] == [other]
 

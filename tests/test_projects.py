@@ -135,7 +135,7 @@ def test_repositories_with_different_first_commits_stay_apart(tmp_path):
 
 
 @pytest.mark.parametrize("broken", ["no commit", "shallow", "gone"])
-def test_a_first_commit_that_git_cannot_tell_is_none(tmp_path, broken):
+def test_a_first_commit_that_git_cannot_tell_is_none(tmp_path, monkeypatch, broken):
     folder = tmp_path / "repo"
     if broken == "shallow":
         make_repository(folder)
@@ -143,6 +143,7 @@ def test_a_first_commit_that_git_cannot_tell_is_none(tmp_path, broken):
     elif broken == "no commit":
         folder.mkdir()
         git(folder, "init", "-q")
+        monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("git is not started for each turn"))
     assert first_commit(str(folder)) is None
 
 

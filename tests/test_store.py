@@ -87,6 +87,7 @@ def test_an_upgrade_copies_the_store_first_and_a_failed_one_changes_nothing(
         store.execute("INSERT INTO meta VALUES ('word', 'kept')")
     every = migrate.steps()
     later = len(every) + 1
+    monkeypatch.setattr(migrate, "newest", lambda: len(migrate.steps()))
     monkeypatch.setattr(
         migrate, "steps", lambda: (*every, (later, "CREATE TABLE more (x); INSERT INTO nowhere VALUES (1)"))
     )

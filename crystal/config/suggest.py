@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -13,6 +12,8 @@ def meant(key: str, known: Iterable[str]) -> str | None:
         return "secrets do not belong in this file: use the environment, .env in the data folder, or the keyring"
     if tail in ("data_dir", "ldm_home"):
         return f"the hook reads no file: set the variable {'LDM_HOME' if tail == 'ldm_home' else 'CRYSTAL_DATA_DIR'}"
+    import difflib  # noqa: PLC0415 - as in table.py
+
     names = list(known)
     tails = {name.rpartition(".")[2]: name for name in names}
     near = difflib.get_close_matches(key.lower().replace("-", "_"), names, n=1, cutoff=0.7)

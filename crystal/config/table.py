@@ -6,7 +6,6 @@ The loader, ``crystal config`` and the reference page are made from it; a new se
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -387,7 +386,9 @@ def unknown_variables(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Variables that look like misspelt ones of crystal, each with the one that may be meant."""
     known = {alias.variable for setting in SETTINGS.values() for alias in setting.variables}
     known |= {"CRYSTAL_DATA_DIR", "CRYSTAL_CONFIG"}
-    for name in sorted(env):
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.85) if name.startswith("CRYSTAL_") else []
-        if near and name not in known:
+    for name in sorted(name for name in env if name.startswith("CRYSTAL_") and name not in known):
+        import difflib  # noqa: PLC0415 - every hook's worker reads the settings, and nearly none needs this
+
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
+        if near:
             yield name, near[0]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -328,11 +327,12 @@ def _connect_for_reading(path: Path) -> apsw.Connection:
     log = path.with_name(path.name + "-wal")
     if not log.exists() or log.stat().st_size == 0:
         return _connect_frozen(path)
+    import shutil  # noqa: PLC0415 - as above
+    import tempfile  # noqa: PLC0415
+
     try:
         with tempfile.TemporaryDirectory(prefix="crystal-read-") as folder:
             copy = Path(folder) / path.name
-            import shutil  # noqa: PLC0415 - as above
-
             shutil.copyfile(path, copy)
             shutil.copyfile(log, copy.with_name(log.name))
             db = _connect(copy)

@@ -5,19 +5,17 @@
 dictionary is part of the program and never changes: it must hold no words of a user, who may want them forgotten.
 """
 
+# ruff: noqa: PLC0415 - every hook's worker opens the store, and one that finds nothing new reads no text
+
 from __future__ import annotations
 
 import sys
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import apsw
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 MAGIC = b"\x28\xb5\x2f\xfd"
 ENGLISH = b"\x01"
@@ -33,7 +31,7 @@ def packed(text: str) -> str | bytes:
     data = text.encode()
     if len(data) < MIN_BYTES:
         return text
-    frame = zstd.compress(data, options=_options(), zstd_dict=_dictionary())
+    frame = _zstd().compress(data, options=_options(), zstd_dict=_dictionary())
     return ENGLISH + frame[len(MAGIC) :] if len(frame) - len(MAGIC) + 1 < len(data) else text
 
 
@@ -41,6 +39,7 @@ def text_of(body: Any) -> Any:
     """Return the text that is stored; an empty one where it is damaged, which ``crystal verify`` knows by its hash."""
     if not isinstance(body, bytes):
         return body
+    zstd = _zstd()
     try:
         return zstd.decompress(MAGIC + body[1:], zstd_dict=_dictionary()).decode() if body[:1] == ENGLISH else ""
     except (zstd.ZstdError, UnicodeDecodeError):
@@ -56,16 +55,21 @@ def register(db: apsw.Connection) -> None:
 
 
 @cache
-def _dictionary() -> zstd.ZstdDict:
-    found: zstd.ZstdDict = zstd.ZstdDict(_FILE.read_bytes())
-    return found
+def _zstd() -> ModuleType:
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return zstd
+
+
+@cache
+def _dictionary() -> Any:
+    return _zstd().ZstdDict(_FILE.read_bytes())
 
 
 @cache
 def _options() -> dict[int, int]:
     """Frames name no dictionary and have no checksum: the store has a hash of every text."""
-    return {
-        zstd.CompressionParameter.compression_level: LEVEL,
-        zstd.CompressionParameter.dict_id_flag: 0,
-        zstd.CompressionParameter.checksum_flag: 0,
-    }
+    parameter = _zstd().CompressionParameter
+    return {parameter.compression_level: LEVEL, parameter.dict_id_flag: 0, parameter.checksum_flag: 0}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,7 +92,7 @@ def join_projects(machine: Machine, wanted: str, into: str) -> ProjectChange:
     first, second = find_known(machine, wanted), find_known(machine, into)
     if first.rows == second.rows:
         raise UsageProblem(f"{wanted!r} and {into!r} are one project already", hint="run: crystal projects")
-    identity = second.identity or f"joined:{secrets.token_hex(8)}"
+    identity = second.identity or f"joined:{os.urandom(8).hex()}"
     with machine.store.transaction():
         projects.join(machine.store, first.rows, second.rows, second.name, identity)
     return _change(machine, second.rows[0])
@@ -130,7 +129,7 @@ def mark_folder(folder: str) -> tuple[Path, bool]:
         return path, False
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(f"{secrets.token_hex(16)}\n# This folder is known by the line above, wherever it is moved.\n")
+            file.write(f"{os.urandom(16).hex()}\n# This folder is known by the line above, wherever it is moved.\n")
     except FileExistsError as error:
         raise UsageProblem(
             f"{path} exists and holds no id", hint=f"remove it, then: crystal projects mark {folder}"
