@@ -136,7 +136,10 @@ class BriefLook:
 
 
 def look_briefly(store: Store, seconds: float) -> BriefLook:
-    """Look for faults as ``quick_fault`` does: at pages, then at texts, for so many seconds each."""
+    """Look for faults as ``quick_fault`` does: at pages, then at texts, for so many seconds each.
+
+    In a file too large for that, texts get a third: they are a sample then.
+    """
     deadline = time.monotonic() + seconds
     store.db.set_progress_handler(lambda: time.monotonic() > deadline, PROGRESS_STEPS)
     try:
@@ -145,6 +148,7 @@ def look_briefly(store: Store, seconds: float) -> BriefLook:
         found, is_whole = None, False
     finally:
         store.db.set_progress_handler(None)
+    seconds = seconds if is_whole else seconds / 3
     return BriefLook(found or _undecodable(store, time.monotonic() + seconds), is_whole)
 
 
