@@ -16,6 +16,7 @@ import apsw
 
 from crystal import hook
 from crystal.capture.lock import wait_lock
+from crystal.store import texts
 from crystal.wiring import CAPTURE_LOCK
 from crystal.wiring.enriching import ENRICH_LOCK
 
@@ -100,6 +101,7 @@ class Machine:
     def value(self, sql: str) -> int:
         """The one number that a query gives."""
         db = apsw.Connection(str(self.db), flags=apsw.SQLITE_OPEN_READWRITE)
+        texts.register(db)
         try:
             return int(next(iter(db.execute(sql)))[0] or 0)
         finally:

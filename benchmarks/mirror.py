@@ -28,6 +28,7 @@ from crystal.envelope import ZERO_TAG, keys_of_link, seal
 from crystal.relay.mirror import Mirror, publish
 from crystal.store import Store, mirror
 from crystal.store.vectors import ensure_generation, promote
+from crystal.vectorform import rounded
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -95,7 +96,8 @@ def add(store: Store, writer: Writer, dice: random.Random, count: int, dimension
         store.execute_many(ADD_TURN, turns)
         store.execute_many(ADD_CHUNK, chunks)
         store.execute_many("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", words)
-        store.execute_many(f"INSERT INTO chunks_vec_{generation} (rowid, embedding) VALUES (?, vec_int8(?))", vectors)
+        small = zip((ident for ident, _ in vectors), rounded([one for _, one in vectors], dimension), strict=True)
+        store.execute_many(f"INSERT INTO chunks_vec_{generation} (rowid, embedding) VALUES (?, vec_int8(?))", small)
 
 
 def size_of(path: Path) -> int:

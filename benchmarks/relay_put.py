@@ -171,7 +171,8 @@ def serve(name, folder):
     print(listener.getsockname()[1], flush=True)
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         log.configure("json", nowhere)
-        serving.RelayServer(serving._config(settings, app), app.relay).run([listener])
+        limits = serving._connection_limits(settings, app.relay.metrics)
+        serving.RelayServer(serving._config(settings, app), app.relay, limits).run([listener])
     store.close_now()
 
 

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from tests.e2e.client import Client
@@ -86,7 +85,8 @@ def test_the_inspector_lists_and_calls_everything(inspector: Path, home: Path, m
     with ThreadPoolExecutor(3) as at_once:
         for name, result in zip(asked, at_once.map(call, asked), strict=True):
             assert not result.get("isError"), result
-            jsonschema.validate(result["structuredContent"], tools[name]["outputSchema"])
+            assert result["content"][0]["text"], name
+            assert "outputSchema" not in tools[name]
     listed = inspected(inspector, "--method", "resources/list")["resources"]
     assert len(listed) == 2
     read = inspected(inspector, "--method", "resources/read", "--uri", listed[0]["uri"])

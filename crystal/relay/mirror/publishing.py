@@ -16,18 +16,21 @@ from typing import Any
 
 from crystal.envelope import ZERO_TAG, Channel, Kind, keys_of_link, seal
 from crystal.relay.client import RelayClient
-from crystal.relay.losses import LOST_MIRROR, is_first, note_losses
+from crystal.relay.losses import LOST_MIRROR, note_losses
 from crystal.relay.mirror.content import pack
 from crystal.relay.mirror.documents import Documents, note_changes
 from crystal.relay.mirror.listing import Entry, Manifest, pack_index
 from crystal.relay.mirror.upkeep import Upkeep, runs_to_mend, runs_to_merge
 from crystal.store import Store, mirror, mirror_objects
 from crystal.store.mirror_export import decide, export, union
+from crystal.store.notes import drop_note, read_note, write_note
 from crystal.store.problems import find_problem
 
 Random = Callable[[int], bytes]
 
 HOUR_MS = 3_600_000
+MISSED_ONCE = "mirror_missed"
+"""A note: the relay lacked objects when it was asked the last time."""
 GRACE_MS = 24 * HOUR_MS
 """How long an object that is no longer listed stays: devices may be fetching it by an older list."""
 
@@ -148,9 +151,14 @@ class Publisher:
     def look(self) -> None:
         """Ask the relay which objects it has; what is missing is uploaded again, what is nobody's is deleted."""
         missing = mirror_objects.note_look(self.store, {one.object_id for one in self.client.objects()}, self.now)
-        note_losses(self.store, LOST_MIRROR, missing, ("part of the mirror", "parts of the mirror"), self.now)
-        if is_first(self.store, LOST_MIRROR):
+        if missing and read_note(self.store, MISSED_ONCE) is None:
+            # A database that was put back from a backup names objects that were merged since: that is no relay's fault.
+            write_note(self.store, MISSED_ONCE, str(missing))
             mirror_objects.look_soon(self.store)  # whether what is uploaded now stays there
+            return
+        note_losses(self.store, LOST_MIRROR, missing, ("part of the mirror", "parts of the mirror"), self.now)
+        if not missing:
+            drop_note(self.store, MISSED_ONCE)
 
 
 def publish(
