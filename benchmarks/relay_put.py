@@ -158,6 +158,7 @@ def settings_of(folder):
         max_blobs=many,
         max_streams=many,
         metrics_listen="",
+        max_connections_per_address=0,
     )
 
 
