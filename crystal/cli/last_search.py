@@ -33,8 +33,8 @@ def remember_hits(data_dir: Path, names: Sequence[str]) -> None:
 def named_by_place(data_dir: Path, wanted: str) -> str:
     """Return the name of the hit at a place of the last search; anything else as it is.
 
-    ``@2`` is always a place. ``2`` is one after a search in this terminal; without one, or with three digits, it
-    is a hit's number or the beginning of a session's id.
+    ``@2`` is always a place. ``2`` is one if the last search in this terminal had as many hits, else a hit's number
+    or the beginning of a session's id, which scripts may give.
 
     Raises:
         NotFound: ``@2``, and the last search had fewer hits, or none was made in this terminal.
@@ -51,12 +51,11 @@ def named_by_place(data_dir: Path, wanted: str) -> str:
     hits = found or []
     if 1 <= int(word) <= len(hits):
         return hits[int(word) - 1]
-    if is_place or (found is not None and len(word) < 3):
+    if is_place:
         noun = "hit" if len(hits) == 1 else "hits"
         none = "nothing was searched in this terminal yet"
         reason = none if found is None else f"the last search here had {len(hits) or 'no'} {noun}"
-        hint = 'search first: crystal search "..."' if is_place else f"by its number: crystal show h{word}"
-        raise NotFound(f"there is no hit {wanted}: {reason}", hint=hint)
+        raise NotFound(f"there is no hit {wanted}: {reason}", hint='search first: crystal search "..."')
     return wanted
 
 

@@ -46,7 +46,7 @@ CAPABILITIES = {"tools": {"listChanged": False}, "resources": {"listChanged": Fa
 WITHOUT_PARAMS = ("tools/list", "resources/list", "resources/templates/list")
 """What may be asked without saying more."""
 
-SECONDS_AFTER_THE_END = 5.0
+SECONDS_AFTER_THE_END = 10.0
 """So long what was asked before the end of the input is still worked on."""
 
 Result = dict[str, Any]
