@@ -20,7 +20,7 @@ from crystal.errors import CrystalError
 from crystal.packages import LOCAL_MODELS, install_command
 from crystal.paths import refused
 from crystal.prices import LOCAL_PROVIDERS
-from crystal.store import Store, vectors
+from crystal.store import Store
 from crystal.store.checks import BriefLook, look_briefly, quick_fault
 from crystal.wiring.capture_state import capture_state
 from crystal.wiring.rebuilding import damage_here
@@ -240,7 +240,7 @@ def _memory(machine: Machine, *, deep: bool) -> Iterator[Check]:
     unexamined = status.describe_unexamined(found["redactions"])
     if unexamined:
         yield Check("redaction", "ok", f"{unexamined} ({status.FIND_UNEXAMINED})")
-    yield _embedding(machine)
+    yield _embedding(machine, found["queues"]["chunks_without_vector"])
     yield _index(machine.store, "search index")
     with open_mirror(machine.places, machine.config.role) as mirrored:
         if mirrored is not None and mirrored.store is not None:
@@ -329,7 +329,7 @@ def _capture(found: dict[str, Any]) -> Iterator[Check]:
         )
 
 
-def _embedding(machine: Machine) -> Check:
+def _embedding(machine: Machine, waiting: int) -> Check:
     """How far the model that the settings choose is, also while another one still serves."""
     try:
         chosen = machine.embedder()
@@ -345,8 +345,6 @@ def _embedding(machine: Machine) -> Check:
             check_model(machine.places.models, chosen.model)
         except CrystalError as error:
             return Check("embedding", "failure", error.message, error.hint)
-    generation = vectors.find_generation(machine.store, chosen.provider, chosen.model, chosen.dimension)
-    waiting = vectors.count_pending(machine.store, generation.id if generation else 0)
     if waiting:
         words = "1 chunk waits for its vector" if waiting == 1 else f"{waiting:,} chunks wait for their vectors"
         return Check("embedding", "note", f"{words} ({chosen.provider})", "crystal sync")

@@ -39,6 +39,15 @@ def hit_name(number: int) -> str:
     return f"m{number - MIRROR_IDS}" if number > MIRROR_IDS else f"h{number}"
 
 
+def is_unicode(value: str) -> bool:
+    """Return True if a string has no lone surrogate, so that it can be stored."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def parse_hit_name(text: str) -> int | None:
     """Return the number of a hit from ``h17``, ``m17`` or ``17``; None for anything else."""
     found = re.fullmatch(r"([hm]?)([0-9]{1,18})", text.strip().lower(), re.ASCII)

@@ -41,7 +41,7 @@ def main() -> None:
     except Exception:
         from crystal.wiring.rebuilding import damage_here
 
-        found = damage_here()
+        found = damage_here()  # whatever came of it, a damaged database is the cause
         if found is None:
             raise
         _stop(places, found)

@@ -22,7 +22,7 @@ from crystal.forgetting.repeating import what_repeats
 from crystal.forgetting.selecting import Selection, find_target, folders_meant, select, sessions_meant
 from crystal.forgetting.wish import Because, ForgetPlan, Grounds, Item, Place, Wish, counted
 from crystal.forgetting.wording import Terms
-from crystal.model import Memory
+from crystal.model import Memory, is_unicode
 from crystal.store import Store, forgotten_rows, traces
 from crystal.store.memories import memory_of
 
@@ -68,11 +68,7 @@ def _stores(grounds: Grounds) -> Iterator[Stores]:
 
 
 def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return "\0" not in value
+    return "\0" not in value and is_unicode(value)
 
 
 class _Planner:

@@ -6,7 +6,7 @@ import unicodedata
 from typing import Any, cast
 
 from crystal.errors import Damaged
-from crystal.model import Category, MemoryStatus, Project, Remembered
+from crystal.model import Category, MemoryStatus, Project, Remembered, is_unicode
 from crystal.paths import AGENT_ID
 from crystal.remembering import CATEGORIES, MEMORY_ID, MOST_KEY, MOST_TEXT, MOST_TIME, STATUSES
 from crystal.store.memories import Version
@@ -100,7 +100,7 @@ def _one_of(words: dict[str, Any], name: str, known: tuple[str, ...]) -> str:
 
 def _text(words: dict[str, Any], name: str, most: int) -> str:
     value = words.get(name)
-    if not isinstance(value, str) or not 0 < len(value) <= most or not _is_unicode(value) or "\0" in value:
+    if not isinstance(value, str) or not 0 < len(value) <= most or not is_unicode(value) or "\0" in value:
         raise BadMemory(f"the memory has no {name}")
     return value
 
@@ -122,12 +122,4 @@ def _project(row: Any) -> Project:
 def _is_project_field(value: Any) -> bool:
     if value is None:
         return True
-    return isinstance(value, str) and len(value) <= MAX_PATH_CHARS and "\0" not in value and _is_unicode(value)
-
-
-def _is_unicode(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return isinstance(value, str) and len(value) <= MAX_PATH_CHARS and "\0" not in value and is_unicode(value)

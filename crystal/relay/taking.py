@@ -16,11 +16,12 @@ from crystal.envelope import Kind, Opened
 from crystal.errors import WatermarkMoved
 from crystal.ingest import IngestReport, Prepared, prepare
 from crystal.memories.serialize import BadMemory, memory_from_dict
+from crystal.model import is_unicode
 from crystal.paths import AGENT_ID
 from crystal.relay.arrival import NOTHING, Arrivals, arrive
 from crystal.relay.forgotten import take_from_device
 from crystal.relay.tombstones import read_tombstones
-from crystal.relay.wire import MOST_KEY, BadRecord, Sent, decode_segment, is_unicode
+from crystal.relay.wire import MOST_KEY, BadRecord, Sent, decode_segment
 from crystal.store import Store, inbox, memories, privacy, relay_peers, turns
 from crystal.store.inbox import InStream
 from crystal.store.memories import Version

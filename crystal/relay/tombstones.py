@@ -9,7 +9,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from crystal.relay.wire import MOST_NAME, MOST_PATH, BadRecord, is_unicode
+from crystal.model import is_unicode
+from crystal.relay.wire import MOST_NAME, MOST_PATH, BadRecord
 from crystal.store.forgetting import KINDS, MOST_NAMES, Tombstone
 
 MOST_TIME = 1 << 53

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from crystal.errors import Denied, UsageProblem
-from crystal.model import Finding, Origin, Piece, Project, Segment, Watermark
+from crystal.model import Finding, Origin, Piece, Project, Segment, Watermark, is_unicode
 from crystal.paths import checked_agent_id
 
 Lane = Literal["live", "past"]
@@ -253,15 +253,6 @@ def line_starts(piece: Piece) -> list[int]:
         at = next(told)[0] if lines[number].strip() else at - len(lines[number]) - 1
         starts[number] = at
     return starts
-
-
-def is_unicode(value: str) -> bool:
-    """Whether a string has no lone surrogate, so that it can be stored."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _whole(value: Any, most: int = MOST_OFFSET) -> int:

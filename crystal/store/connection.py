@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import apsw
@@ -77,7 +78,7 @@ HINTS: dict[type[CrystalError], str] = {
     StoreFull: "free some disk space; nothing was lost, capture continues by itself",
     StoreDamaged: "run: crystal verify --repair",
     Unavailable: "check the permissions of the folder and that its disk is present",
-    NotConfigured: "reinstall the package sqlite-vec: pip install --force-reinstall sqlite-vec",
+    NotConfigured: "reinstall the package sqlite-vec",
 }
 
 
@@ -102,7 +103,16 @@ def _translated(path: Path) -> Iterator[None]:
             raise
         if isinstance(error, apsw.IOError) and _is_full(path.parent):
             ours = StoreFull  # the file that WAL readers share cannot grow: an input/output error to SQLite
-        raise ours(f"{path}: {error}", hint=HINTS[ours]) from error
+        hint = HINTS[ours]
+        if ours is NotConfigured:
+            hint = f"{hint}: {_packages().reinstall_command('sqlite-vec')}"
+        raise ours(f"{path}: {error}", hint=hint) from error
+
+
+def _packages() -> ModuleType:
+    from crystal import packages  # noqa: PLC0415 - every hook's worker opens the store, and nearly none asks this
+
+    return packages
 
 
 def _is_full(folder: Path) -> bool:
@@ -305,7 +315,7 @@ def sqlite_vec_library() -> str:
     """The path of the sqlite-vec extension, without importing its package (importing it pulls in NumPy)."""
     spec = importlib.util.find_spec("sqlite_vec")
     if spec is None or spec.origin is None:
-        raise NotConfigured("the package sqlite-vec is not installed", hint="pip install sqlite-vec")
+        raise NotConfigured("the package sqlite-vec is not installed", hint=_packages().install_command("sqlite-vec"))
     return str(Path(spec.origin).with_name("vec0"))
 
 
