@@ -144,6 +144,48 @@ def test_a_file_that_goes_while_it_is_checked_is_no_problem(world, monkeypatch):
     assert check(world.store, world.folder) == []
 
 
+def test_a_file_that_another_process_retires_while_it_is_looked_at_does_not_begin_the_index_anew(world, monkeypatch):
+    world.add(5)
+    world.refresh()
+    real = refresh.is_same
+
+    def late(path, written):
+        monkeypatch.setattr(refresh, "is_same", real)
+        world.delete(world.ids()[:1])
+        world.refresh()
+        return real(path, written)
+
+    begun = []
+    monkeypatch.setattr(refresh, "_begin", lambda *_: begun.append(True))
+    monkeypatch.setattr(refresh, "is_same", late)
+    world.add(5)
+    world.refresh()
+    assert not begun
+    assert_says_what_the_store_says(world, world.open(), is_fresh=True)
+
+
+def test_an_index_that_another_process_begins_anew_is_written_by_that_one(world, monkeypatch):
+    world.add(30)
+    real = Draft.finish
+
+    def late(draft, meta):
+        monkeypatch.setattr(Draft, "finish", real)
+        refresh.rebuild(world.store, world.folder, now=NOW)
+        return real(draft, meta)
+
+    with world.store.reading():
+        state = index_log.read_state(world.store)
+    assert state is None
+    refresh._begin(world.store, world.folder, NOW)
+    monkeypatch.setattr(Draft, "finish", late)
+    other = Store.open(world.store.path)
+    try:
+        refresh.refresh(other, world.folder, now=NOW)
+    finally:
+        other.close()
+    assert_says_what_the_store_says(world, world.open(), is_fresh=True)
+
+
 def test_the_folder_may_go_while_a_process_has_it_open(world):
     world.add(30)
     world.embed()

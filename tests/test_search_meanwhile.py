@@ -145,9 +145,9 @@ def test_search_while_eight_writers_ingest_loses_nothing_and_never_fails(tmp_pat
     logs = [tmp_path / f"out{number}" for number in range(8)]
     writers = []
     for number, log in enumerate(logs):
-        with log.open("w") as out:
+        with log.open("w") as out, log.with_suffix(".err").open("w") as err:
             command = [sys.executable, "-c", WRITER, str(tmp_path), str(number)]
-            writers.append(subprocess.Popen(command, cwd=root, stdout=out, stderr=subprocess.PIPE))
+            writers.append(subprocess.Popen(command, cwd=root, stdout=out, stderr=err))
     deadline = time.monotonic() + 120
     asked = 0
     with Store.open_existing(tmp_path / "crystal.db") as reader:
@@ -156,9 +156,9 @@ def test_search_while_eight_writers_ingest_loses_nothing_and_never_fails(tmp_pat
             result = search(reader, Meaning(), "needle", now=NOW, limit=1000)
             assert committed <= {hit.uuid for hit in result.hits}
             asked += 1
-        assert [writer.wait(60) for writer in writers] == [0] * 8, [writer.stderr.read() for writer in writers]
+        assert [writer.wait(60) for writer in writers] == [0] * 8, [
+            log.with_suffix(".err").read_text() for log in logs
+        ]
         hits = search(reader, None, "needle", now=NOW, limit=1000).hits
         assert len({hit.uuid for hit in hits}) == len(hits) == 97
-    for writer in writers:
-        writer.stderr.close()
     assert asked

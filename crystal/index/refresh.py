@@ -120,7 +120,9 @@ def _look(store: Store, folder: Path, now: int, *, thoroughly: bool = False) -> 
     if state is None or state.format != index_log.FORMAT:
         _begin(store, folder, now)
         return
-    lost = [file for file in index_log.parts(store) if not _is_good(store, folder, file, thoroughly=thoroughly)]
+    suspects = [file for file in index_log.parts(store) if not _is_good(store, folder, file, thoroughly=thoroughly)]
+    in_use = {file.name for file in index_log.parts(store)}  # others may have retired and deleted one meanwhile
+    lost = [file for file in suspects if file.name in in_use]
     if any(file.kind == "words" for file in lost):
         _begin(store, folder, now)
     elif lost:

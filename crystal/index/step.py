@@ -72,6 +72,10 @@ class Step:
             state = index_log.read_state(self._store)
             try:
                 what = None if state is None else self._changes(state)
+            except FileNotFoundError:  # a process that began the index anew deleted what was being written here
+                for file in self._added:
+                    remove_file(path_of(self._folder, file.name))
+                return False
             except SYMPTOMS as error:
                 raise IndexDamaged(f"it cannot be put together: {error!r}") from error
             if self._purged:  # what is deleted may be in these too
