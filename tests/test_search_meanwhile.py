@@ -156,9 +156,7 @@ def test_search_while_eight_writers_ingest_loses_nothing_and_never_fails(tmp_pat
             result = search(reader, Meaning(), "needle", now=NOW, limit=1000)
             assert committed <= {hit.uuid for hit in result.hits}
             asked += 1
-        assert [writer.wait(60) for writer in writers] == [0] * 8, [
-            log.with_suffix(".err").read_text() for log in logs
-        ]
+        assert [writer.wait(60) for writer in writers] == [0] * 8, [log.with_suffix(".err").read_text() for log in logs]
         hits = search(reader, None, "needle", now=NOW, limit=1000).hits
         assert len({hit.uuid for hit in hits}) == len(hits) == 97
     assert asked
