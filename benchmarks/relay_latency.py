@@ -16,7 +16,6 @@ import argparse
 import contextlib
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -68,7 +67,7 @@ class Relay:
 
 
 class Watching:
-    """A command that goes on until it is interrupted."""
+    """A command that goes on until it is ended."""
 
     def __init__(self, machine: Machine, *words: str):
         self.process = subprocess.Popen(
@@ -76,7 +75,7 @@ class Watching:
         )
 
     def end(self) -> None:
-        self.process.send_signal(signal.SIGINT)
+        self.process.terminate()  # not SIGINT: a shell that starts something in the background has it ignored
         self.process.wait(timeout=30)
 
 
