@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crystal.timewords import LOOKED_AT, MOST_SPANS, find_times
+from crystal.timewords import LOOKED_AT, MOST_SPANS, find_times, meanings
+from crystal.timewords.lexicon import lexicon, may_name_time, patterns
 from crystal.when import local
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -92,6 +93,7 @@ RELATIVE = [
     ("la semana pasada", "2026-11-09..2026-11-16"),
     ("el mes pasado", "2026-10-01..2026-11-01"),
     ("hace 3 días", "2026-11-18..2026-11-19"),
+    ("hace unos días", "2026-11-16..2026-11-20"),
     ("los últimos 3 días", f"2026-11-18..{NOW_WORDS}"),
     ("昨天做了什么", "2026-11-20..2026-11-21"),
     ("昨天下午", "2026-11-20 12:00..2026-11-20 18:00"),
@@ -108,6 +110,7 @@ RELATIVE = [
     ("3日前", "2026-11-18..2026-11-19"),
     ("어제", "2026-11-20..2026-11-21"),
     ("지난주", "2026-11-09..2026-11-16"),
+    ("3시간 전", "2026-11-21 06:30..2026-11-21 08:30"),
 ]
 
 DATES = [
@@ -191,6 +194,9 @@ DATES = [
     ("shortly before 7 Jan 2024", "2023-12-24..2024-01-07"),
     ("three days after 8 May 2023", "2023-05-11..2023-05-12"),
     ("a week before 8 May 2023", "2023-04-28..2023-05-05"),
+    ("one weekend before 8 May 2023", "2023-04-28..2023-05-05"),
+    ("March 15 - March 31", "2026-03-15..2026-04-01"),
+    ("by June 10: the draft", "2026-06-10..2026-06-11"),
     ("on Friday before 10.01.2024", "2024-01-05..2024-01-06"),
     ("the Friday after 10 January 2024", "2024-01-12..2024-01-13"),
     ("the week of 10 May 2023", "2023-05-08..2023-05-15"),
@@ -432,3 +438,15 @@ def test_a_hostile_text_costs_little(unit):
     started = time.process_time()
     find_times(unit * 100_000, now=NOW, tz=BERLIN)
     assert time.process_time() - started < 2
+
+
+def test_every_pattern_has_a_meaning_and_every_tag_of_it_a_word():
+    for pattern, _, meaning in patterns():
+        assert callable(getattr(meanings, meaning))
+        assert "[]" not in pattern.pattern
+    assert {frozenset(tags) for tags in lexicon().phrases.values()} <= lexicon().symbols.keys()
+
+
+@pytest.mark.parametrize("text", ["how does the parser read lines", "wie liest der Übersetzer Zeilen", "Сегодня"])
+def test_a_question_without_a_time_loads_no_grammar(text):
+    assert not may_name_time(text)

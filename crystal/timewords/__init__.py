@@ -1,20 +1,26 @@
-"""Time words in a question (``last week``, ``im März``, ``8 May 2023``, ``昨天``) as spans on the time line. Pure.
+"""Find time words in a question (``last week``, ``im März``, ``8 May 2023``, ``昨天``) as spans of time.
 
-What is found is a preference: whoever searches looks there first, and elsewhere too. So a word that may be something
-else (``may``, ``march``, a year in a file name, anything in quotation marks) is left alone rather than guessed at.
-The room knows no clock: the present moment and the zone are arguments.
+What is found is a preference: search looks there first, and elsewhere too. So a word that may be something else
+(``may``, ``march``, a year in a file name, anything in quotation marks) is left alone. The present moment and the zone
+are arguments.
+
+``lexicon.json`` holds the words of each language, ``tokens`` tags a question with them, ``rules`` and ``beside`` say
+what sequences of tags mean. A language is an object in the file.
 """
 
 from __future__ import annotations
 
+import unicodedata
+from bisect import bisect_right
 from dataclasses import dataclass
 from datetime import tzinfo
 
-from crystal.timewords.folding import LOOKED_AT, fold
 from crystal.when import local, local_ms
 
 __all__ = ["LOOKED_AT", "MOST_SPANS", "TimeSpan", "find_times"]
 
+LOOKED_AT = 2_000
+"""Characters of a question that are looked at; what is longer is pasted text."""
 MOST_SPANS = 16
 """A question that names more times than this wants none of them."""
 
@@ -51,20 +57,24 @@ def find_times(text: str, *, now: int, tz: tzinfo | None = None) -> tuple[TimeSp
     Returns:
         The spans in the order of their words, without repetition; for two meanings the likelier first.
     """
-    folded = fold(text)
-    if not (folded.has_cue or folded.has_unspaced):
+    from crystal.timewords.lexicon import may_name_time
+
+    text = text[:LOOKED_AT]
+    composed = unicodedata.normalize("NFC", text)
+    if not may_name_time(composed):
         return ()
-    from crystal.timewords.joining import find
+    from crystal.timewords.finding import find
+    from crystal.timewords.tokens import tokenize
 
     try:
         present = local(now, tz).replace(tzinfo=None, fold=0)
-        found = find(folded, present)
+        found = find(tokenize(composed), present)
     except (OverflowError, ValueError):  # a present at the very end of the calendar
         return ()
     spans: list[TimeSpan] = []
-    for one in found:
-        at = (folded.back[one.start], folded.back[one.end])
-        for first, last in one.readings:
+    for token in found:
+        at = (_place(text, composed, token.start), _place(text, composed, token.end))
+        for first, last in token.tags["time"].readings:
             try:
                 start, end = local_ms(first, tz), local_ms(last, tz)
             except (OverflowError, ValueError, OSError):  # beyond what the platform's calendar knows
@@ -72,3 +82,10 @@ def find_times(text: str, *, now: int, tz: tzinfo | None = None) -> tuple[TimeSp
             if start < end:
                 spans.append(TimeSpan(start, end, text[at[0] : at[1]], at))
     return tuple(dict.fromkeys(spans))[:MOST_SPANS]
+
+
+def _place(text: str, composed: str, at: int) -> int:
+    """Give the place in a text of a character of its composed form."""
+    if text == composed:
+        return at
+    return bisect_right(range(len(text) + 1), at, key=lambda end: len(unicodedata.normalize("NFC", text[:end]))) - 1

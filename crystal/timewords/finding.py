@@ -1,0 +1,39 @@
+"""Replacing the tokens of a question by the times that they name."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from crystal.timewords import meanings
+from crystal.timewords.lexicon import Tags, lexicon, patterns
+from crystal.timewords.phrase import Phrase
+from crystal.timewords.tokens import Token
+
+
+def find(tokens: list[Token], now: datetime) -> list[Token]:
+    """Replace what matches a pattern by one token, pattern after pattern, and give the times."""
+    symbols = lexicon().symbols
+    text = "".join(symbols[frozenset(token.tags)] for token in tokens)
+    for pattern, names, meaning in patterns():
+        at = 0
+        while match := pattern.search(text, at):
+            at, end = match.span()
+            tags = _tags(meaning, Phrase(tokens, match, names, now))
+            if tags:
+                tokens[at:end] = [Token("", tokens[at].start, tokens[end - 1].end, tags)]
+                text = text[:at] + symbols[frozenset(tags)] + text[end:]
+            at += 1
+    return [token for token in tokens if token.has("time")]
+
+
+def _tags(meaning: str, phrase: Phrase) -> Tags:
+    """Give the tags of a time, or those that hide what cannot be one, such as 30 February; none for other words."""
+    try:
+        found = getattr(meanings, meaning)(phrase)
+    except (ValueError, OverflowError):
+        return {"hidden": ""}
+    if found is None:
+        return {}
+    if not found.readings:
+        return {"hidden": ""}
+    return {"time": found, "weekday_time": found} if found.is_weekday else {"time": found}

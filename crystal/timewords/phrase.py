@@ -1,0 +1,120 @@
+"""Times that were found, and the words of a question from which one is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from crystal.timewords.calendar_spans import Stretch
+from crystal.timewords.tokens import Token
+
+_LEAP_YEARS_APART = 8
+_NOTHING = Token("", 0, 0, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A time.
+
+    Attributes:
+        readings: What it may mean, the likeliest first.
+        grain: How exact it is: ``hour``, ``day``, ``week``, ``month`` or ``year``.
+        yearly: For one without a year: what it means in a given year.
+        is_weekday: Whether it is a day of the week by its name alone.
+    """
+
+    readings: tuple[Stretch, ...]
+    grain: str
+    yearly: Callable[[int], Stretch] | None = None
+    is_weekday: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """Tokens that match a pattern, with their neighbours and the present on the local clock."""
+
+    tokens: list[Token]
+    match: re.Match[str]
+    names: Mapping[str, str]
+    now: datetime
+
+    def __contains__(self, name: str) -> bool:
+        """Tell whether a group of the pattern took part."""
+        return name in self.names and self.match.start(name) >= 0
+
+    def token(self, *names: str) -> Token:
+        """Give the token of the first of these groups that took part."""
+        return next((self.tokens[self.match.start(name)] for name in names if name in self), _NOTHING)
+
+    def __getitem__(self, name: str) -> Any:
+        """Give the value of a group's token; None if it did not take part."""
+        return self.token(name).tags[self.names[name]] if name in self else None
+
+    @property
+    def time(self) -> Found:
+        """The time in the phrase."""
+        found: Found = self["time"]
+        return found
+
+    @property
+    def after(self) -> Token:
+        """The token after the phrase."""
+        return self.beyond(0)
+
+    def beyond(self, count: int) -> Token:
+        """Give a later token after the phrase."""
+        at = self.match.end() + count
+        return self.tokens[at] if at < len(self.tokens) else _NOTHING
+
+    @property
+    def before(self) -> Token:
+        """The token before the phrase; articles and hyphens are skipped."""
+        at = self.match.start() - 1
+        while at >= 0 and self.tokens[at].has("article dash"):
+            at -= 1
+        return self.tokens[at] if at >= 0 else _NOTHING
+
+    @property
+    def joins(self) -> bool:
+        """Whether a word before it joins it to another time: ``in May and June``."""
+        at = self.match.start() - 1
+        return at > 0 and self.tokens[at].has("link strong_link") and self.tokens[at - 1].has("time")
+
+    @property
+    def ends(self) -> bool:
+        """Whether what follows is no thing that was counted: the end, a sign, a word of grammar or a name."""
+        if self.after.tags.keys() == {"word"}:
+            return self.after.is_capital
+        return not self.after.has("hidden number")
+
+
+def latest(yearly: Callable[[int], Stretch], now: datetime) -> Stretch:
+    """Give the latest of something that comes every year which has begun by ``now``.
+
+    Raises:
+        ValueError: There is none, such as the 30th of February.
+    """
+    return _first(yearly, range(now.year, now.year - _LEAP_YEARS_APART - 1, -1), lambda start: start <= now)
+
+
+def following(yearly: Callable[[int], Stretch], start: datetime) -> Stretch:
+    """Give the first of something that comes every year which begins at or after ``start``.
+
+    Raises:
+        ValueError: There is none.
+    """
+    return _first(yearly, range(start.year, start.year + _LEAP_YEARS_APART + 1), lambda begin: begin >= start)
+
+
+def _first(yearly: Callable[[int], Stretch], years: range, fits: Callable[[datetime], bool]) -> Stretch:
+    for year in years:
+        try:
+            stretch = yearly(year)
+        except ValueError:
+            continue
+        if fits(stretch[0]):
+            return stretch
+    raise ValueError(years)
