@@ -21,6 +21,9 @@ SIZES = (24, 21, 18, 15, 12)
 MAX_WORDS = 40
 """A longer run of words of the list is a dictionary, not a phrase."""
 
+MIN_PHRASE_BYTES = 12 * 3 + 11
+"""The shortest phrase: twelve words of three letters and what separates them."""
+
 _BETWEEN = rb"(?:[\s,\"']|\d{1,2}[.:)]?)"
 _GAP_RAW = rb"(?:[\s,\"']|\\+[nrt\"]|[0-9]{1,2}[.:)]?)"
 MNEMONIC_HINTS = (rb"(?:[a-z]{3,8}" + _GAP_RAW + rb"+){11}[a-z]{3}",)

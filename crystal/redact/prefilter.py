@@ -8,8 +8,8 @@ out before looking. A test holds every rule against it: what the rules find in a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from functools import cache, lru_cache, partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, lru_cache
 
 from crystal.redact import engine
 from crystal.redact.addresses import (
@@ -27,7 +27,8 @@ from crystal.redact.addresses import (
 from crystal.redact.blocks import BLOCK_HINTS, BLOCK_LITERALS, block_spans
 from crystal.redact.encoded import encoded_hints, encoded_spans
 from crystal.redact.formats import FORMAT_LITERALS, format_hints, format_patterns, format_spans
-from crystal.redact.mnemonics import MNEMONIC_HINTS, holds_words, mnemonic_spans
+from crystal.redact.lines import Piece
+from crystal.redact.mnemonics import MIN_PHRASE_BYTES, MNEMONIC_HINTS, holds_words, mnemonic_spans
 from crystal.redact.named import named_spans
 from crystal.redact.named_hints import NAMED_HINTS
 from crystal.redact.names import STEM_LITERALS
@@ -57,12 +58,18 @@ automaton in the first look, too: joined with the others it would need a state f
 _WRITTEN_OUT = rb"\\u00[2-7]"
 _COLOUR = engine.Lazy(rb"(?:\x1b|\\+u001[bB])\[[0-9;?]*[A-Za-z]")
 _COLOUR_HINT = rb"\x1b\[|u001[bB]\["
+_COLOUR_STARTS = b"\x1bu"
 _CUT_HINT = (
     rb"(?:"
     + rb"|".join(sorted(map(re.escape, FORMAT_LITERALS)))
     + rb")[A-Za-z0-9_./+=~-]*(?:\\+r)?(?:\\+n|\n)[A-Za-z0-9_./+=~-]"
 )
 """A token that goes on in the next line: it was cut at the width of a terminal or of a mail."""
+
+
+@cache
+def _first_hints() -> tuple[bytes, ...]:
+    return (_COLOUR_HINT, *secret_hints())
 
 
 def secret_hints() -> list[bytes]:
@@ -81,15 +88,15 @@ def secret_prefilter() -> Prefilter:
     """Return the prefilter for secrets, private spans and recalled text."""
     if not engine.HAVE_RE2:
         return plain_secret_prefilter()
-    search = engine.scanner((_COLOUR_HINT, *secret_hints()))
+    search = engine.scanner(_first_hints())
     search_phrase = engine.scanner(MNEMONIC_HINTS)
 
     def seen(text: bytes) -> bool:
         found = search(text)
-        if found is not None and found.group()[:1] in (b"\x1b", b"u"):
+        if found is not None and text[found.start()] in _COLOUR_STARTS:
             text = _COLOUR.sub(b"", text)
             found = search(text)
-        return found is not None or (search_phrase(text) is not None and holds_words(text, search_phrase))
+        return found is not None or (len(text) >= MIN_PHRASE_BYTES and holds_words(text, search_phrase))
 
     return _through_percent(seen)
 
@@ -118,24 +125,45 @@ def private_prefilter() -> Prefilter:
     return _through_colours(seen)
 
 
-@lru_cache(maxsize=1)
-def secret_families() -> tuple[tuple[Callable[[], Prefilter], Rules], ...]:
-    """Return the families of rules, each with the look that decides whether a plain text is worth its while."""
-    return tuple((cache(partial(_look_for, hints)), rules) for hints, rules in _FAMILIES)
+@cache
+def _family_matcher() -> Callable[[bytes], list[int] | None] | None:
+    return engine.matcher(hints() for hints, _ in _FAMILIES[:-1])
 
 
-def _look_for(hints: Callable[[], tuple[bytes, ...]]) -> Prefilter:
-    """Compile the look when its family is first needed. Without RE2 the rules are quicker than their hints."""
-    if not engine.HAVE_RE2:
-        return _always
-    search = engine.scanner(hints())
-    if hints() is MNEMONIC_HINTS:
-        return lambda text: holds_words(text, search)
-    return lambda text: search(text) is not None
+def families_in(text: bytes) -> list[Rules]:
+    """Return the families of rules that may find something in a plain text. Without RE2 these are all."""
+    match = _family_matcher()
+    if match is None:
+        return [rules for _, rules in _FAMILIES]
+    found = [_FAMILIES[number][1] for number in sorted(match(text) or ())]
+    if len(text) >= MIN_PHRASE_BYTES and holds_words(text, engine.scanner(MNEMONIC_HINTS)):
+        found.append(mnemonic_spans)
+    return found
 
 
-def _always(text: bytes) -> bool:
-    return bool(text)
+def holding_pieces(line: bytes, pieces: Sequence[Piece], may_hold: Prefilter) -> Iterator[Piece]:
+    """Yield the strings of a JSON line that may hold a secret.
+
+    One search runs through the line from hint to hint: asking of each string would cost one search for each. A line
+    with another level of encoding is asked string by string.
+    """
+    if not engine.HAVE_RE2 or may_hold is not secret_prefilter() or _is_encoded(line):
+        yield from (piece for piece in pieces if may_hold(line[piece.start : piece.end]))
+        return
+    search, search_phrase = engine.scanner(_first_hints()), engine.scanner(MNEMONIC_HINTS)
+    phrases = holds_words(line, search_phrase)
+    hint = search(line, 0)
+    for piece in pieces:
+        if hint is not None and hint.start() < piece.start - 1:
+            hint = search(line, piece.start - 1)
+        if hint is not None and hint.start() <= piece.end:
+            yield piece
+        elif phrases and holds_words(line[piece.start : piece.end], search_phrase):
+            yield piece
+
+
+def _is_encoded(line: bytes) -> bool:
+    return b"%" in line or b"\x1b" in line or b"u001b" in line or b"u001B" in line
 
 
 def _through_percent(seen: Prefilter) -> Prefilter:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 
 from crystal.redact.addresses import header_spans
 from crystal.redact.lines import Piece, strings_of
 from crystal.redact.named import is_secret_beside
 from crystal.redact.names import strength
-from crystal.redact.prefilter import private_prefilter, secret_families, secret_prefilter
+from crystal.redact.prefilter import families_in, holding_pieces, private_prefilter, secret_prefilter
 from crystal.redact.private import private_spans
 from crystal.redact.recalled import recalled_spans
 from crystal.redact.spans import DENSE, MARKER, NAMED, PRIVATE, RECALLED, Cut, Span, masked, merged
@@ -20,13 +21,16 @@ from crystal.redact.work import CALL, FINDING, TooDense, Work
 FAILED_LINE = b'{"type":"crystal-redaction-failed"}'
 """What stands in the place of a line that could not be cleaned. It holds nothing of it."""
 
-_MOST_ROUNDS = 50
-_SHORTEST = 6
+_MAX_ROUNDS = 50
+_MIN_BYTES = 6
 """Bytes below which a string without a telling key holds nothing: the shortest finding is ``pwd=`` and its value."""
-
 
 _LEAF = 15_000
 """Work for one string that may hold something, whatever it holds."""
+
+_MAX_REMEMBERED_BYTES = 512
+_MAX_REMEMBERED = 4096
+"""Short texts whose findings are remembered: what is repeated thousands of times is examined once."""
 
 
 class NotSettled(Exception):
@@ -44,9 +48,13 @@ class Redactor:
 
     def __init__(self, key: bytes, *, secrets: bool = True) -> None:
         self._key = key if len(key) <= 64 else blake2b(key).digest()
-        self._seek: Callable[[bytes, Work], Iterator[Span]] = _all_spans if secrets else _always_spans
+        self._spans_in: Callable[[bytes, Work], Iterator[Span]] = _all_spans if secrets else _always_spans
         self._secrets = secrets
         self._may_hold = secret_prefilter() if secrets else private_prefilter()
+        remember = lru_cache(maxsize=_MAX_REMEMBERED)
+        self._clean_short_line = remember(lambda line: self._settle(line, self._line_cuts))
+        self._clean_short_text = remember(lambda text: self._settle(text, self._leaf_cuts))
+        self._examine_short = remember(lambda leaf, name: self._examine(leaf, name, Work(len(leaf))))
 
     def clean_line(self, line: bytes) -> tuple[bytes, Mapping[str, int]]:
         """Clean one transcript line, given without its newline.
@@ -56,9 +64,11 @@ class Redactor:
             A line that fails in any way is replaced by ``FAILED_LINE`` and counted as ``unprocessable``.
         """
         try:
-            if not self._may_hold(line):
-                return line, {}
-            return self._settled(line, self._line_cuts)
+            if len(line) <= _MAX_REMEMBERED_BYTES:
+                clean, counts = self._clean_short_line(line)
+            else:
+                clean, counts = self._settle(line, self._line_cuts)
+            return (clean if counts else line), counts
         except Exception:  # noqa: BLE001 - fail closed: whatever went wrong, nothing of the line may go on
             return FAILED_LINE, {"unprocessable": 1}
 
@@ -66,9 +76,10 @@ class Redactor:
         """Clean plain text in the same way; a text that fails in any way becomes ``[private]``."""
         try:
             raw = text.encode("utf-8", "surrogatepass")
-            if not self._may_hold(raw):
-                return text, {}
-            clean, counts = self._settled(raw, self._leaf_cuts)
+            if len(raw) <= _MAX_REMEMBERED_BYTES:
+                clean, counts = self._clean_short_text(raw)
+            else:
+                clean, counts = self._settle(raw, self._leaf_cuts)
             return (clean.decode("utf-8", "surrogatepass") if counts else text), counts
         except Exception:  # noqa: BLE001 - as above
             return "[private]", {"unprocessable": 1}
@@ -85,15 +96,21 @@ class Redactor:
         except Exception:  # noqa: BLE001 - as above
             return [(0, "unprocessable")]
 
-    def _settled(self, source: bytes, cuts_of: Callable[[bytes, Work], list[Cut]]) -> tuple[bytes, dict[str, int]]:
+    def _settle(
+        self, source: bytes, cuts_of: Callable[[bytes, Work], list[Cut]]
+    ) -> tuple[bytes, Mapping[str, int]]:
         """Clean until nothing more is found. Each round takes something out that is no marker, so this ends."""
+        if not self._may_hold(source):
+            return source, {}
         counts: Counter[str] = Counter()
         work = Work(len(source))
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
+            if not self._may_hold(masked(source)):
+                return source, counts
             cuts = merged(cuts_of(source, work))
             if not cuts:
-                return source, dict(counts)
-            counts.update(cut.kind for cut in cuts)
+                return source, counts
+            counts.update([cut.kind for cut in cuts])
             source = self._spliced(source, cuts)
         raise NotSettled
 
@@ -118,43 +135,58 @@ class Redactor:
         pieces = strings_of(line)
         if pieces is None:
             return self._leaf_cuts(line, work)
+        telling, plain = self._split_telling(pieces)
         cuts: list[Cut] = []
-        for piece in pieces:
-            cuts += self._piece_cuts(line, piece, work)
+        for piece in telling:
+            cuts += self._piece_cuts(line, piece, piece.name, work)
+        for piece in holding_pieces(masked(line), plain, self._may_hold):
+            cuts += self._piece_cuts(line, piece, b"", work)
         return cuts
 
-    def _piece_cuts(self, line: bytes, piece: Piece, work: Work) -> list[Cut]:
+    def _split_telling(self, pieces: list[Piece]) -> tuple[list[Piece], list[Piece]]:
+        """Return the strings that stand under a telling name, and those of the others that can hold anything."""
+        telling: list[Piece] = []
+        plain: list[Piece] = []
+        for piece in pieces:
+            if self._secrets and _is_telling(piece):
+                telling.append(piece)
+            elif piece.end - piece.start >= _MIN_BYTES:
+                plain.append(piece)
+        return telling, plain
+
+    def _piece_cuts(self, line: bytes, piece: Piece, name: bytes, work: Work) -> list[Cut]:
         """Clean one string of a JSON line: ``line[piece.start:piece.end]`` is what stands between its quotes."""
         inner = line[piece.start : piece.end]
-        telling = self._secrets and _is_telling(piece)
-        if not telling and (len(inner) < _SHORTEST or not self._may_hold(inner)):
-            return []
         view = unescaped_json(inner)
-        leaf = inner if view is None else view.text
-        found = self._leaf_cuts(leaf, work, piece.name if telling else b"")
-        return _moved(found, view, piece.start)
+        return _moved(self._leaf_cuts(inner if view is None else view.text, work, name), view, piece.start)
 
     def _leaf_cuts(self, leaf: bytes, reserve: Work, name: bytes = b"") -> list[Cut]:
         """Look at one string. One that holds more than can be examined one by one is taken out whole."""
         if MARKER.fullmatch(leaf):
             return []
-        work = Work(len(leaf), reserve)
         try:
-            work.spend(_LEAF)
-            found = self._text_cuts(leaf, work)
-            return found + _named_leaf(name, leaf, work) if name else found
+            if len(leaf) > _MAX_REMEMBERED_BYTES:
+                return self._examine(leaf, name, Work(len(leaf), reserve))
+            found = self._examine_short(leaf, name)
+            reserve.spend(_LEAF + FINDING * len(found))
+            return found
         except TooDense:
             return [Cut(0, len(leaf), "dense", DENSE, leaf)]
 
+    def _examine(self, leaf: bytes, name: bytes, work: Work) -> list[Cut]:
+        work.spend(_LEAF)
+        found = self._text_cuts(leaf, work)
+        return found + _named_leaf(name, leaf, work) if name else found
+
     def _text_cuts(self, text: bytes, work: Work, level: int = 0) -> list[Cut]:
         """Look at the text as it is, with lines joined, and as it reads with each of its levels of encoding undone."""
-        cuts = [Cut(*span, text[span.start : span.end]) for span in self._seek(text, work) if span.start < span.end]
+        cuts = [Cut(*span, text[span.start : span.end]) for span in self._spans_in(text, work) if span.start < span.end]
         if self._secrets:
             cuts += _structured_cuts(text, work)
             joined = unwrapped(text)
             if joined is not None:
                 work.spend(len(text) * 2)
-                found = [Cut(*span, joined.text[span.start : span.end]) for span in self._seek(joined.text, work)]
+                found = [Cut(*span, joined.text[span.start : span.end]) for span in self._spans_in(joined.text, work)]
                 cuts += _moved(found, joined, 0)
         if level == MAX_LEVELS:
             return cuts
@@ -228,7 +260,7 @@ def _always_spans(text: bytes, work: Work) -> Iterator[Span]:
 def _all_spans(text: bytes, work: Work) -> Iterator[Span]:
     yield from _always_spans(text, work)
     plain = masked(text)
-    for may_hold, spans in secret_families():
+    work.spend(CALL + 8 * len(plain))
+    for rules in families_in(plain):
         work.spend(CALL + 4 * len(plain))
-        if may_hold()(plain):
-            yield from spans(plain, work)
+        yield from rules(plain, work)
