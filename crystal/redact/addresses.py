@@ -12,14 +12,14 @@ from crystal.redact.judge import is_stand_in, looks_random
 from crystal.redact.spans import ADDRESS, HEADER, Span
 from crystal.redact.work import CALL, FINDING, Work
 
-_USER = rb"[^\s\"'<>/?#@:]*"
+_USER = rb"[^\s\"'<>/?#@:\xff]*"
 URL_HINTS = (
-    rb":(?:\\*/){2}(?:" + _USER + rb":[^\s\"'<>/?#]*|" + _USER + rb"[0-9]" + _USER + rb")@",
-    rb"(?:postgres|mysql|mongo|redis|amqp|mariadb|rediss)[a-z+]*:(?:\\*/){2}[^\s\"'<>?#]*@",
+    rb":(?:\\*/){2}(?:" + _USER + rb":[^\s\"'<>/?#\xff]*|" + _USER + rb"[0-9]" + _USER + rb")@",
+    rb"(?:postgres|mysql|mongo|redis|amqp|mariadb|rediss)[a-z+]*:(?:\\*/){2}[^\s\"'<>?#\xff]*@",
 )
 _AUTHORIZED = (
     rb"(?i:authorization)[\s\"'\\\])]*[:=,]+[\s\"'`\\:=,]*(?:[A-Za-z\-]+[\s:=]+)?"
-    rb"(?:[^\s\"',`]*[0-9][^\s\"',`]*[0-9]|[^\s\"',`]{16})"
+    rb"(?:[^\s\"',`\xff]*[0-9][^\s\"',`\xff]*[0-9]|[^\s\"',`\xff]{16})"
 )
 HEADER_HINTS = (
     rb"(?i:bearer)(?:\s|\\[nrt]|%20)+[A-Za-z0-9._~+/=\\\-]{8}",
@@ -29,8 +29,8 @@ HEADER_HINTS = (
 )
 COMMAND_HINTS = (
     rb"sshpass|redis-cli",
-    rb"(?:\s|n)(?:-u|--user|--proxy-user)(?:\s|=)*\\*[\"']?[^\s:\"'\\]+:[^\s\"']",
-    rb"mysql(?:dump|admin)?\s[^|;\r\n]*-p[^\s\"']",
+    rb"(?:\s|n)(?:-u|--user|--proxy-user)(?:\s|=)*\\*[\"']?[^\s:\"'\\\xff]+:[^\s\"'\xff]",
+    rb"mysql(?:dump|admin)?\s[^|;\r\n]*-p[^\s\"'\xff]",
     rb"login\s[^|;\r\n]*-p|chpasswd|requirepass|\s-pass(?:in|out|word)?(?:\s|\\[nrt])+pass:",
     rb"(?:auth\s*=\s*|BasicAuth)\((?:\s|\\+[nrt])*\\*[\"']",
 )
@@ -119,7 +119,7 @@ end the command between them; the pattern."""
 _BEFORE_OPTION = 240
 _OWNER = Lazy(rb"\d+:\d+|\w+:(?:users|staff|root|wheel|\w*group|daemon|www-data|nogroup)")
 _FILE_HOST = Lazy(rb"(?i).*\.(?:py|jsx?|tsx?|c|h|cc|[ch]pp|rs|go|java|rb|php|sh|kt|swift|cs|md|txt|log|html|css)$")
-_PGPASS_HINT = rb"[\w.*\-](?:\\*:)(?:[0-9]{4,5}|\*):[\w*.\-]+:[\w*.@\-]+:[^\s:\"'\\][^\s:\"']{2}"
+_PGPASS_HINT = rb"[\w.*\-](?:\\*:)(?:[0-9]{4,5}|\*):[\w*.\-]+:[\w*.@\-]+:[^\s:\"'\\\xff][^\s:\"'\xff]{2}"
 _PGPASS = (
     rb"(?m)^[ \t]{0,16}(?:\d{1,6}(?:\t|\xe2\x86\x92))?(?P<host>[\w.*\-]{1,128}):(?P<port>\d{4,5}|\*):[\w*.\-]{1,64}"
     rb":[\w*.@\-]{1,64}:(?P<v>[^\s\"'\x00\xff]{3,256})[ \t\r]{0,16}$"
@@ -129,16 +129,24 @@ PGPASS_HINTS = (_PGPASS_HINT,)
 
 def pgpass_spans(text: bytes, work: Work) -> Iterator[Span]:
     """Yield the passwords in lines ``host:port:database:user:password``, as .pgpass has them."""
-    for found in (
-        found for place in stretches(text, PGPASS_HINTS) for found in compiled(_PGPASS).finditer(text, *place)
-    ):
-        work.spend(FINDING)
-        value, port = found["v"], found["port"]
-        usual = port == b"*" or port.startswith(b"543") or port == b"6432"
-        if is_stand_in(value) or _FILE_HOST.match(found["host"]):
-            continue
-        if usual or (re.search(rb"\d", value) and re.search(rb"[A-Za-z]", value) and len(value) >= 6):
-            yield Span(*found.span("v"), "password", ADDRESS)
+    for place in stretches(text, PGPASS_HINTS):
+        for found in compiled(_PGPASS).finditer(text, *place):
+            work.spend(FINDING)
+            if _is_pgpass(found):
+                yield Span(*found.span("v"), "password", ADDRESS)
+
+
+def _is_pgpass(found: re.Match[bytes]) -> bool:
+    """Return whether a line of five parts is one of .pgpass: at another port only if its last part looks random."""
+    value, port = found["v"], found["port"]
+    if is_stand_in(value) or _FILE_HOST.match(found["host"]):
+        return False
+    if port in (b"*", b"6432") or port.startswith(b"543"):
+        return True
+    return len(value) >= 6 and _DIGIT_AND_LETTER.search(value) is not None
+
+
+_DIGIT_AND_LETTER = Lazy(rb"[0-9].*[A-Za-z]|[A-Za-z].*[0-9]")
 
 
 def command_spans(text: bytes, work: Work) -> Iterator[Span]:

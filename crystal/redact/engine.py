@@ -67,7 +67,7 @@ def re2_search(hints: Iterable[bytes]) -> Search:
 
 
 def matcher(groups: Iterable[Iterable[bytes]]) -> Callable[[bytes], list[int] | None] | None:
-    """Return a function that lists the groups of hints of which any matches a text (None if none does), or None without RE2."""
+    """Return a function that lists which groups of hints match a text: None if none does. Without RE2 there is none."""
     if re2 is None:
         return None
     patterns = re2.Set.SearchSet(_options())

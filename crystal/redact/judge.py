@@ -6,7 +6,6 @@ Every threshold here was set by looking at what real transcripts lose to it: doc
 from __future__ import annotations
 
 import math
-import re
 import string
 from collections import Counter
 
@@ -108,8 +107,11 @@ def looks_random(value: bytes, least: int = 8) -> bool:
     value = _ESCAPED_FOR_URL.sub(b"-", value[:_ENOUGH])
     if _PATHLIKE.match(value) or _MOMENT.match(value) or is_stand_in(value):
         return False
-    if _is_wordy(value):
-        return False
+    return not _is_wordy(value) and _is_mixed(value)
+
+
+def _is_mixed(value: bytes) -> bool:
+    """Return whether the value mixes digits and letters, or many different letters, as no word does."""
     size = len(value)
     digits, letters = size - len(value.translate(None, _DIGITS)), size - len(value.translate(None, _LETTERS))
     if size < 16:
@@ -119,23 +121,34 @@ def looks_random(value: bytes, least: int = 8) -> bool:
     return letters >= 4 and entropy(value) >= 3.0
 
 
-def is_password(value: bytes, *, quoted: bool, tight: bool) -> bool:
-    """Return whether a value beside ``password`` is one, even one of low entropy.
+def is_quoted_password(value: bytes) -> bool:
+    """Return whether a value in quotes, or a whole JSON string, beside ``password`` is one, even a poor one."""
+    value = value[:_ENOUGH]
+    if _is_no_password(value):
+        return False
+    if _SPACE.search(value):
+        return len(value) <= 100 and not _PROSE.search(value)
+    return not _ONLY_A_NAME.fullmatch(value)
+
+
+def is_bare_password(value: bytes, *, tight: bool) -> bool:
+    """Return whether a value without quotes beside ``password`` is one, even a poor one.
 
     Args:
         value: What stands there.
-        quoted: It stood in quotes, or is a whole JSON string.
         tight: It fills the rest of its line, or follows ``=`` without a space, as in an .env file.
     """
     value = value[:_ENOUGH]
-    if len(value) < 3 or is_stand_in(value) or not value.strip(b"\"'`,;:.-_ \t"):
+    if _is_no_password(value) or is_code(value):
         return False
-    if quoted:
-        if re.search(rb"\s", value):
-            return len(value) <= 100 and not _PROSE.search(value)
-        return not _ONLY_A_NAME.fullmatch(value)
-    if is_code(value) or ((_ONLY_A_NAME if tight else _STEM).match(value) and not looks_random(value)):
+    if (_ONLY_A_NAME if tight else _STEM).match(value) and not looks_random(value):
         return False
-    if re.fullmatch(rb"[A-Za-z_]+", value):
-        return tight
-    return len(value) >= 4
+    return tight if _ONLY_LETTERS.fullmatch(value) else len(value) >= 4
+
+
+def _is_no_password(value: bytes) -> bool:
+    return len(value) < 3 or not value.strip(b"\"'`,;:.-_ \t") or is_stand_in(value)
+
+
+_SPACE = Lazy(rb"\s")
+_ONLY_LETTERS = Lazy(rb"[A-Za-z_]+")

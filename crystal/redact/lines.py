@@ -38,35 +38,56 @@ def strings_of(line: bytes) -> list[Piece] | None:
     bare = line.replace(b"\\\\", b"__").replace(b'\\"', b"__")
     if not _BETWEEN.fullmatch(_STRING.sub(b"", bare)):
         return None
-    pieces: list[Piece] = []
-    key = owner = before = b""
-    listed = False
-    at = 0
     found = [string.span(1) for string in _STRING.finditer(bare)]
+    names = _Names()
+    pieces: list[Piece] = []
+    at = 0
     for index, (start, end) in enumerate(found):
         gap = line[at : start - 1].translate(None, _SPACES)
         at = end + 1
         after = found[index + 1][0] - 1 if index + 1 < len(found) else len(line)
-        is_key = line[at:after].lstrip(_SPACES)[:1] == b":"
-        if is_key:
-            if gap == b":{":
-                owner = key
-            elif b"{" in gap or b"}" in gap:
-                owner = b""
-            key, listed = line[start:end], False
+        text = line[start:end]
+        if line[at:after].lstrip(_SPACES)[:1] == b":":
+            names.see_key(gap, text)
             pieces.append(Piece(start, end, b""))
-            continue
-        if gap in (b":", b":["):
-            name, listed = key, gap == b":["
-            if key in _NAMING_KEYS:
-                owner = line[start:end]
-            elif key in _VALUE_KEYS and owner:
-                name = owner
         else:
-            listed = listed and gap == b","
-            name = key if listed else b""
-        if gap == b"," and _FLAG.fullmatch(before):
-            name = before.lstrip(b"-")
-        before = line[start:end] if end - start < 80 else b""
-        pieces.append(Piece(start, end, name))
+            pieces.append(Piece(start, end, names.name_value(gap, text)))
     return pieces
+
+
+class _Names:
+    """Which name each string of a line stands under, told of the strings in order."""
+
+    __slots__ = ("_before", "_key", "_listed", "_owner")
+
+    def __init__(self) -> None:
+        self._key = self._owner = self._before = b""
+        self._listed = False
+
+    def see_key(self, gap: bytes, key: bytes) -> None:
+        """Take note of a key; ``gap`` is what stands between it and the string before, without spaces."""
+        if gap == b":{":
+            self._owner = self._key
+        elif b"{" in gap or b"}" in gap:
+            self._owner = b""
+        self._key, self._listed = key, False
+
+    def name_value(self, gap: bytes, text: bytes) -> bytes:
+        """Return the name of a value."""
+        name = self._name_in_object(gap, text) if gap in (b":", b":[") else self._name_in_list(gap)
+        if gap == b"," and _FLAG.fullmatch(self._before):
+            name = self._before.lstrip(b"-")
+        self._before = text if len(text) < 80 else b""
+        return name
+
+    def _name_in_object(self, gap: bytes, text: bytes) -> bytes:
+        self._listed = gap == b":["
+        if self._key in _NAMING_KEYS:
+            self._owner = text
+        elif self._key in _VALUE_KEYS and self._owner:
+            return self._owner
+        return self._key
+
+    def _name_in_list(self, gap: bytes) -> bytes:
+        self._listed = self._listed and gap == b","
+        return self._key if self._listed else b""

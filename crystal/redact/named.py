@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from crystal.redact.addresses import is_user_and_password
 from crystal.redact.engine import Lazy, scanner
-from crystal.redact.judge import is_code, is_password, is_stand_in, looks_random
+from crystal.redact.judge import is_bare_password, is_code, is_quoted_password, is_stand_in, looks_random
 from crystal.redact.named_hints import ASSIGNED, OTHERWISE
 from crystal.redact.names import Strength, strength
 from crystal.redact.spans import NAMED, Span
@@ -39,7 +39,7 @@ _BARE_REST = Lazy(rb"""[^\s"'`\x00\xff]{0,4096}""")
 _LINE_HEAD = Lazy(rb"[ \t]*(?:\d+(?:\t|\xe2\x86\x92))?[ \t]*(?:[-+>|#] ?)?[ \t]*(?:export |set |ENV |-e |- )?[\"']?$")
 """What may stand before a name that begins its line: a line number, a mark of a diff or of a comment, a keyword."""
 
-_TIGHT_BEFORE = frozenset(b"?&;\n")
+_TIGHT_BEFORE = (b"?", b"&", b";", b"\n")
 _LONG_KEY = Lazy(rb"(?=[^0-9]{0,19}[0-9])[A-Za-z0-9+/=_\-]*")
 _HASH = Lazy(rb"[0-9a-f]+|[0-9A-F]+|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _SHOUTED = Lazy(rb"[A-Z][A-Z0-9_]*")
@@ -78,7 +78,7 @@ def is_secret_beside(name: bytes, value: bytes) -> str | None:
     if strong is None or b"\xff" in value:
         return None
     if strong == "password":
-        return "password" if is_password(value, quoted=True, tight=True) else None
+        return "password" if is_quoted_password(value) else None
     return _kind(name) if _fits(strong, value) else None
 
 
@@ -100,44 +100,103 @@ _WORKING_FOLDER = Lazy(rb"(?i)(?:old)?pwd")
 """A shell's own variable, more often than a password."""
 
 
+class _Assignment(NamedTuple):
+    """A telling name, where it begins, how strong it is, and the operator between it and its value."""
+
+    text: bytes
+    left: int
+    name: bytes
+    strong: Strength
+    operator: re.Match[bytes]
+
+    @property
+    def symbol(self) -> bytes | None:
+        """What assigns; None for a typed variable or a value in a field of its own."""
+        return cast("bytes | None", self.operator["op"])
+
+    @property
+    def before(self) -> bytes:
+        """The byte before the name, or nothing."""
+        return self.text[self.left - 1 : self.left]
+
+
 def _assigned(text: bytes, stem: int, work: Work) -> Span | None:
     work.spend(2 * CALL)
+    found = _assignment_at(text, stem)
+    if found is None:
+        return None
+    work.spend(FINDING + 2 * CALL)
+    quoted = _quoted(text, found.operator.end())
+    if _is_other_use(found, quoted):
+        return None
+    place = _bare_secret(found, work) if quoted is None else _quoted_secret(found, quoted, work)
+    return None if place is None else Span(*place, _kind_of(found), NAMED)
+
+
+def _assignment_at(text: bytes, stem: int) -> _Assignment | None:
+    """Read the whole name that a stem is part of, and what assigns to it."""
     head = text[max(0, stem - 60) : stem]
     left = stem - len(head) + len(head.rstrip(_NAME_BYTES))
     end = _NAME.match(text, left).end()  # type: ignore[union-attr]
     name = text[left:end].strip(b".-")
     strong = strength(name)
-    if text[left - 2 : left] in (b"//", b"\\/"):
-        return None  # the user in a URL, whose password has a rule of its own
-    operator = _OPERATOR.match(text, end) if strong else None
-    if operator is None or strong is None:
+    if strong is None or text[left - 2 : left] in _URL_STARTS:
         return None
-    work.spend(FINDING + 2 * CALL)
-    op, at = operator["op"], operator.end()
-    if _WORKING_FOLDER.fullmatch(name) and (text[left - 1 : left] == b"$" or text[at : at + 1] in b"/~.:$"):
+    operator = _OPERATOR.match(text, end)
+    return None if operator is None else _Assignment(text, left, name, strong, operator)
+
+
+_URL_STARTS = (b"//", b"\\/")
+"""What follows is the user in a URL, whose password has a rule of its own."""
+
+
+def _kind_of(found: _Assignment) -> str:
+    return "password" if found.strong == "password" else _kind(found.name)
+
+
+def _is_other_use(found: _Assignment, quoted: _Quoted | None) -> bool:
+    """Return whether this is no assignment of a secret, whatever its value looks like."""
+    if _is_working_folder(found):
+        return True
+    if quoted is None:
+        return found.name == b"pass" or found.symbol not in _BARE_OPERATORS or b")" in found.operator["close"]
+    return _is_other_quote(found, quoted)
+
+
+def _is_other_quote(found: _Assignment, quoted: _Quoted) -> bool:
+    if found.symbol == b"," and (not found.operator["close"] or b"-" in found.name or b"." in found.name):
+        return True
+    if found.name == b"pass" and (quoted.quote == b"`" or _SPACE.search(quoted.value)):
+        return True
+    return _is_no_value(found.name, quoted, found.operator)
+
+
+def _is_working_folder(found: _Assignment) -> bool:
+    if _WORKING_FOLDER.fullmatch(found.name) is None:
+        return False
+    at = found.operator.end()
+    return found.before == b"$" or found.text[at : at + 1] in b"/~.:$"
+
+
+def _quoted_secret(found: _Assignment, quoted: _Quoted, work: Work) -> tuple[int, int] | None:
+    """Return where the secret between quotes stands, or None if it is none."""
+    work.spend(50 * min(len(quoted.value), _JUDGED))
+    good = _good_quoted(found.strong, quoted.value, listed=found.symbol == b",")
+    return (quoted.start, quoted.start + len(quoted.value)) if good else None
+
+
+def _bare_secret(found: _Assignment, work: Work) -> tuple[int, int] | None:
+    """Return where the secret without quotes stands, or None if it is none."""
+    value, start, tight = _bare(found)
+    work.spend(50 * len(value))
+    if not _good_bare(found.strong, value, tight, shouted=_SHOUTED.fullmatch(found.name) is not None):
         return None
-    quoted = _quoted(text, at)
-    if op == b"," and (quoted is None or not operator["close"] or b"-" in name or b"." in name):
+    end = start + len(value)
+    if len(value) >= _JUDGED - 8:
+        end += len(_rest_of(found.text, end))
+    if found.symbol == b">" and not (found.before == b"<" and found.text.startswith(b"</", end)):
         return None
-    if quoted is not None and _is_no_value(name, quoted, operator):
-        return None
-    if name == b"pass" and (quoted is None or quoted.quote == b"`" or re.search(rb"\s", quoted.value)):
-        return None
-    if quoted is None and (op not in _BARE_OPERATORS or b")" in operator["close"]):
-        return None
-    if quoted is not None:
-        value, start = quoted.value, quoted.start
-        work.spend(50 * min(len(value), _JUDGED))
-        good = _good_quoted(strong, value, listed=op == b",")
-    else:
-        value, start, tight = _bare(text, left, name, strong, operator)
-        work.spend(50 * len(value))
-        good = _good_bare(strong, value, tight, shouted=_SHOUTED.fullmatch(name) is not None)
-        if good and len(value) >= _JUDGED - 8:
-            value += _rest_of(text, start + len(value))
-        if op == b">":
-            good = good and text[left - 1 : left] == b"<" and text.startswith(b"</", start + len(value))
-    return Span(start, start + len(value), "password" if strong == "password" else _kind(name), NAMED) if good else None
+    return start, end
 
 
 _NAME_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
@@ -194,14 +253,14 @@ def _is_escaped(text: bytes, start: int, end: int) -> bool:
 
 def _rest_of(text: bytes, end: int) -> bytes:
     """Return what follows of a value that was only read to the length that it is judged by."""
-    return _ESCAPED_END.split(_BARE_REST.match(text, end).group())[0]  # type: ignore[union-attr]
+    return _until_escape(_BARE_REST.match(text, end).group())  # type: ignore[union-attr]
 
 
 def _good_quoted(strong: str, value: bytes, *, listed: bool) -> bool:
     if strong == "password":
-        if listed and not re.search(rb"\d", value):
+        if b"\n" in value or (listed and not _DIGIT.search(value)):
             return False
-        return b"\n" not in value and is_password(value, quoted=True, tight=True)
+        return is_quoted_password(value)
     return _fits(strong, value)
 
 
@@ -214,7 +273,7 @@ _NO_NUMBER = Lazy(rb"[^0-9.]*(?:\.|$)")
 
 def _good_bare(strong: str, value: bytes, tight: bool, *, shouted: bool = False) -> bool:
     if strong == "password":
-        return is_password(value, quoted=False, tight=tight)
+        return is_bare_password(value, tight=tight)
     if is_code(value) or _NO_NUMBER.match(value):
         return False
     return _fits(strong, value, shouted=shouted)
@@ -224,26 +283,60 @@ _ESCAPED_END = Lazy(rb"\\+[nrtu]")
 """Where an unquoted value ends in text whose escapes are not yet undone."""
 
 
-def _bare(text: bytes, left: int, name: bytes, strong: Strength, operator: re.Match[bytes]) -> tuple[bytes, int, bool]:
+def _bare(found: _Assignment) -> tuple[bytes, int, bool]:
     """Cut an unquoted value out: (value, where it starts, whether it fills its place as in an .env or YAML file)."""
-    found = _BARE.match(text, operator.end())
-    if found is None:
-        return b"", operator.end(), False
-    value, start = _ESCAPED_END.split(found["v"])[0].rstrip(b"\\"), found.start("v")
-    line_start = text.rfind(b"\n", max(0, left - 200), left) + 1
-    heads = _LINE_HEAD.match(text[max(line_start, left - 200) : left]) is not None
-    if operator["op"] == b">":
-        return value.split(b"<")[0], start, True
-    joined = operator["op"] == b"=" and not operator["space"] and not operator["close"]
-    if strong == "password" and joined and (_SHOUTED.fullmatch(name) or (heads and value[-1:] not in b",)")):
-        value = re.split(rb";$|;(?=\s)|&&|\|\|", value)[0]
-        return value, start, value[-1:] not in b",)"
-    cut = re.split(rb"[,;&)\]}<|]", value)[0] if operator["op"] != b":" else re.sub(rb"[,;)\]}]+$|<.*$", b"", value)
-    if left and text[left - 1] in _TIGHT_BEFORE and joined:
-        return cut, start, value[len(cut) : len(cut) + 1] not in (b",", b")")
-    rest = text[start + len(value) : start + len(value) + 200].split(b"\n", 1)[0].strip()
-    fills = operator["op"] == b":" and heads and cut == value and (not rest or rest.startswith(b"#"))
-    return cut, start, fills
+    place = _BARE.match(found.text, found.operator.end())
+    if place is None:
+        return b"", found.operator.end(), False
+    value, start = _until_escape(place["v"]), place.start("v")
+    if found.symbol == b">":
+        return value.partition(b"<")[0], start, True
+    if found.symbol == b":":
+        return _mapped_value(found, value, start)
+    if found.symbol == b"=" and not found.operator["space"] and not found.operator["close"]:
+        return _joined_value(found, value, start)
+    return _PART_END.split(value, 1)[0], start, False
+
+
+def _joined_value(found: _Assignment, value: bytes, start: int) -> tuple[bytes, int, bool]:
+    """Cut out a value that follows ``=`` at once, as in an .env file, a shell or a query string."""
+    if found.strong == "password" and _takes_rest(found, value):
+        value = _COMMAND_END.split(value, 1)[0]
+        return value, start, value[-1:] not in _EXPRESSION_ENDS
+    cut = _PART_END.split(value, 1)[0]
+    return cut, start, found.before in _TIGHT_BEFORE and value[len(cut) : len(cut) + 1] not in _EXPRESSION_ENDS
+
+
+def _mapped_value(found: _Assignment, value: bytes, start: int) -> tuple[bytes, int, bool]:
+    """Cut out a value after a colon: in YAML and in headers it fills the rest of its line."""
+    cut = _MAPPED_END.sub(b"", value)
+    rest = found.text[start + len(value) : start + len(value) + 200].split(b"\n", 1)[0].strip()
+    return cut, start, cut == value and (not rest or rest.startswith(b"#")) and _heads_line(found)
+
+
+def _takes_rest(found: _Assignment, value: bytes) -> bool:
+    """Return whether a password belongs to a shell or an .env file, where punctuation is part of it."""
+    return _SHOUTED.fullmatch(found.name) is not None or (value[-1:] not in _EXPRESSION_ENDS and _heads_line(found))
+
+
+def _heads_line(found: _Assignment) -> bool:
+    """Return whether the name begins its line."""
+    begin = max(0, found.left - 200)
+    line_start = found.text.rfind(b"\n", begin, found.left) + 1
+    return _LINE_HEAD.match(found.text[max(line_start, begin) : found.left]) is not None
+
+
+def _until_escape(value: bytes) -> bytes:
+    """Return what stands before the first escape that is not yet undone."""
+    return value if b"\\" not in value else _ESCAPED_END.split(value, 1)[0].rstrip(b"\\")
+
+
+_SPACE = Lazy(rb"\s")
+_DIGIT = Lazy(rb"\d")
+_COMMAND_END = Lazy(rb";$|;(?=\s)|&&|\|\|")
+_PART_END = Lazy(rb"[,;&)\]}<|]")
+_MAPPED_END = Lazy(rb"[,;)\]}]+$|<.*$")
+_EXPRESSION_ENDS = (b",", b")")
 
 
 def _beside(text: bytes, start: int, work: Work) -> Span | None:
@@ -253,25 +346,39 @@ def _beside(text: bytes, start: int, work: Work) -> Span | None:
     value_at = _WORD_VALUE.match(text, found.end()) if found else None
     if found is None or value_at is None:
         return None
-    value, at = _ESCAPED_END.split(value_at.group())[0].rstrip(b"\\"), value_at.start()
+    value = _value_beside(found, _until_escape(value_at.group()))
+    if value is None or is_stand_in(value):
+        return None
+    begin = value_at.start()
+    end = begin + len(value)
+    if len(value) >= _JUDGED - 8:
+        end += len(_rest_of(text, end))
     name = found["flag"] or found["declared"]
+    return Span(begin, end, _kind(name) if name and strength(name) != "password" else "password", NAMED)
+
+
+def _value_beside(found: re.Match[bytes], word: bytes) -> bytes | None:
+    """Return the part of the word that is a secret beside what was found, or None."""
     if found["spoken"]:
-        value = value.rstrip(b".,;:!?)")
-        good = re.search(rb"\d|\w[!@#$%^&*]\w", value) is not None and is_password(value, quoted=False, tight=False)
+        value = word.rstrip(b".,;:!?)")
+        good = _UNUSUAL.search(value) is not None and is_bare_password(value, tight=False)
     elif found["sql"] or found["netrc"]:
-        value = value.rstrip(b";)")
-        good = is_password(value, quoted=True, tight=True)
+        value = word.rstrip(b";)")
+        good = is_quoted_password(value)
     else:
-        strong = strength(name)
-        value = value.rstrip(b",;)]")
-        good = strong is not None and value[:1] != b"-" and value.lower() not in _FLAG_PROSE
-        good = good and not _ARGUMENT.fullmatch(value) and _good_bare(strong or "", value, tight=True)
-    if good and len(value) >= _JUDGED - 8:
-        value += _rest_of(text, at + len(value))
-    kind = _kind(name) if name and strength(name) != "password" else "password"
-    return Span(at, at + len(value), kind, NAMED) if good and not is_stand_in(value) else None
+        value = word.rstrip(b",;)]")
+        good = _is_argument_secret(found["flag"] or found["declared"], value)
+    return value if good else None
 
 
+def _is_argument_secret(name: bytes, value: bytes) -> bool:
+    strong = strength(name)
+    if strong is None or value[:1] == b"-" or value.lower() in _FLAG_PROSE or _ARGUMENT.fullmatch(value):
+        return False
+    return _good_bare(strong, value, tight=True)
+
+
+_UNUSUAL = Lazy(rb"\d|\w[!@#$%^&*]\w")
 _ARGUMENT = Lazy(rb"[a-z_]+=[A-Za-z_.]+")
 """``type=str``, in a list of arguments of which the flag is one."""
 

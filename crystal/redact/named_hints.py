@@ -14,9 +14,9 @@ _GAP = rb"(?:[\s\"'`\\)\]]" + _ESCAPED + rb"*"
 _FILLER = rb"(?:[\s\"'`\\=>:\[(|+\-]" + _ESCAPED + rb"*(?:[rbfuRBFU]{1,2}\\*[\"'])?"
 _APART = rb"(?:[\s\"',]" + _ESCAPED + rb"+"
 _SPACE = rb"(?:\s|\\+[nrt])+"
-_RUN = rb"[A-Za-z0-9+/=_.~!@#$%^&*:|?\\\-\x80-\xff]"
+_RUN = rb"[A-Za-z0-9+/=_.~!@#$%^&*:|?\\\-\x80-\xfe]"
 _PLAIN = rb"(?:[^\s\"'`\\<>,;(){}\[\]\x00\xff]|\\+u[0-9a-fA-F]{4})"
-_MIXED = rb"(?:[A-Za-z/_~!@#$%^&*?.\x80-\xff]" + _RUN + rb"*[0-9]" + _RUN + rb"*[0-9]|[0-9]" + _RUN + rb"*[A-Za-z])"
+_MIXED = rb"(?:[A-Za-z/_~!@#$%^&*?.\x80-\xfe]" + _RUN + rb"*[0-9]" + _RUN + rb"*[0-9]|[0-9]" + _RUN + rb"*[A-Za-z])"
 _RANDOM = rb"(?:" + _MIXED + rb"|" + _RUN + rb"{16})"
 _LONG = rb"(?:[A-Za-z+/=_\\\-]{0,8}[0-9][A-Za-z0-9+/=_\\\-]{11}|[A-Za-z+/=_\\\-]{9,19}[0-9])"
 _ANY_NAME = rb"(?:" + PASSWORD_NAME + rb"|" + SECRET_NAME + rb"|" + KEY_NAME + rb")"
@@ -25,7 +25,7 @@ _TYPE = rb"\s*:\s*&?[A-Za-z_][\w\[\]<>|., ]*="
 _SIBLING = _APART + rb"(?:-\s*)?[\"'\\]*[vV]alue[\s\"'\\]*[:=]"
 
 _FLAG = rb"(?:^|[\s\"'`=]|\\[nrt])--?[A-Za-z0-9_\-]*" + _ANY_NAME + _APART + rb"[^\-]" + _PLAIN + rb"{2}"
-_SPOKEN = PASSWORD_NAME + _SPACE + rb"(?i:is|was|to|will be)\s*:?" + _SPACE + rb"[\"'`\\]*[^\s\"'`]*[0-9!@#$%^&*]"
+_SPOKEN = PASSWORD_NAME + _SPACE + rb"(?i:is|was|to|will be)\s*:?" + _SPACE + rb"[\"'`\\]*[^\s\"'`\xff]*[0-9!@#$%^&*]"
 _SQL = rb"(?i:passw(?:or)?d|pwd|identified" + _SPACE + rb"by)" + _SPACE + rb"\\*['\"]"
 _NETRC = rb"(?i:login" + _SPACE + rb"[\w.@+\-]+" + _SPACE + rb"passw(?:or)?d)"
 _DECLARED = rb"(?:(?i:\b(?:env|arg|setx?|secret set))|-x|-gx)\s+[A-Za-z0-9_]*" + _ANY_NAME + rb"\s+\\*[\"']?[^=:\s]{3}"
@@ -46,9 +46,9 @@ _BARE_PASSWORD = (
     + _INDENTED
     + rb"[A-Za-z_]{3,}(?:\\+[nr]|[\"'`\r\n]|[\t ]*(?:[#\"]|$)))"
 )
-_BARE_RUN = rb"(?:[A-Za-z0-9+/=_.~!@#$%^&*:|?\-\x80-\xff]|\\+/|\\+u[0-9a-fA-F]{4})"
+_BARE_RUN = rb"(?:[A-Za-z0-9+/=_.~!@#$%^&*:|?\-\x80-\xfe]|\\+/|\\+u[0-9a-fA-F]{4})"
 _BARE_SECRET = (
-    rb"[=:][\t ]*" + _INDENTED + rb"(?:[A-Za-z/_~!@#$%^&*?+:|\-\x80-\xff]|\\+/|\\+u[0-9a-fA-F]{4})*"
+    rb"[=:][\t ]*" + _INDENTED + rb"(?:[A-Za-z/_~!@#$%^&*?+:|\-\x80-\xfe]|\\+/|\\+u[0-9a-fA-F]{4})*"
     rb"[0-9]" + _BARE_RUN + rb"*(?:[A-Za-z]|" + _BARE_RUN + rb"{7})"
 )
 

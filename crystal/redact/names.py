@@ -67,25 +67,38 @@ _SUFFIXES = frozenset(_SUFFIX_WORDS.split(b"|"))
 def strength(name: bytes) -> Strength | None:
     """Return what may stand beside ``name``, or None for a name that tells nothing."""
     words = [word.lower() for word in _WORDS.findall(name[-64:])][-8:]
-    if words[-1:] in ([b"str"], [b"string"]) and words[-2:-1] in ([b"conn"], [b"connection"]):
+    if words[-2:] in _CONNECTIONS:
         return "secret"
     while len(words) > 1 and (words[-1].isdigit() or words[-1] in _SUFFIXES):
         words.pop()
-    if not words:
-        return None
-    last, before = words[-1], words[-2] if len(words) > 1 else b""
-    if last in _ALWAYS or _ENDS_STRONG.match(last) or (last == b"word" and before == b"pass"):
+    before, last = [b"", b"", *words][-2:]
+    if _is_password_name(last, before, name):
         return "password"
-    if last == b"phrase" and before == b"pass":
-        return "password"
+    if last in (b"key", b"keys"):
+        return _key_strength(before)
+    return "secret" if _is_secret_name(last, before) else None
+
+
+_CONNECTIONS = [[conn, string] for conn in (b"conn", b"connection") for string in (b"str", b"string")]
+
+
+def _is_password_name(last: bytes, before: bytes, name: bytes) -> bool:
     if last == b"pass":
-        return "password" if before or name == b"pass" else None
+        return bool(before) or name == b"pass"
+    if last in (b"word", b"phrase") and before == b"pass":
+        return True
+    return last in _ALWAYS or _ENDS_STRONG.match(last) is not None
+
+
+def _is_secret_name(last: bytes, before: bytes) -> bool:
+    if last == b"hash":
+        return before in _ALWAYS
     if last in (b"token", b"tokens") and before in _TOKEN_OTHERS:
+        return False
+    return last in _MEDIUM_WORDS or (_ENDS_MEDIUM.match(last) is not None and not last.endswith(b"secretary"))
+
+
+def _key_strength(before: bytes) -> Strength | None:
+    if not before or before in _KEY_OTHERS:
         return None
-    if last in _MEDIUM_WORDS or (_ENDS_MEDIUM.match(last) and not last.endswith(b"secretary")):
-        return "secret"
-    if last in (b"key", b"keys") and before not in _KEY_OTHERS and before:
-        return "secret" if before in _KEY_QUALIFIERS else "key"
-    if last == b"hash" and before in _ALWAYS:
-        return "secret"
-    return None
+    return "secret" if before in _KEY_QUALIFIERS else "key"

@@ -147,22 +147,27 @@ def holding_pieces(line: bytes, pieces: Sequence[Piece], may_hold: Prefilter) ->
     One search runs through the line from hint to hint: asking of each string would cost one search for each. A line
     with another level of encoding is asked string by string.
     """
-    if not engine.HAVE_RE2 or may_hold is not secret_prefilter() or _is_encoded(line):
+    search_phrase = engine.scanner(MNEMONIC_HINTS)
+    if may_hold is not secret_prefilter() or _is_encoded(line) or holds_words(line, search_phrase):
         yield from (piece for piece in pieces if may_hold(line[piece.start : piece.end]))
         return
-    search, search_phrase = engine.scanner(_first_hints()), engine.scanner(MNEMONIC_HINTS)
-    phrases = holds_words(line, search_phrase)
+    yield from _pieces_with_hints(line, pieces, engine.scanner(_first_hints()))
+
+
+def _pieces_with_hints(line: bytes, pieces: Sequence[Piece], search: engine.Search) -> Iterator[Piece]:
     hint = search(line, 0)
     for piece in pieces:
         if hint is not None and hint.start() < piece.start - 1:
             hint = search(line, piece.start - 1)
-        if hint is not None and hint.start() <= piece.end:
-            yield piece
-        elif phrases and holds_words(line[piece.start : piece.end], search_phrase):
+        if hint is None:
+            return
+        if hint.start() <= piece.end:
             yield piece
 
 
 def _is_encoded(line: bytes) -> bool:
+    if not engine.HAVE_RE2:
+        return True
     return b"%" in line or b"\x1b" in line or b"u001b" in line or b"u001B" in line
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from crystal.redact.engine import Lazy, scanner
+from crystal.redact.engine import Lazy
 from crystal.redact.work import CALL, Work
 
 PRIVATE_HINT = rb"(?i:(?:<|u003c)[\s\\nrt/]{0,16}private)"
@@ -38,28 +38,33 @@ def private_spans(text: bytes, work: Work) -> list[tuple[int, int]]:
     A closing tag without an opening one hides nothing. ``<private/>`` opens a span only if one is closed later:
     it is then taken for a slip of the pen, and otherwise for the empty element that it is.
     """
-    if scanner((PRIVATE_HINT,))(text, 0) is None:
+    if b"private" not in text.lower():
         return []
     tags = list(_TAG.finditer(text))
     work.spend(CALL * len(tags))
+    return _join_tags(tags, len(text))
+
+
+def _join_tags(tags: list[re.Match[bytes]], size: int) -> list[tuple[int, int]]:
     last_closing = max((tag.start() for tag in tags if tag["close"] is not None), default=-1)
     spans: list[tuple[int, int]] = []
-    depth = 0
+    opened: list[int] = []
     for tag in tags:
         if tag["close"] is not None:
-            depth -= depth > 0
-            if depth == 0 and spans and spans[-1][1] < 0:
-                spans[-1] = (spans[-1][0], tag.end())
-            continue
-        if tag["open"].rstrip(b" \t\r\n\\").endswith(b"/"):
-            if depth == 0 and last_closing < tag.start():
-                spans.append(tag.span())
-                continue
-            if depth:
-                continue
-        if depth == 0:
-            spans.append((tag.start(), -1))
-        depth += 1
-    if depth:
-        spans[-1] = (spans[-1][0], len(text))
-    return spans
+            if len(opened) == 1:
+                spans.append((opened[0], tag.end()))
+            opened = opened[:-1]
+        elif _stands_alone(tag, last_closing):
+            spans += [] if opened else [tag.span()]
+        elif not (opened and _is_empty(tag)):
+            opened.append(tag.start())
+    return [*spans, *((begin, size) for begin in opened[:1])]
+
+
+def _stands_alone(tag: re.Match[bytes], last_closing: int) -> bool:
+    return tag.start() > last_closing and _is_empty(tag)
+
+
+def _is_empty(tag: re.Match[bytes]) -> bool:
+    """Return whether this is an empty element: ``<private/>``."""
+    return tag["open"].rstrip(b" \t\r\n\\").endswith(b"/")

@@ -33,26 +33,20 @@ def recalled_spans(text: bytes, work: Work) -> list[tuple[int, int]]:
     if FENCE_NAME not in text:
         return []
     spans: list[tuple[int, int]] = []
-    fence: re.Match[bytes] | None = None
-    named: re.Match[bytes] | None = None
+    begin: re.Match[bytes] | None = None
+    is_fence = False
     for tag in _TAG.finditer(text):
         work.spend(2 * CALL)
         if _is_quoted(text, tag):
             continue
-        if tag["close"]:
-            begin = fence or named
-            if begin is not None and begin["nonce"] == tag["nonce"]:
-                spans.append((begin.start(), tag.end()))
-                fence = named = None
-            elif fence is None:
-                named = None
-        elif fence is None:
-            if _begins_fence(text, tag):
-                fence = tag
-            else:
-                named = tag
-    if fence is not None:
-        spans.append((fence.start(), len(text)))
+        if tag["close"] and begin is not None and begin["nonce"] == tag["nonce"]:
+            spans.append((begin.start(), tag.end()))
+            begin, is_fence = None, False
+        elif not is_fence:
+            begin = None if tag["close"] else tag
+            is_fence = begin is not None and _begins_fence(text, tag)
+    if begin is not None and is_fence:
+        spans.append((begin.start(), len(text)))
     return spans
 
 

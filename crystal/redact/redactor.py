@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import blake2b
@@ -96,23 +95,27 @@ class Redactor:
         except Exception:  # noqa: BLE001 - as above
             return [(0, "unprocessable")]
 
-    def _settle(
-        self, source: bytes, cuts_of: Callable[[bytes, Work], list[Cut]]
-    ) -> tuple[bytes, Mapping[str, int]]:
+    def _settle(self, source: bytes, cuts_of: Callable[[bytes, Work], list[Cut]]) -> tuple[bytes, Mapping[str, int]]:
         """Clean until nothing more is found. Each round takes something out that is no marker, so this ends."""
-        if not self._may_hold(source):
+        if not self._worth_a_look(source):
             return source, {}
-        counts: Counter[str] = Counter()
+        counts: dict[str, int] = {}
         work = Work(len(source))
         for _ in range(_MAX_ROUNDS):
-            if not self._may_hold(masked(source)):
-                return source, counts
             cuts = merged(cuts_of(source, work))
-            if not cuts:
+            for cut in cuts:
+                counts[cut.kind] = counts.get(cut.kind, 0) + 1
+            source = self._spliced(source, cuts) if cuts else source
+            if not cuts or not self._worth_a_look(source):
                 return source, counts
-            counts.update([cut.kind for cut in cuts])
-            source = self._spliced(source, cuts)
         raise NotSettled
+
+    def _worth_a_look(self, source: bytes) -> bool:
+        """Return whether the source may hold something beside its markers, which attract most rules."""
+        if not self._may_hold(source):
+            return False
+        plain = masked(source)
+        return plain is source or self._may_hold(plain)
 
     def _spliced(self, source: bytes, cuts: list[Cut]) -> bytes:
         parts: list[bytes] = []
@@ -180,25 +183,35 @@ class Redactor:
 
     def _text_cuts(self, text: bytes, work: Work, level: int = 0) -> list[Cut]:
         """Look at the text as it is, with lines joined, and as it reads with each of its levels of encoding undone."""
-        cuts = [Cut(*span, text[span.start : span.end]) for span in self._spans_in(text, work) if span.start < span.end]
+        cuts = self._plain_cuts(text, work)
         if self._secrets:
             cuts += _structured_cuts(text, work)
             joined = unwrapped(text)
             if joined is not None:
                 work.spend(len(text) * 2)
-                found = [Cut(*span, joined.text[span.start : span.end]) for span in self._spans_in(joined.text, work)]
-                cuts += _moved(found, joined, 0)
-        if level == MAX_LEVELS:
-            return cuts
+                cuts += _moved(self._plain_cuts(joined.text, work), joined, 0)
+        if level < MAX_LEVELS:
+            cuts += self._decoded_cuts(text, work, level)
+        return cuts
+
+    def _plain_cuts(self, text: bytes, work: Work) -> list[Cut]:
+        return [
+            Cut(start, end, kind, rank, text[start:end])
+            for start, end, kind, rank in self._spans_in(text, work)
+            if start < end
+        ]
+
+    def _decoded_cuts(self, text: bytes, work: Work, level: int) -> list[Cut]:
+        """Look at the text with one level of escaping undone, or else with the encoding of URLs undone."""
         near = near_escapes(text)
         part = text if near is None else near.text
         view = unescaped(part)
         if view is None and self._secrets:
             near, part, view = None, text, percent_decoded(text)
-        if view is not None:
-            work.spend(len(part) * 10 + (part.count(b"\\u") + part.count(b"%")) * CALL // 4)
-            cuts += _moved(_moved(self._text_cuts(view.text, work, level + 1), view, 0), near, 0)
-        return cuts
+        if view is None:
+            return []
+        work.spend(len(part) * 10 + (part.count(b"\\u") + part.count(b"%")) * CALL // 4)
+        return _moved(_moved(self._text_cuts(view.text, work, level + 1), view, 0), near, 0)
 
 
 def _moved(cuts: list[Cut], view: View | None, offset: int) -> list[Cut]:
