@@ -5,7 +5,8 @@ Run: python benchmarks/redact.py [--show] [--engines] [--hostile] [FILE|FOLDER..
 Without arguments the fixtures of the tests are read. ``--show`` prints each different finding with what stands around
 it, to be judged by eye: for files that hold no secret of yours. ``--engines`` compares the ways to look first.
 
-``--hostile`` cleans lines of 1 MB that repeat what rules begin with, and fails below 5 MB/s.
+``--hostile`` cleans 1 MB of what rules begin with, in one text, in short lines and in lines of a transcript, and fails
+below 5 MB/s.
 
 Processor time is measured, of one core, in a process of its own: the automaton of the first look is built while it
 reads, so the first pass over new text is slower than any later one.
@@ -115,19 +116,75 @@ LEAST_RATE = 5.0
 PROSE = "The tests of the parser fail since line 12 of src/main.py says x = y + 1; see the log.\n"
 
 
-def measure_hostile(redactor: Redactor) -> bool:
-    """Print the speed for each hostile text, and how many times as long as prose takes; return whether all are fast."""
-    plain = orjson.dumps({"content": PROSE * (1_000_000 // len(PROSE))})
-    redactor.clean_line(plain)
-    usual = rate([plain], redactor.clean_line)
-    print(f"  {'prose':32} {usual:7.1f} MB/s")
-    slow = 0
+HOSTILE_BYTES = 1_000_000
+LINE_BYTES = (20, 60, 200)
+SECRETS = " password=hunter2 http://ada:hunter22@host curl -u ada:hunter22 x"
+
+
+def one_text(prefix: str) -> list[bytes]:
+    """Return one line with one long string."""
+    return [orjson.dumps({"content": prefix * (HOSTILE_BYTES // len(prefix)) + SECRETS})]
+
+
+def lines_in_one_text(prefix: str) -> list[bytes]:
+    """Return one line with one string of many short lines."""
+    return one_text("".join(f"{row}\n" for row in _rows(prefix)))
+
+
+def short_lines(prefix: str) -> list[bytes]:
+    """Return many short lines of JSON."""
+    rows = [orjson.dumps({"a": row}) for row in _rows(prefix)]
+    return rows * (HOSTILE_BYTES // sum(map(len, rows)))
+
+
+def short_texts(prefix: str) -> list[bytes]:
+    """Return many short lines that are no JSON."""
+    rows = [row.encode() for row in _rows(prefix)]
+    return rows * (HOSTILE_BYTES // sum(map(len, rows)))
+
+
+def transcript_lines(prefix: str) -> list[bytes]:
+    """Return lines as the client writes them, no two of them equal, each with a short text that differs too."""
+    return [
+        orjson.dumps(
+            {
+                "parentUuid": f"8f244c76-0000-4000-8000-{number:012x}",
+                "isSidechain": False,
+                "type": "user",
+                "message": {"role": "user", "content": [{"type": "text", "text": f"{row}{number}"}]},
+                "uuid": f"8f244c76-0000-4000-8001-{number:012x}",
+                "timestamp": f"2026-01-01T00:00:00.{number % 1000:03}Z",
+                "cwd": "/home/ada/shop",
+                "sessionId": "8f244c76-0000-4000-8000-000000000000",
+                "version": "2.0.0",
+                "gitBranch": "main",
+            }
+        )
+        for number in range(HOSTILE_BYTES // 500)
+        for row in _rows(prefix)[number % 3 : number % 3 + 1]
+    ]
+
+
+def _rows(prefix: str) -> list[str]:
+    return [(prefix * size)[:size] for size in LINE_BYTES]
+
+
+SHAPES = (one_text, lines_in_one_text, short_lines, short_texts, transcript_lines)
+
+
+def measure_hostile() -> bool:
+    """Print the speed for each hostile text in each shape; return whether all are fast."""
+    redactor = Redactor(b"a key for measuring")
+    prose = [orjson.dumps({"content": PROSE * (HOSTILE_BYTES // len(PROSE))})]
+    redactor.clean_line(prose[0])
+    print(f"  {'MB/s of prose':34} {rate(prose, redactor.clean_line):7.1f}")
+    print(f"  {'MB/s of hostile text':34}", *(f"{shape.__name__.replace('_', ' '):>18}" for shape in SHAPES))
+    speeds: list[float] = []
     for prefix in HOSTILE:
-        text = prefix * (1_000_000 // len(prefix)) + " password=hunter2 http://ada:hunter22@host curl -u ada:hunter22 x"
-        speed = rate([orjson.dumps({"content": text})], redactor.clean_line)
-        slow += speed < LEAST_RATE
-        print(f"  {prefix!r:32} {speed:7.1f} MB/s, {usual / speed:5.1f} times as long")
-    return not slow
+        row = [rate(shape(prefix), redactor.clean_line) for shape in SHAPES]
+        print(f"  {prefix!r:34}", *(f"{speed:18.1f}" for speed in row))
+        speeds += row
+    return min(speeds) >= LEAST_RATE
 
 
 def main() -> None:
@@ -156,7 +213,7 @@ def main() -> None:
             print(f"  {kind:20} {secret!r}\n{'':23}{around!r}")
     if options.engines:
         compare_engines(lines)
-    if options.hostile and not measure_hostile(redactor):
+    if options.hostile and not measure_hostile():
         sys.exit(f"slower than {LEAST_RATE} MB/s")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import string
 from collections import Counter
+from functools import lru_cache
 
 from crystal.redact.engine import Lazy
 
@@ -100,6 +101,7 @@ def is_code(value: bytes) -> bool:
     return _CODE.match(value) is not None
 
 
+@lru_cache(maxsize=2048)
 def looks_random(value: bytes, least: int = 8) -> bool:
     """Return whether nobody would have written this value by hand as a name, a path, a time or a sentence."""
     if len(value) < least or not _RANDOM_ALPHABET.fullmatch(value):
@@ -121,6 +123,7 @@ def _is_mixed(value: bytes) -> bool:
     return letters >= 4 and entropy(value) >= 3.0
 
 
+@lru_cache(maxsize=2048)
 def is_quoted_password(value: bytes) -> bool:
     """Return whether a value in quotes, or a whole JSON string, beside ``password`` is one, even a poor one."""
     value = value[:_ENOUGH]
@@ -131,6 +134,7 @@ def is_quoted_password(value: bytes) -> bool:
     return not _ONLY_A_NAME.fullmatch(value)
 
 
+@lru_cache(maxsize=2048)
 def is_bare_password(value: bytes, *, tight: bool) -> bool:
     """Return whether a value without quotes beside ``password`` is one, even a poor one.
 

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from crystal.redact.engine import Lazy
 
-_STRING = Lazy(rb'"([^"]*)"')
 _BETWEEN = Lazy(rb"[\s{}\[\]:,0-9eE+\-.trufalsnNIity]*")
 _SPACES = b" \t\r\n"
 _NAMING_KEYS = frozenset((b"name", b"Name", b"key", b"Key", b"variable"))
@@ -35,23 +34,22 @@ def strings_of(line: bytes) -> list[Piece] | None:
     if line.lstrip(_SPACES)[:1] not in (b"{", b"[", b'"'):
         return None
     # Blank the escapes, keep the offsets: what quotes are left begin and end strings.
-    bare = line.replace(b"\\\\", b"__").replace(b'\\"', b"__")
-    if not _BETWEEN.fullmatch(_STRING.sub(b"", bare)):
+    parts = line.replace(b"\\\\", b"__").replace(b'\\"', b"__").split(b'"')
+    gaps, texts = parts[::2], parts[1::2]
+    if len(gaps) == len(texts) or not _BETWEEN.fullmatch(b"".join(gaps)):
         return None
-    found = [string.span(1) for string in _STRING.finditer(bare)]
+    gaps = [gap.translate(None, _SPACES) for gap in gaps] if b" " in line or b"\t" in line or b"\r" in line else gaps
     names = _Names()
     pieces: list[Piece] = []
-    at = 0
-    for index, (start, end) in enumerate(found):
-        gap = line[at : start - 1].translate(None, _SPACES)
-        at = end + 1
-        after = found[index + 1][0] - 1 if index + 1 < len(found) else len(line)
-        text = line[start:end]
-        if line[at:after].lstrip(_SPACES)[:1] == b":":
-            names.see_key(gap, text)
-            pieces.append(Piece(start, end, b""))
+    at = len(parts[0]) + 1
+    for number, text in enumerate(texts):
+        end = at + len(text)
+        if gaps[number + 1][:1] == b":":
+            names.see_key(gaps[number], line[at:end])
+            pieces.append(Piece(at, end, b""))
         else:
-            pieces.append(Piece(start, end, names.name_value(gap, text)))
+            pieces.append(Piece(at, end, names.name_value(gaps[number], line[at:end])))
+        at = end + 2 + len(parts[2 * number + 2])
     return pieces
 
 

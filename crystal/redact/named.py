@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from crystal.redact.addresses import is_user_and_password
 from crystal.redact.engine import Lazy, scanner
@@ -60,8 +60,9 @@ def named_spans(text: bytes, work: Work) -> Iterator[Span]:
     for hints, judge in (((ASSIGNED,), _assigned), ((OTHERWISE,), _beside)):
         search, at = scanner(hints), 0
         while (found := search(text, at)) is not None:
-            at = found.start() + _MIN_STEM
-            span = judge(text, found.start(), work)
+            stem = found.start()
+            at = stem + _MIN_STEM
+            span = judge(text, stem, work)
             if span is not None:
                 at = max(at, span.end)
                 yield span
@@ -101,18 +102,17 @@ _WORKING_FOLDER = Lazy(rb"(?i)(?:old)?pwd")
 
 
 class _Assignment(NamedTuple):
-    """A telling name, where it begins, how strong it is, and the operator between it and its value."""
+    """A telling name, where it begins, how strong it is, and the operator between it and its value.
+
+    ``symbol`` is what assigns; None for a typed variable or a value in a field of its own.
+    """
 
     text: bytes
     left: int
     name: bytes
     strong: Strength
     operator: re.Match[bytes]
-
-    @property
-    def symbol(self) -> bytes | None:
-        """What assigns; None for a typed variable or a value in a field of its own."""
-        return cast("bytes | None", self.operator["op"])
+    symbol: bytes | None
 
     @property
     def before(self) -> bytes:
@@ -143,7 +143,7 @@ def _assignment_at(text: bytes, stem: int) -> _Assignment | None:
     if strong is None or text[left - 2 : left] in _URL_STARTS:
         return None
     operator = _OPERATOR.match(text, end)
-    return None if operator is None else _Assignment(text, left, name, strong, operator)
+    return None if operator is None else _Assignment(text, left, name, strong, operator, operator["op"])
 
 
 _URL_STARTS = (b"//", b"\\/")

@@ -155,13 +155,14 @@ def holding_pieces(line: bytes, pieces: Sequence[Piece], may_hold: Prefilter) ->
 
 
 def _pieces_with_hints(line: bytes, pieces: Sequence[Piece], search: engine.Search) -> Iterator[Piece]:
-    hint = search(line, 0)
+    at = -1
     for piece in pieces:
-        if hint is not None and hint.start() < piece.start - 1:
+        if at < piece.start - 1:
             hint = search(line, piece.start - 1)
-        if hint is None:
-            return
-        if hint.start() <= piece.end:
+            if hint is None:
+                return
+            at = hint.start()
+        if at <= piece.end:
             yield piece
 
 
