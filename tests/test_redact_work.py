@@ -41,19 +41,24 @@ RUNS = ["", " ", "\n", "a", "A1b2", "=", "'", "0123456789abcdef", "a" * 40 + "\n
 HOSTILE = st.tuples(
     st.lists(st.sampled_from(PREFIXES), min_size=1, max_size=2).map("".join), st.sampled_from(RUNS), st.booleans()
 )
+SIZES = (20, 60, 200)
 
 
-def calls_of(line: bytes) -> int:
-    """Return how many functions are called to clean the line."""
+def calls_of(*lines: bytes) -> int:
+    """Return how many functions are called to clean the lines, beside compiling what is compiled at its first use."""
+    redactor = Redactor(b"a key of this machine")
     calls = 0
 
     def count(_: FrameType, event: str, __: Any) -> None:
         nonlocal calls
         calls += event in ("call", "c_call")
 
+    for line in lines[:1]:
+        REDACTOR.clean_line(line)
     sys.setprofile(count)
     try:
-        REDACTOR.clean_line(line)
+        for line in lines:
+            redactor.clean_line(line)
     finally:
         sys.setprofile(None)
     return calls
@@ -67,6 +72,41 @@ def test_the_work_for_a_text_of_any_prefix_repeated_is_in_proportion_to_its_size
     text += " password=hunter2 http://a:hunter22@b curl -u ada:hunter22 x" * opened
     line = json.dumps({"a": text}).encode()
     assert calls_of(line) <= MIN_CALLS + CALLS_PER_BYTE * len(line)
+
+
+def short_rows(prefix: str) -> list[str]:
+    return [(prefix * size)[:size] for size in SIZES]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(PREFIXES), st.booleans())
+def test_short_lines_that_repeat_are_examined_once(prefix: str, plain: bool) -> None:
+    rows = short_rows(prefix)
+    lines = [row.encode() if plain else json.dumps({"a": row}).encode() for row in rows]
+    assert calls_of(*lines * 200) <= calls_of(*lines) + 15 * len(lines) * 200
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(PREFIXES), st.sampled_from(SIZES))
+def test_the_work_for_many_lines_in_one_text_is_in_proportion_to_its_size(prefix: str, size: int) -> None:
+    row = (prefix * size)[:size] + "\n"
+    line = json.dumps({"a": row * (20_000 // size)}).encode()
+    assert calls_of(line) <= MIN_CALLS + CALLS_PER_BYTE * len(line)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(PREFIXES), st.sampled_from(SIZES))
+def test_lines_of_a_transcript_with_a_new_short_text_each_cost_no_more_than_their_findings(
+    prefix: str, size: int
+) -> None:
+    lines = [
+        json.dumps(
+            {"uuid": f"8f244c76-0000-4000-8000-{number:012x}", "a": (prefix * size)[:size] + f" {number}"}
+        ).encode()
+        for number in range(30)
+    ]
+    findings = sum(sum(REDACTOR.clean_line(line)[1].values()) for line in lines)
+    assert calls_of(*lines) <= len(lines) * 1_000 + findings * 400 + CALLS_PER_BYTE * sum(map(len, lines))
 
 
 def test_work_ends_when_the_share_and_the_reserve_are_spent() -> None:

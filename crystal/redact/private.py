@@ -46,7 +46,7 @@ def private_spans(text: bytes, work: Work) -> list[tuple[int, int]]:
 
 
 def _join_tags(tags: list[re.Match[bytes]], size: int) -> list[tuple[int, int]]:
-    last_closing = max((tag.start() for tag in tags if tag["close"] is not None), default=-1)
+    last_closing = max((_closing_place(tag) for tag in tags), default=-1)
     spans: list[tuple[int, int]] = []
     opened: list[int] = []
     for tag in tags:
@@ -59,6 +59,10 @@ def _join_tags(tags: list[re.Match[bytes]], size: int) -> list[tuple[int, int]]:
         elif not (opened and _is_empty(tag)):
             opened.append(tag.start())
     return [*spans, *((begin, size) for begin in opened[:1])]
+
+
+def _closing_place(tag: re.Match[bytes]) -> int:
+    return -1 if tag["close"] is None else tag.start()
 
 
 def _stands_alone(tag: re.Match[bytes], last_closing: int) -> bool:

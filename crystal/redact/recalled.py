@@ -30,8 +30,6 @@ def recalled_spans(text: bytes, work: Work) -> list[tuple[int, int]]:
 
     A tag that is merely named counts as a fence if a closing one with its nonce follows before any other opens.
     """
-    if FENCE_NAME not in text:
-        return []
     spans: list[tuple[int, int]] = []
     begin: re.Match[bytes] | None = None
     is_fence = False
@@ -39,7 +37,7 @@ def recalled_spans(text: bytes, work: Work) -> list[tuple[int, int]]:
         work.spend(2 * CALL)
         if _is_quoted(text, tag):
             continue
-        if tag["close"] and begin is not None and begin["nonce"] == tag["nonce"]:
+        if begin is not None and _closes(tag, begin):
             spans.append((begin.start(), tag.end()))
             begin, is_fence = None, False
         elif not is_fence:
@@ -48,6 +46,10 @@ def recalled_spans(text: bytes, work: Work) -> list[tuple[int, int]]:
     if begin is not None and is_fence:
         spans.append((begin.start(), len(text)))
     return spans
+
+
+def _closes(tag: re.Match[bytes], begin: re.Match[bytes]) -> bool:
+    return tag["close"] is not None and begin["nonce"] == tag["nonce"]
 
 
 def _begins_fence(text: bytes, tag: re.Match[bytes]) -> bool:

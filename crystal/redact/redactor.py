@@ -12,7 +12,7 @@ from crystal.redact.named import is_secret_beside
 from crystal.redact.names import strength
 from crystal.redact.prefilter import families_in, holding_pieces, private_prefilter, secret_prefilter
 from crystal.redact.private import private_spans
-from crystal.redact.recalled import recalled_spans
+from crystal.redact.recalled import FENCE_NAME, recalled_spans
 from crystal.redact.spans import DENSE, MARKER, NAMED, PRIVATE, RECALLED, Cut, Span, masked, merged
 from crystal.redact.views import MAX_LEVELS, View, near_escapes, percent_decoded, unescaped, unescaped_json, unwrapped
 from crystal.redact.work import CALL, FINDING, TooDense, Work
@@ -266,7 +266,7 @@ def _named_leaf(name: bytes, leaf: bytes, work: Work) -> list[Cut]:
 def _always_spans(text: bytes, work: Work) -> Iterator[Span]:
     for start, end in private_spans(text, work):
         yield Span(start, end, "private-span", PRIVATE)
-    for start, end in recalled_spans(text, work):
+    for start, end in recalled_spans(text, work) if FENCE_NAME in text else ():
         yield Span(start, end, "recalled", RECALLED)
 
 
