@@ -6,7 +6,7 @@ Without arguments the fixtures of the tests are read. ``--show`` prints each dif
 it, to be judged by eye: for files that hold no secret of yours. ``--engines`` compares the ways to look first.
 
 ``--hostile`` cleans 1 MB of what rules begin with, in one text, in short lines and in lines of a transcript, and fails
-below 5 MB/s.
+below 5 MB/s (the last: below 1 MB/s).
 
 Processor time is measured, of one core, in a process of its own: the automaton of the first look is built while it
 reads, so the first pass over new text is slower than any later one.
@@ -112,7 +112,8 @@ HOSTILE = (
         "Authorization: Bearer abcdefgh12 ",
     ),
 )
-LEAST_RATE = 5.0
+MIN_RATE, MIN_RATE_NEW = 5.0, 1.0
+"""MB a second: of what repeats, and of lines of which each holds secrets that were not seen before."""
 PROSE = "The tests of the parser fail since line 12 of src/main.py says x = y + 1; see the log.\n"
 
 
@@ -169,6 +170,7 @@ def _rows(prefix: str) -> list[str]:
     return [(prefix * size)[:size] for size in LINE_BYTES]
 
 
+# The last one is that of what does not repeat.
 SHAPES = (one_text, lines_in_one_text, short_lines, short_texts, transcript_lines)
 
 
@@ -179,12 +181,12 @@ def measure_hostile() -> bool:
     redactor.clean_line(prose[0])
     print(f"  {'MB/s of prose':34} {rate(prose, redactor.clean_line):7.1f}")
     print(f"  {'MB/s of hostile text':34}", *(f"{shape.__name__.replace('_', ' '):>18}" for shape in SHAPES))
-    speeds: list[float] = []
+    slow = False
     for prefix in HOSTILE:
         row = [rate(shape(prefix), redactor.clean_line) for shape in SHAPES]
         print(f"  {prefix!r:34}", *(f"{speed:18.1f}" for speed in row))
-        speeds += row
-    return min(speeds) >= LEAST_RATE
+        slow = slow or min(row[:-1]) < MIN_RATE or row[-1] < MIN_RATE_NEW
+    return not slow
 
 
 def main() -> None:
@@ -214,7 +216,7 @@ def main() -> None:
     if options.engines:
         compare_engines(lines)
     if options.hostile and not measure_hostile():
-        sys.exit(f"slower than {LEAST_RATE} MB/s")
+        sys.exit(f"slower than {MIN_RATE} MB/s, or {MIN_RATE_NEW} MB/s for lines of a transcript")
 
 
 if __name__ == "__main__":

@@ -172,3 +172,17 @@ def test_a_password_goes_from_a_pgpass_line(line: str) -> None:
 )
 def test_what_only_looks_like_a_pgpass_line_stays(text: str) -> None:
     assert found(text) == {}
+
+
+def test_a_password_goes_before_spaces_at_the_end_of_its_string() -> None:
+    assert found("login with\npassword: swordfish  ") == {"password": 1}
+
+
+def test_each_string_of_a_line_is_asked_whatever_stands_in_the_others() -> None:
+    phrase = " ".join(Mnemonic("english").to_mnemonic(bytes(range(7, 23))).split())
+    texts = ["nothing", "password=hunter2x", "plain words", phrase, "api_key: 'x1y2z3a4b5c6d7'", "the end of it"]
+    clean, findings = REDACTOR.clean_line(
+        json.dumps({"list": texts, "more": [{"text": text} for text in texts]}).encode()
+    )
+    assert findings == {"password": 2, "recovery-phrase": 2, "api-key": 2}
+    assert b"hunter2x" not in clean

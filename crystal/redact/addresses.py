@@ -156,7 +156,7 @@ def command_spans(text: bytes, work: Work) -> Iterator[Span]:
         work.spend(CALL + 2 * len(part))
         for literal, commands, ends, pattern in _COMMANDS:
             if literal in part or (literal == b"-u" and b"--" in part):
-                work.spend(12 * len(part))
+                work.spend(24 * len(part))
                 yield from _option_spans(text, (start, end), commands, ends, compiled(pattern), work)
 
 

@@ -147,23 +147,30 @@ def holding_pieces(line: bytes, pieces: Sequence[Piece], may_hold: Prefilter) ->
     One search runs through the line from hint to hint: asking of each string would cost one search for each. A line
     with another level of encoding is asked string by string.
     """
-    search_phrase = engine.scanner(MNEMONIC_HINTS)
-    if may_hold is not secret_prefilter() or _is_encoded(line) or holds_words(line, search_phrase):
+    if may_hold is not secret_prefilter() or _is_encoded(line):
         yield from (piece for piece in pieces if may_hold(line[piece.start : piece.end]))
         return
-    yield from _pieces_with_hints(line, pieces, engine.scanner(_first_hints()))
+    search_phrase = engine.scanner(MNEMONIC_HINTS)
+    with_hints = _pieces_with_hints(line, pieces, engine.scanner(_first_hints()))
+    yield from with_hints
+    if search_phrase(line, 0) is not None:
+        for piece in set(pieces).difference(with_hints):
+            if holds_words(line[piece.start : piece.end], search_phrase):
+                yield piece
 
 
-def _pieces_with_hints(line: bytes, pieces: Sequence[Piece], search: engine.Search) -> Iterator[Piece]:
+def _pieces_with_hints(line: bytes, pieces: Sequence[Piece], search: engine.Search) -> list[Piece]:
+    found: list[Piece] = []
     at = -1
     for piece in pieces:
         if at < piece.start - 1:
             hint = search(line, piece.start - 1)
             if hint is None:
-                return
+                break
             at = hint.start()
         if at <= piece.end:
-            yield piece
+            found.append(piece)
+    return found
 
 
 def _is_encoded(line: bytes) -> bool:

@@ -273,7 +273,7 @@ def _always_spans(text: bytes, work: Work) -> Iterator[Span]:
 def _all_spans(text: bytes, work: Work) -> Iterator[Span]:
     yield from _always_spans(text, work)
     plain = masked(text)
-    work.spend(CALL + 8 * len(plain))
+    work.spend(CALL + 20 * len(plain))
     for rules in families_in(plain):
         work.spend(CALL + 4 * len(plain))
         yield from rules(plain, work)
