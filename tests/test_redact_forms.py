@@ -175,7 +175,7 @@ def test_what_only_looks_like_a_pgpass_line_stays(text: str) -> None:
 
 
 def test_a_password_goes_before_spaces_at_the_end_of_its_string() -> None:
-    assert found("login with\npassword: swordfish  ") == {"password": 1}
+    assert found("password: swordfish  ") == {"password": 1}
 
 
 def test_each_string_of_a_line_is_asked_whatever_stands_in_the_others() -> None:
