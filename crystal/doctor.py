@@ -35,7 +35,7 @@ NO_SPACE = 1 << 20
 USUAL_CLEANUP_DAYS = 30
 LOCKS = ("capture.lock", "backfill.lock", "enrich.lock", "context.lock", "relay.lock", "publish.lock", "mirror.db.lock")
 SLOW_HOOK_MS = 500.0
-BRIEF_SECONDS = 0.15
+BRIEF_SECONDS = 0.1
 """How long the database is read without ``deep``: enough for every page of a small one."""
 LONG_UNHEARD_MS = 7 * 86_400_000
 HOOK_REASONS = ("settings", "hooks disabled", "no hook", "program gone")
@@ -62,9 +62,9 @@ def examine(read_config: Callable[[], Config], open_reader: Callable[[], Any], *
     try:
         config = read_config()
     except CrystalError as error:  # where everything else lies is not known without them
-        return [*_python(), Check("settings", "failure", error.message, error.hint)]
+        return [*_python(deep=deep), Check("settings", "failure", error.message, error.hint)]
     parts: dict[str, Callable[[Config], Iterator[Check]]] = {
-        "software": lambda config: chain(_python(), _packages(config)),
+        "software": lambda config: chain(_python(deep=deep), _packages(config)),
         "hooks": _client,
         "agents": _asking,
         "places": _places,
@@ -97,12 +97,12 @@ def _in_memory(open_reader: Callable[[], Any], *, deep: bool) -> Iterator[Check]
     yield from checks
 
 
-def _python() -> Iterator[Check]:
+def _python(*, deep: bool) -> Iterator[Check]:
     from crystal.packages import broken_packages
     from crystal.store.connection import sqlite_vec_library, sqlite_version
 
     words = f"Python {sys.version.split()[0]}, SQLite {sqlite_version()}"
-    broken = list(broken_packages())
+    broken = list(broken_packages(deep=deep))
     for error in broken:
         yield Check("software", "failure", error.message, error.hint)
     if not broken:
@@ -234,13 +234,13 @@ def _folders(config: Config) -> Iterator[Check]:
 def _memory(machine: Machine, *, deep: bool) -> Iterator[Check]:
     from crystal.wiring.mirrored import open_mirror
 
-    found = status.gather(machine)
+    found = status.gather_health(machine)
     yield _store(machine.store, deep=deep)
     yield from _capture(found)
     unexamined = status.describe_unexamined(found["redactions"])
     if unexamined:
         yield Check("redaction", "ok", f"{unexamined} ({status.FIND_UNEXAMINED})")
-    yield _embedding(machine, found["queues"]["chunks_without_vector"])
+    yield _embedding(machine, status.count_without_vector(machine))
     yield _index(machine.store, "search index")
     with open_mirror(machine.places, machine.config.role) as mirrored:
         if mirrored is not None and mirrored.store is not None:
@@ -255,15 +255,14 @@ def _memory(machine: Machine, *, deep: bool) -> Iterator[Check]:
 
 
 def _index(store: Store, name: str) -> Check:
-    """Whether the derived index ranks, or the store has to do without it."""
-    from crystal.index import folder_of
-    from crystal.index.reader import Absent, open_index
+    """Whether searches use the derived index, or have to do without it."""
+    from crystal.index import folder_of, why_unusable
 
     with store.reading():
-        found = open_index(store, folder_of(store.path))
-        if isinstance(found, Absent):
-            return Check(name, "note", f"searches do without it: {found.reason}", "crystal sync makes it")
-        return Check(name, "ok", f"{found.documents:,} chunks")
+        reason = why_unusable(store, folder_of(store.path))
+    if reason is None:
+        return Check(name, "ok", "searches use it")
+    return Check(name, "note", f"searches do without it: {reason}", "crystal sync makes it")
 
 
 def _relay(machine: Machine, standing: dict[str, Any] | None) -> Iterator[Check]:

@@ -67,22 +67,43 @@ PACKAGES = {
 _OPTIONAL_ON = {"re2": ("win32",)}
 
 
-_ASKED_BY_NAME = ("cryptography", "httpcore", "httpx", "mcp_types", "mnemonic", "segno", "spake2")
+_ASKED_BY_NAME = ("certifi", "cryptography", "httpcore", "httpx", "mcp_types", "mnemonic", "segno", "spake2")
 """Packages of the relay, of providers and of agents, that take long to load: only whether they are there."""
 
+_COMPILED = {"numpy": "_core/_multiarray_umath*", "sqlite_vec": "vec0*"}
+"""Packages that load NumPy, which takes longer than all the others: whether their compiled part can be loaded."""
 
-def broken_packages() -> Iterator[NotConfigured]:
-    """Load each package that every command may need, look for the others; gives an error for each that fails."""
+
+def broken_packages(*, deep: bool = False) -> Iterator[NotConfigured]:
+    """Load each package that every command may need, look for the others; gives an error for each that fails.
+
+    Args:
+        deep: Load them all, however long that takes.
+    """
     for module in PACKAGES:
         if sys.platform in _OPTIONAL_ON.get(module, ()):
             continue
         try:
-            if module not in _ASKED_BY_NAME:
-                importlib.import_module(module)
-            elif importlib.util.find_spec(module) is None:
+            spec = importlib.util.find_spec(module)
+            if spec is None:
                 raise ModuleNotFoundError(f"no module named {module!r}", name=module)
+            if deep or not (module in _ASKED_BY_NAME or _is_compiled_part_sound(module, spec.origin)):
+                importlib.import_module(module)
         except Exception as error:  # noqa: BLE001 - a broken package raises anything; this only translates
             yield _broken(module, error)
+
+
+def _is_compiled_part_sound(module: str, origin: str | None) -> bool:
+    """Return True if a package has a compiled part that the system loads, with the libraries that it needs."""
+    if module not in _COMPILED or origin is None:
+        return False
+    import ctypes  # noqa: PLC0415 - for this alone
+
+    parts = list(Path(origin).parent.glob(_COMPILED[module]))
+    try:
+        return bool(parts) and all(ctypes.CDLL(str(part)) for part in parts)
+    except OSError:
+        return False  # importing it says why
 
 
 def broken_package(error: BaseException) -> NotConfigured | None:

@@ -50,16 +50,14 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
     serving = vectors.serving_generation(store)
     return {
         "schema": 1,
-        "capture": _capture(machine, state or capture_state(config, store)),
+        **gather_health(machine, state),
         "counts": stats.counts(store),
         "span": {"first": first, "last": last},
         "sizes": {**sizes_of(places), "archived_plain": plain},
-        "ledger": stats.bytes_by_state(store),
-        "transcripts": _transcripts(machine),
         "queues": {
             "notes": len(notes),
             "oldest_note_ms": max(0, now - min(note.at for note in notes)) if notes else 0,
-            "chunks_without_vector": _without_vector(machine),
+            "chunks_without_vector": count_without_vector(machine),
             "sessions_without_summary": _due(machine, now),
         },
         "progress": _progress(machine),
@@ -70,14 +68,7 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
             else {"provider": serving.provider, "model": serving.model, "dimension": serving.dimension},
         },
         "summaries": {"mode": config.summary_mode, "provider": config.summary_provider, "model": config.summary_model},
-        "relay": _relay(machine),
-        "hook": _latency(hooks.latencies(store)),
-        "redactions": privacy.redaction_counts(store),
         "costs": _costs(machine, now),
-        "problems": [
-            {"room": one.room, "message": one.message, "since": one.since, "at": one.at, "tries": one.tries}
-            for one in problems.list_problems(store)
-        ],
         "places": {
             "database": str(places.db),
             "home": str(places.ldm_home),
@@ -85,6 +76,23 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
             "agent": config.agent_id,
             "device": config.device,
         },
+    }
+
+
+def gather_health(machine: Machine, state: CaptureState | None = None) -> dict[str, Any]:
+    """The part of ``gather`` that says whether all is well: it costs as little in a large store as in a small one."""
+    store = machine.store
+    return {
+        "capture": _capture(machine, state or capture_state(machine.config, store)),
+        "ledger": stats.bytes_by_state(store),
+        "transcripts": _transcripts(machine),
+        "relay": _relay(machine),
+        "hook": _latency(hooks.latencies(store)),
+        "redactions": privacy.redaction_counts(store),
+        "problems": [
+            {"room": one.room, "message": one.message, "since": one.since, "at": one.at, "tries": one.tries}
+            for one in problems.list_problems(store)
+        ],
     }
 
 
@@ -138,7 +146,7 @@ def _whole_lines(found: files.Found) -> int:
         return 0
 
 
-def _without_vector(machine: Machine) -> int:
+def count_without_vector(machine: Machine) -> int:
     """How many chunks wait for a vector of the model that the settings choose; of that which serves if it cannot."""
     try:
         return count_waiting(machine)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +127,20 @@ def test_a_large_database_is_not_read_to_its_end_unless_asked(monkeypatch: pytes
     deep = crystal("doctor", "--deep")
     assert deep.code == 0
     assert "is sound" in deep.out
+
+
+PROBE = """
+import sys
+from crystal.cli.app import main
+try:
+    main()
+finally:
+    assert "numpy" not in sys.modules
+"""
+
+
+def test_a_usual_look_does_not_load_what_takes_longest(home: Path) -> None:
+    crystal("sync")
+    done = subprocess.run([sys.executable, "-c", PROBE, "doctor"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done
+    assert "search index: searches use it" in done.stdout

@@ -376,7 +376,7 @@ def test_another_format_is_made_anew(world, monkeypatch):
 def test_one_that_is_far_behind_is_not_used(world, monkeypatch):
     world.add(10)
     world.refresh()
-    monkeypatch.setattr("crystal.index.tail.MOST_FRESH", 4)
+    monkeypatch.setattr("crystal.index.MAX_FRESH", 4)
     world.add(5)
     found = open_index(world.store, world.folder)
     assert isinstance(found, Absent)

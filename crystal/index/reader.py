@@ -12,15 +12,16 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from crystal.index import why_unusable
 from crystal.index.documents import NAMES, distinct
-from crystal.index.files import SYMPTOMS, IndexDamaged, is_same, path_of
+from crystal.index.files import SYMPTOMS, IndexDamaged
 from crystal.index.filtering import allowed
 from crystal.index.meanings import Meanings, nearest
-from crystal.index.parts import Part, forget_others, open_meanings, open_part, spare_memory, written
+from crystal.index.parts import Part, forget_others, open_meanings, open_part, spare_memory
 from crystal.index.scoring import Scorer
 from crystal.index.tail import Tail, read_tail
 from crystal.store import Store, index_log
-from crystal.store.index_log import FORMAT, PartFile, State
+from crystal.store.index_log import PartFile, State
 from crystal.store.scope import Scope
 from crystal.vectorform import turned
 
@@ -42,21 +43,14 @@ class Absent:
 
 def open_index(store: Store, folder: Path) -> Index | Absent:
     """Open the index as the store's present snapshot lists it. Call it inside ``store.reading()``."""
+    reason = why_unusable(store, folder)
     state = index_log.read_state(store)
-    if state is None:
-        return Absent("it was never made")
-    if state.format != FORMAT:
-        return Absent("it is of another version of crystal")
-    if state.to_read is not None:
-        return Absent("it is being made")
+    if reason is not None or state is None:
+        return Absent(reason or "it was never made")
     tail = read_tail(store, state)
-    if isinstance(tail, str):
-        return Absent(tail)
     files = index_log.parts(store)
     spare_memory()
     try:
-        for file in files:
-            is_same(path_of(folder, file.name), written(file))
         parts = [open_part(folder, file) for file in files if file.kind == "words"]
         forget_others(folder, [file.name for file in files])
         return Index(store, folder, state, files, parts, tail)

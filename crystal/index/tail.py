@@ -14,11 +14,6 @@ from crystal.store import Store, index_log, index_source
 from crystal.store.index_log import Log, State
 from crystal.store.words import tokenizer
 
-MOST_FRESH = 5_000
-"""More chunks than this are not read at every search: the index is behind then."""
-
-MOST_ENTRIES = 50_000
-
 
 @dataclass(slots=True)
 class Tail:
@@ -44,17 +39,13 @@ class Tail:
 _kept: dict[Path, tuple[State, tuple[int, int, int, bytes | None], Tail]] = {}
 
 
-def read_tail(store: Store, state: State) -> Tail | str:
-    """The tail of the present snapshot, or why it is not read."""
+def read_tail(store: Store, state: State) -> Tail:
+    """Return the tail of the present snapshot."""
     counted = index_log.count_log(store)
     known = _kept.get(store.path)
     if known is not None and known[:2] == (state, counted):
         return known[2]
-    if counted[0] > MOST_ENTRIES:
-        return f"it is behind by {counted[0]:,} changes"
     log = index_log.read_log(store)
-    if len(log.fresh) > MOST_FRESH:
-        return f"it is behind by {len(log.fresh):,} chunks"
     part = None
     if log.fresh:
         part = Part(build_part(index_source.documents(store, log.fresh), tokenizer(store)).contents)
