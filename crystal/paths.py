@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -169,6 +169,32 @@ def make_private_dir(path: Path) -> None:
                     raise
 
 
+def write_derived(path: Path, data: bytes) -> None:
+    """Replace a file that can be made again, readable by its owner only, without waiting for the disk.
+
+    A crash of the system may lose it, or leave the old bytes.
+
+    Raises:
+        OSError: The system refuses. The old file is untouched.
+    """
+    _replace(path, data, lambda _: None)
+
+
+def _replace(target: Path, data: bytes, flush: Callable[[int], None]) -> None:
+    temporary = target.with_name(f".crystal-{os.getpid()}-{os.urandom(6).hex()}.tmp")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            flush(file.fileno())
+        temporary.replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
 def write_private(path: Path, data: bytes) -> None:
     """Replace a file as a whole, readable by its owner only; after a crash it holds the old bytes or the new.
 
@@ -179,18 +205,7 @@ def write_private(path: Path, data: bytes) -> None:
     """
     with _system_errors(path):
         target = Path(os.path.realpath(path))
-        temporary = target.with_name(f".crystal-{os.getpid()}-{os.urandom(6).hex()}.tmp")
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
+        _replace(target, data, os.fsync)
         with contextlib.suppress(OSError):  # some file systems cannot
             sync_folder(target.parent)
 

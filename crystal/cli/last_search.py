@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crystal.errors import NotFound, UsageProblem
+from crystal.paths import write_derived
 
 FILE = "last-search.json"
 MAX_TERMINALS = 16
@@ -22,12 +23,8 @@ def remember_hits(data_dir: Path, names: Sequence[str]) -> None:
     """Keep the names of the hits that this terminal shows, in their order; none for a search that found nothing."""
     kept = {terminal: hits for terminal, hits in _read(data_dir).items() if terminal != _terminal()}
     kept = dict(list(kept.items())[1 - MAX_TERMINALS :]) | {_terminal(): list(names[:MAX_HITS])}
-    # Not flushed to the disk, unlike all else that is kept: a search must not wait for it.
-    new = data_dir / f"{FILE}.{os.getpid()}.tmp"
     with contextlib.suppress(OSError):
-        with open(new, "xb", opener=_private) as file:
-            file.write(json.dumps(kept).encode())
-        new.replace(data_dir / FILE)
+        write_derived(data_dir / FILE, json.dumps(kept).encode())
 
 
 def named_by_place(data_dir: Path, wanted: str) -> str:
@@ -57,10 +54,6 @@ def named_by_place(data_dir: Path, wanted: str) -> str:
         reason = none if found is None else f"the last search here had {len(hits) or 'no'} {noun}"
         raise NotFound(f"there is no hit {wanted}: {reason}", hint='search first: crystal search "..."')
     return wanted
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _terminal() -> str:

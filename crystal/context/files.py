@@ -18,7 +18,7 @@ from typing import Any
 
 from crystal.context.choosing import Told
 from crystal.hook_memory import TOLD_SOURCES, context_file
-from crystal.paths import make_private_dir, refused
+from crystal.paths import make_private_dir, refused, write_derived
 from crystal.store.contexts import Injection
 
 DEFAULT = "default.json"
@@ -147,12 +147,8 @@ def _encoded(value: object) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all, for the owner only. A crash may lose it: then the hook has nothing to tell."""
+    """Replace a file unless it has this content already."""
     with contextlib.suppress(OSError):
         if path.read_bytes() == content:
             return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-    temporary.replace(path)
+    write_derived(path, content)

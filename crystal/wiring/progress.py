@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from crystal.paths import write_derived
 from crystal.wiring.machine import now_ms
 
 PROGRESS_FILE = "progress.json"
@@ -101,12 +102,8 @@ class ProgressFile:
             self._write(progress)
 
     def _write(self, progress: Progress) -> None:
-        temporary = self._file.with_suffix(".tmp")
         with contextlib.suppress(OSError):  # on a full disk the work itself says so
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                json.dump(asdict(progress), file)
-            temporary.replace(self._file)
+            write_derived(self._file, json.dumps(asdict(progress)).encode())
 
     def clear(self) -> None:
         """Take the file away: nobody works any more."""
