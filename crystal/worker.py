@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from crystal.capture.lock import CAPTURE_LOCK, await_lock, try_lock
 from crystal.capture.nothing_new import drop_empty_notes
 from crystal.capture.spool import read_notes
+from crystal.capture.unanswered import without_lock
 from crystal.errors import CrystalError
 from crystal.hook import truthy
 from crystal.paths import Places, resolve_places
@@ -61,12 +62,13 @@ def _work(places: Places) -> None:
     with contextlib.ExitStack() as stack:
         while True:
             with lock(places.data_dir / CAPTURE_LOCK) as held:
-                if not held:
+                if held is None:
                     # Whoever holds it looks at the spool once more after letting go, see below.
                     return
-                if machine is not None or not drop_empty_notes(places.spool, places.db):
-                    machine = machine or stack.enter_context(_open_machine())
-                    failed = _drain(machine)
+                with without_lock(held, places.data_dir):
+                    if machine is not None or not drop_empty_notes(places.spool, places.db):
+                        machine = machine or stack.enter_context(_open_machine())
+                        failed = _drain(machine)
             if len(read_notes(places.spool)) <= failed:
                 break
         with contextlib.suppress(FileNotFoundError):

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from crystal.capture import safe_open
+from crystal.capture import safe_open, unanswered
 from crystal.capture.backfill import import_past, plan_past
 from crystal.capture.drain import BLOCKED, REFUSED, drain
+from crystal.capture.lock import try_lock, wait_lock
+from crystal.capture.unanswered import without_lock
 from crystal.store import problems
 from tests.capture_machine import CaptureMachine, line
 
@@ -205,6 +207,51 @@ def test_a_file_that_answers_again_loses_nothing(
     assert machine.texts() == ["said in dead"]
     assert problems.list_problems(machine.store) == []
     assert list(machine.spool.iterdir()) == []
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="names descriptors by /proc")
+@pytest.mark.parametrize("call", ["open", "pread", "scandir"])
+def test_a_file_that_does_not_answer_never_holds_the_lock_and_is_not_waited_for_twice(
+    machine: CaptureMachine, dead: Callable[[str, Path], None], monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    path = machine.transcript("dead")
+    path.write_bytes(line("said in dead"))
+    machine.note("dead", transcript_path=str(path))
+    lock, data = machine.home / "capture.lock", machine.home / "memory"
+    monkeypatch.setattr(safe_open, "DEADLINE_SECONDS", 2.0)
+    monkeypatch.setattr(safe_open, "LISTING_SECONDS", 2.0)
+    over, refused = threading.Event(), []
+
+    def others() -> None:
+        while not over.wait(0.01):
+            with try_lock(lock) as held:
+                refused.append(held is None)
+
+    def capture() -> float:
+        start = time.monotonic()
+        with wait_lock(lock, seconds=60) as held, without_lock(held, data):
+            drain(machine.capture(), machine.spool, flush_ms=0)
+            machine.capture().sweep()
+        return time.monotonic() - start
+
+    dead(call, path.parent if call == "scandir" else path)
+    other = threading.Thread(target=others, daemon=True)
+    other.start()
+    first = capture()
+    over.set()
+    other.join()
+    monkeypatch.setattr(safe_open, "_blocked", set())  # as in the next process
+    machine.note("dead", at=machine.now + 1, transcript_path=str(path))
+    second = capture()
+    assert first > 1.5
+    assert second < 1
+    assert refused.count(False) > refused.count(True), "most of the time others could have it"
+    assert machine.texts().count("said in dead") == (call == "scandir")
+    monkeypatch.undo()
+    monkeypatch.setattr(safe_open, "_blocked", set())
+    monkeypatch.setattr(unanswered, "_mounts", lambda: 1)
+    capture()
+    assert machine.texts().count("said in dead") == 1
 
 
 WRITER = "import sys, time\nwhile True:\n    time.sleep(0.01)\n    open(sys.argv[1], 'ab').write(bytes.fromhex(sys.argv[2]) * 100)\n"

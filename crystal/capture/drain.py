@@ -63,6 +63,8 @@ def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS, remembe
             if note.session_id in waiting or not is_ready(capture, note, patience):
                 waiting.add(note.session_id)
                 continue
+            if not note.file.exists():
+                continue  # another process acted on it while the lock was let go
             later = [other for other in notes[at + 1 :] if other.session_id == note.session_id]
             try:
                 if act_on(capture, note, later, tally):

@@ -6,6 +6,7 @@ home machine, the outbox on others) moves the watermark in its own transaction, 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 from collections.abc import Callable
@@ -144,23 +145,22 @@ class Capture:
         for root in self.roots:
             if str(root) in met:
                 continue
-            seen = [
-                (found, self.origin_of(found.path)) for found in files.all_transcripts([root], folders=self.folders)
-            ]
-            with self.store.transaction():
-                for found, (key, origin) in seen:
-                    if not living & {origin.session_id, found.path.stem, str(found.path)}:
-                        self._mark_seen(found, key, origin)
+            seen = []
+            for found in files.all_transcripts([root], folders=self.folders):
+                key, origin = self.origin_of(found.path)
+                if living & {origin.session_id, found.path.stem, str(found.path)}:
+                    continue
+                with contextlib.suppress(OSError, CrystalError):
+                    seen.append((origin, found.path, self._mark_at_end(found, key)))
+            with self.store.transaction():  # no file is waited for in it
+                for origin, path, mark in seen:
+                    ledger.mark_seen(self.store, origin, str(path), mark, self.clock())
                 ledger.meet_root(self.store, root, self.clock())
 
-    def _mark_seen(self, found: files.Found, key: str, origin: Origin) -> None:
-        try:
-            with files.opened(found.path, self.folders) as file:
-                offset = transcript.last_newline(file, found.size)
-                mark = Watermark(key, offset, found.dev, found.inode, 0, tail.tail_hash(file, offset, self.cleaner))
-        except (OSError, CrystalError):
-            return
-        ledger.mark_seen(self.store, origin, str(found.path), mark, self.clock())
+    def _mark_at_end(self, found: files.Found, key: str) -> Watermark:
+        with files.opened(found.path, self.folders) as file:
+            offset = transcript.last_newline(file, found.size)
+            return Watermark(key, offset, found.dev, found.inode, 0, tail.tail_hash(file, offset, self.cleaner))
 
     # -- one transcript ----------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from crystal.errors import CrystalError, Unavailable, UsageProblem
@@ -15,6 +16,8 @@ from crystal.paths import make_private_dir, refused
 
 CAPTURE_LOCK = "capture.lock"
 """The file in the data folder that whoever captures holds."""
+
+POLL_SECONDS = 0.02
 
 if sys.platform == "win32":  # untested
     import msvcrt
@@ -31,6 +34,13 @@ def _try(descriptor: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def _unlock(descriptor: int) -> None:
+    if sys.platform == "win32":
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+    else:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def _open(path: Path) -> int:
@@ -61,46 +71,63 @@ def _unusable(path: Path, error: OSError) -> CrystalError:
     return refused(error, path)
 
 
+@dataclass(frozen=True, slots=True)
+class HeldLock:
+    """A lock that this process holds, as the open file that it is on."""
+
+    descriptor: int
+
+    @contextlib.contextmanager
+    def released(self) -> Iterator[None]:
+        """Let others have it for a while, then wait for it again."""
+        _unlock(self.descriptor)
+        try:
+            yield
+        finally:
+            while not _try(self.descriptor):
+                time.sleep(POLL_SECONDS)
+
+
 @contextlib.contextmanager
-def try_lock(path: Path) -> Iterator[bool]:
-    """Hold the lock if nobody does; gives whether it is held.
+def try_lock(path: Path) -> Iterator[HeldLock | None]:
+    """Hold the lock if nobody does; gives None if somebody does.
 
     Raises:
         UsageProblem, Unavailable: The lock file cannot be used.
     """
     descriptor = _open(path)
     try:
-        yield _try(descriptor)
+        yield HeldLock(descriptor) if _try(descriptor) else None
     finally:
         os.close(descriptor)
 
 
 @contextlib.contextmanager
-def await_lock(path: Path, *, seconds: float) -> Iterator[bool]:
-    """Hold the lock, waiting for whoever has it; gives whether it was free within ``seconds``."""
+def await_lock(path: Path, *, seconds: float) -> Iterator[HeldLock | None]:
+    """Hold the lock, waiting for whoever has it; gives None if it was not free within ``seconds``."""
     descriptor = _open(path)
     try:
         deadline = time.monotonic() + seconds
         held = _try(descriptor)
         while not held and time.monotonic() < deadline:
-            time.sleep(0.02)
+            time.sleep(POLL_SECONDS)
             held = _try(descriptor)
-        yield held
+        yield HeldLock(descriptor) if held else None
     finally:
         os.close(descriptor)
 
 
 @contextlib.contextmanager
-def wait_lock(path: Path, *, seconds: float) -> Iterator[None]:
+def wait_lock(path: Path, *, seconds: float) -> Iterator[HeldLock]:
     """Hold the lock, waiting for whoever has it.
 
     Raises:
         Unavailable: It was not free within ``seconds``.
     """
     with await_lock(path, seconds=seconds) as held:
-        if not held:
+        if held is None:
             raise Unavailable(f"{path} is held by another crystal process", hint="try again when it has finished")
-        yield
+        yield held
 
 
 LOOKS = 3

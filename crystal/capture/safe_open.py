@@ -16,7 +16,9 @@ import os
 import shlex
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeVar, cast
@@ -36,7 +38,26 @@ READ_SECONDS = 10.0
 BUFFER_BYTES = 64 << 10
 
 _blocked: set[str] = set()
-"""Paths that did not answer in this process: waiting for them again would only add up."""
+"""Paths that are not waited for: they did not answer, in this process or in an earlier one."""
+
+GRACE_SECONDS = 0.1
+"""After so long a wait the lock of capture is let go until it is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What this process does when a path does not answer.
+
+    Attributes:
+        aside: Entered for the time of a long wait.
+        report: Told of a path that did not answer in time.
+    """
+
+    aside: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+    report: Callable[[str], None] = lambda _: None
+
+
+_waiting: ContextVar[Waiting | None] = ContextVar("waiting", default=None)
 
 Result = TypeVar("Result")
 
@@ -109,15 +130,36 @@ def call_with_deadline(step: Callable[[], Result], path: Path | str, seconds: fl
 
     if name not in _blocked:
         _thread.start_new_thread(run, ())
-        if done.acquire(timeout=DEADLINE_SECONDS if seconds is None else max(0.0, seconds)):
+        if _is_done(done, DEADLINE_SECONDS if seconds is None else max(0.0, seconds)):
             succeeded, result = outcome[0]
             if succeeded:
                 return cast("Result", result)
             raise cast("BaseException", result)
         _blocked.add(name)
+        (_waiting.get() or Waiting()).report(name)
     raise TranscriptBlocked(
         f"{name} does not answer", hint="check the disk or network mount that it is on; crystal tries again by itself"
     )
+
+
+def _is_done(done: _thread.LockType, seconds: float) -> bool:
+    if done.acquire(timeout=min(seconds, GRACE_SECONDS)):
+        return True
+    if seconds <= GRACE_SECONDS:
+        return False
+    with (_waiting.get() or Waiting()).aside():
+        return done.acquire(timeout=seconds - GRACE_SECONDS)
+
+
+@contextlib.contextmanager
+def waiting_by(waiting: Waiting, known: Iterable[str] = ()) -> Iterator[None]:
+    """Do as ``waiting`` says inside of the block, and do not wait for the paths that are known not to answer."""
+    token = _waiting.set(waiting)
+    _blocked.update(known)
+    try:
+        yield
+    finally:
+        _waiting.reset(token)
 
 
 class BoundedFile(io.RawIOBase):

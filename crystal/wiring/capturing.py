@@ -37,18 +37,21 @@ def run_capture(machine: Machine, step: Callable[[Capture], Tally]) -> Tally:
     from crystal.capture.drain import merge
     from crystal.capture.lock import try_lock, wait_lock
     from crystal.capture.spool import read_notes
+    from crystal.capture.unanswered import without_lock
 
-    lock, spool = machine.places.data_dir / CAPTURE_LOCK, machine.places.spool
-    with wait_lock(lock, seconds=LOCK_SECONDS):
+    data_dir, spool = machine.places.data_dir, machine.places.spool
+    lock = data_dir / CAPTURE_LOCK
+    with wait_lock(lock, seconds=LOCK_SECONDS) as taken, without_lock(taken, data_dir, afresh=True):
         capture = machine.capture()
         tally = drain_spool(machine, capture)
         failed = len(read_notes(spool))
         merge(tally, step(capture))
     while len(read_notes(spool)) > failed:
         with try_lock(lock) as held:
-            if not held:
+            if held is None:
                 break
-            merge(tally, drain_spool(machine, capture))
+            with without_lock(held, data_dir):
+                merge(tally, drain_spool(machine, capture))
             failed = len(read_notes(spool))
     machine.places.stalled.unlink(missing_ok=True)
     return tally
