@@ -43,7 +43,13 @@ def main(runs: int) -> int:
         package.mkdir()
         (package / "__init__.py").touch()
         (package / "worker.py").write_text(WORKER)
-        for name in ("hook.py", "hook_memory.py", "hook_remember.py", "hook_remember_words.py"):
+        for name in (
+            "hook.py",
+            "hook_memory.py",
+            "hook_remember.py",
+            "hook_remember_line.py",
+            "hook_remember_words.py",
+        ):
             shutil.copy(Path(hook.__file__).with_name(name), package / name)
         (root / "t.jsonl").write_bytes(b"{}\n")
         worst = 0.0

@@ -38,6 +38,7 @@ SLOW_HOOK_MS = 500.0
 BRIEF_SECONDS = 0.1
 """How long the database is read without ``deep``: enough for every page of a small one."""
 LONG_UNHEARD_MS = 7 * 86_400_000
+LEAVE_REFUSED = "nothing; only if you keep transcripts there, see capture.transcript_folders in the settings"
 HOOK_REASONS = ("settings", "hooks disabled", "no hook", "program gone")
 
 
@@ -232,6 +233,7 @@ def _folders(config: Config) -> Iterator[Check]:
 
 
 def _memory(machine: Machine, *, deep: bool) -> Iterator[Check]:
+    from crystal.capture.drain import REFUSED
     from crystal.wiring.mirrored import open_mirror
 
     found = status.gather_health(machine)
@@ -251,7 +253,8 @@ def _memory(machine: Machine, *, deep: bool) -> Iterator[Check]:
     for problem in found["problems"]:
         if problem["room"] in known:
             continue  # the same, seen just now
-        yield Check(problem["room"], "warning", problem["message"], "crystal sync tries again")
+        fix = LEAVE_REFUSED if problem["room"] == REFUSED else "crystal sync tries again"
+        yield Check(problem["room"], "warning", problem["message"], fix)
 
 
 def _index(store: Store, name: str) -> Check:
@@ -315,17 +318,16 @@ def _capture(found: dict[str, Any]) -> Iterator[Check]:
     if before:
         yield Check("past", "note", f"{before:,} bytes from before crystal are not imported", "crystal backfill")
     hook = found["hook"]
+    runs = "1 run" if hook["runs"] == 1 else f"{hook['runs']} runs"
     if hook["runs"] and hook["p95_ms"] > SLOW_HOOK_MS:
         yield Check(
             "hook speed",
             "warning",
-            f"p95 is {hook['p95_ms']:.0f} ms over {hook['runs']} runs",
+            f"p95 is {hook['p95_ms']:.0f} ms over {runs}",
             "see docs/reference/hook.md, section on speed",
         )
     elif hook["runs"]:
-        yield Check(
-            "hook speed", "ok", f"p50 {hook['p50_ms']:.0f} ms, p95 {hook['p95_ms']:.0f} ms over {hook['runs']} runs"
-        )
+        yield Check("hook speed", "ok", f"p50 {hook['p50_ms']:.0f} ms, p95 {hook['p95_ms']:.0f} ms over {runs}")
 
 
 def _embedding(machine: Machine, waiting: int) -> Check:

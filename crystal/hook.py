@@ -373,7 +373,7 @@ def _tell(data_dir: str, said: dict[str, object], env: dict[str, str], now: int,
 def _tell_user(data_dir: str, asked: dict[str, object], note: str | None, env: dict[str, str]) -> None:
     """Print what becomes of a prompt that asks to remember something: kept only when its note is on the disk."""
     is_kept = note is not None and (os.name != "posix" or _attempt(_flush, note) is not None)
-    _print({"systemMessage": f"crystal: {_half('hook_remember').line_for_user(asked, data_dir, env, is_kept)}"})
+    _print({"systemMessage": f"crystal: {_half('hook_remember_line').line_for_user(asked, data_dir, env, is_kept)}"})
 
 
 def _print(answer: dict[str, object]) -> None:

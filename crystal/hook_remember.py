@@ -36,20 +36,6 @@ def words_to_remember(prompt: str) -> "tuple[str, bool] | None":
     return None if rest is None else _english_wish(rest)
 
 
-def line_for_user(asked: "dict[str, object]", data_dir: str, env: "dict[str, str]", is_kept: bool) -> str:
-    """Return the line that tells the user what becomes of such a prompt; it holds none of its words.
-
-    Where something may be private (a setting, capture off) only the worker knows whether this session is.
-    """
-    if asked["words"] is None:
-        return f"not remembered: {asked['length']:,} characters, a memory has at most {lists.MAX_CHARS:,}"
-    if not is_kept:
-        return "not remembered: nothing can be written; run: crystal doctor"
-    private = any(env.get(name, "").strip() for name in ("CRYSTAL_PRIVATE_PROJECTS", "CRYSTAL_PRIVATE_SESSIONS"))
-    unless = ", unless it is private here" if private or os.path.exists(os.path.join(data_dir, "private")) else ""
-    return f"remembered {asked['id']}{unless}; undo: crystal memories deprecate {asked['id']}"
-
-
 def _english_wish(rest: str) -> "tuple[str, bool] | None":
     everywhere = _after(rest.lstrip(lists.SPACES + lists.MARKS), "everywhere") is not None
     marked = _marked_words(rest)

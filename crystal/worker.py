@@ -18,7 +18,7 @@ from crystal.capture.lock import CAPTURE_LOCK, await_lock, try_lock
 from crystal.capture.nothing_new import drop_empty_notes
 from crystal.capture.spool import read_notes
 from crystal.capture.unanswered import without_lock
-from crystal.errors import CrystalError
+from crystal.errors import CrystalError, UsageProblem
 from crystal.hook import truthy
 from crystal.paths import Places, resolve_places
 
@@ -46,6 +46,21 @@ def main() -> None:
         if found is None:
             raise
         _stop(places, found)
+
+
+def check_words() -> None:
+    """End with ``NOTHING_LEFT`` if nothing of the words on standard input may be kept, because they are a secret."""
+    from crystal.config import load_config
+    from crystal.hook_remember_line import NOTHING_LEFT
+    from crystal.redact import Redactor
+    from crystal.remembering import cleaned_text
+
+    words = sys.stdin.buffer.read().decode("utf-8", "surrogatepass")
+    config = load_config(os.environ, Path.home())
+    try:
+        cleaned_text(words, Redactor(b"", secrets=config.redact_enabled).clean_text)
+    except UsageProblem:
+        sys.exit(NOTHING_LEFT)
 
 
 def _stop(places: Places, error: CrystalError) -> NoReturn:

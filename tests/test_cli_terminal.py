@@ -92,6 +92,15 @@ def test_show_opens_the_hit_at_a_place(home):
     assert "the lift is out of order" in crystal("show", "@1").out
 
 
+def test_a_person_who_names_a_place_that_is_not_there_is_told_how_many_there_are(tmp_path):
+    last_search.remember_hits(tmp_path, ["h7", "h9"])
+    with pytest.raises(NotFound, match="there is no hit 99: the last search here had 2 hits") as refused:
+        last_search.named_by_place(tmp_path, "99", by_person=True)
+    assert refused.value.hint == "by its number: crystal show h99"
+    assert last_search.named_by_place(tmp_path, "99") == "99"
+    assert last_search.named_by_place(tmp_path, "2", by_person=True) == "h9"
+
+
 # ------------------------------------------------------------------------------------------------------------- pager
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from crystal.wiring import these_places
+from crystal.wiring import open_machine, these_places
 from tests.capture_machine import line
 from tests.command import crystal
 
@@ -144,3 +144,15 @@ def test_a_usual_look_does_not_load_what_takes_longest(home: Path) -> None:
     done = subprocess.run([sys.executable, "-c", PROBE, "doctor"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done
     assert "search index: searches use it" in done.stdout
+
+
+def test_a_refused_path_is_named_and_nobody_is_told_to_allow_it() -> None:
+    with open_machine() as machine:
+        note = {"v": 1, "at": 1, "event": "Stop", "session_id": "s", "transcript_path": "/etc/passwd"}
+        machine.places.spool.mkdir(exist_ok=True)
+        (machine.places.spool / "1.json").write_text(json.dumps(note))
+    crystal("sync")
+    (check,) = checks("refused transcripts")
+    assert check["message"].startswith("/etc/passwd ")
+    assert check["fix"].startswith("nothing")
+    assert "config set" not in json.dumps(check)

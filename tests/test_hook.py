@@ -57,7 +57,7 @@ NOTE_KEYS = {
 # Built into the interpreter or cheap; ``json``, ``re``, ``signal``, ``typing`` and ``subprocess`` are not. The last is
 # the hook's own other half.
 ALLOWED_MODULES = set(
-    "os os.path posixpath genericpath stat _stat _collections_abc _json zlib hook_memory hook_remember hook_remember_words".split()
+    "os os.path posixpath genericpath stat _stat _collections_abc _json zlib hook_memory hook_remember hook_remember_line hook_remember_words".split()
 )
 
 FAKE_WORKER = """
@@ -98,7 +98,13 @@ class Machine:
         (self.package / "crystal" / "__init__.py").touch()
         (self.package / "crystal" / "worker.py").write_text(FAKE_WORKER)
         self.hook = self.package / "crystal" / "hook.py"
-        for name in ("hook.py", "hook_memory.py", "hook_remember.py", "hook_remember_words.py"):
+        for name in (
+            "hook.py",
+            "hook_memory.py",
+            "hook_remember.py",
+            "hook_remember_line.py",
+            "hook_remember_words.py",
+        ):
             (self.hook.parent / name).write_bytes(Path(hook.__file__).with_name(name).read_bytes())
         self.ldm = root / "ldm"
         self.ldm.mkdir()

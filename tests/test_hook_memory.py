@@ -21,7 +21,9 @@ from crystal.context import Ready, Rules, Told, write_contexts
 from crystal.context.choosing import Choice
 from crystal.hook_memory import stamp_of
 from crystal.hook_remember import words_to_remember
+from crystal.hook_remember_line import line_for_user
 from crystal.remembering import MEMORY_ID
+from tests.command import crystal
 from tests.test_hook import ALLOWED_MODULES
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the hook is untested on Windows")
@@ -41,7 +43,13 @@ class Hook:
         package.mkdir(parents=True)
         (package / "__init__.py").touch()
         (package / "worker.py").write_text(WORKER)
-        for name in ("hook.py", "hook_memory.py", "hook_remember.py", "hook_remember_words.py"):
+        for name in (
+            "hook.py",
+            "hook_memory.py",
+            "hook_remember.py",
+            "hook_remember_line.py",
+            "hook_remember_words.py",
+        ):
             (package / name).write_bytes(Path(hook.__file__).with_name(name).read_bytes())
         self.command = [sys.executable, "-I", "-S", str(package / "hook.py")]
 
@@ -213,6 +221,37 @@ def test_of_what_may_be_private_nothing_is_promised(door: Hook) -> None:
     (door.data / "private").touch()
     for answer in (by_environment, door.run(said)):
         assert ", unless it is private here; undo: " in answer["systemMessage"]
+
+
+def test_while_capture_is_paused_the_line_says_so_at_once(home: Path) -> None:
+    crystal("init", "--yes")
+    wish: dict[str, object] = {"words": "we deploy on Fridays", "id": "mem-0123456789ab"}
+    data = home / ".ldm" / "memory"
+    crystal("--off")
+    expected = "not remembered: capture is paused; resume with: crystal --on"
+    assert line_for_user(wish, str(data), {}, True) == expected
+    crystal("--on")
+    assert line_for_user(wish, str(data), {}, True).startswith("remembered mem-0123456789ab; undo: ")
+
+
+SECRET = "ghp_" + "kJ8sLm2Qw9ZxCv4BnT6yUiOpAsDfGh1JqRtE"
+
+
+@pytest.mark.parametrize(
+    ("words", "begins"),
+    [
+        (SECRET, "not remembered: it is nothing but a secret"),
+        (f"<private>{SECRET}</private>", "not remembered: it is nothing but a secret"),
+        (f"the key of our staging server is {SECRET}", "remembered mem-"),
+        ("https://docs.example.org/handbook/deploying-on-fridays", "remembered mem-"),
+    ],
+)
+def test_what_is_nothing_but_a_secret_is_refused_in_the_line(home: Path, words: str, begins: str) -> None:
+    wish: dict[str, object] = {"words": words, "id": "mem-0123456789ab"}
+    line = line_for_user(wish, str(home / ".ldm" / "memory"), dict(os.environ), True)
+    assert line.startswith(begins)
+    assert SECRET not in line
+    assert "unless" not in line
 
 
 def test_without_a_note_nothing_is_said_to_be_remembered(door: Hook) -> None:

@@ -350,7 +350,7 @@ def test_without_a_memory_it_says_what_to_do_and_makes_nothing(home: Path) -> No
         }.items():  # fmt: skip
             result = talk.tool(name, **arguments)
             assert result["isError"]
-            assert "hint: run: crystal init" in result["content"][0]["text"]
+            assert "hint: ask the user to run: crystal init" in result["content"][0]["text"]
         assert talk.ask("resources/list")["result"] == {"resources": []}
         assert talk.ask("resources/read", {"uri": "crystal://memory/mem-000000000000"})["error"]["code"] == -32603
     assert sorted(one.name for one in home.iterdir()) == ["sub"]

@@ -23,6 +23,7 @@ from crystal.mcp.arguments import checked
 from crystal.mcp.asker import Asker
 from crystal.mcp.catalog import ALIASES, TOOLS
 from crystal.mcp.messages import Refused
+from crystal.mcp.page import hint_for_agent
 from crystal.mcp.said import kind_of, label
 from crystal.quoting import quote
 from crystal.search import SearchResult, search
@@ -683,3 +684,15 @@ def test_a_text_cannot_forge_the_head_of_another(store: Store) -> None:
     nonce = re.match("<crystal-memory-(.{6})>", text)[1]  # type: ignore[index]
     assert nonce != "7k2m9x"
     assert re.findall(rf"\[{nonce} [^\]]*\]", text) == [f"[{nonce} 1 web WebFetch · 2026-11-20 shop desk]"]
+
+
+@pytest.mark.parametrize(
+    ("hint", "told"),
+    [
+        ("run: crystal sessions", "use crystal_recent"),
+        ("run: crystal verify --repair", "ask the user to run: crystal verify --repair"),
+        ("leave it out", "leave it out"),
+    ],
+)
+def test_a_hint_names_what_an_agent_can_do(hint: str, told: str) -> None:
+    assert hint_for_agent(hint) == told

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.store import Store, checks, index_source, migrate, space, vectors
+from crystal.store import Store, checks, connection, index_source, migrate, space, vectors
 from crystal.store.texts import packed, text_of
 from crystal.vectorform import rounded
 
@@ -90,3 +90,53 @@ def test_a_damaged_text_is_told_by_its_hash(tmp_path: Path, monkeypatch: pytest.
         store.execute("UPDATE chunks SET body = x'07ff' WHERE id = 4")
         assert store.rows("SELECT text FROM chunks WHERE id IN (3, 4)") == [("",), ("",)]
         assert checks.chunks_with_wrong_hash(store) == [3, 4]
+
+
+class Killed(Exception):
+    """What stands for the end of the process."""
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.test_store_smaller.COUNT", 12)
+
+
+@pytest.mark.slow
+def test_an_upgrade_that_is_killed_at_any_statement_is_made_by_the_next_one(
+    few: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, path = tmp_path / "old.db", tmp_path / "crystal.db"
+    write_old(old, monkeypatch)
+    connect, number, done = connection._connect, 0, False
+    while not done:
+        number += 1
+        path.write_bytes(old.read_bytes())
+        left = [number]
+
+        def trace(_cursor: object, _sql: str, _bindings: object, left: list[int] = left) -> bool:
+            left[0] -= 1
+            if left[0] == 0:
+                raise Killed
+            return True
+
+        def killed(at: Path, trace: object = trace) -> object:
+            db = connect(at)
+            db.exec_trace = trace
+            return db
+
+        with monkeypatch.context() as patch:
+            patch.setattr(connection, "_connect", killed)
+            try:
+                Store.open(path).close()
+                done = True
+            except Killed:
+                pass
+        with Store.open(path) as store:
+            assert dict(store.rows("SELECT id, text FROM chunks")) == {
+                ident: f"{TEXTS[ident % len(TEXTS)]} mark{ident}" for ident in range(1, COUNT + 1)
+            }
+            assert len(dict(index_source.vectors(store, 1, range(1, COUNT + 1)))) == COUNT
+            assert store.value("SELECT count(*) FROM sqlite_schema WHERE name GLOB 'moving_*'") == 0
+            assert checks.database_faults(store) == []
+            assert checks.keyword_index_agrees(store)
+    assert number > 20

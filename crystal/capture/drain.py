@@ -191,7 +191,7 @@ def _refuse(capture: Capture, error: TranscriptRefused) -> None:
     """Count a path that a hook named and that is not read, and name it; nothing of it was opened."""
     before = problems.find_problem(capture.store, REFUSED)
     count = f"{before.tries + 1} paths were refused, the last: " if before else ""
-    problems.record_problem(capture.store, REFUSED, f"{count}{error.message}; {error.hint}", now=capture.clock())
+    problems.record_problem(capture.store, REFUSED, f"{count}{error.message}", now=capture.clock())
 
 
 def _says(capture: Capture, path: Path, note: Note) -> bool:

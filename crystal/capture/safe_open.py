@@ -13,7 +13,6 @@ import contextlib
 import fnmatch
 import io
 import os
-import shlex
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -314,7 +313,7 @@ def _check_name(path: Path, folders: Folders) -> None:
 
 
 def _allow(folder: str) -> str:
-    return f"if transcripts are kept there: crystal config set capture.transcript_folders {shlex.quote(folder)}"
+    return f"nothing is to be done; only if you keep transcripts in {folder}, add it to capture.transcript_folders"
 
 
 def _check_regular(path: Path, status: os.stat_result) -> os.stat_result:

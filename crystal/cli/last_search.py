@@ -27,14 +27,14 @@ def remember_hits(data_dir: Path, names: Sequence[str]) -> None:
         write_derived(data_dir / FILE, json.dumps(kept).encode())
 
 
-def named_by_place(data_dir: Path, wanted: str) -> str:
+def named_by_place(data_dir: Path, wanted: str, *, by_person: bool = False) -> str:
     """Return the name of the hit at a place of the last search; anything else as it is.
 
     ``@2`` is always a place. ``2`` is one if the last search in this terminal had as many hits, else a hit's number
-    or the beginning of a session's id, which scripts may give.
+    or the beginning of a session's id, which scripts may give. A person means a place with one or two digits.
 
     Raises:
-        NotFound: ``@2``, and the last search had fewer hits, or none was made in this terminal.
+        NotFound: It is a place, and the last search had fewer hits, or none was made in this terminal.
         UsageProblem: What follows the ``@`` is no number.
     """
     wanted = wanted.strip()
@@ -48,11 +48,12 @@ def named_by_place(data_dir: Path, wanted: str) -> str:
     hits = found or []
     if 1 <= int(word) <= len(hits):
         return hits[int(word) - 1]
-    if is_place:
+    if is_place or (by_person and found is not None and len(word) < 3):
         noun = "hit" if len(hits) == 1 else "hits"
         none = "nothing was searched in this terminal yet"
         reason = none if found is None else f"the last search here had {len(hits) or 'no'} {noun}"
-        raise NotFound(f"there is no hit {wanted}: {reason}", hint='search first: crystal search "..."')
+        hint = 'search first: crystal search "..."' if is_place else f"by its number: crystal show h{word}"
+        raise NotFound(f"there is no hit {wanted}: {reason}", hint=hint)
     return wanted
 
 

@@ -112,7 +112,8 @@ def init(
         past = plan_import(machine, [], None)
         sessions, size = len({one.origin.session_id for one in past}), sum(one.todo for one in past)
         if past:
-            typer.echo(f"past: found {count_words(sessions, 'session')}, {size_words(size)}, not imported yet")
+            rest = "" if import_past else ", not imported yet"
+            typer.echo(f"past: found {count_words(sessions, 'session')}, {size_words(size)}{rest}")
         else:
             typer.echo("past: nothing to import")
         if past and (

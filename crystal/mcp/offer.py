@@ -97,9 +97,9 @@ class CrystalOffer:
             as_json = arguments.pop("response_format", None) == "json"
             answer, nonce = self._run(tool, arguments), self._nonce()
         except CrystalError as error:
-            from crystal.mcp.page import noted
+            from crystal.mcp.page import hint_for_agent, noted
 
-            lines = noted([f"error: {error.message}", *([f"hint: {error.hint}"] if error.hint else [])])
+            lines = noted([f"error: {error.message}", *([f"hint: {hint_for_agent(error.hint)}"] if error.hint else [])])
             return {"content": [{"type": "text", "text": "\n".join(lines)}], "isError": True}
         text = answer.json(nonce) if as_json else answer.markdown(nonce)
         return {"content": [{"type": "text", "text": text}], "isError": False}

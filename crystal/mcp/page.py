@@ -132,3 +132,21 @@ def _is_cut(data: Mapping[str, Any]) -> bool:
 def noted(notes: Iterable[str]) -> list[str]:
     """Remarks for the reader, few and short; names that were stored may stand in them."""
     return [quote_line(note, LONGEST_NOTE) for note in notes][:MOST_NOTES]
+
+
+def hint_for_agent(hint: str) -> str:
+    """Return a hint for somebody who has tools and no terminal: the tool that does it, else whom to ask."""
+    command = hint.removeprefix("run: ")
+    tool = next((tool for words, tool in _TOOL_OF_COMMAND.items() if command.startswith(words)), None)
+    if tool is not None:
+        return f"use {tool}"
+    return f"ask the user to run: {command}" if command.startswith("crystal ") else hint
+
+
+_TOOL_OF_COMMAND = {
+    "crystal sessions": "crystal_recent",
+    "crystal search": "crystal_search",
+    "crystal memories": "crystal_search",
+    "crystal show": "crystal_get",
+    "crystal status": "crystal_status",
+}

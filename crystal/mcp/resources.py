@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 from crystal.errors import CrystalError
 from crystal.mcp.asker import Asker, mirror_of
 from crystal.mcp.messages import INTERNAL_ERROR, RESOURCE_NOT_FOUND, Refused
-from crystal.mcp.page import Answer
+from crystal.mcp.page import Answer, hint_for_agent
 from crystal.mcp.reading import of_memory, of_session
 from crystal.mcp.said import label
 from crystal.reading import find_target, read, sessions
@@ -75,7 +75,7 @@ def contents(asker: Asker, uri: str, nonce: str) -> list[dict[str, Any]]:
     except CrystalError as error:
         if error.exit_code <= 2:  # it is not there, or the id cannot be one
             raise Refused(RESOURCE_NOT_FOUND, error.message, {"uri": uri[:300]}) from error
-        hint = f"; {error.hint}" if error.hint else ""
+        hint = f"; {hint_for_agent(error.hint)}" if error.hint else ""
         raise Refused(INTERNAL_ERROR, f"{error.message}{hint}", {"uri": uri[:300]}) from error
     return [{"uri": uri, "mimeType": MARKDOWN, "text": answer.markdown(nonce)}]
 

@@ -105,13 +105,16 @@ def _mark_privacy(machine: Machine) -> None:
     Raises:
         CrystalError: The system refuses.
     """
-    from crystal.paths import refused
+    from crystal.paths import refused, write_derived
 
     policy, path = _policy(machine), machine.places.data_dir / "private"
-    is_any = bool(policy.projects or policy.sessions or any(mark.until_at is None for mark in policy.marks))
+    lasting = [mark for mark in policy.marks if mark.until_at is None]
+    content = b"paused\n" if _is_off(policy) else b""
     try:
-        if is_any != path.exists():
-            path.touch(mode=0o600) if is_any else path.unlink(missing_ok=True)
+        if not (policy.projects or policy.sessions or lasting):
+            path.unlink(missing_ok=True)
+        elif not path.exists() or path.read_bytes() != content:
+            write_derived(path, content)
     except OSError as error:
         raise refused(error, path) from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import stat
 from collections.abc import Iterator
@@ -37,13 +38,18 @@ def refuse_lost(places: Places) -> None:
             return
     if _is_elsewhere(places):
         return
-    sessions = len({path for path in archives_of(places) if not path.name.startswith("agent-")})
+    sessions = len({_session_of(path) for path in archives_of(places) if not path.name.startswith("agent-")})
     memories = (places.ldm_home / "agents").glob(f"*/memory/{MEMORY_RECORD}")
     if not sessions and not (places.ldm_home / RECORD_FILE).exists() and next(memories, None) is None:
         return
     noun = "session" if sessions == 1 else "sessions"
     here = f", but the archive of {sessions:,} {noun} is here" if sessions else ""
     raise StoreLost(words + here, hint="run: crystal verify --repair")
+
+
+def _session_of(archive: Path) -> str:
+    """Return the session in an archive's name: a copy in another folder has ``~``, a further generation ``+`` in it."""
+    return re.split(r"[~+]", archive.name.removesuffix(".jsonl.zst"), maxsplit=1)[0]
 
 
 def _is_something(path: Path) -> bool:
