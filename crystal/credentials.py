@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from crystal.config import Config
+from crystal.config.providers import EMBEDDING_PROVIDERS
 from crystal.errors import NotConfigured, UsageProblem
 from crystal.paths import open_to_others
 
@@ -31,7 +32,6 @@ COMMAND_SECONDS = 30.0
 _OUTPUT_LIMIT = 64 * 1024
 _ENV_FILE_LIMIT = 1024 * 1024
 
-_USUAL_VARIABLES: Mapping[str, tuple[str, ...]] = {"google": ("GOOGLE_API_KEY", "GEMINI_API_KEY")}
 _PROVIDER = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _ENV_LINE = re.compile(
     r"""^[ \t]*(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)[ \t]*=
@@ -206,7 +206,9 @@ def variables_of(provider: str) -> tuple[str, ...]:
     if not _PROVIDER.fullmatch(provider):
         raise UsageProblem(f"there is no provider {provider!r}")
     name = provider.upper().replace("-", "_")
-    return (f"CRYSTAL_{name}_API_KEY", *_USUAL_VARIABLES.get(provider, (f"{name}_API_KEY",)))
+    row = EMBEDDING_PROVIDERS.get(provider)
+    own = row.key_variables if row else ()
+    return (f"CRYSTAL_{name}_API_KEY", *(own or (f"{name}_API_KEY",)))
 
 
 def read_env_file(path: Path) -> dict[str, str]:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from crystal import clients, settings, status
+from crystal.config.providers import EMBEDDING_PROVIDERS, Kind, needs_key
 from crystal.credentials import key_for, variables_of
 from crystal.errors import CrystalError
-from crystal.packages import LOCAL_MODELS, install_command
+from crystal.packages import install_command
 from crystal.paths import refused
-from crystal.prices import LOCAL_PROVIDERS
 from crystal.store import Store
 from crystal.store.checks import BriefLook, look_briefly, quick_fault
 from crystal.wiring.capture_state import capture_state
@@ -134,26 +134,17 @@ def _places(config: Config) -> Iterator[Check]:
 
 
 def _packages(config: Config) -> Iterator[Check]:
-    if config.embedding_provider == "openai" and importlib.util.find_spec("openai") is None:
-        yield Check(
-            "software",
-            "failure",
-            "embedding.provider is openai, and the package openai is not installed",
-            install_command("openai"),
-        )
-    if config.embedding_provider == "local" and importlib.util.find_spec("onnxruntime") is None:
-        yield Check(
-            "software",
-            "failure",
-            "embedding.provider is local, and the package onnxruntime is not installed",
-            install_command(*LOCAL_MODELS),
-        )
+    row = EMBEDDING_PROVIDERS.get(config.embedding_provider)
+    for package in row.packages if row else ():
+        if importlib.util.find_spec(package) is None:
+            words = f"embedding.provider is {config.embedding_provider}, and the package {package} is not installed"
+            yield Check("software", "failure", words, install_command(package))
 
 
 def _keys(config: Config) -> Iterator[Check]:
     """Whether there is a key for everybody who wants one; a server of the user's own need not."""
     strangers = {provider for provider, address in config.asked_providers if address is None}
-    for provider in sorted(strangers - LOCAL_PROVIDERS):
+    for provider in sorted(filter(needs_key, strangers)):
         try:
             key = key_for(config, provider, os.environ)
         except CrystalError as error:
@@ -339,7 +330,7 @@ def _embedding(machine: Machine, waiting: int) -> Check:
     if chosen is None:
         fix = "crystal config set embedding.provider embedded"
         return Check("embedding", "note", "switched off; search is by keywords alone", fix)
-    if chosen.provider == "local":
+    if EMBEDDING_PROVIDERS[chosen.provider].kind is Kind.INSTALLED:
         from crystal.embedding.local.manifest import check_model
 
         try:

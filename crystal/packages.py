@@ -19,8 +19,6 @@ from pathlib import Path
 
 from crystal.errors import NotConfigured
 
-LOCAL_MODELS = ("onnxruntime", "tokenizers")
-
 
 def install_command(*packages: str) -> str:
     """Return the command that installs packages where this crystal can import them."""

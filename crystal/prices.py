@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from crystal.config.providers import EMBEDDING_PROVIDERS, needs_key
+
 
 @dataclass(frozen=True, slots=True)
 class Price:
@@ -29,8 +31,9 @@ FREE = Price(0.0)
 UNKNOWN = Price(5.0, 20.0)
 """For a model that the table does not name: dearer than any small model, so that the daily cap holds."""
 
-LOCAL_PROVIDERS = frozenset({"embedded", "local", "none", "ollama"})
-"""What runs on hardware of the user's own is free."""
+EMBEDDING_PRICES = {
+    model: Price(usd) for row in EMBEDDING_PROVIDERS.values() for model, usd in row.usd_per_million.items()
+}
 
 PRICES = MappingProxyType(
     {
@@ -50,19 +53,9 @@ PRICES = MappingProxyType(
         "gemini-2.0-flash": Price(0.10, 0.40),
         "gemini-2.5-flash": Price(0.30, 2.50),
         "gemini-2.5-flash-lite": Price(0.10, 0.40),
-        "text-embedding-3-small": Price(0.02),
-        "text-embedding-3-large": Price(0.13),
-        "text-embedding-ada-002": Price(0.10),
-        "text-embedding-004": Price(0.15),
-        "gemini-embedding-001": Price(0.15),
-        "voyage-3-lite": Price(0.02),
-        "voyage-3.5-lite": Price(0.02),
-        "voyage-3": Price(0.06),
-        "voyage-3.5": Price(0.06),
-        "voyage-3-large": Price(0.18),
     }
 )
-"""By model name, without a date at its end."""
+"""Models that write, by name, without a date at its end; embedding models are in the registry."""
 
 _DATED = re.compile(r"[-@](?:20\d\d-\d\d-\d\d|20\d{6}|latest)$")
 
@@ -72,7 +65,8 @@ def price_of(provider: str, model: str) -> Price:
 
     A provider's prefix (``models/``, ``openai/``) and a date at the end of the name do not matter.
     """
-    if provider in LOCAL_PROVIDERS:
+    if not needs_key(provider):
         return FREE
+    prices = {**PRICES, **EMBEDDING_PRICES}
     name = model.strip().lower().rpartition("/")[2]
-    return PRICES.get(name) or PRICES.get(_DATED.sub("", name)) or UNKNOWN
+    return prices.get(name) or prices.get(_DATED.sub("", name)) or UNKNOWN

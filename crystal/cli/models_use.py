@@ -46,7 +46,7 @@ def use(
     """Choose the model. Its vectors are made in the background; the present ones serve until they are complete.
 
     With --eval moments of your memory are hidden and searched for, by keywords, the present model and the new one.
-    Nothing leaves this machine but with openai, google or voyage (or an ollama elsewhere), and these ask first.
+    Nothing leaves this machine unless the model is on the network, and then it asks first.
     """
     from crystal.wiring.models import choose, target_of
 
@@ -97,11 +97,11 @@ def _agree_to_send(target: Target, *, yes: bool) -> None:
 
 def _check_usable(target: Target) -> None:
     """Let a model on this machine embed a word before anything is changed, and look whether a provider has its key."""
-    from crystal.wiring.machine import ON_THIS_MACHINE
+    from crystal.config.providers import runs_here
     from crystal.wiring.models import check_key, embedder_of
 
     embedder = embedder_of(target)
-    if embedder is not None and target.provider in ON_THIS_MACHINE:
+    if embedder is not None and runs_here(target.provider):
         embedder.embed_query("crystal")
     check_key(target)
 

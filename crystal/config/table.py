@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crystal.config.kinds import AGENT, BOOLEAN, FOLDERS, PATTERNS, TEXT, URL, choice, number, whole
+from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER
 from crystal.config.setting import Alias, Setting
 from crystal.config.setting import described as _setting
 from crystal.config.setting import only_for as _for
@@ -22,7 +23,7 @@ __all__ = [
     "DEFAULTS", "SETTINGS", "TABLES", "Alias", "Config", "Setting", "setting_for", "unknown_key", "unknown_variables",
 ]  # fmt: skip
 
-EMBEDDERS = ("embedded", "local", "openai", "ollama", "google", "voyage", "none")
+_ROWS = EMBEDDING_PROVIDERS.values()
 WRITERS = ("openai", "ollama", "google")
 
 
@@ -110,7 +111,7 @@ class Config:
     embedding_provider: str = _setting(
         "embedded",
         "embedding.provider",
-        choice(*EMBEDDERS),
+        choice(*EMBEDDING_PROVIDERS, NO_PROVIDER),
         "Who turns text into vectors. `embedded` needs no key and no network; `local` is an installed model, see "
         "`crystal models`; `none` leaves search to keywords alone.",
     )
@@ -119,9 +120,7 @@ class Config:
         "embedding.model",
         TEXT,
         "The embedding model, by its provider's name for it.",
-        _for("embedding.provider", "openai", "CRYSTAL_OPENAI_MODEL"),
-        _for("embedding.provider", "ollama", "CRYSTAL_OLLAMA_MODEL"),
-        _for("embedding.provider", "google", "CRYSTAL_GOOGLE_MODEL"),
+        *(_for("embedding.provider", row.name, name) for row in _ROWS for name in row.model_variables),
         default_words="the provider's usual model",
     )
     embedding_dimension: int | None = _setting(
@@ -136,9 +135,8 @@ class Config:
         "embedding.base_url",
         URL,
         "Where the embedding provider answers, for a server of your own or a proxy.",
-        _for("embedding.provider", "ollama", "CRYSTAL_OLLAMA_HOST"),
-        _for("embedding.provider", "openai", "OPENAI_BASE_URL"),
-        default_words="the provider's public address; for ollama `http://localhost:11434`",
+        *(_for("embedding.provider", row.name, name) for row in _ROWS for name in row.url_variables),
+        default_words="the provider's own address",
     )
     embedding_threads: int = _setting(
         2,

@@ -1,4 +1,4 @@
-"""Which embedder the settings mean: names, usual models and dimensions, and loading at the last moment.
+"""Choose the embedder that the settings mean, and load it at the last moment.
 
 Knowing a model's name and dimension loads nothing. Libraries, tables and keys are fetched when a text is embedded.
 """
@@ -6,77 +6,42 @@ Knowing a model's name and dimension loads nothing. Libraries, tables and keys a
 from __future__ import annotations
 
 import hashlib
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from crystal.config.providers import EMBEDDING_PROVIDERS, EmbeddingProvider, Kind
 from crystal.errors import CrystalError, NotConfigured, UsageProblem
 
-if TYPE_CHECKING:  # each brings a library that only its own user pays for
-    from crystal.embedding.embedded import StaticEmbedder
+if TYPE_CHECKING:  # it brings NumPy
     from crystal.embedding.embedder import TokenRows
-    from crystal.embedding.local.model import LocalEmbedder
-    from crystal.embedding.remote import Provider, RemoteEmbedder
 
-EMBEDDED_MODEL = "crystal-static-1"
 TIMEOUT_SECONDS = 60.0
 
 Key: TypeAlias = "str | Callable[[], str | None] | None"
 """An API key, or what fetches it when it is needed: asking a keyring takes time."""
 
-USUAL_MODELS = MappingProxyType(
-    {
-        "embedded": EMBEDDED_MODEL,
-        "local": "minilm",
-        "openai": "text-embedding-3-small",
-        "ollama": "nomic-embed-text",
-        "google": "text-embedding-004",
-        "voyage": "voyage-3-lite",
-    }
-)
-
-DIMENSIONS = MappingProxyType(
-    {
-        EMBEDDED_MODEL: 256,
-        "text-embedding-3-small": 1536,
-        "text-embedding-3-large": 3072,
-        "text-embedding-ada-002": 1536,
-        "nomic-embed-text": 768,
-        "mxbai-embed-large": 1024,
-        "all-minilm": 384,
-        "bge-m3": 1024,
-        "bge-large": 1024,
-        "snowflake-arctic-embed": 1024,
-        "snowflake-arctic-embed2": 1024,
-        "embeddinggemma": 768,
-        "text-embedding-004": 768,
-        "embedding-001": 768,
-        "gemini-embedding-001": 3072,
-        "voyage-3-lite": 512,
-        "voyage-3": 1024,
-        "voyage-3-large": 1024,
-        "voyage-3.5": 1024,
-        "voyage-3.5-lite": 1024,
-        "voyage-code-3": 1024,
-        "voyage-4": 1024,
-        "voyage-4-large": 1024,
-        "voyage-4-lite": 1024,
-    }
-)
-"""How many numbers a vector of each model has, when nothing else is asked for."""
-
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the settings say; ``asked_dimension`` is None where the model's own is meant. ``timeout`` in seconds.
+    """What the settings say.
 
-    ``models`` is the folder of installed models where one of them is meant, and ``threads`` what it may use.
+    Attributes:
+        provider: The provider's row in the registry.
+        model: By the provider's name for it.
+        dimension: Numbers in a vector.
+        base_url: Where the provider answers; None for its own address.
+        asked_dimension: The dimension that is asked for; None for the model's own.
+        timeout: Seconds for one request.
+        models: The folder of installed models, if the provider needs it.
+        threads: How many processors an installed model may use.
+        has_tokens: True if the model gives vectors of tokens.
     """
 
-    provider: str
+    provider: EmbeddingProvider
     model: str
     dimension: int
     base_url: str | None
@@ -97,7 +62,7 @@ class ChosenEmbedder:
     @property
     def provider(self) -> str:
         """See ``Embedder``."""
-        return self._choice.provider
+        return self._choice.provider.name
 
     @property
     def model(self) -> str:
@@ -114,7 +79,7 @@ class ChosenEmbedder:
         """See ``Embedder``. Sixteen digits of a hash: enough to see a change, too little to find a key."""
         try:
             key = self._key or ""
-        except CrystalError:  # a key that cannot be fetched is a failure like others, and told when a text is embedded
+        except CrystalError:  # a key that cannot be fetched is reported when a text is embedded
             key = ""
         parts = (self.provider, self.model, str(self.dimension), self._choice.base_url or "", key)
         return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
@@ -124,30 +89,32 @@ class ChosenEmbedder:
         return self._given_key() if callable(self._given_key) else self._given_key
 
     @cached_property
-    def _maker(self) -> StaticEmbedder | LocalEmbedder | RemoteEmbedder:
-        if self.provider == "embedded":
-            from crystal.embedding.embedded import StaticEmbedder
+    def _maker(self) -> Any:
+        choice, row = self._choice, self._choice.provider
+        implementation = getattr(importlib.import_module(f"crystal.embedding.{row.module}"), row.implementation)
+        if row.kind is Kind.EMBEDDED:
+            return implementation()
+        if row.kind is Kind.INSTALLED:
+            return implementation(choice.models, self.model, choice.threads)
+        from crystal.embedding.remote import RemoteEmbedder, checked_key
 
-            return StaticEmbedder()
-        if self._choice.models is not None:
-            from crystal.embedding.local.model import LocalEmbedder
-
-            return LocalEmbedder(self._choice.models, self.model, self._choice.threads)
-        from crystal.embedding.remote import RemoteEmbedder
-
-        return RemoteEmbedder(_reach(self._choice, self._key), self.dimension, self._choice.timeout)
+        key = checked_key(self._key, row, has_own_server=choice.base_url is not None)
+        provider = implementation(self.model, choice.base_url or row.base_url, choice.asked_dimension, key)
+        return RemoteEmbedder(provider, self.dimension, choice.timeout)
 
     def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
         """See ``Embedder``."""
-        return self._maker.embed_documents(texts) if texts else []
+        made: list[bytes] = self._maker.embed_documents(texts) if texts else []
+        return made
 
     def embed_query(self, text: str) -> bytes:
         """See ``Embedder``."""
-        return self._maker.embed_query(text)
+        made: bytes = self._maker.embed_query(text)
+        return made
 
     @property
     def has_token_vectors(self) -> bool:
-        """Whether ``token_vectors`` can be asked; nothing is loaded to know it."""
+        """Return True if ``token_vectors`` can be asked; nothing is loaded to know it."""
         return self._choice.has_tokens
 
     def token_vectors(self, texts: Sequence[str]) -> list[TokenRows]:
@@ -156,33 +123,14 @@ class ChosenEmbedder:
         Raises:
             UsageProblem: The model gives none, see ``has_token_vectors``.
         """
-        maker = self._maker
-        if not self.has_token_vectors or not hasattr(maker, "token_vectors"):
+        if not self.has_token_vectors:
             raise UsageProblem(f"{self.provider} {self.model} gives no vectors of tokens")
-        return maker.token_vectors(texts)
+        made: list[TokenRows] = self._maker.token_vectors(texts)
+        return made
 
     def take_tokens(self) -> int:
-        """See ``Embedder``; before anything was asked, nothing was paid, and nothing is loaded to say so."""
-        return self._maker.take_tokens() if "_maker" in self.__dict__ else 0
-
-
-def _reach(choice: Choice, key: str | None) -> Provider:
-    model, url, asked = choice.model, choice.base_url, choice.asked_dimension
-    if choice.provider == "ollama":
-        from crystal.embedding.ollama import Ollama
-
-        return Ollama(model, url, asked)
-    if choice.provider == "google":
-        from crystal.embedding.google import Google
-
-        return Google(model, url, asked, key)
-    if choice.provider == "voyage":
-        from crystal.embedding.voyage import Voyage
-
-        return Voyage(model, url, asked, key)
-    from crystal.embedding.openai_api import OpenAI
-
-    return OpenAI(model, url, asked, key)
+        """See ``Embedder``; nothing is loaded to say that nothing was paid."""
+        return int(self._maker.take_tokens()) if "_maker" in self.__dict__ else 0
 
 
 def make_embedder(
@@ -196,11 +144,11 @@ def make_embedder(
     models: Path | None = None,
     threads: int = 1,
 ) -> ChosenEmbedder:
-    """The embedder that settings mean. Loads nothing and asks nobody.
+    """Make the embedder that settings mean. Loads nothing and asks nobody.
 
     Args:
-        provider: ``embedded``, ``local``, ``openai``, ``ollama``, ``google`` or ``voyage``.
-        model: By the provider's name for it; None for its usual one.
+        provider: A name of the registry, ``crystal.config.providers``.
+        model: By the provider's name for it; None for its default.
         dimension: For models that let one choose, or that crystal does not know; None for the model's own.
         base_url: Where the provider answers; None for its own address.
         key: The API key, or what fetches it when it is needed.
@@ -209,43 +157,60 @@ def make_embedder(
         threads: How many processors an installed model may use.
 
     Raises:
-        UsageProblem: No such provider, or a choice that the embedded model does not leave.
+        UsageProblem: No such provider, or a choice that the model does not leave.
         NotConfigured: The model's dimension is not known and not given, or it is not installed.
         Damaged: What is known of an installed model cannot be read.
     """
-    if provider not in USUAL_MODELS:
-        raise UsageProblem(f"there is no embedding provider {provider!r}", hint=f"one of: {', '.join(USUAL_MODELS)}")
-    chosen = model or USUAL_MODELS[provider]
-    if provider == "local":
-        return _installed(models, chosen, dimension, timeout, threads)
-    known = DIMENSIONS.get(chosen.rpartition("/")[2].partition(":")[0])
-    if provider == "embedded" and chosen != EMBEDDED_MODEL:
-        raise UsageProblem(f"there is no embedded model {chosen!r}", hint=f"there is: {EMBEDDED_MODEL}")
-    if provider == "embedded" and dimension not in (None, known):
-        raise UsageProblem(
-            f"{EMBEDDED_MODEL} has {known} dimensions, not {dimension}", hint="unset embedding.dimension"
-        )
-    size = dimension or known
+    row = EMBEDDING_PROVIDERS.get(provider)
+    if row is None:
+        known = ", ".join(EMBEDDING_PROVIDERS)
+        raise UsageProblem(f"there is no embedding provider {provider!r}", hint=f"one of: {known}")
+    name = model or row.default_model
+    if row.kind is Kind.INSTALLED:
+        return _choose_installed(Choice(row, name, 0, None, dimension, timeout, models, threads))
+    size = dimension or known_dimension(name)
+    if row.kind is Kind.EMBEDDED:
+        if name not in row.dimensions:
+            raise UsageProblem(f"there is no embedded model {name!r}", hint=f"there is: {row.default_model}")
+        size = _only_dimension(name, row.dimensions[name], dimension)
     if size is None:
         raise NotConfigured(
-            f"how many numbers a vector of {provider} {chosen} has is not known",
+            f"how many numbers a vector of {provider} {name} has is not known",
             hint="set embedding.dimension to it (the model's page tells)",
         )
-    has_tokens = provider == "embedded"
-    return ChosenEmbedder(Choice(provider, chosen, size, base_url, dimension, timeout, has_tokens=has_tokens), key)
+    has_tokens = row.kind is Kind.EMBEDDED
+    return ChosenEmbedder(Choice(row, name, size, base_url, dimension, timeout, has_tokens=has_tokens), key)
 
 
-def _installed(models: Path | None, name: str, dimension: int | None, timeout: float, threads: int) -> ChosenEmbedder:
-    if models is None:
-        raise NotConfigured(f"the model {name} is not installed", hint=f"crystal models install {name}")
+def known_dimension(model: str) -> int | None:
+    """Return how many numbers a vector of a model has, whoever offers it; None if that is not known."""
+    name = model.rpartition("/")[2].partition(":")[0]
+    return next((row.dimensions[name] for row in EMBEDDING_PROVIDERS.values() if name in row.dimensions), None)
+
+
+def _choose_installed(asked: Choice) -> ChosenEmbedder:
+    if asked.models is None:
+        hint = f"crystal models install {asked.model}"
+        raise NotConfigured(f"the model {asked.model} is not installed", hint=hint)
     from crystal.embedding.local.manifest import read_manifest
 
-    found = read_manifest(models, name)
-    if dimension not in (None, found.dimension):
-        raise UsageProblem(
-            f"the model {name} has {found.dimension} dimensions, not {dimension}", hint="unset embedding.dimension"
-        )
-    has_tokens = found.token_output is not None
-    return ChosenEmbedder(
-        Choice("local", found.full_name, found.dimension, None, dimension, timeout, models, threads, has_tokens), None
+    found = read_manifest(asked.models, asked.model)
+    size = _only_dimension(f"the model {asked.model}", found.dimension, asked.asked_dimension)
+    choice = Choice(
+        asked.provider,
+        found.full_name,
+        size,
+        None,
+        asked.asked_dimension,
+        asked.timeout,
+        asked.models,
+        asked.threads,
+        has_tokens=found.token_output is not None,
     )
+    return ChosenEmbedder(choice, None)
+
+
+def _only_dimension(name: str, dimension: int, asked: int | None) -> int:
+    if asked not in (None, dimension):
+        raise UsageProblem(f"{name} has {dimension} dimensions, not {asked}", hint="unset embedding.dimension")
+    return dimension

@@ -9,11 +9,10 @@ from typing import Any
 from urllib.parse import quote
 
 from crystal.embedding.embedder import WrongAnswer
-from crystal.embedding.remote import Answer, Purpose, checked_key
+from crystal.embedding.remote import Answer, Purpose
 from crystal.embedding.web import address, post_json
 from crystal.errors import NotConfigured
 
-BASE_URL = "https://generativelanguage.googleapis.com"
 TASKS: dict[Purpose, str] = {"document": "RETRIEVAL_DOCUMENT", "query": "RETRIEVAL_QUERY"}
 
 
@@ -23,12 +22,12 @@ class Google:
     most_texts = 100
     most_characters = 200_000
 
-    def __init__(self, model: str, base_url: str | None, dimension: int | None, key: str | None) -> None:
+    def __init__(self, model: str, base_url: str, dimension: int | None, key: str) -> None:
         bare = model.removeprefix("models/")
         self.name = f"google {bare}"
         self._model = f"models/{bare}"
-        self._headers = {"x-goog-api-key": checked_key(key, "google", "GOOGLE_API_KEY")}
-        root = address(base_url or BASE_URL).removesuffix("/v1beta")
+        self._headers = {"x-goog-api-key": key}
+        root = address(base_url).removesuffix("/v1beta")
         self._url = f"{root}/v1beta/models/{quote(bare, safe='')}:batchEmbedContents"
         self._more: dict[str, Any] = {"outputDimensionality": dimension} if dimension else {}
 

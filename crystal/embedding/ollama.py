@@ -12,8 +12,6 @@ from crystal.embedding.remote import Answer, Purpose
 from crystal.embedding.web import address, post_json
 from crystal.errors import NotConfigured
 
-BASE_URL = "http://localhost:11434"
-
 # What the models were trained with: https://huggingface.co/nomic-ai/nomic-embed-text-v1.5, Usage; and so forth.
 PREFIXES: dict[str, dict[Purpose, str]] = {
     "nomic-embed-text": {"document": "search_document: ", "query": "search_query: "},
@@ -30,10 +28,11 @@ class Ollama:
     most_texts = 16
     most_characters = 50_000
 
-    def __init__(self, model: str, base_url: str | None, dimension: int | None) -> None:
+    def __init__(self, model: str, base_url: str, dimension: int | None, key: str) -> None:
+        del key
         self.name = f"ollama {model}"
         self._model = model
-        self._url = address(base_url or BASE_URL, scheme="http").removesuffix("/api") + "/api/embed"
+        self._url = address(base_url, scheme="http").removesuffix("/api") + "/api/embed"
         self._more: dict[str, Any] = {"dimensions": dimension} if dimension else {}
         self._prefixes = PREFIXES.get(model.rpartition("/")[2].partition(":")[0])
 

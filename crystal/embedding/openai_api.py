@@ -11,7 +11,7 @@ from typing import Any
 
 from crystal.embedding.embedder import ServerFault
 from crystal.embedding.openai_answer import read_answer
-from crystal.embedding.remote import Answer, Purpose, checked_key
+from crystal.embedding.remote import Answer, Purpose
 from crystal.embedding.web import (
     address,
     authorities,
@@ -24,8 +24,6 @@ from crystal.embedding.web import (
 )
 from crystal.errors import NotConfigured
 from crystal.packages import install_command
-
-BASE_URL = "https://api.openai.com/v1"
 
 try:
     import openai
@@ -42,11 +40,11 @@ class OpenAI:
     most_texts = 256
     most_characters = 250_000
 
-    def __init__(self, model: str, base_url: str | None, dimension: int | None, key: str | None) -> None:
+    def __init__(self, model: str, base_url: str, dimension: int | None, key: str) -> None:
         self.name = f"openai {model}"
         self._model = model
-        self._url = address(base_url or BASE_URL)
-        self._key = checked_key(key or ("none" if base_url else None), "openai", "OPENAI_API_KEY")
+        self._url = address(base_url)
+        self._key = key or "none"  # the library insists on one
         self._more: dict[str, Any] = {"dimensions": dimension} if dimension else {}
 
     def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> Answer:

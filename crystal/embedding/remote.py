@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from crystal.config.providers import EmbeddingProvider
 from crystal.embedding.embedder import WrongAnswer
 from crystal.errors import NotConfigured
 
@@ -31,7 +32,11 @@ class Answer:
 
 
 class Provider(Protocol):
-    """One provider's way of asking. ``name`` stands in messages; a request stays within both limits."""
+    """A provider behind a network, made with ``(model, base_url, dimension, key)``.
+
+    ``name`` stands in messages; a request stays within both limits. ``dimension`` is None for the model's own, and
+    ``key`` is empty for a server that needs none. How to add one: docs/how-to/add-an-embedding-provider.md.
+    """
 
     name: str
     most_texts: int
@@ -132,18 +137,20 @@ def unit_vector(numbers: object, dimension: int, name: str) -> bytes:
     return made.tobytes()
 
 
-def checked_key(key: str | None, provider: str, variable: str) -> str:
-    """The key, if it can be one; it is never part of a message.
+def checked_key(key: str | None, row: EmbeddingProvider, *, has_own_server: bool) -> str:
+    """Return the key, if it can be one; it is never part of a message. A server of the user's own may need none.
 
     Raises:
         NotConfigured: There is none, or it has characters that no key has.
     """
     if not key:
-        raise NotConfigured(f"there is no API key for {provider}", hint=f"set {variable}, or: crystal doctor")
+        if has_own_server or not row.needs_key:
+            return ""
+        variable = row.key_variables[0]
+        raise NotConfigured(f"there is no API key for {row.name}", hint=f"set {variable}, or: crystal doctor")
     if not _KEY.fullmatch(key):
-        raise NotConfigured(
-            f"the API key for {provider} has characters that no key has", hint=f"set {variable} again, in one line"
-        )
+        hint = f"set {row.key_variables[0] if row.key_variables else 'it'} again, in one line"
+        raise NotConfigured(f"the API key for {row.name} has characters that no key has", hint=hint)
     return key
 
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from crystal.embedding.openai_answer import read_answer
-from crystal.embedding.remote import Answer, Purpose, checked_key
+from crystal.embedding.remote import Answer, Purpose
 from crystal.embedding.web import address, post_json
-
-BASE_URL = "https://api.voyageai.com/v1"
 
 
 class Voyage:
@@ -20,11 +18,11 @@ class Voyage:
     most_texts = 128
     most_characters = 110_000
 
-    def __init__(self, model: str, base_url: str | None, dimension: int | None, key: str | None) -> None:
+    def __init__(self, model: str, base_url: str, dimension: int | None, key: str) -> None:
         self.name = f"voyage {model}"
         self._model = model
-        self._headers = {"Authorization": f"Bearer {checked_key(key, 'voyage', 'VOYAGE_API_KEY')}"}
-        self._url = f"{address(base_url or BASE_URL)}/embeddings"
+        self._headers = {"Authorization": f"Bearer {key}"}
+        self._url = f"{address(base_url)}/embeddings"
         self._more: dict[str, Any] = {"output_dimension": dimension} if dimension else {}
 
     def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> Answer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from crystal.config.providers import EMBEDDING_PROVIDERS, Kind
 from crystal.errors import CrystalError
 from crystal.wiring.machine import Machine
 from crystal.wiring.mirrored import Mirrored, mirror_side
@@ -79,6 +80,7 @@ def _late(embedder: Embedder | None) -> LateModel:
     from crystal.embedding.late import StaticLate, TransformerLate
     from crystal.embedding.static import static_model
 
-    if isinstance(embedder, ChosenEmbedder) and embedder.provider == "local" and embedder.has_token_vectors:
+    is_installed = embedder is not None and EMBEDDING_PROVIDERS[embedder.provider].kind is Kind.INSTALLED
+    if is_installed and isinstance(embedder, ChosenEmbedder) and embedder.has_token_vectors:
         return TransformerLate(embedder, static_model())
     return StaticLate(static_model())

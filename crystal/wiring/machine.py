@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crystal.config import Config, load_config
+from crystal.config.providers import needs_key, runs_here
 from crystal.errors import CrystalError
 from crystal.paths import MEMORY_RECORD, Places, make_private_dir, resolve_places
 from crystal.store import Store
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
     from crystal.relay.wire import Lane
     from crystal.store.vectors import Generation
     from crystal.summarize.llm import SummaryModel
-
-
-ON_THIS_MACHINE = ("embedded", "local")
-"""The providers that send nothing anywhere."""
 
 
 def now_ms() -> int:
@@ -78,7 +75,7 @@ def api_key(config: Config, provider: str) -> str | None:
     """
     from crystal.credentials import key_for
 
-    if provider in (*ON_THIS_MACHINE, "ollama"):
+    if not needs_key(provider):
         return None
     found = key_for(config, provider, os.environ)
     return None if found is None else found.reveal()
@@ -179,15 +176,17 @@ class Machine:
         try:
             chosen = self.embedder()
         except CrystalError:
-            if serving is None or serving.provider not in ON_THIS_MACHINE:
+            if serving is None or not runs_here(serving.provider):
                 raise
             return self._installed(serving)  # what is chosen cannot be asked, but the vectors that are there can
-        if chosen is None or serving is None or serving.provider not in (chosen.provider, *ON_THIS_MACHINE):
+        if chosen is None or serving is None:
+            return chosen
+        if serving.provider != chosen.provider and not runs_here(serving.provider):
             return chosen
         if (chosen.provider, chosen.model, chosen.dimension) == (serving.provider, serving.model, serving.dimension):
             return chosen
         provider = serving.provider
-        if provider in ON_THIS_MACHINE:
+        if runs_here(provider):
             return self._installed(serving)
         base_url = self.config.embedding_base_url
         return make_embedder(

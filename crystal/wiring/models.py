@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crystal.config import Config
+from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER, Kind, needs_key, runs_here
 from crystal.errors import CrystalError, Damaged, NotConfigured, NotFound, Unavailable, UsageProblem
-from crystal.wiring.machine import ON_THIS_MACHINE, Machine, api_key, open_reader, this_config
+from crystal.wiring.machine import Machine, api_key, open_reader, this_config
 
 if TYPE_CHECKING:
     from crystal.embedding import Embedder
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from crystal.embedding.pending import EmbedReport
     from crystal.store.vectors import Generation
     from crystal.trial import Size, Trial
-
-PROVIDERS = ("openai", "google", "voyage", "ollama")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,24 +84,24 @@ class _Filled:
 
 def list_models() -> list[ModelRow]:
     """Every model: the embedded one, installed ones, those that could be, and the provider in use if it is another."""
-    from crystal.embedding.choice import DIMENSIONS, EMBEDDED_MODEL
     from crystal.embedding.embedded import DATA
     from crystal.embedding.local.catalog import KNOWN
     from crystal.embedding.local.manifest import installed_models
 
     config = this_config()
     size = sum(one.stat().st_size for one in DATA.iterdir() if one.is_file())
+    model, dimension = next(iter(EMBEDDING_PROVIDERS["embedded"].dimensions.items()))
     embedded = ModelRow(
         "embedded",
         "installed",
         "part of crystal; English; very fast",
-        DIMENSIONS[EMBEDDED_MODEL],
+        dimension,
         size,
         "int8",
         "Apache-2.0",
     )
     filled = _filled()
-    rows = [_with_progress(config, filled, embedded, "embedded", EMBEDDED_MODEL)]
+    rows = [_with_progress(config, filled, embedded, "embedded", model)]
     for found in installed_models(config.places.models):
         if isinstance(found, Damaged):
             name = found.message.removeprefix("the model ").partition(" ")[0]
@@ -116,7 +115,7 @@ def list_models() -> list[ModelRow]:
         for one in KNOWN.values()
         if one.name not in names
     ]
-    if config.embedding_provider in PROVIDERS:
+    if _is_remote(config.embedding_provider):
         rows.append(_row_of_provider(config, filled))
     return rows
 
@@ -154,9 +153,8 @@ def _with_progress(config: Config, filled: _Filled, row: ModelRow, provider: str
     """A row with what the store and the settings say of it."""
     from dataclasses import replace
 
-    from crystal.embedding.choice import USUAL_MODELS
-
-    named = config.embedding_model or USUAL_MODELS.get(config.embedding_provider)
+    row_of_provider = EMBEDDING_PROVIDERS.get(config.embedding_provider)
+    named = config.embedding_model or (row_of_provider and row_of_provider.default_model)
     is_chosen = config.embedding_provider == provider and named in (model, model.partition("@")[0])
     generation, done = filled.generations.get((provider, model), (None, 0))
     chunks = filled.chunks
@@ -198,16 +196,17 @@ def target_of(name: str) -> Target:
     from crystal.embedding.local.manifest import checked_name, read_manifest
 
     provider, colon, model = name.partition(":")
-    if name in ("embedded", "none"):
+    if name in ("embedded", NO_PROVIDER):
         return Target(name, None)
-    if provider in PROVIDERS and bool(colon) == bool(model):
+    if _is_remote(provider) and bool(colon) == bool(model):
         return Target(provider, model or None)
     try:
         return Target("local", read_manifest(this_config().places.models, checked_name(name)).name)
     except NotConfigured as error:
         if name in KNOWN:
             raise
-        hint = f"crystal models list; a provider is written {', '.join(PROVIDERS[:2])} or {PROVIDERS[0]}:MODEL"
+        known = ", ".join(filter(_is_remote, EMBEDDING_PROVIDERS))
+        hint = f"crystal models list; or a provider ({known}), or PROVIDER:MODEL"
         raise NotFound(f"there is no model {name!r}", hint=hint) from error
 
 
@@ -232,6 +231,11 @@ def embedder_of(target: Target) -> Embedder | None:
     )
 
 
+def _is_remote(provider: str) -> bool:
+    """Return True for a provider that is asked over HTTP."""
+    return provider in EMBEDDING_PROVIDERS and not runs_here(provider)
+
+
 def check_key(target: Target) -> None:
     """Look whether a provider that wants a key has one.
 
@@ -239,7 +243,7 @@ def check_key(target: Target) -> None:
         NotConfigured: It has none.
     """
     config = this_config()
-    if target.provider in (*ON_THIS_MACHINE, "none", "ollama") or _base_url(config, target) is not None:
+    if not needs_key(target.provider) or _base_url(config, target) is not None:
         return
     if api_key(config, target.provider) is None:
         raise NotConfigured(
@@ -257,11 +261,11 @@ def leaves_the_machine(target: Target) -> str | None:
     """To whom texts are sent when a target is chosen: the address in words; None where nothing leaves."""
     from crystal.embedding.web import is_loopback
 
-    if target.provider in (*ON_THIS_MACHINE, "none"):
+    if not _is_remote(target.provider):
         return None
     url = _base_url(this_config(), target)
     if url is None:
-        return None if target.provider == "ollama" else target.provider
+        return target.provider if needs_key(target.provider) else None
     return None if is_loopback(url if "://" in url else f"http://{url}") else f"{target.provider} at {url}"
 
 
@@ -291,7 +295,9 @@ def in_use(name: str) -> str | None:
     from crystal.store import vectors
 
     config = this_config()
-    if config.embedding_provider == "local" and (config.embedding_model or "minilm").partition("@")[0] == name:
+    row = EMBEDDING_PROVIDERS.get(config.embedding_provider)
+    chosen = config.embedding_model or (row.default_model if row else "")
+    if row is not None and row.kind is Kind.INSTALLED and chosen.partition("@")[0] == name:
         return "the settings choose it"
     try:
         with open_reader() as machine:

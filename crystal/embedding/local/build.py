@@ -1,37 +1,50 @@
-"""From the files of a model to what crystal runs: its graph, its tokenizer, and the description of both.
+"""Make an installed model from a folder with ``model.onnx`` and ``tokenizer.json``.
 
-A folder as sentence-transformers or a model hub has it goes in. A plain BERT is made into a graph here, with 8-bit
-weights unless that changes its vectors too much; anything else must bring an ONNX file. Nothing of it is executed but
-the operations of its graph, by the runtime.
+The folder is as sentence-transformers, Optimum or the model hub has it; its settings files say how the model is used.
+Weights are rounded to 8 bits by ``onnxruntime`` unless that changes the vectors too much.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from crystal.embedding.local.bert import bert_onnx, shape_of
-from crystal.embedding.local.manifest import GRAPH, Manifest, held_file
-from crystal.embedding.local.model import Encoder, open_session, runtime, runtime_errors
-from crystal.embedding.local.safetensors import read_safetensors
-from crystal.embedding.local.tokens import read_tokenizer
+from crystal.embedding.local.extra import import_package
+from crystal.embedding.local.manifest import GRAPH, TOKENIZER, Manifest, hash_file, hold_file
+from crystal.embedding.local.model import Array, Encoder, runtime_errors
 from crystal.errors import UsageProblem
 from crystal.paths import refused
 
-USUAL_TOKENS = 512
-MOST_TOKENS = 1024
-"""A chunk has about 400; a model that takes more is not asked to."""
+INT8_GRAPHS = ("onnx/model_quantized.onnx", "onnx/model_int8.onnx", "model_quantized.onnx", "model_int8.onnx")
+GRAPHS = ("onnx/model.onnx", "model.onnx")
+LICENCES = ("LICENSE", "LICENSE.txt", "LICENSE.md")
+POOLINGS = ("mean", "cls", "lasttoken")
+_POOLING_KEYS = {f"pooling_mode_{name}": name for name in POOLINGS} | {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+}
+_ROBERTAS = ("xlm-roberta", "roberta", "camembert", "mpnet")
+"""Their positions begin at 2."""
 
-LEAST_COSINE = 0.98
-"""Between the vectors of 8-bit and of whole weights; below that whole ones are kept."""
+DEFAULT_TOKENS = 512
+MAX_TOKENS = 1024
+"""A chunk has about 400."""
+MIN_COSINE = 0.97
+"""Between the vectors of 8-bit and of whole weights; below it the weights stay whole."""
+MAX_BATCH_DIFFERENCE = 1e-4
+"""Between a text's vector alone and beside others; above it each text runs alone."""
+MAX_ROUNDED_BYTES = 1 << 30
+"""Rounding takes several times this much memory; larger graphs stay as they are."""
 
-TRIED = (
+SAMPLES = (
     "The deploy failed because the certificate of the staging host had expired.",
     "How do I make pytest stop at the first failure?",
     "TypeError: unsupported operand type(s) for +: 'int' and 'str' in billing/invoice.py, line 214",
@@ -41,18 +54,11 @@ TRIED = (
     "Die Sitzung wurde auf Donnerstag verschoben, weil der Raum belegt war.",
     "The query SELECT count(*) FROM orders WHERE created_at > '2026-01-01' takes 14 s, or 80 ms with the index",
 )
-_INT8_FILES = ("onnx/model_quantized.onnx", "onnx/model_int8.onnx", "model_quantized.onnx", "model_int8.onnx")
-_ONNX_FILES = ("onnx/model.onnx", "model.onnx")
-_ROBERTAS = ("xlm-roberta", "roberta", "camembert", "mpnet")
-"""Whose first place is number 2."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """How a model shall be installed; None leaves it to the model's own files.
-
-    ``is_int8`` wants 8-bit weights where quality allows.
-    """
+class InstallOptions:
+    """How a model is installed; None leaves a value to the model's own files."""
 
     name: str
     is_int8: bool = True
@@ -63,167 +69,163 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Provenance:
-    """Where files came from, their licence, and what they were compared with; all in words."""
+class ModelSource:
+    """A folder with a model, where it came from, its licence, and what its files were compared with."""
 
+    folder: Path
     origin: str
     licence: str
     verified: str
 
 
-def build_model(source: Path, made: Path, wish: Wish, told: Provenance, now: int) -> Manifest:
-    """Make a model of the files in ``source`` in the empty folder ``made``, and try it.
+def has_external_data(graph: str, name: str) -> bool:
+    """Return True if a file holds weights of a graph, by their names."""
+    return re.fullmatch(rf"{re.escape(graph)}(_data(_\d+)?|\.data)", name) is not None
+
+
+def build_model(source: ModelSource, made: Path, options: InstallOptions, now: int) -> Manifest:
+    """Copy a model into the empty folder ``made``, round its weights and try it.
 
     Raises:
-        UsageProblem: The files are none of a model that crystal can run.
+        UsageProblem: The folder has no model that crystal can run.
         NotConfigured: A package is missing.
         Damaged: A file cannot be understood.
     """
-    runtime()
     try:
-        return _build(source, made, wish, told, now)
+        graph = _find_graph(source.folder, is_int8=options.is_int8)
+        _copy_tokenizer(source.folder, made)
+        draft = _read_settings(source, graph, options, now)
+        shutil.copyfile(graph, made / GRAPH)
+        for data in graph.parent.iterdir():
+            if has_external_data(graph.name, data.name):
+                shutil.copyfile(data, made / data.name)
+        found, vectors = _try_model(made, draft)
+        if options.is_int8 and found.weights == "float32":
+            found = _with_rounded_weights(made, found, vectors)
+        for licence in (source.folder / name for name in LICENCES):
+            if licence.is_file():
+                shutil.copyfile(licence, made / "LICENSE")
+                break
+        return replace(found, files={path.name: hold_file(path) for path in sorted(made.iterdir())})
     except OSError as error:
-        raise refused(error, source) from error
+        raise refused(error, source.folder) from error
 
 
-def _build(source: Path, made: Path, wish: Wish, told: Provenance, now: int) -> Manifest:
-    config = _read_json(source / "config.json")
-    _copy_tokenizer(source, made)
-    pooling = wish.pooling or _pooling(source)
-    query_prefix, document_prefix = _prefixes(source)
-    draft = Manifest(
-        name=wish.name,
-        dimension=1,
-        weights="",
-        pooling=pooling,
-        most_tokens=wish.most_tokens or _most_tokens(source, config),
-        query_prefix=query_prefix if wish.query_prefix is None else wish.query_prefix,
-        document_prefix=document_prefix if wish.document_prefix is None else wish.document_prefix,
-        output="",
-        token_output=None,
-        origin=told.origin,
-        licence=told.licence,
-        verified=told.verified,
-        installed_at=now,
-    )
-    found = _with_graph(source, made, config, draft, is_int8=wish.is_int8)
-    for licence in ("LICENSE", "LICENSE.txt", "LICENSE.md"):
-        if (source / licence).is_file():
-            shutil.copyfile(source / licence, made / "LICENSE")
-            break
-    return replace(found, files={path.name: held_file(path) for path in sorted(made.iterdir())})
+def _find_graph(folder: Path, *, is_int8: bool) -> Path:
+    names = (*INT8_GRAPHS, *GRAPHS) if is_int8 else (*GRAPHS, *INT8_GRAPHS)
+    graph = next((folder / name for name in names if (folder / name).is_file()), None)
+    if graph is None:
+        hint = "export it: optimum-cli export onnx --model FOLDER OUT (docs/how-to/choose-a-model.md)"
+        raise UsageProblem(f"{folder} has no model.onnx or onnx/model.onnx", hint=hint)
+    return graph
 
 
-# ----------------------------------------------------------------------------------------------------------- graph
+def _copy_tokenizer(folder: Path, made: Path) -> None:
+    for path in (folder / TOKENIZER, folder / "onnx" / TOKENIZER):
+        if path.is_file():
+            shutil.copyfile(path, made / TOKENIZER)
+            return
+    raise UsageProblem(f"{folder} has no tokenizer.json", hint="take it from the model's page at the hub")
 
 
-def _with_graph(source: Path, made: Path, config: Mapping[str, Any], draft: Manifest, *, is_int8: bool) -> Manifest:
-    weights = source / "model.safetensors"
-    ready = next(
-        (source / name for name in (*(_INT8_FILES if is_int8 else ()), *_ONNX_FILES) if (source / name).is_file()), None
-    )
-    if weights.is_file() and (ready is None or config.get("model_type") == "bert"):
-        return _made_graph(weights, made, config, draft, is_int8=is_int8)
-    if ready is None:
-        raise UsageProblem(
-            f"{source} has no model: neither model.onnx, onnx/model.onnx nor model.safetensors",
-            hint="give a folder as sentence-transformers or the model hub has it",
-        )
-    shutil.copyfile(ready, made / GRAPH)
-    for data in ready.parent.glob("*.onnx*data*"):  # weights beside the graph, under the name that it knows
-        if data.name.startswith(ready.name):
-            shutil.copyfile(data, made / data.name)
-    return _tried(made, replace(draft, weights="as given"))[0]
-
-
-def _made_graph(weights: Path, made: Path, config: Mapping[str, Any], draft: Manifest, *, is_int8: bool) -> Manifest:
-    held, shape = read_safetensors(weights), shape_of(config)
-    places = next((rows.shape[0] for name, rows in held.items() if name.endswith("position_embeddings.weight")), 0)
-    draft = replace(draft, most_tokens=max(3, min(draft.most_tokens, places or draft.most_tokens)))
-    _write(made / GRAPH, bert_onnx(held, shape, is_int8=False))
-    found, exact = _tried(made, replace(draft, weights="float32"))
-    if not is_int8:
-        return found
-    _write(made / GRAPH, bert_onnx(held, shape, is_int8=True))
-    small, near = _tried(made, replace(draft, weights="int8"))
-    if float((exact * near).sum(axis=1).min()) >= LEAST_COSINE:
-        return small
-    _write(made / GRAPH, bert_onnx(held, shape, is_int8=False))
-    return found
-
-
-def _write(path: Path, pieces: Sequence[bytes]) -> None:
-    with path.open("wb") as file:
-        file.writelines(pieces)
-
-
-def _tried(made: Path, draft: Manifest) -> tuple[Manifest, np.ndarray[Any, np.dtype[np.float32]]]:
-    """The description with what the graph itself tells, and the vectors of some texts."""
+def _try_model(folder: Path, draft: Manifest) -> tuple[Manifest, Array]:
+    """Return the manifest with what the graph itself tells, and the vectors of the samples."""
     try:
-        session = open_session(made / GRAPH, 1)
-        tokenizer = read_tokenizer(made)
-        given = session.run(None, Encoder(session, tokenizer, draft).fed([TRIED[0]]))
-        known = {each.name: held for each, held in zip(session.get_outputs(), given, strict=True)}
-        outputs = {name: held.ndim for name, held in known.items()}  # what an export says of its shapes may be nothing
-        states = next((name for name in ("last_hidden_state", "token_embeddings") if outputs.get(name) == 3), None)
-        states = states or next((name for name, rank in outputs.items() if rank == 3), None)
-        whole = next((name for name in ("sentence_embedding", *outputs) if outputs.get(name) == 2), None)
-        is_given = draft.pooling == "given" or states is None
-        output = whole if is_given else states
-        if output is None:
-            raise UsageProblem("the graph gives no vectors", hint="take the plain export for feature extraction")
-        found = replace(draft, pooling="given" if is_given else draft.pooling, output=output, token_output=states)
-        found = replace(found, dimension=int(known[output].shape[-1]))
-        return found, Encoder(session, tokenizer, found).vectors(TRIED, found.document_prefix)
+        encoder = Encoder(folder, draft, 1)
+        encoder.manifest = _with_outputs(draft, encoder.first_outputs(SAMPLES[0]))
+        together = encoder.vectors(SAMPLES, draft.document_prefix)
+        batched, encoder.manifest = encoder.manifest, replace(encoder.manifest, is_batched=False)
+        alone = encoder.vectors(SAMPLES, draft.document_prefix)
+        is_batched = float(np.abs(together - alone).max()) <= MAX_BATCH_DIFFERENCE
+        return replace(batched, is_batched=is_batched), alone
     except runtime_errors() as error:
         words = f"onnxruntime cannot run it ({type(error).__name__})"
         raise UsageProblem(words, hint="take another export of the model") from error
 
 
-# ----------------------------------------------------------------------------------------- what a folder tells of it
+def _with_outputs(draft: Manifest, outputs: Mapping[str, Array]) -> Manifest:
+    """Choose the outputs by what the graph gave; the shapes that an export declares may be wrong."""
+    ranks = {name: held.ndim for name, held in outputs.items()}
+    states = next((name for name in ("last_hidden_state", "token_embeddings", *ranks) if ranks.get(name) == 3), None)
+    whole = next((name for name in ("sentence_embedding", *ranks) if ranks.get(name) == 2), None)
+    is_given = draft.pooling == "given" or states is None
+    output = whole if is_given else states
+    if output is None:
+        raise UsageProblem("the graph gives no vectors", hint="take the plain export for feature extraction")
+    pooling = "given" if is_given else draft.pooling
+    dimension = int(outputs[output].shape[-1])
+    return replace(draft, pooling=pooling, output=output, token_output=states, dimension=dimension)
 
 
-def _copy_tokenizer(source: Path, made: Path) -> None:
-    for folder in (source, source / "onnx"):
-        if (folder / "tokenizer.json").is_file():
-            shutil.copyfile(folder / "tokenizer.json", made / "tokenizer.json")
-            return
-    is_uncased = _read_json(source / "tokenizer_config.json").get("do_lower_case", True) is not False
-    if (source / "vocab.txt").is_file() and is_uncased:
-        shutil.copyfile(source / "vocab.txt", made / "vocab.txt")
-        return
-    raise UsageProblem(
-        f"{source} has no tokenizer: neither tokenizer.json nor the vocab.txt of an uncased BERT",
-        hint="the model hub has a tokenizer.json with every newer model",
+def _with_rounded_weights(folder: Path, whole: Manifest, exact: Array) -> Manifest:
+    """Round the weights to 8 bits; go back to whole ones if the vectors differ too much."""
+    graph, rounded = folder / GRAPH, folder / "rounded.onnx"
+    if len(list(folder.glob(f"{GRAPH}*"))) > 1 or graph.stat().st_size > MAX_ROUNDED_BYTES:
+        return whole
+    _round_weights(graph, rounded)
+    kept = graph.rename(folder / "whole.onnx")
+    rounded.rename(graph)
+    found, near = _try_model(folder, replace(whole, weights="int8"))
+    if float((exact * near).sum(axis=1).min()) >= MIN_COSINE:
+        kept.unlink()
+        return found
+    kept.replace(graph)
+    return whole
+
+
+def _round_weights(graph: Path, target: Path) -> None:
+    """Round to 7 bits for each column: with 8 bits, sums overflow on processors without VNNI."""
+    import_package("onnx")
+    quantization = import_package("onnxruntime.quantization")
+    logging.disable(logging.WARNING)  # it advises to optimize the graph first
+    try:
+        quantization.quantize_dynamic(
+            graph, target, per_channel=True, reduce_range=True, weight_type=quantization.QuantType.QInt8
+        )
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+# ------------------------------------------------------------------------------------------------- settings files
+
+
+def _read_settings(source: ModelSource, graph: Path, options: InstallOptions, now: int) -> Manifest:
+    query_prefix, document_prefix = _read_prefixes(source.folder)
+    return Manifest(
+        name=options.name,
+        dimension=1,
+        weights="float32" if graph.name == GRAPH else "as given",
+        pooling=options.pooling or _read_pooling(source.folder),
+        most_tokens=options.most_tokens or _read_length(source.folder),
+        query_prefix=query_prefix if options.query_prefix is None else options.query_prefix,
+        document_prefix=document_prefix if options.document_prefix is None else options.document_prefix,
+        output="",
+        token_output=None,
+        is_batched=True,
+        source_sha256=hash_file(graph),
+        origin=source.origin,
+        licence=source.licence,
+        verified=source.verified,
+        installed_at=now,
     )
 
 
-def _pooling(source: Path) -> str:
-    kinds = [str(one.get("type", "")).rpartition(".")[2] for one in _modules(source)]
-    if "Dense" in kinds:
+def _read_pooling(folder: Path) -> str:
+    modules = _read_json(folder / "modules.json", list)
+    if any(isinstance(one, dict) and str(one.get("type", "")).endswith("Dense") for one in modules):
         return "given"
-    held = _read_json(source / "1_Pooling" / "config.json")
-    named = {
-        "pooling_mode_cls_token": "cls",
-        "pooling_mode_mean_tokens": "mean",
-        "pooling_mode_lasttoken": "lasttoken",
-    }
-    asked = [named.get(key, key) for key, value in held.items() if key.startswith("pooling_mode_") and value is True]
-    asked += [str(held["pooling_mode"])] if "pooling_mode" in held else []
-    if len(asked) > 1 or not set(asked) <= set(named.values()):
-        raise UsageProblem(
-            f"its pooling is {' and '.join(asked)}", hint="crystal knows mean, cls and lasttoken: --pooling"
-        )
-    return asked[0] if asked else "mean"
+    settings = _read_json(folder / "1_Pooling" / "config.json", dict)
+    asked = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value is True]
+    asked += [str(settings["pooling_mode"])] if "pooling_mode" in settings else []
+    named = sorted({_POOLING_KEYS.get(key, key) for key in asked} or {"mean"})
+    if len(named) != 1 or named[0] not in POOLINGS:
+        words = f"its pooling is {' and '.join(named)}"
+        raise UsageProblem(words, hint=f"crystal knows {', '.join(POOLINGS)}: --pooling")
+    return str(named[0])
 
 
-def _modules(source: Path) -> list[Mapping[str, Any]]:
-    held = _read_any(source / "modules.json")
-    return [one for one in held if isinstance(one, dict)] if isinstance(held, list) else []
-
-
-def _prefixes(source: Path) -> tuple[str, str]:
-    prompts = _read_json(source / "config_sentence_transformers.json").get("prompts")
+def _read_prefixes(folder: Path) -> tuple[str, str]:
+    prompts = _read_json(folder / "config_sentence_transformers.json", dict).get("prompts")
     prompts = prompts if isinstance(prompts, dict) else {}
 
     def first(*names: str) -> str:
@@ -232,33 +234,27 @@ def _prefixes(source: Path) -> tuple[str, str]:
     return first("query", "Retrieval-query"), first("document", "passage", "corpus", "Retrieval-document")
 
 
-def _most_tokens(source: Path, config: Mapping[str, Any]) -> int:
-    told = [
-        _read_json(source / "sentence_bert_config.json").get("max_seq_length"),
-        _read_json(source / "tokenizer_config.json").get("model_max_length"),
-    ]
-    places = config.get("max_position_embeddings")
-    if isinstance(places, int):
-        told.append(places - 2 if config.get("model_type") in _ROBERTAS else places)
-    known = [number for number in _numbers(told) if 3 <= number < 1e9]
-    return min([*known, MOST_TOKENS]) if known else USUAL_TOKENS
+def _read_length(folder: Path) -> int:
+    """Return how many tokens of a text the model reads."""
+    config = _read_json(folder / "config.json", dict)
+    positions = config.get("max_position_embeddings")
+    if isinstance(positions, int) and config.get("model_type") in _ROBERTAS:
+        positions -= 2
+    told = (
+        positions,
+        _read_json(folder / "sentence_bert_config.json", dict).get("max_seq_length"),
+        _read_json(folder / "tokenizer_config.json", dict).get("model_max_length"),
+    )
+    known = [int(number) for number in told if type(number) in (int, float) and 3 <= number < 1e9]
+    return min([*known, MAX_TOKENS]) if known else DEFAULT_TOKENS
 
 
-def _numbers(told: Sequence[Any]) -> Iterator[int]:
-    for one in told:
-        if type(one) in (int, float) and one < 1e9:
-            yield int(one)
-
-
-def _read_json(path: Path) -> Mapping[str, Any]:
-    held = _read_any(path)
-    return held if isinstance(held, dict) else {}
-
-
-def _read_any(path: Path) -> Any:
+def _read_json(path: Path, kind: type) -> Any:
+    """Return the content of a JSON file; an empty value if it is missing or has another type."""
     try:
-        return json.loads(path.read_bytes())
+        held = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        held = None
     except (ValueError, RecursionError) as error:
-        raise UsageProblem(f"{path} is no JSON", hint="fetch the model again") from error
+        raise UsageProblem(f"{path} is not JSON", hint="fetch the model again") from error
+    return held if isinstance(held, kind) else kind()

@@ -1,108 +1,77 @@
-"""The models that crystal knows by a short name, and what is known of each without asking anybody.
+"""List the models that crystal knows by a short name.
 
-``sha256`` stands where it could be verified: then a file is taken from anywhere and believed only with this hash.
-Where it is None, the hub's own list of hashes is all there is to compare with, and that is said.
+``sha256`` pins files whose hash is known here. For all other files the hub's own list of hashes is the only check.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A model with a short name.
+class KnownModel:
+    """A model of the hub, and what is known of it without asking.
 
     Attributes:
         name: The short name.
-        hub: Its repository at the hub.
+        repository: ``OWNER/MODEL`` at the hub.
         about: What it is good for, in a line.
         licence: Its licence.
         dimension: Numbers in a vector.
-        megabytes: What is fetched, about.
-        query_prefix: What it wants before a question.
-        document_prefix: The same before what is searched.
-        most_tokens: Of a text; None for what its files say.
-        sha256: Of its ``model.safetensors``, None where it is not known here.
+        megabytes: Size of the download, about.
+        query_prefix: Text that the model expects before a question; None for what its files say.
+        document_prefix: The same before a document.
+        most_tokens: Tokens read of a text; None for what its files say.
+        revision: The commit that is fetched; the newest where none is known.
+        sha256: Hashes of its files, where they are known here.
     """
 
     name: str
-    hub: str
-    about: str
-    licence: str
-    dimension: int
-    megabytes: int
-    query_prefix: str = ""
-    document_prefix: str = ""
+    repository: str
+    about: str = ""
+    licence: str = ""
+    dimension: int = 0
+    megabytes: int = 0
+    query_prefix: str | None = None
+    document_prefix: str | None = None
     most_tokens: int | None = None
-    sha256: str | None = None
+    revision: str = "main"
+    sha256: Mapping[str, str] = field(default_factory=dict)
 
 
-MINILM = Known(
+MINILM = KnownModel(
     "minilm",
     "sentence-transformers/all-MiniLM-L6-v2",
     "English; small and fast",
     "Apache-2.0",
-    384,
-    91,
+    dimension=384,
+    megabytes=91,
     most_tokens=256,
-    sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    revision="1110a243fdf4706b3f48f1d95db1a4f5529b4d41",
+    sha256={
+        "onnx/model.onnx": "6fd5d72fe4589f189f8ebc006442dbb529bb7ce38f8082112682524616046452",
+        "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    },
 )
-MINILM_BYTES = 90_868_376
-MINILM_CONFIG: Mapping[str, object] = MappingProxyType(
-    {
-        "model_type": "bert",
-        "num_hidden_layers": 6,
-        "num_attention_heads": 12,
-        "hidden_size": 384,
-        "hidden_act": "gelu",
-        "layer_norm_eps": 1e-12,
-        "max_position_embeddings": 512,
-    }
+E5_SMALL = KnownModel(
+    "e5-small", "intfloat/multilingual-e5-small", "a hundred languages", "MIT", 384, 490, "query: ", "passage: "
 )
-"""Its ``config.json``; the vocabulary is that of the embedded model. So its weights alone need fetching."""
-
-KNOWN: Mapping[str, Known] = MappingProxyType(
-    {
-        known.name: known
-        for known in (
-            MINILM,
-            Known(
-                "e5-small",
-                "intfloat/multilingual-e5-small",
-                "a hundred languages",
-                "MIT",
-                384,
-                490,
-                "query: ",
-                "passage: ",
-            ),
-            Known(
-                "e5-base",
-                "intfloat/multilingual-e5-base",
-                "a hundred languages",
-                "MIT",
-                768,
-                1130,
-                "query: ",
-                "passage: ",
-            ),
-            Known(
-                "bge-m3", "BAAI/bge-m3", "a hundred languages, long texts; slow", "MIT", 1024, 2290, most_tokens=1024
-            ),
-            Known(
-                "embeddinggemma",
-                "onnx-community/embeddinggemma-300m-ONNX",
-                "a hundred languages; new",
-                "Gemma terms of use",
-                768,
-                1240,
-                "task: search result | query: ",
-                "title: none | text: ",
-                most_tokens=1024,
-            ),
-        )
-    }
+E5_BASE = KnownModel(
+    "e5-base", "intfloat/multilingual-e5-base", "a hundred languages", "MIT", 768, 1130, "query: ", "passage: "
 )
+BGE_M3 = KnownModel(
+    "bge-m3", "BAAI/bge-m3", "a hundred languages, long texts; slow", "MIT", 1024, 2290, most_tokens=1024
+)
+EMBEDDING_GEMMA = KnownModel(
+    "embeddinggemma",
+    "onnx-community/embeddinggemma-300m-ONNX",
+    "a hundred languages; new",
+    "Gemma terms of use",
+    768,
+    1240,
+    "task: search result | query: ",
+    "title: none | text: ",
+    most_tokens=1024,
+)
+KNOWN: Mapping[str, KnownModel] = {known.name: known for known in (MINILM, E5_SMALL, E5_BASE, BGE_M3, EMBEDDING_GEMMA)}

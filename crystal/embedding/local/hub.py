@@ -1,176 +1,126 @@
-"""Fetching a model's files from a model hub over HTTP: bounded, resumed never, believed only by hash.
+"""Fetch the files of a model with ``huggingface_hub``, and compare each with its hash.
 
-What the hub says of a repository (its commit, the size and hash of each file) is asked first; every file is then taken
-of that commit and compared. Where crystal knows a hash itself, that one decides.
-
-Source: https://huggingface.co/docs/hub/api, and the addresses that huggingface_hub uses (``/resolve/``).
+Files come from one commit. Large files are compared with the SHA-256 and small ones with the Git hash that the hub
+lists for that commit; hashes that crystal or the user knows are compared besides.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
 
-import httpx
-import orjson
+from crystal.embedding.local.build import GRAPHS, INT8_GRAPHS, ModelSource, has_external_data
+from crystal.embedding.local.catalog import KnownModel
+from crystal.embedding.local.extra import import_package
+from crystal.embedding.local.manifest import TOKENIZER, hash_file
+from crystal.embedding.web import shown
+from crystal.errors import Damaged, Denied, Unavailable, UsageProblem
 
-from crystal.embedding.web import address, is_loopback, shown
-from crystal.errors import CrystalError, Damaged, Denied, NotConfigured, Unavailable, UsageProblem
-
-CONNECT_SECONDS = 10.0
-SILENT_SECONDS = 60.0
-"""The longest that nothing may arrive."""
-LARGEST_LISTING = 16 << 20
-LARGEST_FILE = 8 << 30
-MOST_HOPS = 5
-
-_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-
-Progress = Callable[[str, int, int], None]
-"""Told the name of a file, the bytes that just came, and the bytes that it has (0: not known)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A file as the hub lists it: ``sha256`` where it keeps it as a large file, else git's own hash."""
-
-    name: str
-    size: int
-    sha256: str | None
-    git_sha1: str | None
+OFFICIAL_HUB = "https://huggingface.co"
+DESCRIPTIONS = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "1_Pooling/config.json",
+    "LICENSE",
+)
+"""The small files that say how a model is used."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """A repository: its commit, its files by name, and its licence as its card says it."""
+def fetch_model(
+    target: Path, model: KnownModel, hub_url: str, *, is_int8: bool, graph_sha256: str | None
+) -> ModelSource:
+    """Download what a model needs to run into ``target``.
 
-    commit: str
-    files: dict[str, Listed]
-    licence: str
+    Args:
+        target: An empty folder.
+        model: Its repository, and the hashes that are known.
+        hub_url: The address of the hub or a mirror of it.
+        is_int8: Prefer a graph with 8-bit weights, if the repository has one.
+        graph_sha256: The hash that the graph must have.
 
-
-def is_repository(name: str) -> bool:
-    """Whether a name can be that of a repository: ``owner/model``."""
-    return _REPOSITORY.fullmatch(name) is not None and ".." not in name
-
-
-class Hub:
-    """A model hub at ``base``. Give ``close`` a call when done, or use it in ``with``."""
-
-    def __init__(self, base: str) -> None:
-        self.base = address(base, scheme="https")
-        limits = httpx.Timeout(SILENT_SECONDS, connect=CONNECT_SECONDS)
-        self._client = httpx.Client(timeout=limits, follow_redirects=False, trust_env=not is_loopback(self.base))
-
-    def __enter__(self) -> Hub:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._client.close()
-
-    def listing(self, repository: str) -> Listing:
-        """What the hub has of a repository, at its newest commit.
-
-        Raises:
-            UsageProblem: There is no such repository, or its name can be none.
-            Unavailable: The hub does not answer.
-            Damaged: It answers with something else.
-        """
-        if not is_repository(repository):
-            raise UsageProblem(f"{repository!r} is no name of a repository", hint="OWNER/MODEL, as the hub shows it")
-        held = bytearray()
-        for piece in self._stream(f"{self.base}/api/models/{quote(repository)}?blobs=true", repository):
-            held += piece
-            if len(held) > LARGEST_LISTING:
-                raise Damaged(f"the hub's list of {repository} is too long")
-        try:
-            answer = orjson.loads(held)
-            files = [_listed(one) for one in answer["siblings"]]
-            if not _COMMIT.fullmatch(answer["sha"]):
-                raise ValueError(answer["sha"])
-            card = answer.get("cardData") or {}
-            licence = card.get("license_name") or card.get("license") or "not told"
-            return Listing(answer["sha"], {one.name: one for one in files}, str(licence)[:100])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Damaged(f"{shown(self.base)} gave no list of {repository}", hint="is it a model hub?") from error
-
-    def fetch(self, repository: str, revision: str, wanted: Listed, target: Path, progress: Progress) -> str:
-        """Fetch one file to ``target``, and give its SHA-256.
-
-        Raises:
-            Unavailable: It does not come whole.
-            Damaged: It is another file than was listed.
-        """
-        url = f"{self.base}/{quote(repository)}/resolve/{quote(revision, safe='')}/{quote(wanted.name)}"
-        sha256, git = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % wanted.size, usedforsecurity=False)
-        size = 0
-        with target.open("wb") as out:
-            for piece in self._stream(url, wanted.name):
-                size += len(piece)
-                if size > (wanted.size or LARGEST_FILE):
-                    raise Damaged(f"{wanted.name} is longer than {wanted.size} bytes", hint="fetch it again")
-                out.write(piece)
-                sha256.update(piece)
-                git.update(piece)
-                progress(wanted.name, len(piece), wanted.size)
-        if wanted.size and size < wanted.size:
-            raise Unavailable(f"{wanted.name} broke off after {size} of {wanted.size} bytes", hint="run it again")
-        if wanted.sha256 is not None and sha256.hexdigest() != wanted.sha256:
-            raise Damaged(f"{wanted.name} has SHA-256 {sha256.hexdigest()}, not {wanted.sha256}", hint="do not use it")
-        if wanted.sha256 is None and wanted.git_sha1 is not None and git.hexdigest() != wanted.git_sha1:
-            raise Damaged(f"{wanted.name} is another file than the hub lists", hint="fetch it again")
-        return sha256.hexdigest()
-
-    def _stream(self, url: str, what: str) -> Any:
-        """The bytes of an answer; redirects are followed, but never from https to http."""
-        try:
-            for _ in range(MOST_HOPS + 1):
-                with self._client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as response:
-                    if response.status_code in (301, 302, 303, 307, 308):
-                        url = _next(url, response.headers.get("location", ""))
-                        continue
-                    if response.status_code != 200:
-                        raise _refusal(response.status_code, what, url)
-                    yield from response.iter_bytes()
-                    return
-        except httpx.TimeoutException as error:
-            raise Unavailable(f"the hub at {shown(url)} did not answer in time", hint="try again later") from error
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            words = f"the hub at {shown(url)} cannot be reached ({type(error).__name__})"
-            raise Unavailable(words, hint="check the network, or set models.hub_url") from error
-        raise Unavailable(f"the hub at {shown(url)} sends from one address to the next without end")
+    Raises:
+        NotConfigured: The package ``huggingface_hub`` is missing.
+        UsageProblem: There is no such repository, or it has no graph or tokenizer.
+        Denied: The repository wants a login.
+        Unavailable: The hub cannot be reached.
+        Damaged: A file is not the one that is listed or known.
+    """
+    hub = import_package("huggingface_hub")
+    token = None if hub_url == OFFICIAL_HUB else False  # a stored login is sent to no other server
+    place: dict[str, Any] = {"endpoint": hub_url, "token": token}
+    with _translated_errors(model.repository, hub_url):
+        info = hub.HfApi(**place).model_info(model.repository, revision=model.revision, files_metadata=True)
+        listed = {file.rfilename: file for file in info.siblings or []}
+        graph = _find_graph(model, listed, is_int8=is_int8)
+        known = {**model.sha256, **({graph: graph_sha256.lower()} if graph_sha256 else {})}
+        for name in _select_files(graph, listed):
+            path = hub.hf_hub_download(model.repository, name, revision=info.sha, local_dir=target, **place)
+            _check_file(Path(path), listed[name], known.get(name))
+    told = info.card_data.get("license") if info.card_data else None
+    licence = model.licence or str(told or "not told")[:100]
+    origin = f"{model.repository} at {shown(hub_url)}, commit {info.sha}"
+    return ModelSource(target, origin, licence, _describe_check(known))
 
 
-def _next(url: str, location: str) -> str:
-    there = str(httpx.URL(url).join(location)) if location else ""
-    if urlsplit(there).scheme not in ("https", urlsplit(url).scheme):
-        raise Denied(f"the hub at {shown(url)} sends to an address that is not safe", hint="check models.hub_url")
-    return there
+def _find_graph(model: KnownModel, listed: Mapping[str, Any], *, is_int8: bool) -> str:
+    """Choose a graph: the one with a known hash, else one with 8-bit weights if that is wanted."""
+    names: tuple[str, ...] = (*model.sha256, *(INT8_GRAPHS if is_int8 else ()), *GRAPHS)
+    graph = next((name for name in names if name.endswith(".onnx") and name in listed), None)
+    if graph is None or TOKENIZER not in listed:
+        missing = "model.onnx" if graph is None else TOKENIZER
+        hint = "export it (docs/how-to/choose-a-model.md), then: crystal models install FOLDER"
+        raise UsageProblem(f"{model.repository} has no {missing}", hint=hint)
+    return graph
 
 
-def _refusal(status: int, what: str, url: str) -> CrystalError:
-    words = f"{shown(url)} answered {status} for {what}"
-    if status in (401, 403):
-        hint = "it may want a login: fetch it with the hub's own tool, then: crystal models install FOLDER"
-        return Denied(words, hint=hint)
-    if status == 404:
-        return NotConfigured(words, hint="check the name, and models.hub_url")
-    return Unavailable(words, hint="try again later")
+def _select_files(graph: str, listed: Mapping[str, Any]) -> list[str]:
+    data = [name for name in listed if has_external_data(graph, name)]
+    return [*(name for name in DESCRIPTIONS if name in listed), graph, *data]
 
 
-def _listed(one: dict[str, Any]) -> Listed:
-    large = one.get("lfs") or {}
-    sha256, sha1 = large.get("sha256"), one.get("blobId")
-    return Listed(
-        str(one["rfilename"]),
-        int(one.get("size") or large.get("size") or 0),
-        sha256 if isinstance(sha256, str) and _SHA256.fullmatch(sha256) else None,
-        sha1 if isinstance(sha1, str) and _COMMIT.fullmatch(sha1) else None,
-    )
+def _check_file(path: Path, listed: Any, known: str | None) -> None:
+    """Compare a downloaded file with the hub's list, and with a hash that is known from elsewhere."""
+    if known is not None or listed.lfs is not None:
+        found, wanted = hash_file(path), known or listed.lfs.sha256
+    else:
+        content = path.read_bytes()
+        git_blob = b"blob %d\0%b" % (len(content), content)
+        found, wanted = hashlib.sha1(git_blob, usedforsecurity=False).hexdigest(), listed.blob_id
+    if found != wanted:
+        raise Damaged(f"{listed.rfilename} has the hash {found}, not {wanted}", hint="do not use it; install again")
+
+
+def _describe_check(sha256: Mapping[str, str]) -> str:
+    if not sha256:
+        return "the hub's own list; crystal knows no hash of it"
+    return ", ".join(f"{name} by SHA-256 {digest}" for name, digest in sha256.items())
+
+
+@contextmanager
+def _translated_errors(repository: str, hub_url: str) -> Iterator[None]:
+    """Turn the errors of ``huggingface_hub`` into ours; show its progress on a terminal only."""
+    errors = import_package("huggingface_hub.errors")
+    if not sys.stderr.isatty():
+        import_package("huggingface_hub.utils").disable_progress_bars()
+    try:
+        yield
+    except errors.HFValidationError as error:
+        raise UsageProblem(f"{repository!r} is not the name of a repository", hint="write OWNER/MODEL") from error
+    except errors.GatedRepoError as error:
+        hint = "run: hf auth login, or fetch it yourself, then: crystal models install FOLDER"
+        raise Denied(f"{repository} wants a login at {shown(hub_url)}", hint=hint) from error
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.EntryNotFoundError) as error:
+        hint = "check the name (OWNER/MODEL), and models.hub_url"
+        raise UsageProblem(f"{shown(hub_url)} has no model {repository}", hint=hint) from error
+    except (*errors.HfHubHTTPError.__bases__, ValueError) as error:  # its HTTP library's base class, and OSError
+        hint = "check the network, or fetch the folder elsewhere (docs/how-to/choose-a-model.md)"
+        words = f"{repository} cannot be fetched from {shown(hub_url)} ({type(error).__name__})"
+        raise Unavailable(words, hint=hint) from error

@@ -1,0 +1,181 @@
+"""Registry of the embedding providers: one row each.
+
+Settings, choice, keys, prices, ``crystal doctor`` and the reference page read this table and have no list of their own.
+How to add a row: docs/how-to/add-an-embedding-provider.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Kind(Enum):
+    """Where a provider's model runs; the value is how the reference page says it."""
+
+    EMBEDDED = "part of crystal"
+    INSTALLED = "a model installed on this machine"
+    SERVER = "a server of your own; free, no key"
+    SERVICE = "a service on the network; needs a key"
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingProvider:
+    """A provider, as the rest of crystal knows it.
+
+    Attributes:
+        name: The value of ``embedding.provider``.
+        kind: Where its model runs.
+        module: The module in ``crystal.embedding`` that implements it.
+        implementation: The class in that module.
+        default_model: The model if none is set.
+        dimensions: Numbers in a vector of each known model.
+        base_url: The address if none is set; empty for what runs inside crystal.
+        key_variables: Environment variables of its key, besides ``CRYSTAL_<NAME>_API_KEY``.
+        model_variables: Environment variables that set the model.
+        url_variables: Environment variables that set the address.
+        packages: Optional packages that it needs.
+        usd_per_million: Price of a million tokens by model.
+    """
+
+    name: str
+    kind: Kind
+    module: str
+    implementation: str
+    default_model: str
+    dimensions: Mapping[str, int] = field(default_factory=dict)
+    base_url: str = ""
+    key_variables: tuple[str, ...] = ()
+    model_variables: tuple[str, ...] = ()
+    url_variables: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    usd_per_million: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def runs_here(self) -> bool:
+        """Return True if nothing is sent anywhere."""
+        return self.kind in (Kind.EMBEDDED, Kind.INSTALLED)
+
+    @property
+    def needs_key(self) -> bool:
+        """Return True if the provider's own address wants an API key."""
+        return self.kind is Kind.SERVICE
+
+
+NO_PROVIDER = "none"
+"""The value of ``embedding.provider`` for search by keywords alone."""
+
+_ROWS = (
+    EmbeddingProvider(
+        name="embedded",
+        kind=Kind.EMBEDDED,
+        module="embedded",
+        implementation="StaticEmbedder",
+        default_model="crystal-static-1",
+        dimensions={"crystal-static-1": 256},
+    ),
+    EmbeddingProvider(
+        name="local",
+        kind=Kind.INSTALLED,
+        module="local.model",
+        implementation="LocalEmbedder",
+        default_model="minilm",
+        packages=("onnxruntime", "tokenizers"),
+    ),
+    EmbeddingProvider(
+        name="openai",
+        kind=Kind.SERVICE,
+        module="openai_api",
+        implementation="OpenAI",
+        default_model="text-embedding-3-small",
+        dimensions={
+            "text-embedding-3-small": 1536,
+            "text-embedding-3-large": 3072,
+            "text-embedding-ada-002": 1536,
+        },
+        base_url="https://api.openai.com/v1",
+        key_variables=("OPENAI_API_KEY",),
+        model_variables=("CRYSTAL_OPENAI_MODEL",),
+        url_variables=("OPENAI_BASE_URL",),
+        packages=("openai",),
+        usd_per_million={
+            "text-embedding-3-small": 0.02,
+            "text-embedding-3-large": 0.13,
+            "text-embedding-ada-002": 0.10,
+        },
+    ),
+    EmbeddingProvider(
+        name="ollama",
+        kind=Kind.SERVER,
+        module="ollama",
+        implementation="Ollama",
+        default_model="nomic-embed-text",
+        dimensions={
+            "nomic-embed-text": 768,
+            "mxbai-embed-large": 1024,
+            "all-minilm": 384,
+            "bge-m3": 1024,
+            "bge-large": 1024,
+            "snowflake-arctic-embed": 1024,
+            "snowflake-arctic-embed2": 1024,
+            "embeddinggemma": 768,
+        },
+        base_url="http://localhost:11434",
+        model_variables=("CRYSTAL_OLLAMA_MODEL",),
+        url_variables=("CRYSTAL_OLLAMA_HOST",),
+    ),
+    EmbeddingProvider(
+        name="google",
+        kind=Kind.SERVICE,
+        module="google",
+        implementation="Google",
+        default_model="text-embedding-004",
+        dimensions={"text-embedding-004": 768, "embedding-001": 768, "gemini-embedding-001": 3072},
+        base_url="https://generativelanguage.googleapis.com",
+        key_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+        model_variables=("CRYSTAL_GOOGLE_MODEL",),
+        usd_per_million={"text-embedding-004": 0.15, "gemini-embedding-001": 0.15},
+    ),
+    EmbeddingProvider(
+        name="voyage",
+        kind=Kind.SERVICE,
+        module="voyage",
+        implementation="Voyage",
+        default_model="voyage-3-lite",
+        dimensions={
+            "voyage-3-lite": 512,
+            "voyage-3": 1024,
+            "voyage-3-large": 1024,
+            "voyage-3.5": 1024,
+            "voyage-3.5-lite": 1024,
+            "voyage-code-3": 1024,
+            "voyage-4": 1024,
+            "voyage-4-large": 1024,
+            "voyage-4-lite": 1024,
+        },
+        base_url="https://api.voyageai.com/v1",
+        key_variables=("VOYAGE_API_KEY",),
+        usd_per_million={
+            "voyage-3-lite": 0.02,
+            "voyage-3.5-lite": 0.02,
+            "voyage-3": 0.06,
+            "voyage-3.5": 0.06,
+            "voyage-3-large": 0.18,
+        },
+    ),
+)
+
+EMBEDDING_PROVIDERS: Mapping[str, EmbeddingProvider] = {row.name: row for row in _ROWS}
+
+
+def runs_here(provider: str) -> bool:
+    """Return True if a provider is known and sends nothing anywhere."""
+    row = EMBEDDING_PROVIDERS.get(provider)
+    return row is not None and row.runs_here
+
+
+def needs_key(provider: str) -> bool:
+    """Return True if a provider's own address wants an API key; an unknown provider does."""
+    row = EMBEDDING_PROVIDERS.get(provider)
+    return provider != NO_PROVIDER and (row is None or row.needs_key)

@@ -1,0 +1,25 @@
+"""Import the optional packages that installed models need."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from crystal.errors import NotConfigured
+from crystal.packages import install_command
+
+PACKAGES = ("huggingface-hub", "onnx", "onnxruntime", "tokenizers")
+"""What the extra ``local`` installs."""
+
+
+def import_package(module: str) -> Any:
+    """Import a module of one of ``PACKAGES``.
+
+    Raises:
+        NotConfigured: It is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        name = module.partition(".")[0].replace("_", "-")
+        raise NotConfigured(f"the package {name} is not installed", hint=install_command(*PACKAGES)) from error
