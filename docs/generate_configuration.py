@@ -10,7 +10,9 @@ from typing import Any
 
 from crystal.config import SETTINGS, Setting
 from crystal.config.kinds import shown
+from crystal.config.providers import EMBEDDING_PROVIDERS
 from crystal.config.table import DEFAULTS, Alias
+from crystal.credentials import variables_of
 
 PAGE = Path(__file__).parent / "reference" / "configuration.md"
 
@@ -73,6 +75,12 @@ These are no settings of the file, because the hook that runs at the end of ever
 """  # noqa: E501 - one sentence a line, as in every page
 
 TAIL = """\
+## Embedding providers
+
+EMBEDDING_PROVIDERS
+
+Other models are a setting; of one that crystal does not know set `embedding.dimension` too.
+
 ## API keys
 
 A key is looked for in this order, and the first place that has one wins:
@@ -83,11 +91,7 @@ A key is looked for in this order, and the first place that has one wins:
 4. the system's keyring (`credentials.keyring`), service `crystal`, user name as the provider;
 5. the command of `credentials.key_command`.
 
-| provider | variables, the strongest first |
-|---|---|
-| openai | `CRYSTAL_OPENAI_API_KEY`, `OPENAI_API_KEY` |
-| google | `CRYSTAL_GOOGLE_API_KEY`, `GOOGLE_API_KEY`, `GEMINI_API_KEY` |
-| voyage | `CRYSTAL_VOYAGE_API_KEY`, `VOYAGE_API_KEY` |
+KEY_VARIABLES
 
 `.env` holds lines `NAME=value`, with `export`, quotes and comments as in a shell; nothing in it is expanded or run, and nothing but API keys is read from it.
 crystal warns when other users can read it.
@@ -117,7 +121,26 @@ def render() -> str:
     for name, settings in tables.items():
         parts.append(f"### [{name}]\n" if name else "### At the top of the file\n")
         parts.extend(_section(setting) for setting in settings)
-    return "\n".join([*parts, TAIL])
+    tail = TAIL.replace("\nEMBEDDING_PROVIDERS\n", f"\n{_providers()}\n")
+    return "\n".join([*parts, tail.replace("KEY_VARIABLES", _key_variables())])
+
+
+def _providers() -> str:
+    lines = [
+        "| provider | what it is | its own address | default model | known models, numbers in a vector |",
+        "|---|---|---|---|---|",
+    ]
+    for row in EMBEDDING_PROVIDERS.values():
+        models = ", ".join(f"`{name}` {size}" for name, size in row.dimensions.items()) or "what is installed"
+        address = f"`{row.base_url}`" if row.base_url else "none"
+        lines.append(f"| `{row.name}` | {row.kind.value} | {address} | `{row.default_model}` | {models} |")
+    return "\n".join(lines)
+
+
+def _key_variables() -> str:
+    rows = [row.name for row in EMBEDDING_PROVIDERS.values() if row.needs_key]
+    lines = [f"| {name} | {', '.join(f'`{variable}`' for variable in variables_of(name))} |" for name in rows]
+    return "\n".join(["| provider | variables, the strongest first |", "|---|---|", *lines])
 
 
 def _section(setting: Setting) -> str:

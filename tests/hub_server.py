@@ -1,4 +1,4 @@
-"""A model hub on loopback, in the ways that matter: listings, redirects to where the bytes are, and what goes wrong."""
+"""A model hub on loopback, as ``huggingface_hub`` asks it: listings, redirects to the bytes, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+LARGE = (".onnx", "_data", "tokenizer.json")
 
 
 @dataclass
@@ -21,6 +22,7 @@ class FakeHub:
     files: dict[tuple[str, str], bytes] = field(default_factory=dict)
     faults: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
     card: dict[str, object] = field(default_factory=lambda: {"license": "mit"})
 
     def listing(self, repository: str) -> dict[str, object] | None:
@@ -28,12 +30,15 @@ class FakeHub:
         for (owner, name), held in self.files.items():
             if owner != repository:
                 continue
-            git = hashlib.sha1(b"blob %d\0" % len(held) + held, usedforsecurity=False).hexdigest()
-            one: dict[str, object] = {"rfilename": name, "size": len(held), "blobId": git}
-            if name.endswith((".safetensors", ".onnx", "_data")):
-                one["lfs"] = {"sha256": hashlib.sha256(held).hexdigest(), "size": len(held)}
+            one: dict[str, object] = {"rfilename": name, "size": len(held), "blobId": git_hash(held)}
+            if name.endswith(LARGE):
+                one["lfs"] = {"sha256": hashlib.sha256(held).hexdigest(), "size": len(held), "pointerSize": 133}
             siblings.append(one)
-        return {"sha": COMMIT, "siblings": siblings, "cardData": self.card} if siblings else None
+        return {"id": repository, "sha": COMMIT, "siblings": siblings, "cardData": self.card} if siblings else None
+
+
+def git_hash(held: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(held) + held, usedforsecurity=False).hexdigest()
 
 
 @contextlib.contextmanager
@@ -44,47 +49,47 @@ def serve_hub() -> Iterator[FakeHub]:
         def log_message(self, *_: object) -> None:
             pass
 
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
         def do_GET(self) -> None:
-            hub.asked.append(self.path)
-            if self.path.startswith("/api/models/"):
-                found = hub.listing(self.path.removeprefix("/api/models/").partition("?")[0])
-                self.answer(404 if found is None else 200, json.dumps(found).encode(), "listing")
-                return
-            if "/resolve/" in self.path:
-                repository, _, rest = self.path[1:].partition("/resolve/")
-                name = rest.partition("/")[2]
-                fault = hub.faults.get(name, "")
-                if fault == "loop":
-                    self.redirect(self.path)
-                elif fault.isdigit():
-                    self.answer(int(fault), b"no", "")
-                elif (repository, name) in hub.files:
-                    self.redirect(f"/bytes/{repository}/{name}")
+            hub.asked.append(f"{self.command} {self.path}")
+            hub.headers.append(dict(self.headers))
+            path = self.path.partition("?")[0]
+            if path.startswith("/api/models/"):
+                found = hub.listing(path.removeprefix("/api/models/").partition("/revision/")[0])
+                fault = hub.faults.get("listing", "")
+                if fault == "gated":
+                    self.answer(401, b"{}", "", {"X-Error-Code": "GatedRepo"})
+                elif found is None:
+                    self.answer(404, b"{}", "", {"X-Error-Code": "RepoNotFound"})
                 else:
-                    self.answer(404, b"", "")
+                    self.answer(200, json.dumps(found).encode(), "listing")
                 return
-            owner, model, name = self.path.removeprefix("/bytes/").split("/", 2)
-            self.answer(200, hub.files[f"{owner}/{model}", name], name)
+            repository, _, rest = path[1:].partition("/resolve/")
+            name = rest.partition("/")[2]
+            if hub.faults.get(name, "").isdigit():
+                self.answer(int(hub.faults[name]), b"no", "")
+            elif (repository, name) in hub.files:
+                self.answer(200, hub.files[repository, name], name, {"X-Repo-Commit": COMMIT})
+            else:
+                self.answer(404, b"", "", {"X-Error-Code": "EntryNotFound"})
 
-        def redirect(self, there: str) -> None:
-            self.send_response(302)
-            self.send_header("Location", there)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def answer(self, status: int, held: bytes, name: str) -> None:
+        def answer(self, status: int, held: bytes, name: str, headers: dict[str, str] | None = None) -> None:
             fault = hub.faults.get(name, "")
             if fault == "other":
                 held = held[:-1] + bytes([held[-1] ^ 1])
-            if fault == "longer":
-                held += b"x" * 1000
             if fault == "html":
                 held = b"<html>log in first</html>"
             self.send_response(status)
             self.send_header("Content-Length", str(len(held)))
+            self.send_header("ETag", f'"{git_hash(held)}"')
+            for key, value in (headers or {}).items():
+                self.send_header(key, value)
             self.end_headers()
-            with contextlib.suppress(OSError):
-                self.wfile.write(held[: len(held) // 2] if fault == "cut" else held)
+            if self.command == "GET":
+                with contextlib.suppress(OSError):
+                    self.wfile.write(held[: len(held) // 2] if fault == "cut" else held)
             self.close_connection = True
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -114,11 +114,11 @@ def _translated_errors(repository: str, hub_url: str) -> Iterator[None]:
         yield
     except errors.HFValidationError as error:
         raise UsageProblem(f"{repository!r} is not the name of a repository", hint="write OWNER/MODEL") from error
-    except errors.GatedRepoError as error:
+    except (errors.GatedRepoError, errors.DisabledRepoError) as error:
         hint = "run: hf auth login, or fetch it yourself, then: crystal models install FOLDER"
-        raise Denied(f"{repository} wants a login at {shown(hub_url)}", hint=hint) from error
-    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.EntryNotFoundError) as error:
-        hint = "check the name (OWNER/MODEL), and models.hub_url"
+        raise Denied(f"{shown(hub_url)} gives {repository} to nobody without a login", hint=hint) from error
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
+        hint = "check the name (OWNER/MODEL) and models.hub_url; for a private model run: hf auth login"
         raise UsageProblem(f"{shown(hub_url)} has no model {repository}", hint=hint) from error
     except (*errors.HfHubHTTPError.__bases__, ValueError) as error:  # its HTTP library's base class, and OSError
         hint = "check the network, or fetch the folder elsewhere (docs/how-to/choose-a-model.md)"
