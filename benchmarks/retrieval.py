@@ -37,7 +37,6 @@ def main() -> None:
         plan = Plan(
             given.everywhere,
             given.embedding,
-            given.weights,
             count,
             given.systems == "all",
             former,
@@ -65,7 +64,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--everywhere", action="store_true", help="without the filter by project: harder")
     parser.add_argument("--today", action="store_true", help="do not tell crystal when the question was asked")
     parser.add_argument("--embedding", default="embedded", help="embedded, or what `crystal models install` takes")
-    parser.add_argument("--weights", type=Path, help="its file: what `crystal models install --from` takes")
     parser.add_argument("--systems", default="all", help="all, or crystal: without the baselines")
     parser.add_argument("--baselines", type=Path, metavar="FILE", help="take the baselines from what --json kept")
     parser.add_argument("--questions", type=int, help="so many of each set, evenly spread")

@@ -62,7 +62,6 @@ class Crystal:
         home: Path,
         embedding: str,
         *,
-        weights: Path | None = None,
         reuse: bool = False,
         today: bool = False,
     ) -> None:
@@ -75,12 +74,11 @@ class Crystal:
         if self.machine.db.exists() and not reuse:
             raise SystemExit(f"{home} holds a memory already: give --reuse, or another folder")
         if not self.machine.db.exists():
-            self._import(weights)
+            self._import()
 
-    def _import(self, weights: Path | None) -> None:
+    def _import(self) -> None:
         if self.embedding != "embedded":
-            source = () if weights is None else ("--from", str(weights.absolute()))
-            told = self._process([*CRYSTAL, "models", "install", self.embedding, *source, "--json"])
+            told = self._process([*CRYSTAL, "models", "install", self.embedding, "--json"])
             self._process([*CRYSTAL, "models", "use", json.loads(told)["name"], "--yes"])
         start = time.perf_counter()
         self._process([*CRYSTAL, "backfill", "--wait"])

@@ -18,14 +18,12 @@ from retrieval_report import CRYSTAL, Row, Run
 class Plan:
     """How to measure.
 
-    ``weights`` is where an installed model's are, None to fetch them. ``by_command`` is how many questions of a set are
-    asked by command too, None for all. ``former`` holds what the baselines gave before, None to ask them;
+    ``by_command`` is how many questions of a set are asked by command too, None for all. ``former`` holds what the baselines gave before, None to ask them;
     ``with_baselines`` False leaves them out. ``today`` keeps from crystal when a question was asked.
     """
 
     everywhere: bool
     embedding: str
-    weights: Path | None
     by_command: int | None
     with_baselines: bool
     former: Run | None
@@ -36,7 +34,7 @@ class Plan:
 def measure(dataset: DataSet, home: Path, plan: Plan, run: Run) -> None:
     """Import a set into an empty home, ask, add the ranks to the run, and print what it took."""
     start = time.perf_counter()
-    memory = Crystal(dataset, home, plan.embedding, weights=plan.weights, reuse=plan.reuse, today=plan.today)
+    memory = Crystal(dataset, home, plan.embedding, reuse=plan.reuse, today=plan.today)
     print(f"{dataset.name}: {memory.said()}", *dataset.notes, sep="; ", flush=True)
     answers = memory.ask(everywhere=plan.everywhere)
     by_command = memory.ask_by_command(answers, plan.by_command, everywhere=plan.everywhere)

@@ -94,7 +94,7 @@ EXITS: dict[str, str] = {
     "verify": "1 when bytes are not captured yet, 4 when the store is busy, 6 when something is damaged",
     "secrets": "1 when there are secrets, 4 when there are none but a transcript could not be read",
     "restore": f"1 when the session is unknown, 2 also when its file is still there, {WRITES}",
-    "models": "1 when you answer no or there is no such model, 2 also when it is in use, 3 when it is not installed or a package or a key is missing, 4 when neither hub nor PyPI can be reached, 5 when the hub refuses, 6 when what came, or what is installed, is damaged",  # noqa: E501
+    "models": "1 when you answer no or there is no such model, 2 also when it is in use, 3 when it is not installed or a package or a key is missing, 4 when the hub cannot be reached, 5 when the hub refuses, 6 when what came, or what is installed, is damaged",  # noqa: E501
     "config": "3 when a place that should hold a key fails",
     "relay": "1 when something waits (`status`), 3 when this machine has no relay, no key, or another part than the command is for, 4 when the relay does not answer, 5 when a pairing failed, the relay refuses, or a stream needs you (`status`, `poll`), 6 when a device's blob is damaged (`status`, `poll`)",  # noqa: E501
     "devices": f"1 when no device has that name, {WRITES}",

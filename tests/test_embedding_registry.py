@@ -96,7 +96,7 @@ print(len(made.embed_query("hello")), made.take_tokens(), price_of("acme", made.
 
 
 def test_the_recipe_for_a_new_provider_works_as_it_is_written(tmp_path: Path) -> None:
-    module, row = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    module, row = re.findall(r"```(?:python|text)\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     shutil.copytree(ROOT / "crystal", tmp_path / "crystal", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "crystal" / "embedding" / "acme.py").write_text(module)
     table = tmp_path / "crystal" / "config" / "providers.py"

