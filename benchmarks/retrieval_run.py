@@ -18,8 +18,9 @@ from retrieval_report import CRYSTAL, Row, Run
 class Plan:
     """How to measure.
 
-    ``by_command`` is how many questions of a set are asked by command too, None for all. ``former`` holds what the baselines gave before, None to ask them;
-    ``with_baselines`` False leaves them out. ``today`` keeps from crystal when a question was asked.
+    ``by_command`` is how many questions of a set are asked by command too, None for all. ``former`` holds what the
+    baselines gave before, None to ask them; ``with_baselines`` False leaves them out. ``today`` keeps from crystal when
+    a question was asked.
     """
 
     everywhere: bool

@@ -20,6 +20,7 @@ import pytest
 
 from crystal.config.providers import EMBEDDING_PROVIDERS, EmbeddingProvider, Kind, needs_key, runs_here
 from crystal.embedding import make_embedder
+from crystal.embedding.local.extra import PACKAGES
 from crystal.prices import UNKNOWN, price_of
 
 ROOT = Path(__file__).parent.parent
@@ -59,6 +60,16 @@ def test_there_is_no_second_list_of_providers() -> None:
         if isinstance(node, ast.Constant) and node.value == "voyage"
     }
     assert named == {"crystal/config/providers.py"}
+
+
+def test_the_default_model_loads_no_package_of_the_others() -> None:
+    code = (
+        "import sys\nfrom crystal.embedding import make_embedder\nmade = make_embedder('embedded')\n"
+        "made.embed_documents(['the deploy failed'])\nmade.embed_query('deploy')\nprint(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    optional = {package.replace("-", "_") for package in PACKAGES} | {"openai", "httpx"}
+    assert not optional & set(done.stdout.split())
 
 
 @contextmanager
