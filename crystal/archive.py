@@ -17,9 +17,9 @@ import re
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
+from typing import NamedTuple
 
 from crystal.errors import Damaged, StoreFull, Unavailable
 from crystal.paths import refused, sync_folder
@@ -37,8 +37,7 @@ _READ_BYTES = 1 << 16
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """Where one appended stretch lies in an archive file, in bytes."""
 
     offset: int

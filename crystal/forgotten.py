@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 from crystal import transcript
 from crystal.model import Origin, Piece, Segment, Turn
@@ -80,7 +79,7 @@ def without_lines(segment: Segment, gone: Collection[int]) -> Segment:
         uuids += [uuid for line in lines if (uuid := transcript.line_facts(line).uuid) is not None]
     if tuple(pieces) == segment.pieces:
         return segment
-    return replace(segment, pieces=tuple(pieces), private_uuids=(*segment.private_uuids, *uuids))
+    return segment._replace(pieces=tuple(pieces), private_uuids=(*segment.private_uuids, *uuids))
 
 
 def _turns_by_offset(lines: Sequence[tuple[int, bytes]], origin: Origin, key: str) -> dict[int, list[Turn]]:

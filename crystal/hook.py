@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> None:
     if asked:
         _attempt(_tell_user, data_dir, asked, note, env)
     finished = (
-        _attempt(_start_worker, env, note)
+        _attempt(_half("hook_worker").start_worker, env, note, said, _worker_command(), WORKER)
         if hasattr(os, "fork")
         else _attempt(_half().start_worker_on_windows, env, _worker_command(), WAIT_SECONDS)
     )
@@ -72,6 +72,7 @@ def main(arguments: list[str]) -> None:
         spent = cpu + time.perf_counter() - wall
         _attempt(_log_latency, spool, f"{now // 1_000_000} {event or '-'} {spent * 1000:.2f}\n")
     if finished is not None and truthy(env.get("CRYSTAL_HOOK_WAIT")):
+        _alarm(WAIT_SECONDS)
         _attempt(finished)
 
 
@@ -302,61 +303,6 @@ def _write_note(spool: str, said: dict[str, object], env: dict[str, str], now: i
     return path
 
 
-def _flush(path: str) -> bool:
-    """Bring a note and its name to the disk. Not in the user's time, but where the user is told that it is kept."""
-    for name in (path, os.path.dirname(path)):
-        number = os.open(name, os.O_RDONLY)
-        os.fsync(number)
-        os.close(number)
-    return True
-
-
-def _start_worker(env: dict[str, str], note: str | None) -> "Callable[[], object]":
-    """Start the worker as nobody's child in a session of its own, where no signal meant for the client reaches it.
-
-    Returns:
-        A function that waits for the worker's end: it holds the writing end of a pipe until then.
-    """
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.setsid()
-            if os.fork() == 0:
-                _become_worker(env, note, writing)
-        finally:
-            os._exit(0)
-    os.close(writing)
-    os.waitpid(child, 0)
-
-    def wait() -> None:
-        os.dup2(reading, 0)  # so that a signal ends this waiting too
-        _alarm(WAIT_SECONDS)
-        os.read(0, 1)
-
-    return wait
-
-
-def _become_worker(env: dict[str, str], note: str | None, writing: int) -> None:
-    os.chdir("/")
-    null = os.open(os.devnull, os.O_RDWR)
-    for number in (0, 1, 2):
-        os.dup2(null, number)
-    if writing != 3:
-        os.dup2(writing, 3)
-    os.set_inheritable(3, True)
-    try:
-        others = [int(name) for name in os.listdir("/dev/fd")]
-    except OSError:
-        others = list(range(256))
-    for number in others:
-        if number > 3:
-            _attempt(os.close, number)
-    if note:
-        _attempt(_flush, note)
-    os.execve(sys.executable, _worker_command(), env)
-
-
 def _worker_command() -> list[str]:
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return [sys.executable, "-I", "-X", "utf8", "-c", WORKER, root]
@@ -372,7 +318,7 @@ def _tell(data_dir: str, said: dict[str, object], env: dict[str, str], now: int,
 
 def _tell_user(data_dir: str, asked: dict[str, object], note: str | None, env: dict[str, str]) -> None:
     """Print what becomes of a prompt that asks to remember something: kept only when its note is on the disk."""
-    is_kept = note is not None and (os.name != "posix" or _attempt(_flush, note) is not None)
+    is_kept = note is not None and (os.name != "posix" or _attempt(_half("hook_worker").flush, note) is not None)
     _print({"systemMessage": f"crystal: {_half('hook_remember_line').line_for_user(asked, data_dir, env, is_kept)}"})
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
+from typing import NamedTuple
 
 from crystal import archive, chunking, transcript
 from crystal.forgotten import note_touched, without_forgotten
@@ -22,8 +22,7 @@ from crystal.store import Store, forgetting, ledger, privacy, turns
 Claim = Callable[[Store, Segment, int], int]
 
 
-@dataclass(frozen=True, slots=True)
-class IngestReport:
+class IngestReport(NamedTuple):
     """What one segment brought."""
 
     bytes_captured: int
@@ -74,8 +73,7 @@ def ingest(
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     """What a segment says, read before the store is locked: turns with their chunks, a title, folders named."""
 
     said: list[tuple[Turn, list[Chunk]]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Role = Literal["user", "assistant", "thinking", "tool_call", "tool_result", "subagent", "summary", "source", "memory"]
 """Who said it. ``subagent`` is any text in a subagent's transcript, prompt or answer."""
@@ -67,8 +67,7 @@ PRIVACY_LOST = "privacy-lost"
 """The rule under which bytes are skipped of which nobody knows any more whether they were private."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """Where a transcript comes from.
 
     ``agent`` is crystal's name for the agent on this machine (``cc-laptop``), ``device`` the machine's name,
@@ -81,8 +80,7 @@ class Origin:
     subagent: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Watermark:
+class Watermark(NamedTuple):
     """How far one transcript has been read, and how to recognise the file again.
 
     ``tail_hash`` is a keyed hash of the (at most 4096) bytes just before ``offset``; empty at offset 0.
@@ -97,8 +95,7 @@ class Watermark:
     tail_hash: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class RawSegment:
+class RawSegment(NamedTuple):
     """Complete lines of one transcript, verbatim: the bytes ``[start, end)`` of the file."""
 
     start: int
@@ -110,8 +107,7 @@ class RawSegment:
         return self.start + len(self.raw)
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """A run of lines of a segment in one ledger state.
 
     ``clean`` holds the lines as they may be stored (secrets and private spans taken out), and is empty unless
@@ -137,8 +133,7 @@ class Finding:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """The unit of capture: a stretch of one transcript, cleaned, with its byte range and its origin.
 
     The watermark counts it, the archive keeps it, the envelope seals it, ``ingest`` takes it. ``before`` is the
@@ -155,8 +150,7 @@ class Segment:
     private_uuids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """One thing that was said or done: a block of a transcript line.
 
     Its identity is (``uuid``, ``part``): the line's own uuid and the index of the block in the line. ``text`` is
@@ -179,16 +173,14 @@ class Turn:
     full_length: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """A stretch of a turn's text: ``turn.text[start:start + len(text)]``, the unit that is indexed and embedded."""
 
     start: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Project:
+class Project(NamedTuple):
     """Where work happens: a folder, and what git says of it (None where git says nothing)."""
 
     cwd: str
@@ -234,8 +226,7 @@ class Remembered:
     memory: Memory = "local"
 
 
-@dataclass(frozen=True, slots=True)
-class FormerMemory:
+class FormerMemory(NamedTuple):
     """What a memory was from one moment until it was changed at another."""
 
     text: str
@@ -265,8 +256,7 @@ class Filters:
     general: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbour:
+class Neighbour(NamedTuple):
     """What a person or the assistant said just before or after a hit: the beginning of it, or before it the end."""
 
     role: str

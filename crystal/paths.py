@@ -14,9 +14,8 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from crystal.errors import CrystalError, Damaged, Unavailable, UsageProblem
 
@@ -29,8 +28,7 @@ AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 AGENT_ID_WORDS = "1 to 64 letters, digits, '.', '_' or '-', the first a letter or a digit"
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(NamedTuple):
     """Absolute paths of everything crystal reads or writes on this machine; none of them need exist.
 
     ``data_dir_source`` says why ``data_dir`` is where it is, in words for ``crystal config``.

@@ -9,14 +9,13 @@ Source: the providers' public price lists, as of November 2026.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from crystal.config.providers import EMBEDDING_PROVIDERS, needs_key
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(NamedTuple):
     """US dollars per million tokens."""
 
     input: float

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import re
 import stat
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from crystal.model import Project
 
@@ -28,8 +28,7 @@ _SCP = re.compile(r"(?:([^/\\]*)@)?([^@/\\:]+:.*)", re.DOTALL)
 _HOST = re.compile(r"(?:[\w.~%-]*|\[[0-9A-Fa-f:.%]*\])(?::\d*)?")
 
 
-@dataclass(frozen=True, slots=True)
-class _Repository:
+class _Repository(NamedTuple):
     """A work tree's root, the folder of its own git files and the folder of those shared by all its work trees."""
 
     root: Path
@@ -106,7 +105,7 @@ def _marked_project(alone: Project, folder: Path) -> Project:
         identity = _marker_at(place)
         if identity is not None:
             root = _storable(str(place))
-            return replace(alone, git_root=root, remote=identity, name=_storable(place.name) or alone.name)
+            return alone._replace(git_root=root, remote=identity, name=_storable(place.name) or alone.name)
     return alone
 
 

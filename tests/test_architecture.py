@@ -194,7 +194,14 @@ def test_the_hook_loads_next_to_nothing() -> None:
 
 
 def test_the_hook_knows_the_standard_library_only() -> None:
-    for file in ("hook.py", "hook_memory.py", "hook_remember.py", "hook_remember_line.py", "hook_remember_words.py"):
+    for file in (
+        "hook.py",
+        "hook_memory.py",
+        "hook_worker.py",
+        "hook_remember.py",
+        "hook_remember_line.py",
+        "hook_remember_words.py",
+    ):
         for node in ast.walk(ast.parse((PACKAGE / file).read_text(encoding="utf-8"))):
             names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):

@@ -57,7 +57,7 @@ NOTE_KEYS = {
 # Built into the interpreter or cheap; ``json``, ``re``, ``signal``, ``typing`` and ``subprocess`` are not. The last is
 # the hook's own other half.
 ALLOWED_MODULES = set(
-    "os os.path posixpath genericpath stat _stat _collections_abc _json zlib hook_memory hook_remember hook_remember_line hook_remember_words".split()
+    "os os.path posixpath genericpath stat _stat _collections_abc _json zlib hook_memory hook_worker hook_remember hook_remember_line hook_remember_words".split()
 )
 
 FAKE_WORKER = """
@@ -101,6 +101,7 @@ class Machine:
         for name in (
             "hook.py",
             "hook_memory.py",
+            "hook_worker.py",
             "hook_remember.py",
             "hook_remember_line.py",
             "hook_remember_words.py",

@@ -46,6 +46,7 @@ class Hook:
         for name in (
             "hook.py",
             "hook_memory.py",
+            "hook_worker.py",
             "hook_remember.py",
             "hook_remember_line.py",
             "hook_remember_words.py",

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -227,7 +227,7 @@ class Capture:
                 raw = transcript.read_segment(file, mark.offset, limit=tail.SEGMENT_BYTES)
                 if until is not None:
                     raw = tail.cut_at(raw, until)
-                after = replace(mark, offset=raw.end, tail_hash=tail.tail_hash(file, raw.end, self.cleaner))
+                after = mark._replace(offset=raw.end, tail_hash=tail.tail_hash(file, raw.end, self.cleaner))
         except FileNotFoundError:
             return False
         if not raw.raw:

@@ -7,10 +7,9 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 from crystal import transcript
 from crystal.capture import safe_open
@@ -25,8 +24,7 @@ _FIRST_BYTES = 4 << 20
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """A transcript file on disk. ``modified`` is ms."""
 
     path: Path

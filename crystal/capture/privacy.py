@@ -13,8 +13,7 @@ from __future__ import annotations
 import fnmatch
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from crystal.model import Origin
 from crystal.store.privacy import Mark
@@ -33,8 +32,7 @@ def _never(_: str) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(NamedTuple):
     """What is private on this machine. ``is_private_line`` tells whether a line's uuid was left out before."""
 
     marks: tuple[Mark, ...] = ()

@@ -18,9 +18,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TypeVar, cast
+from typing import BinaryIO, NamedTuple, TypeVar, cast
 
 from crystal.errors import CrystalError, Unavailable
 from crystal.paths import refused
@@ -43,8 +42,7 @@ GRACE_SECONDS = 0.1
 """After so long a wait the lock of capture is let go until it is over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(NamedTuple):
     """What this process does when a path does not answer.
 
     Attributes:
@@ -71,8 +69,7 @@ class TranscriptBlocked(Unavailable):
     """A file did not answer within the deadline. It is tried again later; its transcript keeps what was said."""
 
 
-@dataclass(frozen=True, slots=True)
-class Folders:
+class Folders(NamedTuple):
     """The folders that transcripts are read from.
 
     Attributes:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from crystal.paths import refused
 from crystal.store.privacy import Mark
@@ -24,8 +23,7 @@ ENVIRONMENT = "environment"
 """The reason of private times that ``CRYSTAL_PRIVATE`` brought."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """What a prompt asks to remember. ``words`` are None when there are too many; ``length`` is in characters.
 
     ``memory_id`` is the id that the user was told; None in notes of an older hook.
@@ -37,8 +35,7 @@ class Asked:
     memory_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(NamedTuple):
     """What the hook left: times in ms, sizes in bytes at the moment of the hook, None where it did not know.
 
     ``awaited`` is (CRC-32, characters) of the assistant's last text, which may not be in the transcript yet.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import BinaryIO
+from dataclasses import dataclass
+from typing import BinaryIO, NamedTuple
 
 from crystal import transcript
 from crystal.capture.privacy import Policy
@@ -57,7 +57,7 @@ def recognise(file: BinaryIO, size: int, dev: int, inode: int, mark: Watermark, 
     bytes before the offset, was replaced: it is read again from 0, and the lines' uuids make that harmless.
     """
     if size >= mark.offset and tail_hash(file, mark.offset, cleaner) == mark.tail_hash:
-        return replace(mark, dev=dev, inode=inode)
+        return mark._replace(dev=dev, inode=inode)
     return Watermark(mark.transcript, 0, dev, inode, mark.generation + 1, b"")
 
 
@@ -80,8 +80,7 @@ def cut_at(raw: RawSegment, until: int) -> RawSegment:
     return RawSegment(raw.start, raw.raw[: newline + 1])
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """What a raw stretch is read as: whose it is, and what decides about privacy.
 
     ``closed`` is why all of it is private whatever the lines say, None to decide line by line; ``inherited`` why the

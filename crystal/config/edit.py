@@ -13,9 +13,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from crystal.config.file import parse, parse_fragment, read_text
 from crystal.config.load import checked, parse_text
@@ -121,8 +120,7 @@ def without_value(text: str, key: str, path: Path) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(NamedTuple):
     """A table's header or one key with its value: the lines ``[start, end)``, and the place in the document."""
 
     start: int

@@ -9,9 +9,8 @@ import math
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from crystal.paths import AGENT_ID, AGENT_ID_WORDS
 
@@ -24,8 +23,7 @@ _SECRET = re.compile(r"\b(?:sk|pa|rk|ghp|gho|xox[a-z])[-_][A-Za-z0-9_-]{12,}|\bA
 _USERINFO = re.compile(r"(?<=://)[^/\s]*@")
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """A family of values.
 
     Attributes:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import field
+from typing import Any, NamedTuple, TypeVar
 
 from crystal.config.kinds import Kind
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Alias:
+class Alias(NamedTuple):
     """Another environment variable for a key; with ``when``, only while that key has that value."""
 
     variable: str
     when: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One key of the configuration.
 
     Attributes:

@@ -8,10 +8,9 @@ from __future__ import annotations
 import hashlib
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from crystal.config.providers import EMBEDDING_PROVIDERS, EmbeddingProvider, Kind
 from crystal.errors import CrystalError, NotConfigured, UsageProblem
@@ -25,8 +24,7 @@ Key: TypeAlias = "str | Callable[[], str | None] | None"
 """An API key, or what fetches it when it is needed: asking a keyring takes time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """What the settings say.
 
     Attributes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from crystal.embedding.embedder import Embedder, ServerFault, TextRefused, WrongAnswer
 from crystal.embedding.retry import call_with_retries, next_attempt
@@ -32,8 +32,7 @@ CANARY = "crystal"
 """A text that every working provider takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class EmbedReport:
+class EmbedReport(NamedTuple):
     """What a run brought, in chunks.
 
     ``embedded`` got a vector that was made for them, ``reused`` one that the same text had already, ``refused`` were
@@ -47,8 +46,7 @@ class EmbedReport:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(NamedTuple):
     """Seconds that only go forward, and a way to let them pass."""
 
     seconds: Callable[[], float]

@@ -137,7 +137,7 @@ def _version_of(
 def _as_generation(segment: Segment, generation: int) -> Segment:
     if segment.after.generation == generation:
         return segment
-    return replace(segment, after=replace(segment.after, generation=generation))
+    return segment._replace(after=segment.after._replace(generation=generation))
 
 
 def _agrees(
@@ -222,7 +222,7 @@ def _without(segment: Segment, known: list[tuple[int, int]]) -> list[Segment]:
     for low, high in stretches:
         pieces = tuple(cut for piece in segment.pieces if (cut := _cut(piece, low, high)) is not None)
         after = segment.after if segment.after.offset == high else _mark_at(segment.after, high)
-        parts.append(replace(segment, pieces=pieces, after=after, findings=() if parts else segment.findings))
+        parts.append(segment._replace(pieces=pieces, after=after, findings=() if parts else segment.findings))
     return parts
 
 

@@ -70,7 +70,7 @@ def take_from_device(store: Store, tombstones: Sequence[Tombstone], now: int) ->
 
     A scope never reaches into what comes: a device may take away what was said, not what will be.
     """
-    known = [replace(one, until_at=None if one.until_at is None else min(one.until_at, now)) for one in tombstones]
+    known = [one._replace(until_at=None if one.until_at is None else min(one.until_at, now)) for one in tombstones]
     return add_tombstones(store, known, now)
 
 

@@ -132,8 +132,8 @@ class Taker:
         if known.lane != sent.lane:
             inbox.bind(self.store, known.id, peer.id, known.channel, sent.lane)
         said = sent.segment.origin
-        origin = replace(said, device=self._device(peer, said.device), agent=self._agent(peer, said.agent))
-        trusted = replace(sent, segment=replace(sent.segment, origin=origin))
+        origin = said._replace(device=self._device(peer, said.device), agent=self._agent(peer, said.agent))
+        trusted = replace(sent, segment=sent.segment._replace(origin=origin))
         report = arrive(self.arrivals, trusted, message.prepared, known.stream, now=now, flushes=flushes)
         if report.turns and sent.lane == "live":
             turns.reopen_session(self.store, origin.session_id)
@@ -170,7 +170,7 @@ class Taker:
         elif words.kind == "private":
             privacy.add_private_lines(self.store, fields["uuids"])
         elif words.kind == "forget":
-            take_from_device(self.store, [replace(one, device=peer.name) for one in fields["tombstones"]], now)
+            take_from_device(self.store, [one._replace(device=peer.name) for one in fields["tombstones"]], now)
         elif words.kind == "memory":
             self._memory(peer, fields["memory"])
 

@@ -7,15 +7,14 @@ then says too much, never too little. A day is a UTC day.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from crystal.store.connection import Store
 
 DAY_MS = 86_400_000
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """One paid call. ``purpose`` is ``summary`` or ``embedding``; ``usd`` is 0 where the model runs for free."""
 
     at: int
@@ -27,8 +26,7 @@ class Cost:
     usd: float
 
 
-@dataclass(frozen=True, slots=True)
-class CostTotal:
+class CostTotal(NamedTuple):
     """What one purpose has cost with one model."""
 
     purpose: str

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from crystal.store.connection import Store
 
 
-@dataclass(frozen=True, slots=True)
-class Unlogged:
+class Unlogged(NamedTuple):
     """A session with turns that the daily log has not seen."""
 
     id: int

@@ -10,9 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from crystal.store.connection import Row, Store
 from crystal.store.notes import read_note, write_note
@@ -26,8 +25,7 @@ TombstoneKind = Literal["lines", "session", "project", "before", "memory"]
 KINDS: tuple[TombstoneKind, ...] = ("lines", "session", "project", "before", "memory")
 
 
-@dataclass(frozen=True, slots=True)
-class Tombstone:
+class Tombstone(NamedTuple):
     """What was forgotten, by name.
 
     Attributes:
@@ -223,8 +221,7 @@ def forgotten_memories(store: Store, uids: Sequence[str]) -> set[str]:
 # ---------------------------------------------------------------------------------------------------------- blocking
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
+class Blocks(NamedTuple):
     """What was forgotten, as a question about single lines. Read once for a stretch of them.
 
     ``marks`` are (session or None, folder or None, until ms).

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from crystal.store.connection import Store
 
@@ -22,8 +23,7 @@ WORTH_WHILE = 256
 """So many entries of the log are put into files at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """How far the index is.
 
     ``version`` rises with every change of the list, and begins anywhere: no two indexes of one place are taken for one
@@ -38,8 +38,7 @@ class State:
     generations: dict[int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class PartFile:
+class PartFile(NamedTuple):
     """One file of the index, as the store lists it."""
 
     name: str
@@ -53,8 +52,7 @@ class PartFile:
     made_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
+class Log(NamedTuple):
     """What is not in the files yet; ``last`` is the newest entry.
 
     ``fresh`` chunks are to be read from the store; ``stale`` ones in the files are void, the fresh ones among them;

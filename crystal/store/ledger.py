@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from crystal.errors import WatermarkMoved
 from crystal.model import BEFORE_CRYSTAL, Origin, Piece, Segment, Watermark
 from crystal.store.connection import Row, Store
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptState:
+class TranscriptState(NamedTuple):
     """What the store knows of one transcript."""
 
     id: int
@@ -278,8 +277,7 @@ def add_row(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """A captured byte range and where its clean lines lie in the archive."""
 
     start: int

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from crystal.store.connection import Store
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """A time in which what is said is private: ``from_at`` to ``until_at`` (None: still), in one session or all.
 
     With a ``folder`` only what is said in it or below.

@@ -6,13 +6,12 @@ Messages follow the rule of the error tree: never a secret, never transcript tex
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from crystal.store.connection import Store
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """A failure that lasts.
 
     ``since`` is the first failure since the room last worked, ``at`` the latest, ``tries`` how many there were in a

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from crystal.model import Project
 from crystal.store.connection import Store
 from crystal.store.notes import MEMORY_RECORD_SIZE, drop_note
 
 
-@dataclass(frozen=True, slots=True)
-class KnownProject:
+class KnownProject(NamedTuple):
     """A project with everything that is kept of it.
 
     Attributes:

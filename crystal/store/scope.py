@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from crystal.model import Filters, Project, Role
 from crystal.store.connection import Store
@@ -23,8 +23,7 @@ ROLE_GROUPS = {"tool": ("tool_call", "tool_result")}
 _NAMES_SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(NamedTuple):
     """One of the conditions that a scope joins by AND, for who does not ask SQLite.
 
     Attributes:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from crystal.store.connection import Row, Store
 from crystal.store.costs import DAY_MS
@@ -21,8 +20,7 @@ CALL_CHARACTERS = 500
 MOST_CALLS = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(NamedTuple):
     """A session's row, with its project. ``project`` is the name, ``cwd`` the folder of its first turn."""
 
     id: int
@@ -50,8 +48,7 @@ class Session:
         return self.title if self.title and self.title != self.summary_title else None
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(NamedTuple):
     """What a session consists of: messages of the human, of the assistant, tool calls, subagents."""
 
     user: int = 0
@@ -60,8 +57,7 @@ class Counts:
     subagents: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(NamedTuple):
     """A turn as a summary reads it: ``text`` is at most its beginning, ``length`` the whole in characters."""
 
     id: int

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -40,8 +39,7 @@ REWRITE_SHARE = 200
 PAGE = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
+class Space(NamedTuple):
     """The bytes of the file, those of its free pages, and the holes among the vectors."""
 
     size: int

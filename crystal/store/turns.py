@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from crystal.model import Chunk, Origin, Project, Turn
 from crystal.store.connection import Store
@@ -15,8 +15,7 @@ from crystal.store.texts import packed
 CONVERSATION = "conversation"
 
 
-@dataclass(frozen=True, slots=True)
-class Added:
+class Added(NamedTuple):
     """What a write changed: rows that are new, and turns that were there already."""
 
     turns: int

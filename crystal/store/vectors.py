@@ -10,8 +10,7 @@ waiting without a vector. Vectors come and go as little-endian float32 of length
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from crystal.store.connection import Store
 from crystal.vectorform import cosines, restored, rounded
@@ -29,8 +28,7 @@ SLICE = 5000
 SAME_TEXT = "SELECT id FROM chunks WHERE text_sha256 = ? AND +vector_generation = ? LIMIT 1"
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(NamedTuple):
     """The vectors of one model: ``dimension`` numbers each; ``serving`` when searches use them."""
 
     id: int
@@ -40,8 +38,7 @@ class Generation:
     serving: bool
 
 
-@dataclass(frozen=True, slots=True)
-class VectorCounts:
+class VectorCounts(NamedTuple):
     """How far one generation is: chunks that have a vector, that wait for one, and that its provider refuses."""
 
     stored: int

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from crystal.errors import CrystalError
 from crystal.prices import price_of
 from crystal.store import Store
@@ -60,4 +58,4 @@ def _actual(estimate: Cost, model: SummaryModel, completion: Completion) -> Cost
     used_in = estimate.input_tokens if completion.input_tokens is None else completion.input_tokens
     used_out = estimate.output_tokens if completion.output_tokens is None else completion.output_tokens
     usd = price_of(model.provider, model.model).usd(used_in, used_out)
-    return replace(estimate, input_tokens=used_in, output_tokens=used_out, usd=usd)
+    return estimate._replace(input_tokens=used_in, output_tokens=used_out, usd=usd)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from crystal.model import Role, Turn
 from crystal.transcript.content import block_text, call_text, head_and_tail, result_text
@@ -25,8 +25,7 @@ _MARKS = (b'"user"', b'"assistant"', b'"queued_command"')
 """A line with none of these is not conversation and need not be parsed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
+class _Said(NamedTuple):
     """What one block says, before the line's own facts are added."""
 
     part: int

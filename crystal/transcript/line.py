@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
@@ -28,8 +27,7 @@ _TIME = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LineFacts:
+class LineFacts(NamedTuple):
     """What a line says of itself. None where it says nothing, or nothing usable."""
 
     uuid: str | None = None

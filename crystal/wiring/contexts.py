@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from crystal.errors import CrystalError
 from crystal.hook_memory import NOTICE_FILE
@@ -29,8 +28,7 @@ VARIABLES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(NamedTuple):
     """What a session that began in a folder now would be told; ``refusals`` say why it would be nothing."""
 
     folder: str

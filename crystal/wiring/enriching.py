@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from crystal.errors import Unavailable
 from crystal.wiring import upkeep
@@ -34,8 +33,7 @@ def insist(machine: Machine) -> None:
     clear_problem(machine.store, "embedding")
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(NamedTuple):
     """One round of the steps: until when it may go on, whom it tells how far it is, how it keeps its pace."""
 
     deadline: float

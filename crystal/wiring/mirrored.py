@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from crystal.errors import CrystalError
 from crystal.paths import Places
@@ -24,8 +23,7 @@ STALE_MS = 3 * 3_600_000
 PRIVATE_AT_ONCE = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Mirrored:
+class Mirrored(NamedTuple):
     """The mirror, open for reading. ``store`` is None when it cannot be read, and ``problem`` says why."""
 
     store: Store | None

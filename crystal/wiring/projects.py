@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from crystal.errors import NotFound, UsageProblem
 from crystal.model import Project
@@ -18,8 +18,7 @@ MAX_NAME_CHARS = 100
 CONTROL_CHARS = frozenset(map(chr, range(32)))
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectChange:
+class ProjectChange(NamedTuple):
     """What a change of projects did.
 
     Attributes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from crystal.store.notes import read_note, write_note
 from crystal.wiring.machine import Machine
@@ -14,8 +14,7 @@ NOTE = "retention"
 """What the store remembers: the setting as it was met, and when it is applied next, ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionPreview:
+class RetentionPreview(NamedTuple):
     """What a retention would forget now.
 
     Attributes:
