@@ -163,7 +163,7 @@ def fill(store: Any, messages: Sequence[dict[str, Any]]) -> None:
 def vectors_of(store: Any, embedder: Any) -> Callable[[dict[str, Any]], list[str]]:
     """Fill the store with a model's vectors, and give what ranks a conversation's messages by them alone."""
     from crystal.index import bring_up_to_date
-    from crystal.model import Filters
+    from crystal.recall import Filters
     from crystal.store import vectors
     from crystal.store.scope import scope_of
 
@@ -186,7 +186,7 @@ def vectors_of(store: Any, embedder: Any) -> Callable[[dict[str, Any]], list[str
 
 
 def by_search(store: Any, embedder: Any, query: dict[str, Any]) -> list[str]:
-    from crystal.model import Filters
+    from crystal.recall import Filters
     from crystal.search import How, search
 
     scope = Filters(project=f"/sets/{query['conv']}")

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from crystal.capture.engine import Tally
     from crystal.forgetting import ForgetPlan, Forgotten
     from crystal.forgetting.proof import ForgetProof
-    from crystal.model import Filters, FormerMemory, Remembered
     from crystal.reading import Conversation, SessionSummary
+    from crystal.recall import Filters, FormerMemory, Remembered
     from crystal.restore import Restored
     from crystal.search import SearchResult
     from crystal.store import Store
@@ -379,7 +379,7 @@ class Crystal:
         since: int | str | None,
         before: int | str | None,
     ) -> Filters:
-        from crystal.model import Filters
+        from crystal.recall import Filters
 
         return Filters(
             project,

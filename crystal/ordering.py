@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from crystal.engines import Ranked
 from crystal.fusion import Fused, fuse, sureness
-from crystal.model import MIRROR_IDS, Hit, Memory
+from crystal.model import MIRROR_IDS, Memory
+from crystal.recall import Hit
 from crystal.store import Store
 from crystal.store.candidates import (
     Candidate,

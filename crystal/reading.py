@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from crystal.errors import NotFound, UsageProblem
-from crystal.model import MIRROR_IDS, Filters, Memory, parse_hit_name
+from crystal.model import MIRROR_IDS, Memory, parse_hit_name
+from crystal.recall import Filters
 from crystal.remembering import is_memory_id
 from crystal.store import Store
 from crystal.store.candidates import candidates

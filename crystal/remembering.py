@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import cast, get_args
 
 from crystal.errors import UsageProblem
-from crystal.model import Category, MemoryStatus, Remembered
+from crystal.model import Category, MemoryStatus
+from crystal.recall import Remembered
 
 MOST_TEXT = 8_000
 MOST_GIVEN = 1_000_000

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Literal
 from crystal.engines import QuestionVector, by_meaning_alone, keywords, with_phrases
 from crystal.errors import UsageProblem
 from crystal.index import folder_of
-from crystal.model import Filters, Hit
 from crystal.ordering import Order, Proposal, Side, freshness, order_of
 from crystal.query import Query, parse_query
 from crystal.ranking.how import How
 from crystal.ranking.latest import is_time_alone, listed_latest, showing_order
+from crystal.recall import Filters, Hit
 from crystal.store import Store
 from crystal.store.memories import superseded
 from crystal.store.scope import Scope, scope_of, without_memories

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from crystal.model import Filters, Hit, Neighbour
 from crystal.ordering import Order
+from crystal.recall import Filters, Hit, Neighbour
 from crystal.store.surroundings import Said, around
 
 SURROUNDED = 100

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 
 from crystal.errors import UsageProblem
-from crystal.model import MIRROR_IDS, Filters, Memory, Remembered
+from crystal.model import MIRROR_IDS, Memory
 from crystal.reading import SessionSummary, sessions
+from crystal.recall import Filters, Remembered
 from crystal.store import Store
 from crystal.store.recent import MessageRow, latest_messages, moments
 from crystal.store.scope import project_ids, scope_of

@@ -19,7 +19,8 @@ from crystal.context import Candidate, LastSession, Told, choose, count_tokens, 
 from crystal.context.files import KEPT_MS, take_told
 from crystal.fence import HEADER, fenced
 from crystal.forgetting import Wish
-from crystal.model import MemoryStatus, Project, Remembered
+from crystal.model import MemoryStatus, Project
+from crystal.recall import Remembered
 from crystal.store import Store, memories, problems
 from crystal.store.contexts import injections
 from crystal.wiring import Machine, open_machine, turn_off, turn_on

@@ -211,8 +211,8 @@ def test_the_python_page_has_every_method_with_its_signature() -> None:
 
 def test_the_python_page_has_every_field_of_what_is_returned() -> None:
     from crystal.capture.engine import Tally
-    from crystal.model import FormerMemory, Hit, Remembered
     from crystal.reading import Conversation, SessionSummary, ShownTurn
+    from crystal.recall import FormerMemory, Hit, Remembered
     from crystal.restore import Restored
     from crystal.search import SearchResult
     from crystal.timeline import Day, Message, Stretch

@@ -23,7 +23,7 @@ from crystal.index.plan import merges
 from crystal.index.reader import Absent, open_index
 from crystal.index.refresh import check, drop, rebuild, refresh
 from crystal.index.terms import camel_parts, document_words, query_terms
-from crystal.model import Filters
+from crystal.recall import Filters
 from crystal.store import Store, index_log, vectors
 from crystal.store.mirror_apply import copy_over
 from crystal.store.scope import Scope, scope_of

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from crystal import Crystal
 from crystal.errors import NotFound, UsageProblem
-from crystal.model import Filters, Project, Remembered
+from crystal.model import Project
+from crystal.recall import Filters, Remembered
 from crystal.remembering import MOST_KEY, MOST_TEXT, is_as_given
 from crystal.repair import repair
 from crystal.search import Side, search

@@ -15,7 +15,7 @@ from crystal.config import set_value
 from crystal.keys.places import read_token
 from crystal.memories.record import read_record
 from crystal.memories.serialize import BadMemory, memory_from_dict, memory_to_dict
-from crystal.model import Remembered
+from crystal.recall import Remembered
 from crystal.relay.client import RelayClient
 from crystal.relay.taking import read_words
 from crystal.search import search
@@ -170,7 +170,7 @@ def test_a_device_finds_what_another_one_remembered_once(stead: Homestead) -> No
     stead.settle()
 
     def look(machine: Machine) -> list[tuple[str, str]]:
-        from crystal.model import Filters
+        from crystal.recall import Filters
 
         with open_mirror(machine.places, machine.config.role) as mirrored:
             asked = asking(machine, mirrored, Filters(source="memory"))

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from crystal import Crystal
 from crystal.errors import NotFound, UsageProblem
-from crystal.model import MIRROR_IDS, Filters
+from crystal.model import MIRROR_IDS
 from crystal.reading import find_target, read, sessions
+from crystal.recall import Filters
 from crystal.search import Side
 from crystal.store import Store
 from crystal.wiring import Machine, these_places

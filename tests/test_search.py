@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from crystal.errors import NotConfigured, Unavailable, UsageProblem
-from crystal.model import Filters
+from crystal.recall import Filters
 from crystal.search import freshness
 from crystal.store import Store
 from crystal.store.vectors import drop_generation, ensure_generation

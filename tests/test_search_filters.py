@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crystal.index import bring_up_to_date
-from crystal.model import Filters, Project
+from crystal.model import Project
+from crystal.recall import Filters
 from crystal.store.scope import home_of, is_within, project_ids, roles_named
 from tests.ranked_by import WAYS, each_way, search, using  # noqa: F401 - a fixture
 from tests.store_factory import DAY, NOW, SESSION, Meaning, add_turn, embed_all, open_store

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from crystal.deep import ChatAsker, Deep
-from crystal.model import Filters
+from crystal.recall import Filters
 from crystal.search import How
 from crystal.store import Store
 from crystal.summarize.models import OpenAIChat

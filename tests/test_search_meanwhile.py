@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from crystal.index import bring_up_to_date
-from crystal.model import Filters
+from crystal.recall import Filters
 from crystal.search import How, search
 from crystal.store import Store
 from crystal.store.space import delete_chunks

@@ -8,7 +8,7 @@ from datetime import timezone
 import pytest
 
 from crystal import Crystal
-from crystal.model import Filters
+from crystal.recall import Filters
 from crystal.search import How
 from crystal.wiring import Machine, these_places
 from tests.command import crystal as run

@@ -12,7 +12,7 @@ from crystal.deep import Deep
 from crystal.errors import UsageProblem
 from crystal.index.files import IndexDamaged
 from crystal.index.reader import Index
-from crystal.model import Filters
+from crystal.recall import Filters
 from crystal.search import How, Side
 from tests.ranked_by import each_way, search, search_home_first  # noqa: F401 - a fixture
 from tests.store_factory import DAY, HOUR, NOW, Meaning, add_turn, embed_all, open_store

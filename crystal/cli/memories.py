@@ -14,7 +14,7 @@ from crystal.cli.render import clipped, harmless, look_of, note, one_line, say, 
 
 if TYPE_CHECKING:
     from crystal.cli.render import Look
-    from crystal.model import FormerMemory, Remembered
+    from crystal.recall import FormerMemory, Remembered
     from crystal.wiring import Machine
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -55,7 +55,7 @@ def memories(
     if context.invoked_subcommand is not None:
         return
     from crystal.cli.search import whole_number
-    from crystal.model import Filters
+    from crystal.recall import Filters
     from crystal.store.scope import scope_of
     from crystal.wiring import open_reader
     from crystal.wiring.mirrored import mirror_notes

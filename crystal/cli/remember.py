@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from crystal.model import FormerMemory, Remembered
+    from crystal.recall import FormerMemory, Remembered
     from crystal.wiring import Machine
 
 MOST_READ = 16 << 20
@@ -102,7 +102,7 @@ def get(
 
 def _unknown(machine: Machine, project: str | None) -> tuple[str, ...]:
     """That a project's name is new, which may be a slip of the pen; it is taken all the same."""
-    from crystal.model import Filters
+    from crystal.recall import Filters
     from crystal.store.scope import project_ids, scope_of
     from crystal.wiring.remembered import is_folder_word, mirror_of
 

@@ -14,7 +14,7 @@ import typer
 
 if TYPE_CHECKING:
     from crystal.cli.render import Look
-    from crystal.model import Filters, Hit, Neighbour
+    from crystal.recall import Filters, Hit, Neighbour
     from crystal.search import SearchResult
     from crystal.store import Store
     from crystal.wiring import Machine
@@ -152,7 +152,7 @@ def _filters(
     agent: str | None, device: str | None, branch: str | None, source: str | None,
 ) -> Filters:  # fmt: skip
     from crystal.errors import UsageProblem
-    from crystal.model import Filters
+    from crystal.recall import Filters
     from crystal.store.scope import role_words, roles_named
 
     if role is not None and not roles_named(role):

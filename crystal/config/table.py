@@ -27,7 +27,7 @@ _ROWS = EMBEDDING_PROVIDERS.values()
 WRITERS = ("openai", "ollama", "google")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Config:
     """The settings of one run; attribute ``table_key`` holds key ``table.key``. Made by ``load_config``.
 

@@ -15,8 +15,8 @@ from functools import lru_cache
 
 from crystal.context.tokens import count_tokens
 from crystal.fence import HEADER, fenced
-from crystal.model import Remembered
 from crystal.quoting import quote, quote_line
+from crystal.recall import Remembered
 from crystal.when import local
 
 MEMORY_CHARACTERS = 400

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 from crystal.errors import CrystalError
-from crystal.model import Hit, Memory
+from crystal.model import Memory
+from crystal.recall import Hit
 from crystal.store import Store
 from crystal.store.forgetting import Tombstone
 

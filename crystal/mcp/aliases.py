@@ -12,7 +12,7 @@ from crystal.mcp.hits import Make, ShortIds, hit_item
 from crystal.mcp.keeping import remember
 from crystal.mcp.page import Answer, Item, answered, bounded, noted
 from crystal.mcp.searching import find, search
-from crystal.model import Hit
+from crystal.recall import Hit
 from crystal.wiring import open_reader
 
 RESULTS = 10

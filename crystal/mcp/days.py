@@ -13,8 +13,8 @@ from crystal.mcp.page import Answer, Item, answered, bounded, noted
 from crystal.mcp.reading import place_of, session_data, title_of
 from crystal.mcp.said import label
 from crystal.mcp.searching import moment
-from crystal.model import Remembered
 from crystal.reading import SessionSummary, sessions
+from crystal.recall import Remembered
 from crystal.timeline import MOST_MESSAGES, Stretch, messages
 from crystal.when import iso, local
 from crystal.wiring import Machine, open_reader

@@ -10,9 +10,10 @@ from crystal.errors import CrystalError
 from crystal.mcp.asker import mirror_of
 from crystal.mcp.page import Item
 from crystal.mcp.said import Origin, excerpt, kind_of, label
-from crystal.model import MIRROR_IDS, Hit, Remembered
+from crystal.model import MIRROR_IDS
 from crystal.quoting import quote
 from crystal.reading import ShownTurn, find_target
+from crystal.recall import Hit, Remembered
 from crystal.timeline import Message
 from crystal.when import iso
 from crystal.wiring import Machine

@@ -11,7 +11,7 @@ from crystal.mcp.asker import Asker, refuse_folder
 from crystal.mcp.hits import memory_data
 from crystal.mcp.page import NONCE, Answer
 from crystal.mcp.said import label
-from crystal.model import Remembered
+from crystal.recall import Remembered
 from crystal.remembering import is_as_given
 from crystal.wiring import open_machine, open_reader
 from crystal.wiring.enriching import embed_soon

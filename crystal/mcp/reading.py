@@ -10,9 +10,9 @@ from crystal.mcp.asker import Asker, mirror_of
 from crystal.mcp.hits import Make, ShortIds, memory_item, turn_item
 from crystal.mcp.page import LONGEST, Answer, Item, Json, answered, bounded
 from crystal.mcp.said import Origin, kind_of, label
-from crystal.model import Remembered
 from crystal.quoting import quote, quote_line
 from crystal.reading import Conversation, SessionSummary, ShownTurn, find_target, read
+from crystal.recall import Remembered
 from crystal.when import iso
 from crystal.wiring import Machine, open_reader
 from crystal.wiring.remembered import by_key, memory_of

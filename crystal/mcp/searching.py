@@ -10,7 +10,7 @@ from crystal.errors import UsageProblem
 from crystal.mcp.asker import Asker, refuse_folder
 from crystal.mcp.hits import ShortIds, hit_item
 from crystal.mcp.page import Answer, Item, answered, bounded, noted
-from crystal.model import Filters, Hit
+from crystal.recall import Filters, Hit
 from crystal.search import MAX_LIMIT, SearchResult
 from crystal.search import search as ask
 from crystal.store.scope import role_words, roles_named

@@ -20,8 +20,9 @@ from typing import Any, cast, get_args
 
 from crystal.errors import CrystalError, StoreFull
 from crystal.memories.serialize import BadMemory, memory_from_dict, memory_to_dict
-from crystal.model import Category, FormerMemory, MemoryStatus
+from crystal.model import Category, MemoryStatus
 from crystal.paths import make_private_dir, refused, sync_folder, write_private
+from crystal.recall import FormerMemory
 from crystal.store.memories import Version
 
 DAMAGED_SUFFIX = ".damaged"

@@ -6,8 +6,9 @@ import unicodedata
 from typing import Any, cast
 
 from crystal.errors import Damaged
-from crystal.model import Category, MemoryStatus, Project, Remembered, is_unicode
+from crystal.model import Category, MemoryStatus, Project, is_unicode
 from crystal.paths import AGENT_ID
+from crystal.recall import Remembered
 from crystal.remembering import CATEGORIES, MEMORY_ID, MOST_KEY, MOST_TEXT, MOST_TIME, STATUSES
 from crystal.store.memories import Version
 

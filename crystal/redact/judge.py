@@ -6,7 +6,7 @@ Every threshold here was set by looking at what real transcripts lose to it: doc
 from __future__ import annotations
 
 import math
-import string
+import re
 from collections import Counter
 from functools import lru_cache
 
@@ -68,7 +68,7 @@ _ENOUGH = 128
 """Bytes of a value that are looked at: a longer one is as random as its beginning."""
 
 _ESCAPED_FOR_URL = Lazy(rb"%[0-9A-Fa-f]{2}")
-_DIGITS, _LETTERS = string.digits.encode(), string.ascii_letters.encode()
+_DIGITS, _LETTERS = b"0123456789", b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _TO_GAPS = bytes.maketrans(b"-_./:@|+=", b" " * 9)
 
 

@@ -21,7 +21,7 @@ from crystal.model import LedgerState, Piece, Segment, Watermark
 from crystal.relay.memories import put_memory
 from crystal.relay.sending import Link, put_message
 from crystal.relay.wire import encode_segment
-from crystal.store import Store, ledger, memories, outbox, past
+from crystal.store import Store, ledger, memories, outbox, past, stats
 from crystal.store.checks import LedgerRow
 from crystal.store.forgetting import read_blocks
 
@@ -101,7 +101,7 @@ def _send_memories(store: Store, link: Link, after: int, now: int) -> None:
                 put_memory(store, link, version, lane="past", now=now)
             past.move_memory(store, after)
     with store.transaction():
-        if memories.newest_memory(store) <= after:
+        if stats.newest_memory(store) <= after:
             past.move_memory(store, None)
 
 

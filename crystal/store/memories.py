@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from crystal.chunking import merge, split
-from crystal.model import Chunk, FormerMemory, Project, Remembered
+from crystal.model import Chunk, Project
+from crystal.recall import FormerMemory, Remembered
 from crystal.store.connection import Row, Store
 from crystal.store.memory_history import note_history, replace_history
 from crystal.store.notes import MEMORY_RECORD_SIZE, drop_aliases, drop_note
@@ -121,11 +122,6 @@ def versions_after(store: Store, after: int, limit: int) -> list[tuple[int, Vers
 def count_memories(store: Store) -> int:
     """How many there are."""
     return int(store.value("SELECT count(*) FROM memories"))
-
-
-def newest_memory(store: Store) -> int:
-    """The row id of the last one that was added, 0 where there is none."""
-    return int(store.value("SELECT max(id) FROM memories") or 0)
 
 
 def row_of(store: Store, uid: str) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from crystal.model import FormerMemory, Remembered
+from crystal.recall import FormerMemory, Remembered
 from crystal.store.connection import Store
 
 _COLUMNS = "h.text, h.category, h.status, h.from_at, h.until_at"

@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -41,8 +40,7 @@ END;
 """
 
 
-@dataclass(frozen=True, slots=True)
-class PrivateRecord:
+class PrivateRecord(NamedTuple):
     """What a record file tells.
 
     Attributes:
@@ -51,9 +49,9 @@ class PrivateRecord:
         complete: False where something before the file's beginning is not known.
     """
 
-    marks: dict[tuple[str | None, str, int, str | None], int | None] = field(default_factory=dict)
-    lines: set[str] = field(default_factory=set)
-    complete: bool = False
+    marks: dict[tuple[str | None, str, int, str | None], int | None]
+    lines: set[str]
+    complete: bool
 
 
 def read_record(path: Path) -> PrivateRecord | None:
@@ -73,7 +71,7 @@ def read_record(path: Path) -> PrivateRecord | None:
     parsed = [row for row in map(_parsed, rows) if row]
     if not parsed or parsed[0][0] != _HEADER:
         return None
-    record = PrivateRecord(complete=parsed[0][1:] == [True])
+    record = PrivateRecord({}, set(), parsed[0][1:] == [True])
     for kind, *values in parsed[1:]:
         if kind == "line" and len(values) == 1 and _is_text(values[0]):
             record.lines.add(values[0])
@@ -182,6 +180,7 @@ class Recorder:
         return PrivateRecord(
             {(session, reason, start, folder): until for session, reason, start, folder, until in marks},
             {uuid for (uuid,) in lines},
+            complete=False,
         )
 
     def _take_in(self, told: PrivateRecord, known: PrivateRecord) -> None:

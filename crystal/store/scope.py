@@ -5,16 +5,18 @@ The condition is used inside the candidate search of both engines, so it names c
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from crystal.model import Filters, Project, Role
+from crystal.model import Project, Role
 from crystal.store.connection import Store
 from crystal.store.projects import root_with_identity, with_same_identity
+
+if TYPE_CHECKING:
+    from crystal.recall import Filters
 
 ROLES: tuple[str, ...] = get_args(Role)
 SOURCES = ("conversation", "file", "memory")
@@ -289,6 +291,8 @@ def _name_scope(store: Store, column: str, wanted: str) -> Scope:
 def _nothing(kind: str, wanted: str, known: Iterable[str]) -> Scope:
     names = list(dict.fromkeys(known))
     folded = {name.casefold(): name for name in names}
+    import difflib  # noqa: PLC0415 - every turn loads this file, and nearly none suggests a name
+
     close = difflib.get_close_matches(wanted.casefold(), folded, n=_NAMES_SHOWN, cutoff=0.5)
     near = [folded[name] for name in close] or [name for name in names if wanted.casefold() in name.casefold()]
     shown = (near or names)[:_NAMES_SHOWN]

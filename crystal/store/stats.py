@@ -45,3 +45,8 @@ def newest_turn(store: Store) -> int:
 def has_home(store: Store) -> bool:
     """Whether this machine sends to a home; cheaper to import than ``relay_peers``."""
     return store.value("SELECT 1 FROM relay_peers WHERE side = 'home' AND revoked_at IS NULL LIMIT 1") is not None
+
+
+def newest_memory(store: Store) -> int:
+    """Return the row id of the memory that was added last, 0 where there is none."""
+    return int(store.value("SELECT max(id) FROM memories") or 0)

@@ -12,8 +12,8 @@ from crystal.wiring.mirrored import Mirrored, mirror_side
 
 if TYPE_CHECKING:
     from crystal.embedding import Embedder
-    from crystal.model import Filters
     from crystal.ranking.late import LateModel
+    from crystal.recall import Filters
 
 NO_EMBEDDER = "no embedding model is configured"
 

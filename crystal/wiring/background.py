@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -29,6 +28,8 @@ def start_worker(places: Places) -> None:
     if sys.platform == "win32":  # untested
         hook_memory.start_worker_on_windows(env, command, 0)
         return
+    import subprocess
+
     worker = subprocess.Popen(
         command,
         env=env,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from crystal.forgetting.needles import Needles
     from crystal.forgetting.proof import ForgetProof
     from crystal.forgetting.wish import Progress
-    from crystal.model import Hit
+    from crystal.recall import Hit
     from crystal.store import Store
 
 SUGGESTIONS = 5
@@ -137,7 +137,7 @@ def _captured(machine: Machine) -> Iterator[None]:
 
 def _suggestions(machine: Machine, query: str) -> Sequence[Hit]:
     """The best hits of a search."""
-    from crystal.model import Filters
+    from crystal.recall import Filters
     from crystal.search import search
     from crystal.wiring.asking import asking
     from crystal.wiring.mirrored import open_mirror

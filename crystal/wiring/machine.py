@@ -129,7 +129,7 @@ class Machine:
         size = str(path.stat().st_size) if path.exists() else None
         if size is not None and read_note(self.store, MEMORY_RECORD_SIZE) == size:
             return
-        from crystal.store.memories import newest_memory
+        from crystal.store.stats import newest_memory
 
         if size is not None or newest_memory(self.store):
             from crystal.memories.reconcile import reconcile

@@ -352,7 +352,7 @@ def try_on_memory(target: Target, size: Size, progress: Callable[[int, int], Non
     Raises:
         UsageProblem: There is no model to try.
     """
-    from crystal.model import Filters
+    from crystal.recall import Filters
     from crystal.store.vectors import serving_generation
     from crystal.trial import Watch, try_model
     from crystal.wiring.asking import asking

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from crystal.errors import NotFound, UsageProblem
-from crystal.model import FormerMemory, Project, Remembered
+from crystal.model import Project
+from crystal.recall import FormerMemory, Remembered
 from crystal.remembering import checked_category, checked_status, cleaned_key
 from crystal.store import Store, memories
 from crystal.store.memories import claim_of, order_of

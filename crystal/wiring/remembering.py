@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crystal.errors import CrystalError, NotFound, UsageProblem, WatermarkMoved
-from crystal.model import Project, Remembered
+from crystal.model import Project
+from crystal.recall import Remembered
 from crystal.remembering import (
     changed,
     checked_category,

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from crystal.model import Project, Remembered
+from crystal.model import Project
+from crystal.recall import Remembered
 from crystal.store import Store
 from crystal.wiring.machine import Machine
 
