@@ -7,8 +7,6 @@ write lock, which makes the file's end ours alone.
 Source: docs/adr/0005-archive.md.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

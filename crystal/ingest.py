@@ -5,8 +5,6 @@ transcript line's uuid, so lines that are met again (forks, replaced files, anot
 forgotten is taken out here, whatever source it comes from.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ Times are integers, milliseconds since the Unix epoch, UTC, unless a name says o
 the start of a transcript file and always sit after a newline.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple

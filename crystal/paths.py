@@ -4,8 +4,6 @@ The room turns an environment and a home folder into absolute paths, makes folde
 read, and keeps the machine's register of agents. It never looks at ``os.environ`` itself.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -6,8 +6,6 @@ upwards. Prices change; the ledger keeps what was computed at the time of the ca
 Source: the providers' public price lists, as of November 2026.
 """
 
-from __future__ import annotations
-
 import re
 from types import MappingProxyType
 from typing import NamedTuple

@@ -4,8 +4,6 @@
 Neither raises, whatever is found where git's files should be. A linked worktree belongs to its main work tree.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

@@ -1,7 +1,5 @@
 """Finding transcripts on disk: all of them, or one session's, under Claude Code's folders."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

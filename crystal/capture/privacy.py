@@ -8,8 +8,6 @@ a second time into lines that name neither folder nor time. It does so again lat
 private, bookkeeping and summaries are private too, because nothing tells what they repeat.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import os
 from collections.abc import Callable, Sequence

@@ -6,8 +6,6 @@ So every call that touches such a path runs in a thread that is abandoned after 
 and its real path are looked at before it is opened, and a file is read up to the size that it had when it was opened.
 """
 
-from __future__ import annotations
-
 import _thread
 import contextlib
 import fnmatch

@@ -3,8 +3,6 @@
 One kind holds words: that of a prompt that asks to remember them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From a file to a Segment: recognise the file, read complete lines, leave out what is private, take secrets out."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping

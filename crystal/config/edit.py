@@ -8,8 +8,6 @@ Why not tomlkit: everybody would carry 236 KB and 42 ms at import for this one c
 new key of a table below the comment that belongs to the next table (0.15). An edit that cannot be proved is refused.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

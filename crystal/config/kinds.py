@@ -3,8 +3,6 @@
 A value arrives as text (environment, flags) or as a TOML value (the settings file); both end in the same check.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

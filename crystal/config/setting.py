@@ -1,7 +1,5 @@
 """What a setting is: a key with its kind, its meaning and the variables that set it."""
 
-from __future__ import annotations
-
 from dataclasses import field
 from typing import Any, NamedTuple, TypeVar
 

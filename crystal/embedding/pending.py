@@ -5,8 +5,6 @@ that says when to try again, so an outage costs nothing but vectors and heals by
 not take is cut shorter, and set aside at last; it never holds up the others.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

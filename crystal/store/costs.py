@@ -5,8 +5,6 @@ once cannot spend the same money twice. A process killed between the two leaves 
 then says too much, never too little. A day is a UTC day.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from crystal.store.connection import Store

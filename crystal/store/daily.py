@@ -1,7 +1,5 @@
 """What the daily log needs to know: sessions with turns it has not seen, when they happened, and their first words."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

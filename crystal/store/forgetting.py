@@ -5,8 +5,6 @@ keeps away what another file, machine or backup brings. What blocks lines are th
 ``private_lines``, sessions, folders and times in ``private_marks`` with the reason ``forgotten``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence

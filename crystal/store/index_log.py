@@ -4,8 +4,6 @@ The list and the log change in one transaction, and are read in one snapshot wit
 true of every chunk that the log does not name. A chunk that it names counts as it is in the store.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ Every byte before a transcript's watermark lies in exactly one row of ``segments
 transaction that uses them; a claim fails when another process was there first.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path

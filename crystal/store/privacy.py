@@ -1,7 +1,5 @@
 """What was said while capture was off: the marks, the lines left out, and the keys that hashes are made with."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -5,8 +5,6 @@ holds no words. Triggers of the connection write it, whoever changes the tables,
 transaction commits. ``meta`` knows how long the file was then; where that differs, both are compared once.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable

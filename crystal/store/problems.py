@@ -4,8 +4,6 @@ A room that waits before it tries again keeps its ``retry_at`` here, so that a h
 Messages follow the rule of the error tree: never a secret, never transcript text.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from crystal.store.connection import Store

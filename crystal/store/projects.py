@@ -4,8 +4,6 @@ The identity stands in the column ``remote``: the address of ``origin``; else ``
 ``commit:ID``, the first commit; ``joined:ID`` where a person joined folders that have none of these.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -4,8 +4,6 @@ The row is the queue: a session is due while its newest turn is newer than the o
 A session's turns are its own and those that a fork copied into it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple

@@ -6,8 +6,6 @@ the index and cuts the file, in short transactions, so that it may stop anywhere
 Measured: benchmarks/growth.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Writing what was said: sessions, turns, chunks and their keyword index, each turn once whatever file it stands in."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

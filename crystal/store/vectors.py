@@ -7,8 +7,6 @@ waiting without a vector. Vectors come and go as little-endian float32 of length
 ``crystal.vectorform``), which keep their direction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 

@@ -6,8 +6,6 @@ gives none. Knows nothing of files, of time and of the store.
 Source: docs/reference/transcript-format.md, sections 4 to 7.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple

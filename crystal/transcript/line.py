@@ -5,8 +5,6 @@ Tolerant by promise: no bytes make it raise. What is not a JSON object is None, 
 Source: docs/reference/transcript-format.md, section 3.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import datetime, timedelta, timezone

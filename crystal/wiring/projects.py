@@ -1,7 +1,5 @@
 """Projects: find the one of a folder, list them, rename, join and split them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Retention: forget by itself what was said longer ago than ``retention.days``."""
 
-from __future__ import annotations
-
 import json
 from typing import NamedTuple
 
