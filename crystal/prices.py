@@ -54,7 +54,7 @@ PRICES = MappingProxyType(
 )
 """Models that write, by name, without a date at its end; embedding models are in the registry."""
 
-_DATED = re.compile(r"[-@](?:20\d\d-\d\d-\d\d|20\d{6}|latest)$")
+_DATED = r"[-@](?:20\d\d-\d\d-\d\d|20\d{6}|latest)$"
 
 
 def price_of(provider: str, model: str) -> Price:
@@ -66,4 +66,4 @@ def price_of(provider: str, model: str) -> Price:
         return FREE
     prices = {**PRICES, **EMBEDDING_PRICES}
     name = model.strip().lower().rpartition("/")[2]
-    return prices.get(name) or prices.get(_DATED.sub("", name)) or UNKNOWN
+    return prices.get(name) or prices.get(re.sub(_DATED, "", name)) or UNKNOWN

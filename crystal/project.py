@@ -14,16 +14,17 @@ from crystal.model import Project
 
 MARKER_FILE = ".crystal-project"
 """Its first line identifies the project of the folder that it lies in, and of all folders below."""
-MARKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{7,63}")
+MARKER_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{7,63}"
 GIT_SECONDS = 3.0
 _MAX_MARKER_BYTES = 4096
 _LARGEST_POINTER = 64 * 1024
 _LARGEST_CONFIG = 1024 * 1024
-_CLIENT_WORKTREE = re.compile(r"(.+?)[/\\]\.claude[/\\]worktrees[/\\][^/\\]+")
-_SECTION = re.compile(r'\[\s*([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]')
-_SCHEME = re.compile(r"(?:[A-Za-z0-9+.-]+::)?[A-Za-z][A-Za-z0-9+.-]*://")
-_SCP = re.compile(r"(?:([^/\\]*)@)?([^@/\\:]+:.*)", re.DOTALL)
-_HOST = re.compile(r"(?:[\w.~%-]*|\[[0-9A-Fa-f:.%]*\])(?::\d*)?")
+# Patterns as text: ``re`` compiles each when it is first used.
+_CLIENT_WORKTREE = r"(.+?)[/\\]\.claude[/\\]worktrees[/\\][^/\\]+"
+_SECTION = r'\[\s*([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]'
+_SCHEME = r"(?:[A-Za-z0-9+.-]+::)?[A-Za-z][A-Za-z0-9+.-]*://"
+_SCP = r"(?s)(?:([^/\\]*)@)?([^@/\\:]+:.*)"
+_HOST = r"(?:[\w.~%-]*|\[[0-9A-Fa-f:.%]*\])(?::\d*)?"
 
 
 class _Repository(NamedTuple):
@@ -47,7 +48,7 @@ def find_project(cwd: str) -> Project:
     if not folder.is_absolute():
         return alone
     if not _is_folder(folder):
-        made = _CLIENT_WORKTREE.match(cwd)
+        made = re.match(_CLIENT_WORKTREE, cwd)
         if made is None or not _is_folder(folder := Path(made[1])):
             return alone
     folder = _normal(folder)
@@ -110,7 +111,7 @@ def _marked_project(alone: Project, folder: Path) -> Project:
 def _marker_at(folder: Path) -> str | None:
     text = _read(folder / MARKER_FILE, _MAX_MARKER_BYTES)
     line = "" if text is None else text.partition("\n")[0].strip()
-    return f"marker:{line}" if MARKER_ID.fullmatch(line) else None
+    return f"marker:{line}" if re.fullmatch(MARKER_ID, line) else None
 
 
 def without_credentials(address: str) -> str | None:
@@ -118,13 +119,13 @@ def without_credentials(address: str) -> str | None:
 
     The user ``git`` of an ssh address stays: it is part of the address, and the same for everybody.
     """
-    scheme = _SCHEME.match(address)
+    scheme = re.match(_SCHEME, address)
     if scheme is None:
         return _scp_without_user(address)
     rest = address[scheme.end() :]
     authority, slash, path = rest.partition("/")
     user, at, host = authority.rpartition("@")
-    if not _HOST.fullmatch(host):  # a password with a slash in it, it seems: all before the last @ is suspect
+    if not re.fullmatch(_HOST, host):  # a password with a slash in it, it seems: all before the last @ is suspect
         user, at, rest = rest.rpartition("@")
         if not at:
             return None
@@ -137,7 +138,7 @@ def without_credentials(address: str) -> str | None:
 
 def _scp_without_user(address: str) -> str:
     """Take the user out of ``user@host:path``, unless it is ``git``. A path is left as it is."""
-    match = _SCP.fullmatch(address)
+    match = re.fullmatch(_SCP, address)
     return address if match is None or match[1] in (None, "git") else match[2]
 
 
@@ -176,7 +177,7 @@ def _origin(config_path: Path) -> str | None:
     config = _read(config_path, _LARGEST_CONFIG)
     section: tuple[str, str] | None = None
     for line in _logical_lines(config or ""):
-        match = _SECTION.match(line)
+        match = re.match(_SECTION, line)
         if match is not None:
             section = (match[1].lower(), match[2] or "")
         key, equals, value = line[match.end() if match else 0 :].partition("=")

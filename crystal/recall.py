@@ -6,7 +6,6 @@ Apart from ``crystal.model`` because capturing a turn needs none of them, and ma
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from crystal.model import Category, Memory, MemoryStatus
 
@@ -48,7 +47,8 @@ class Remembered:
     memory: Memory = "local"
 
 
-class FormerMemory(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FormerMemory:
     """What a memory was from one moment until it was changed at another."""
 
     text: str
@@ -78,7 +78,8 @@ class Filters:
     general: bool = False
 
 
-class Neighbour(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Neighbour:
     """What a person or the assistant said just before or after a hit: the beginning of it, or before it the end."""
 
     role: str

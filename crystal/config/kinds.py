@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 from crystal.paths import AGENT_ID, AGENT_ID_WORDS
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-_URL = re.compile(
-    r"https?://(?:[^/?#@\s]*@)?(?:\[[0-9a-f:.%]+\]|[^/?#@\s:\[\]]+)(?::[0-9]{1,5})?(?:/[^?#\s]*)?", re.IGNORECASE
-)
-_SECRET = re.compile(r"\b(?:sk|pa|rk|ghp|gho|xox[a-z])[-_][A-Za-z0-9_-]{12,}|\bAIza[A-Za-z0-9_-]{12,}")
-_USERINFO = re.compile(r"(?<=://)[^/\s]*@")
+# Patterns as text: ``re`` compiles each when it is first used, and few are by a turn.
+_UNPRINTABLE = r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
+_URL = r"(?i)https?://(?:[^/?#@\s]*@)?(?:\[[0-9a-f:.%]+\]|[^/?#@\s:\[\]]+)(?::[0-9]{1,5})?(?:/[^?#\s]*)?"
+_KEYLIKE = r"\b(?:sk|pa|rk|ghp|gho|xox[a-z])[-_][A-Za-z0-9_-]{12,}|\bAIza[A-Za-z0-9_-]{12,}"
+_USERINFO = r"(?<=://)[^/\s]*@"
 
 
 class Kind(NamedTuple):
@@ -78,7 +77,9 @@ def shown(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, list | tuple):
         return ", ".join(shown(item) for item in value) or "(none)"
-    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", _SECRET.sub("***", _USERINFO.sub("***@", str(value))))
+    return re.sub(
+        _UNPRINTABLE, "\N{REPLACEMENT CHARACTER}", re.sub(_KEYLIKE, "***", re.sub(_USERINFO, "***@", str(value)))
+    )
 
 
 def _expect(good: bool) -> None:
@@ -87,7 +88,7 @@ def _expect(good: bool) -> None:
 
 
 def _text(value: Any) -> str:
-    _expect(isinstance(value, str) and bool(value.strip()) and not _UNPRINTABLE.search(value))
+    _expect(isinstance(value, str) and bool(value.strip()) and not re.search(_UNPRINTABLE, value))
     return str(value).strip()
 
 
@@ -98,7 +99,7 @@ def _boolean(value: Any) -> bool:
 
 def _url(value: Any) -> str:
     address = _text(value)
-    _expect(_URL.fullmatch(address) is not None)
+    _expect(re.fullmatch(_URL, address) is not None)
     return address.rstrip("/")
 
 

@@ -6,7 +6,6 @@ Every threshold here was set by looking at what real transcripts lose to it: doc
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from functools import lru_cache
 
