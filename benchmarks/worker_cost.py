@@ -10,6 +10,7 @@ between them, and the ratio is printed. Exits 1 where a target is missed. Linux 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import json
 import os
@@ -112,8 +113,9 @@ def tree(command: list[str], env: dict[str, str], told: dict[str, str] | None = 
     """
     process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     assert process.stdin is not None
-    process.stdin.write(json.dumps(told or {}).encode())
-    process.stdin.close()
+    with contextlib.suppress(BrokenPipeError):  # a bare interpreter may have ended
+        process.stdin.write(json.dumps(told or {}).encode())
+        process.stdin.close()
     spent = 0.0
     while True:
         try:
