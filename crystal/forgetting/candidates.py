@@ -103,10 +103,12 @@ class Candidates:
 
     def _kept_by_stems(self, word: str) -> str:
         """Return the beginning of a word that the stem of every word which contains it contains."""
+        if _is_ending(word):
+            return ""
         stems = self._tokenize(" ".join(f"{BEFORE}{word}{ending}" for ending in _endings()))
         whole = BEFORE + word
         kept = min(next((at for at in range(len(stem)) if stem[at] != whole[at : at + 1]), len(stem)) for stem in stems)
-        return word[: kept - len(BEFORE)]
+        return word[: max(0, kept - len(BEFORE))]
 
     @staticmethod
     def _having(found: Sequence[Turns]) -> Turns:
@@ -129,6 +131,21 @@ def _is_usual(text: str) -> bool:
 def _endings() -> tuple[str, ...]:
     """Return what may follow a part of a word so that a stem takes off more than that."""
     return tuple(sorted({ending[at:] for ending in ENDINGS for at in range(len(ending))} | {"", "y"}))
+
+
+def _is_ending(word: str) -> bool:
+    """Return whether a part of a word may lie in its endings as a whole: what comes before decides if a stem has it."""
+    return _endings_pattern().fullmatch(word) is not None
+
+
+@cache
+def _endings_pattern() -> re.Pattern[str]:
+    whole = {*ENDINGS, "y"}
+    begins = {ending[:at] for ending in whole for at in range(1, len(ending) + 1)}
+    ends = {ending[at:] for ending in whole for at in range(len(ending))}
+    within = {ending[at:] for ending in begins for at in range(len(ending))}
+    first, between, last, inner = ("|".join(sorted(group)) for group in (ends, whole, begins, within))
+    return re.compile(f"(?:{first})?(?:{between})*(?:{last})?|{inner}")
 
 
 @contextlib.contextmanager
