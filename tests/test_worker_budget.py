@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the worker is u
 NOTHING_NEW = set(
     """
     crystal crystal.capture crystal.capture.lock crystal.capture.nothing_new crystal.capture.safe_open
-    crystal.capture.spool crystal.errors crystal.hook crystal.paths crystal.store crystal.store.connection
+    crystal.capture.spool crystal.capture.unanswered crystal.errors crystal.hook crystal.paths crystal.store crystal.store.connection
     crystal.store.idle crystal.store.migrate crystal.store.privacy crystal.store.private_record crystal.store.texts
     crystal.worker
     """.split()

@@ -8,8 +8,8 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from crystal.errors import CrystalError, Unavailable, UsageProblem
 from crystal.paths import make_private_dir, refused
@@ -71,8 +71,7 @@ def _unusable(path: Path, error: OSError) -> CrystalError:
     return refused(error, path)
 
 
-@dataclass(frozen=True, slots=True)
-class HeldLock:
+class HeldLock(NamedTuple):
     """A lock that this process holds, as the open file that it is on."""
 
     descriptor: int
