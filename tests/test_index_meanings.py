@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal.index import meanings
-from crystal.index.meanings import Arrays, Meanings, build_arrays, cosines, merge_arrays, nearest, shapes
+from crystal.index.meanings import Arrays, Meanings, best, build_arrays, likely, measured, shapes
 from crystal.vectorform import round_rows, turned
 
 Floats = npt.NDArray[np.float32]
@@ -35,12 +34,32 @@ def rounded(vectors: Floats) -> npt.NDArray[np.int8]:
     return round_rows(wide)
 
 
-def given_rows(vectors: Floats) -> Iterable[tuple[int, bytes]]:
-    return ((row, vector.tobytes()) for row, vector in enumerate(rounded(vectors)))
+def arrays_of(vectors: Floats) -> Arrays:
+    return build_arrays(lambda: ((at, row.tobytes()) for at, row in enumerate(rounded(vectors))), *vectors.shape)
 
 
-def part_of(vectors: Floats) -> Meanings:
-    return Meanings(build_arrays(given_rows(vectors), *vectors.shape))
+class Kept:
+    """A part with the vectors that the store has, which is how the index answers."""
+
+    def __init__(self, vectors: Floats, arrays: Arrays | None = None) -> None:
+        self.meanings = Meanings(arrays_of(vectors) if arrays is None else arrays)
+        self.rows = [row.tobytes() for row in rounded(vectors)]
+
+    def nearest(self, query: Floats, k: int, mask: Any = None) -> tuple[Any, Any]:
+        return nearest([self], query, k, [mask])
+
+    def cosines(self, query: Floats, ordinals: Any) -> Floats:
+        return measured(query, [self.rows[at] if 0 <= at < len(self.rows) else None for at in ordinals])
+
+
+def nearest(parts: list[Kept], query: Floats, k: int, masks: list[Any]) -> tuple[Any, Any]:
+    found = likely([part.meanings for part in parts], query, k, masks)
+    return best(found, cosines(parts, query, found), k)
+
+
+def cosines(parts: list[Kept], query: Floats, ordinals: Any) -> Floats:
+    rows = [row for part in parts for row in part.rows]
+    return measured(query, [rows[at] for at in ordinals])
 
 
 def exact(vectors: Floats, query: Floats) -> npt.NDArray[np.float64]:
@@ -74,7 +93,7 @@ def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("few_candidates")
 def test_the_ten_nearest_are_the_ten_nearest(n: int, dim: int) -> None:
     vectors = turned(drawn(1, n, dim)).astype(np.float32)
-    part = part_of(vectors)
+    part = Kept(vectors)
     recalls = []
     for query in vectors[:: n // 20] + 0.02 * np.random.default_rng(2).standard_normal((20, dim)).astype(np.float32):
         found, scores = part.nearest(query, 10)
@@ -90,7 +109,7 @@ def test_small_parts_answer_as_exact_arithmetic_does(n: int, dim: int, k: int, s
     vectors = draw.standard_normal((n, dim)).astype(np.float32)
     mask = draw.random(n) < share
     query = draw.standard_normal(dim).astype(np.float32)
-    found, scores = part_of(vectors).nearest(query, k, mask)
+    found, scores = Kept(vectors).nearest(query, k, mask)
     truth = exact(vectors, query)
     assert len(found) == min(k, np.count_nonzero(mask))
     assert mask[found].all()
@@ -106,7 +125,7 @@ def test_a_mask_leaves_the_full_number_and_nothing_else(share: float) -> None:
     vectors = drawn(3, 12_000, 128)
     mask = np.random.default_rng(4).random(len(vectors)) < share
     query = vectors[5]
-    found, _ = part_of(vectors).nearest(query, 10, mask)
+    found, _ = Kept(vectors).nearest(query, 10, mask)
     assert len(found) == min(10, np.count_nonzero(mask))
     assert mask[found].all()
     if len(found) == 10:
@@ -118,7 +137,7 @@ def test_parts_are_searched_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meanings, "STRIPE", 1000)
     vectors = drawn(5, 9000, 192)
     pieces = [vectors[:4000], vectors[4000:4000], vectors[4000:4100], vectors[4100:]]
-    parts = [part_of(piece) for piece in pieces]
+    parts = [Kept(piece) for piece in pieces]
     masks = [None, None, np.arange(100) % 2 == 0, np.arange(4900) < 3000]
     allowed = np.concatenate([np.ones(4000, bool), masks[2], masks[3]])
     for query in vectors[::900]:
@@ -130,9 +149,8 @@ def test_parts_are_searched_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_parts_and_no_rows_find_nothing() -> None:
     query = np.ones(8, np.float32)
     assert len(nearest([], query, 5, [])[0]) == 0
-    assert len(part_of(np.empty((0, 8), np.float32)).nearest(query, 5)[0]) == 0
-    assert len(part_of(np.ones((3, 8), np.float32)).nearest(query, 0)[0]) == 0
-    assert np.isnan(cosines([], query, np.array([0, 1]))).all()
+    assert len(Kept(np.empty((0, 8), np.float32)).nearest(query, 5)[0]) == 0
+    assert len(Kept(np.ones((3, 8), np.float32)).nearest(query, 0)[0]) == 0
 
 
 # ----------------------------------------------------------------------------------------------- rows of all kinds
@@ -141,26 +159,26 @@ def test_no_parts_and_no_rows_find_nothing() -> None:
 def test_vectors_that_are_no_direction_are_missing() -> None:
     vectors = np.ones((8, 4), np.float32)
     vectors[1], vectors[2, 1], vectors[3, 0], vectors[4, 2] = 0.0, np.nan, np.inf, -np.inf
-    rows = [*given_rows(vectors)][:7]  # the eighth is never given
+    rows = [(at, row.tobytes()) for at, row in enumerate(rounded(vectors))][:7]  # the eighth is never given
     rows[5] = (5, b"short")
-    part = Meanings(build_arrays(rows, 8, 4))
-    assert part.count == 2
+    part = Meanings(build_arrays(lambda: rows, 8, 4))
     query = np.ones(4, np.float32)
-    assert part.nearest(query, 8)[0].tolist() == [0, 6]
-    told = part.cosines(query, np.arange(-1, 9))
+    assert part.count == 2
+    assert likely([part], query, 8, [None]).tolist() == [0, 6]
+    told = measured(query, [None, *(row for _, row in rows), None])
     assert np.flatnonzero(~np.isnan(told)).tolist() == [1, 7]
 
 
 @pytest.mark.parametrize("query", [np.zeros(4), np.full(4, np.nan), np.array([1, np.inf, 0, 0])])
 def test_a_question_that_is_no_direction_finds_nothing(query: npt.NDArray[np.float64]) -> None:
-    part = part_of(np.ones((3, 4), np.float32))
+    part = Kept(np.ones((3, 4), np.float32))
     assert [len(found) for found in part.nearest(query.astype(np.float32), 2)] == [0, 0]
     assert np.isnan(part.cosines(query.astype(np.float32), np.array([0, 2]))).all()
 
 
 def test_a_question_of_another_model_is_refused() -> None:
     with pytest.raises(ValueError, match="the rows 4"):
-        part_of(np.ones((3, 4), np.float32)).nearest(np.ones(5, np.float32), 2)
+        Kept(np.ones((3, 4), np.float32)).nearest(np.ones(5, np.float32), 2)
 
 
 @pytest.mark.parametrize("factor", [1e-40, 1e-30, 1e-3, 1e30, 3e38])
@@ -168,8 +186,8 @@ def test_the_length_of_vectors_and_questions_does_not_matter(factor: float) -> N
     vectors = drawn(6, 50, 33)
     vectors /= np.abs(vectors).max(axis=1, keepdims=True)
     scaled = (vectors.astype(np.float64) * factor).astype(np.float32)
-    found, scores = part_of(scaled).nearest(scaled[7], 5)
-    plain, expected = part_of(vectors).nearest(vectors[7], 5)
+    found, scores = Kept(scaled).nearest(scaled[7], 5)
+    plain, expected = Kept(vectors).nearest(vectors[7], 5)
     assert found.tolist() == plain.tolist()
     assert np.allclose(scores, expected, atol=1e-3)
 
@@ -177,20 +195,20 @@ def test_the_length_of_vectors_and_questions_does_not_matter(factor: float) -> N
 @pytest.mark.usefixtures("few_candidates")
 def test_equal_vectors_come_in_the_order_of_their_ordinals() -> None:
     vectors = np.tile(drawn(7, 1, 96), (5000, 1))
-    found, scores = part_of(vectors).nearest(vectors[0], 30)
+    found, scores = Kept(vectors).nearest(vectors[0], 30)
     assert found.tolist() == list(range(30))
     assert np.allclose(scores, 1.0, atol=1e-4)
     among = drawn(8, 5000, 96)
     among[[40, 900, 901, 4999]] = among[13]
-    assert part_of(among).nearest(among[13], 5)[0].tolist() == [13, 40, 900, 901, 4999]
-    halves = [part_of(among[:1000]), part_of(among[1000:])]  # equal to the last bit in other parts too
+    assert Kept(among).nearest(among[13], 5)[0].tolist() == [13, 40, 900, 901, 4999]
+    halves = [Kept(among[:1000]), Kept(among[1000:])]  # equal to the last bit in other parts too
     assert nearest(halves, among[13], 5, [None, None])[0].tolist() == [13, 40, 900, 901, 4999]
 
 
 @pytest.mark.usefixtures("few_candidates")
 def test_asked_twice_it_answers_the_same() -> None:
     vectors = drawn(9, 8000, 384)
-    first, second = part_of(vectors), part_of(vectors)
+    first, second = Kept(vectors), Kept(vectors)
     for query in vectors[::1000]:
         one, other = first.nearest(query, 50), second.nearest(query, 50)
         assert one[0].tolist() == other[0].tolist()
@@ -201,31 +219,8 @@ def test_asked_twice_it_answers_the_same() -> None:
 # -------------------------------------------------------------------------------------------------- built and kept
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(1, 3), st.integers(1, 130), st.integers(0, 2**32 - 1), st.integers(1, 400))
-def test_merging_parts_equals_building_the_whole(count: int, dim: int, seed: int, block: int) -> None:
-    draw = np.random.default_rng(seed)
-    pieces = [draw.standard_normal((draw.integers(0, 40), dim)).astype(np.float32) for _ in range(count)]
-    for piece in pieces:
-        piece[draw.random(len(piece)) < 0.2] = 0.0
-    total = sum(len(piece) for piece in pieces)
-    places = draw.permutation(total + 5)[:total]
-    places[draw.random(total) < 0.2] = -1
-    orders = np.split(places, np.cumsum([len(piece) for piece in pieces])[:-1])
-    whole = np.zeros((total + 5, dim), np.float32)
-    for piece, order in zip(pieces, orders, strict=True):
-        whole[order[order >= 0]] = piece[order >= 0]
-    parts = [build_arrays(given_rows(piece), *piece.shape) for piece in pieces]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(meanings, "BLOCK", block)
-        merged = merge_arrays(parts, orders, total + 5, dim)
-        built = build_arrays(given_rows(whole), total + 5, dim)
-    for name in ("has", "scale", "rows", "signs", "centre"):
-        assert np.array_equal(merged[name], built[name]), name
-
-
 def test_arrays_have_the_shapes_that_are_told() -> None:
-    arrays = build_arrays(given_rows(drawn(10, 70, 100)), 70, 100)
+    arrays = arrays_of(drawn(10, 70, 100))
     assert {name: (array.dtype, array.shape) for name, array in arrays.items()} == {
         name: (np.dtype(dtype), shape) for name, (dtype, shape) in shapes(70, 100).items()
     }
@@ -253,20 +248,20 @@ def test_parts_of_files_answer_the_same_and_give_their_memory_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vectors = drawn(11, 4000, 256)
-    arrays = build_arrays(given_rows(vectors), 4000, 256)
+    arrays = arrays_of(vectors)
     _, views = mapped(tmp_path / "part", arrays)
     monkeypatch.setattr(meanings, "RESIDENT", 0)
     for query in vectors[::500]:
-        one, other = Meanings(views).nearest(query, 10), Meanings(arrays).nearest(query, 10)
+        one, other = Kept(vectors, views).nearest(query, 10), Kept(vectors, arrays).nearest(query, 10)
         assert one[0].tolist() == other[0].tolist()
         assert one[1].tobytes() == other[1].tobytes()
 
 
 def test_rows_that_can_be_written_are_never_let_go_of(tmp_path: Path) -> None:
     path = tmp_path / "part"
-    path.write_bytes(bytes(40 * 64))
-    arrays = dict(build_arrays((), 40, 64))
-    arrays["rows"] = np.memmap(path, np.int8, "c", shape=(40, 64))
+    path.write_bytes(bytes(40 * 16))
+    arrays = dict(build_arrays(tuple, 40, 64))
+    arrays["rows"] = np.memmap(path, np.uint8, "c", shape=(40, 16))
     arrays["rows"][:] = 5
     Meanings(arrays).let_go()
     assert (arrays["rows"] == 5).all()
@@ -277,6 +272,7 @@ def test_arrays_may_be_maps_of_a_file(tmp_path: Path) -> None:
         return np.memmap(tmp_path / name, dtype, "w+", shape=shape)
 
     vectors = drawn(12, 300, 65)
-    kept = build_arrays(given_rows(vectors), 300, 65, allocate)
-    for name, array in build_arrays(given_rows(vectors), 300, 65).items():
+    rows = [(at, row.tobytes()) for at, row in enumerate(rounded(vectors))]
+    kept = build_arrays(lambda: rows, 300, 65, allocate)
+    for name, array in arrays_of(vectors).items():
         assert np.array_equal(kept[name], array)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -107,16 +107,8 @@ def open_part(folder: Path, file: PartFile) -> Part:
 
 def open_meanings(folder: Path, file: PartFile) -> Meanings:
     """The vectors in a file, as ``open_part``."""
-    meanings: Meanings = open_vectors(folder, file)[1]
+    meanings: Meanings = _open(folder, file, lambda contents: Meanings(contents.arrays))
     return meanings
-
-
-def open_vectors(folder: Path, file: PartFile) -> tuple[Mapping[str, Array], Meanings]:
-    """The arrays in a file of vectors, and the vectors."""
-    found: tuple[Mapping[str, Array], Meanings] = _open(
-        folder, file, lambda contents: (contents.arrays, Meanings(contents.arrays))
-    )
-    return found
 
 
 def spare_memory() -> None:

@@ -16,11 +16,11 @@ from crystal.index import why_unusable
 from crystal.index.documents import NAMES, distinct
 from crystal.index.files import SYMPTOMS, IndexDamaged
 from crystal.index.filtering import allowed
-from crystal.index.meanings import Meanings, nearest
+from crystal.index.meanings import Meanings, best, likely, measured
 from crystal.index.parts import Part, forget_others, open_meanings, open_part, spare_memory
 from crystal.index.scoring import Scorer
 from crystal.index.tail import Tail, read_tail
-from crystal.store import Store, index_log
+from crystal.store import Store, index_log, index_source
 from crystal.store.index_log import PartFile, State
 from crystal.store.scope import Scope
 from crystal.vectorform import turned
@@ -94,6 +94,7 @@ class Index:
         self._generations = {one for one, model in state.generations.items() if known.get(one) == model}
         self._parts = [*parts, *([] if tail.part is None else [tail.part])]
         self._starts = np.cumsum([0, *(part.size for part in self._parts)])
+        self._read: dict[int, dict[int, bytes | None]] = {}
         self.size = int(self._starts[-1])
         self._void = self._stale_places()
         self.documents = self.size - len(self._void)
@@ -222,26 +223,28 @@ class Index:
         """The documents nearest to a vector, best first, with their cosines."""
         mask = self._not_void() if mask is None else mask
         pieces = self._meanings(generation)
-        query = turned(query).astype(np.float32)
-        found, cosines = nearest([piece.meanings for piece in pieces], query, k, [piece.mask(mask) for piece in pieces])
+        rows = likely(
+            [one.meanings for one in pieces], turned(query).astype(np.float32), k, [one.mask(mask) for one in pieces]
+        )
         starts = np.cumsum([0, *(piece.meanings.size for piece in pieces)])
-        which = np.searchsorted(starts, found, side="right") - 1
+        which = np.searchsorted(starts, rows, side="right") - 1
         for number, piece in enumerate(pieces):
             here = which == number
-            found[here] = piece.ordinals(found[here] - starts[number])
-        return found, cosines
+            rows[here] = piece.ordinals(rows[here] - starts[number])
+        rows.sort()
+        cosines = self.cosines(generation, query, rows)
+        is_known = ~np.isnan(cosines)
+        return best(rows[is_known], cosines[is_known], k)
 
     @_damage_told
     def cosines(self, generation: int, query: Floats, ordinals: Array) -> Floats:
         """The cosines of documents, nan where there is no vector."""
-        ordinals = np.asarray(ordinals, np.int64)
-        found, query = np.full(len(ordinals), np.nan, np.float32), turned(query).astype(np.float32)
-        for piece in self._meanings(generation):
-            at = piece.rows_of(ordinals)
-            here = np.flatnonzero(at >= 0)
-            if len(here):
-                found[here] = piece.meanings.cosines(query, at[here])
-        return found
+        ids = self.take("id", ordinals).tolist()
+        known = self._read.setdefault(generation, {})
+        missing = sorted(set(ids).difference(known))
+        known.update(dict.fromkeys(missing))
+        known.update(index_source.vectors(self._store, generation, missing))
+        return measured(turned(query).astype(np.float32), [known[ident] for ident in ids])
 
     def _meanings(self, generation: int) -> list[_Piece]:
         tail = self._tail.meanings(self._store, generation)
@@ -270,20 +273,6 @@ class _Piece:
 
     def ordinals(self, rows: Ordinals) -> Ordinals:
         return rows + self.start if self.places is None else self.places[rows]
-
-    def rows_of(self, ordinals: Ordinals) -> Ordinals:
-        """The rows of documents, -1 for those that have none here."""
-        if self.places is None:
-            rows = ordinals - self.start
-            is_here = (rows >= 0) & (rows < self.meanings.size)
-        else:
-            order = np.argsort(self.places, kind="stable")
-            at = np.searchsorted(self.places, ordinals, sorter=order)
-            rows = order[np.minimum(at, len(order) - 1)]
-            is_here = self.places[rows] == ordinals
-        if len(self.void):
-            is_here &= ~np.isin(rows, self.void)
-        return np.where(is_here, rows, -1)
 
     def mask(self, mask: Mask | None) -> Mask | None:
         """The rows that may be found, None for all."""

@@ -20,8 +20,8 @@ from crystal.index.files import (
     remove_file,
     write_file,
 )
-from crystal.index.meanings import build_arrays, merge_arrays, shapes
-from crystal.index.parts import Built, Part, build_part, merge_parts, open_meanings, open_part, open_vectors
+from crystal.index.meanings import build_arrays, shapes
+from crystal.index.parts import Built, Part, build_part, merge_parts, open_meanings, open_part
 from crystal.index.plan import merges
 from crystal.store import Store, index_log, index_source
 from crystal.store.index_log import Change, Log, PartFile, State
@@ -128,11 +128,10 @@ class Step:
         if not built.size:
             return None
         name = self._write(built)
-        own = _places(built.contents.arrays["id"])
         known = index_log.generations(self._store)
         for generation, model in state.generations.items():
             if known.get(generation) == model:
-                self._write_vectors(name, built.size, generation, [], own)
+                self._write_vectors(name, built.contents.arrays["id"], generation)
         return int(built.contents.arrays["id"].min()) - 1
 
     # ---------------------------------------------------------------------------------------------------- taking in
@@ -152,7 +151,7 @@ class Step:
                 grouped.add(at)
         embedded = np.array(log.embedded, np.int64)
         for group in groups:
-            self._put_together([sources[at] for at in group], embedded, tracked)
+            self._put_together([sources[at] for at in group], tracked)
         waiting: set[int] = set()
         for at, source in enumerate(sources):
             if at not in grouped and source.file is not None and len(embedded):
@@ -173,7 +172,7 @@ class Step:
                 sources.append(_Source(part, file, kept))
         return sources
 
-    def _put_together(self, sources: Sequence[_Source], embedded: Array, tracked: Sequence[int]) -> None:
+    def _put_together(self, sources: Sequence[_Source], tracked: Sequence[int]) -> None:
         """Make one part of some."""
         for source in sources:
             if source.file is not None:
@@ -182,17 +181,9 @@ class Step:
         if not any(source.kept.any() for source in sources):
             return
         built = merge_parts([source.part for source in sources], [source.kept for source in sources])
-        fresh = [source.part.arrays["id"] for source in sources if source.file is None]
-        ids = np.unique(np.concatenate([*fresh, embedded]))
-        own = _places(ids, Part(built.contents).places(ids))
         name = self._write(built)
         for generation in tracked:
-            known = [
-                (vectors, order)
-                for source, order in zip(sources, built.orders, strict=True)
-                if source.file is not None and (vectors := self._vectors_of(source.file, generation)) is not None
-            ]
-            self._write_vectors(name, built.size, generation, known, own)
+            self._write_vectors(name, built.contents.arrays["id"], generation)
 
     def _embed(self, file: PartFile, own: dict[int, int], tracked: Sequence[int]) -> bool:
         """Put new vectors into those of a part, if they are enough to be worth it."""
@@ -204,8 +195,8 @@ class Step:
                 return False
         for generation in tracked:
             known = self._vectors_of(file, generation)
-            sources = [] if known is None else [(known, np.arange(file.documents))]
-            if self._write_vectors(file.name, file.documents, generation, sources, own) and known is not None:
+            self._write_vectors(file.name, open_part(self._folder, file).arrays["id"], generation)
+            if known is not None:
                 self._retired.append(known.name)
         return True
 
@@ -226,8 +217,7 @@ class Step:
         for generation in known.keys() - current:
             for file in [one for one in self._files if one.kind == "words"]:
                 if self._vectors_of(file, generation) is None:
-                    own = _places(open_part(self._folder, file).arrays["id"])
-                    self._write_vectors(file.name, file.documents, generation, [], own)
+                    self._write_vectors(file.name, open_part(self._folder, file).arrays["id"], generation)
 
     # ------------------------------------------------------------------------------------------------------ writing
 
@@ -240,36 +230,26 @@ class Step:
         )
         return name
 
-    def _write_vectors(
-        self, of: str, size: int, generation: int, known: Sequence[tuple[PartFile, Array]], own: dict[int, int]
-    ) -> bool:
-        """Write the vectors of a part, if there are any: known ones in a new order, and some chunks' from the store."""
-        dimension = self._dimensions[generation]
-        rows = index_source.vectors(self._store, generation, sorted(own))
-        first = next(rows, None)
-        if first is None and not known:
-            return False
-        placed = ((own[ident], vector) for ident, vector in ([] if first is None else _and(first, rows)))
+    def _write_vectors(self, of: str, ids: Array, generation: int) -> None:
+        """Write the vectors of a part's documents, if there are any."""
+        dimension, size, places = self._dimensions[generation], len(ids), _places(ids)
+
+        def read() -> Iterator[tuple[int, bytes]]:
+            found = index_source.vectors(self._store, generation, ids.tolist())
+            return ((places[ident], vector) for ident, vector in found)
+
+        if next(read(), None) is None:
+            return
         name = f"vectors-{secrets.token_hex(8)}"
         draft = Draft(path_of(self._folder, name), shapes(size, dimension))
         try:
-            if known:
-                places: list[int] = []
-                fresh = build_arrays(_numbered(placed, places), len(own), dimension)
-                order = np.full(len(own), -1, np.int64)
-                order[: len(places)] = places
-                arrays = [open_vectors(self._folder, file)[0] for file, _ in known]
-                orders = [one for _, one in known]
-                merge_arrays([*arrays, fresh], [*orders, order], size, dimension, draft.allocate)
-            else:
-                build_arrays(placed, size, dimension, draft.allocate)
+            build_arrays(read, size, dimension, draft.allocate)
             found = draft.finish({})
         finally:
             draft.close()
         self._added.append(
             PartFile(name, "vectors", of, generation, size, found.bytes, found.mtime_ns, found.checksum, self._now)
         )
-        return True
 
 
 def _places(ids: Array, places: Array | None = None) -> dict[int, int]:
@@ -284,15 +264,3 @@ def _for_a_while(items: Iterator[T], is_over: Callable[[], bool]) -> Iterator[T]
         yield item
         if count % LEAST_AT_ONCE == 0 and is_over():
             return
-
-
-def _and(first: T, rest: Iterator[T]) -> Iterator[T]:
-    yield first
-    yield from rest
-
-
-def _numbered(rows: Iterator[tuple[int, bytes]], places: list[int]) -> Iterator[tuple[int, bytes]]:
-    """Number rows as they come, and note where each one is to go."""
-    for place, vector in rows:
-        places.append(place)
-        yield len(places) - 1, vector

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from crystal.store.connection import Store
 
-FORMAT = 5
+FORMAT = 6
 """Of the files. Raise it when they change, or when a text has other words than before: all are made anew."""
 
 SUFFIX = ".part"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -11,8 +12,8 @@ from crystal.store.vectors import table_of
 
 PAGE = 500
 
-MANY = 16
-"""Vectors of one block of sqlite-vec: it is read as a whole for so many."""
+MANY = 100
+"""Vectors of one block of sqlite-vec, which has 1,024: it is read as a whole for more."""
 
 
 class DocumentRow(NamedTuple):
@@ -57,24 +58,26 @@ def documents(store: Store, ids: Sequence[int]) -> Iterator[tuple[DocumentRow, s
 
 def vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple[int, bytes]]:
     """The vectors that a generation has of some chunks, as (id, signed bytes), in any order."""
-    table = table_of(generation)
-    if store.value("SELECT 1 FROM embedding_generations WHERE id = ?", (generation,)) is None:
+    size = store.value("SELECT dimension FROM embedding_generations WHERE id = ?", (generation,))
+    if size is None or not ids:
         return
-    # sqlite-vec reads all its rows for an IN, and looks one up in 20 to 50 microseconds; a block of its own has 1,024.
-    size = int(store.value("SELECT dimension FROM embedding_generations WHERE id = ?", (generation,)))
-    places = []
-    for some in _pages(ids):
-        marks = ", ".join("?" * len(some))
-        places += store.rows(f"SELECT chunk_id, chunk_offset, rowid FROM {table}_rowids WHERE rowid IN ({marks})", some)
-    for block, group in groupby(sorted(places), key=lambda place: place[0]):
-        rows = list(group)
-        if len(rows) < MANY:
-            for _, _, ident in rows:
-                yield ident, store.value(f"SELECT embedding FROM {table} WHERE rowid = ?", (ident,))
-            continue
-        data = store.value(f"SELECT vectors FROM {table}_vector_chunks00 WHERE rowid = ?", (block,))
-        for _, at, ident in rows:
-            yield ident, data[at * size : (at + 1) * size]
+    # sqlite-vec reads all its rows for an IN, and looks one up in 20 to 50 microseconds: its blocks are read instead.
+    table = table_of(generation)
+    sql = f"SELECT chunk_id, chunk_offset, rowid FROM {table}_rowids WHERE rowid IN (SELECT value FROM json_each(?))"
+    places = sorted(store.rows(sql, (json.dumps(ids),)))
+    if not places:
+        return
+    with store.db.blob_open("main", f"{table}_vector_chunks00", "vectors", places[0][0], False) as blocks:
+        for block, group in groupby(places, key=lambda place: place[0]):
+            blocks.reopen(block)
+            rows = list(group)
+            data = blocks.read() if len(rows) > MANY else b""
+            for _, at, ident in rows:
+                if data:
+                    yield ident, data[at * size : (at + 1) * size]
+                    continue
+                blocks.seek(at * size)
+                yield ident, blocks.read(size)
 
 
 def ids_where(store: Store, sql: str, values: Sequence[object]) -> list[int]:
