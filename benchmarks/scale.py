@@ -34,6 +34,7 @@ from crystal.store import Store
 
 MAX_RATIO, DOCTOR_SECONDS, PREVIEW_SECONDS = 1.6, 1.0, 2.0
 RUNS = 3
+PATIENCE_SECONDS = 1800
 WORD = "quokkafest"
 MESSAGES = 40
 
@@ -69,6 +70,7 @@ def disk(folder: Path, transcripts: Path | None, size: int) -> bool:
     told = folder_size(machine.projects)
     machine.crystal("init", "--yes", "--no-import")
     machine.crystal("backfill")
+    wait_for_the_rest(machine)
     places = resolve_places({"HOME": str(folder)}, folder)
     found = sizes_of(places)
     ratio = found["whole"] / told
@@ -79,6 +81,18 @@ def disk(folder: Path, transcripts: Path | None, size: int) -> bool:
     for name, taken in tables(places.db):
         print(f"    {name:<26} {taken / told:.3f}")
     return ratio <= MAX_RATIO
+
+
+def wait_for_the_rest(machine: Machine) -> None:
+    """Wait for what follows an import in the background: vectors, index, summaries, and the space they leave."""
+    left = "SELECT (SELECT count(*) FROM chunks WHERE vector_generation = 0) + (SELECT count(*) FROM index_log)"
+    left += " + (SELECT count(*) FROM sessions WHERE summarized_turn < last_turn)"
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while machine.value(left) and time.monotonic() < deadline:
+        time.sleep(1)
+        machine.crystal("sync")
+    machine.settle()
+    machine.crystal("sync")
 
 
 def tables(path: Path) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""Measure what rounding vectors to bytes costs: recall@10 against float32, with and without turning them first.
+"""Measure what rounding vectors costs: recall@10 against float32, of all bytes and as the index finds them.
 
     python benchmarks/vectorform.py [--sets FOLDER] [--messages 20000] [--questions 300]
 
@@ -19,6 +19,7 @@ import numpy as np
 from embedding import realistic_chunks
 
 from crystal.embedding.embedded import StaticEmbedder
+from crystal.index.meanings import Meanings, best, build_arrays, likely, measured
 from crystal.vectorform import round_rows, turned
 
 TARGET = 0.99
@@ -56,6 +57,18 @@ def recall(asked: np.ndarray, exact: np.ndarray, rows: np.ndarray) -> float:
     return found / (TOP * len(asked))
 
 
+def found_by_index(asked: np.ndarray, exact: np.ndarray, rows: np.ndarray) -> float:
+    """Return the same share of what the index finds: by signs, then by two bits a number, then by the store's bytes."""
+    data = [row.tobytes() for row in rows]
+    part = Meanings(build_arrays(lambda: enumerate(data), *rows.shape))
+    found = 0
+    for question, plain in zip(turned(asked).astype(np.float32), exact, strict=True):
+        near = likely([part], question, TOP, [None])
+        near, _ = best(near, measured(question, [data[at] for at in near]), TOP)
+        found += int((plain[near] >= np.partition(plain, -TOP)[-TOP] - 1e-6).sum())
+    return found / (TOP * len(asked))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--sets", type=Path)
@@ -76,10 +89,11 @@ def main() -> int:
     exact = asked @ plain.T
     ways = {"rounded": recall(asked, exact, round_rows(plain).astype(np.float64))}
     ways["turned, then rounded"] = recall(turned(asked), exact, round_rows(turned(plain)).astype(np.float64))
+    ways["as the index finds them"] = found_by_index(asked, exact, round_rows(turned(plain)))
     print(f"{len(texts):,} texts, {len(questions):,} questions, {plain.shape[1]} numbers in a vector")
     for way, found in ways.items():
         print(f"recall@{TOP} {found:.4f}  {way}")
-    missed = ways["turned, then rounded"] < TARGET
+    missed = min(ways["turned, then rounded"], ways["as the index finds them"]) < TARGET
     print(f"target {TARGET}: {'MISSED' if missed else 'met'}")
     return int(missed)
 

@@ -13,6 +13,7 @@ from crystal.index.reader import Absent, open_index
 from crystal.index.refresh import refresh
 from crystal.index.scoring import FLAT, FREE, FREE_PADDED, K1, SPAN, SPAN_PADDED
 from crystal.index.terms import document_words
+from crystal.index.words import TIMES
 from crystal.store import vectors
 from crystal.store.space import delete_chunks
 from crystal.store.words import tokenizer
@@ -151,8 +152,13 @@ def reference(world, index, terms, *, ids):
                 k = K1 * (FLAT + max(0, length - FREE) / SPAN)
                 kp = K1 * (FLAT + max(0, wide - FREE_PADDED) / SPAN_PADDED)
                 for words, weight in terms:
-                    tf = sum(min(255, counts[ident][word]) for word in dict.fromkeys(words))
-                    tp = sum(min(255, counts[one][word]) for one in around for word in dict.fromkeys(words))
+                    tf = sum(kept_times(counts[ident][word]) for word in dict.fromkeys(words))
+                    tp = sum(kept_times(counts[one][word]) for one in around for word in dict.fromkeys(words))
                     own[ident] += weight * tf * (K1 + 1) / (tf + k)
                     padded[ident] += weight * tp * (K1 + 1) / (tp + kp)
     return own, padded
+
+
+def kept_times(count):
+    """The number of times that four bits keep."""
+    return max((times for times in TIMES.tolist() if times <= count), default=0)

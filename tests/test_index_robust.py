@@ -97,7 +97,7 @@ def test_wrong_bytes_that_keep_their_time_are_found_when_files_are_merged(world)
     world.add(60)
     world.embed()
     world.refresh()
-    for name in ("document", "count", "posting_at", "word_at", "by_id", "session", "role"):
+    for name in ("document", "times", "posting_at", "word_at", "by_id", "session", "role"):
         (path,) = world.folder.glob("words-*.part")
         found, whole = path.stat(), bytearray(path.read_bytes())
         (file,) = [one for one in index_log.parts(world.store) if one.kind == "words"]

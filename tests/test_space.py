@@ -284,3 +284,16 @@ def test_a_new_store_can_be_cut_piece_by_piece_also_when_its_maker_died_at_once(
     with Store.open(path) as store:
         assert store.value("PRAGMA auto_vacuum") == space.INCREMENTAL
         assert store.rows("PRAGMA integrity_check") == [("ok",)]
+
+
+def test_a_large_import_asks_for_a_file_without_half_empty_pages(store: Store) -> None:
+    before = space.size_of(store)
+    space.note_import(store, before)
+    assert not space.is_due(store)
+    with store.transaction():
+        store.execute("CREATE TABLE filler (data)")
+        store.execute("INSERT INTO filler VALUES (zeroblob(?))", (space.LEAST_BYTES,))
+    space.note_import(store, before)
+    assert space.is_due(store)
+    space.give_back(store)
+    assert not space.is_due(store)

@@ -131,7 +131,7 @@ def _two_bits(units: Floats) -> tuple[Array, Floats]:
 def _levels() -> npt.NDArray[np.uint32]:
     """The four numbers that a byte stands for, as int8 in one word."""
     bits = np.arange(256)[:, None] >> np.array([0, 2, 4, 6]) & 3
-    return np.array([USUAL, -USUAL, LARGE, -LARGE], np.int8)[bits].view("<u4")[:, 0]
+    return np.asarray(np.array([USUAL, -USUAL, LARGE, -LARGE], np.int8)[bits].view("<u4")[:, 0])
 
 
 def _slices(n: int, dim: int, numbers: int = BLOCK) -> Iterator[slice]:

@@ -113,9 +113,9 @@ class Scorer:
         words = self._part.words
         for number, (start, end) in enumerate(spans):
             if number:
-                times[words.document[start:end]] += words.count[start:end]
+                times[words.document[start:end]] += words.times(start, end)
             else:
-                times[words.document[start:end]] = words.count[start:end]
+                times[words.document[start:end]] = words.times(start, end)
 
     def _scattered(self, places: Array, spans: Sequence[tuple[int, int]], times: Floats) -> tuple[Floats, Floats]:
         """How often documents have a word, alone and with their neighbours; ``times`` is zeros before and after."""
@@ -154,7 +154,7 @@ class Scorer:
         for start, end in spans:
             documents = self._part.words.document[start:end]
             at = np.minimum(np.searchsorted(documents, wanted), len(documents) - 1)
-            found += np.where(documents[at] == wanted, self._part.words.count[start:end][at], 0)
+            found += np.where(documents[at] == wanted, self._part.words.times(start, end)[at], 0)
         return found
 
 

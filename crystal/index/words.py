@@ -1,8 +1,9 @@
 """The words of a part: which documents have them, and how often.
 
 Words are sorted by their UTF-8 bytes and found by binary search in the map. A posting is the ordinal of a document
-and how often it has the word, 255 at most. While a part is made a posting is one number, word << 32 | document << 8 |
-count, so that sorting numbers is all there is to do.
+and how often it has the word, in four bits: of each byte the lower half is of the even posting, the upper half of the
+odd one. While a part is made a posting is one number, word << 32 | document << 8 | count, so that sorting numbers is
+all there is to do.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from crystal.index.files import Array
 
 Keys = npt.NDArray[np.uint64]
 
-MOST_TIMES = 255
+MOST_TIMES = 64
+TIMES = np.array([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 24, 32, 48, 64], np.uint8)
+"""How often a document can have a word: four bits each. More often is counted as the next number below."""
 BLOCK = 1 << 20
 _WORD, _DOCUMENT = np.uint64(32), np.uint64(8)
 _COUNT, _ORDINAL = np.uint64(0xFF), np.uint64(0xFFFFFF)
@@ -94,9 +97,9 @@ def merge_words(parts: Sequence[Words], orders: Sequence[Array]) -> dict[str, Ar
         rank = np.fromiter((number[word] for word in known), np.uint64, len(known))
         word = np.repeat(rank, _lengths(part.start))
         document = order[part.document]
-        there = document >= 0
+        there, times = document >= 0, part.times(0, len(document))
         keys.append(
-            word[there] << _WORD | document[there].astype(np.uint64) << _DOCUMENT | part.count[there].astype(np.uint64)
+            word[there] << _WORD | document[there].astype(np.uint64) << _DOCUMENT | times[there].astype(np.uint64)
         )
     return arrays_of(words, np.concatenate(keys))
 
@@ -106,19 +109,20 @@ def arrays_of(words: Sequence[bytes], keys: Keys) -> dict[str, Array]:
     keys.sort()
     frequencies = _lengths(np.searchsorted(keys, np.arange(len(words) + 1, dtype=np.uint64) << _WORD))
     newest = int((keys >> _DOCUMENT & _ORDINAL).max(initial=np.uint64(0)))
-    document, count = np.empty(len(keys), "<u2" if newest < 1 << 16 else "<u4"), np.empty(len(keys), "|u1")
+    document = np.empty(len(keys), "<u2" if newest < 1 << 16 else "<u4")
+    level = np.zeros(len(keys) + len(keys) % 2, "|u1")
     for start in range(0, len(keys), BLOCK):
         block = slice(start, start + BLOCK)
         document[block] = keys[block] >> _DOCUMENT & _ORDINAL
-        count[block] = keys[block] & _COUNT
+        level[: len(keys)][block] = np.searchsorted(TIMES, (keys[block] & _COUNT).astype(np.uint8), "right") - 1
     used = [word for word, frequency in zip(words, frequencies.tolist(), strict=True) if frequency]
     ends = np.cumsum(np.fromiter(map(len, used), np.int64, len(used)))
     return {
         "words": np.frombuffer(b"".join(used), np.uint8),
         "word_at": np.concatenate([[0], ends]).astype("<u4" if not len(ends) or ends[-1] < 2**32 else "<u8"),
-        "posting_at": np.concatenate([[0], np.cumsum(frequencies[frequencies > 0])]).astype("<u8"),
+        "posting_at": np.concatenate([[0], np.cumsum(frequencies[frequencies > 0])]).astype("<u4"),
         "document": document,
-        "count": count,
+        "times": level[::2] | level[1::2] << 4,
     }
 
 
@@ -130,8 +134,15 @@ class Words:
         self._at: Array = arrays["word_at"]
         self.start: Array = arrays["posting_at"]
         self.document: Array = arrays["document"]
-        self.count: Array = arrays["count"]
+        self._times: Array = arrays["times"]
         self.size = len(self._at) - 1
+
+    def times(self, start: int, end: int) -> Array:
+        """How often the documents of some postings have their word."""
+        packed = self._times[start // 2 : (end + 1) // 2]
+        levels = np.empty(2 * len(packed), np.uint8)
+        levels[::2], levels[1::2] = packed & 15, packed >> 4
+        return np.asarray(TIMES.take(levels[start % 2 :][: end - start]))
 
     def word(self, number: int) -> bytes:
         """The word with a number; numbers go by the words' order."""

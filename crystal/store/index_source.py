@@ -64,7 +64,7 @@ def vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple
     # sqlite-vec reads all its rows for an IN, and looks one up in 20 to 50 microseconds: its blocks are read instead.
     table = table_of(generation)
     sql = f"SELECT chunk_id, chunk_offset, rowid FROM {table}_rowids WHERE rowid IN (SELECT value FROM json_each(?))"
-    places = sorted(store.rows(sql, (json.dumps(ids),)))
+    places = sorted(store.rows(sql, (json.dumps(list(ids)),)))
     if not places:
         return
     with store.db.blob_open("main", f"{table}_vector_chunks00", "vectors", places[0][0], False) as blocks:

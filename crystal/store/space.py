@@ -103,6 +103,22 @@ def space(store: Store) -> Space:
     return Space(page * pages, page * free, holes)
 
 
+def size_of(store: Store) -> int:
+    """The bytes of the file, without its log."""
+    page, pages, _ = _pages(store)
+    return page * pages
+
+
+def note_import(store: Store, before: int) -> None:
+    """Note that the file is to be written anew if an import made it much larger than it was.
+
+    Rows of the past go between others in every index, which leaves pages half empty.
+    """
+    size = size_of(store)
+    if size - before >= LEAST_BYTES and (size - before) * SHARE >= size:
+        write_note(store, SPARSE, "1")
+
+
 def is_due(store: Store) -> bool:
     """Whether enough is waste for ``give_back`` to do something. Costs nothing: it reads three numbers."""
     return _has_free_pages(store) or _has_deletions(store) or read_note(store, SPARSE) is not None
@@ -164,8 +180,8 @@ def _cut(store: Store, should_stop: Callable[[], bool]) -> bool:
 def _rewrite(store: Store) -> bool:
     """Write the whole file anew. False where there is no room for the copy.
 
-    Once for a store from before crystal asked for files that can be cut piece by piece, and once when its texts and
-    vectors have become smaller.
+    Once for a store from before crystal asked for files that can be cut piece by piece, and when much was imported or
+    what is stored has become smaller.
     """
     page, pages, free = _pages(store)
     import shutil  # noqa: PLC0415 - every hook's worker asks ``is_due``, and nearly none goes on

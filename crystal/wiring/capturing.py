@@ -92,8 +92,9 @@ def import_sessions(machine: Machine, plan: Sequence[Past], progress: Callable[[
     from crystal.capture.ahead import Ahead, stretches
     from crystal.capture.engine import Tally
     from crystal.capture.lock import wait_lock
+    from crystal.store.space import note_import, size_of
 
-    tally = Tally()
+    tally, before = Tally(), size_of(machine.store)
     capture = machine.capture("past")
     with (
         wait_lock(machine.places.data_dir / BACKFILL_LOCK, seconds=24 * 3600),
@@ -105,6 +106,7 @@ def import_sessions(machine: Machine, plan: Sequence[Past], progress: Callable[[
             ahead.reach(place)
             tally.files += 1
             capture.attempt(past.found.path, tally, partial(_import, capture, past, progress))
+    note_import(machine.store, before)
     return tally
 
 
