@@ -75,7 +75,7 @@ def measure_queue(texts: list[str]) -> str:
     from crystal.embedding import make_embedder
     from crystal.embedding.pending import embed_pending
     from crystal.store import Store
-    from tests.embedding_store import NOW, add_chunk
+    from tests.support.embedding_store import NOW, add_chunk
 
     with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "crystal.db") as store:
         with store.transaction():

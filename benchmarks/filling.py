@@ -8,7 +8,8 @@ from pathlib import Path
 import apsw
 from words import Writer
 
-from crystal.store import Store, vectors
+from crystal.store import Store
+from crystal.store.search import vectors
 from crystal.store.texts import packed
 
 BATCH = 50_000

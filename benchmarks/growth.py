@@ -30,9 +30,10 @@ from search_process import own_memory, this_machine
 from search_stores import SEED, add_session, embed_all, make_ready
 from search_text import BATCH, END, Memories
 
-from crystal.ingest import ingest
-from crystal.model import Origin, Piece, Project, Segment, Watermark
-from crystal.store import Store, space
+from crystal.ingest.ingest import ingest
+from crystal.model.capture import Origin, Piece, Project, Segment, Watermark
+from crystal.store import Store
+from crystal.store.search import space
 
 MINUTES, COSTLIER, LEFT = 10, 1.3, 0.6
 ROUND = 5

@@ -18,8 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from crystal import hook
 from crystal.context import Ready, Rules, Told, write_contexts
+from crystal.hook import main as hook
 
 LIMIT = 3.0
 WORKER = "import os\ndef main():\n    open(os.environ['LDM_HOME'] + '/done', 'a').write('x')\n"

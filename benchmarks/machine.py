@@ -14,11 +14,10 @@ from pathlib import Path
 
 import apsw
 
-from crystal import hook
-from crystal.capture.lock import wait_lock
+from crystal.app.background import ENRICH_LOCK
+from crystal.capture.lock import CAPTURE_LOCK, wait_lock
+from crystal.hook import main as hook
 from crystal.store import texts
-from crystal.wiring import CAPTURE_LOCK
-from crystal.wiring.enriching import ENRICH_LOCK
 
 HOOK = [sys.executable, "-I", "-S", hook.__file__]
 WORKER = [sys.executable, "-I", "-X", "utf8", "-c", hook.WORKER, str(Path(hook.__file__).parents[1])]

@@ -21,8 +21,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the memory is made as the tests make theirs
 
-from tests.mcp_client import Tools
-from tests.store_factory import HOUR, NOW, add_turn, open_store
+from tests.support.mcp_client import Tools
+from tests.support.store_factory import HOUR, NOW, add_turn, open_store
 
 TARGET = 1.3
 WORDS = (

@@ -24,11 +24,12 @@ from types import SimpleNamespace
 
 from words import Writer
 
-from crystal.envelope import ZERO_TAG, keys_of_link, seal
-from crystal.relay.mirror import Mirror, publish
-from crystal.store import Store, mirror
-from crystal.store.vectors import ensure_generation, promote
-from crystal.vectorform import rounded
+from crystal.store import Store
+from crystal.store.search.vectors import ensure_generation, promote
+from crystal.store.sync import mirror
+from crystal.store.vector_bytes import rounded
+from crystal.sync.envelope import ZERO_TAG, keys_of_link, seal
+from crystal.sync.mirror import Mirror, publish
 
 if sys.version_info >= (3, 14):
     from compression import zstd

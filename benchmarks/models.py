@@ -103,7 +103,7 @@ def rss() -> float:
 
 def measure_worth(name: str, home: Path, threads: int, folder: Path) -> dict[str, Any]:
     """Both ways of asking a set, with one store for the whole of it."""
-    from crystal.index import bring_up_to_date
+    from crystal.search.index import bring_up_to_date
     from crystal.store import Store
 
     messages, queries = (read(folder / each) for each in ("messages.jsonl.gz", "queries.jsonl.gz"))
@@ -137,9 +137,9 @@ def read(path: Path) -> list[dict[str, Any]]:
 def fill(store: Any, messages: Sequence[dict[str, Any]]) -> None:
     from datetime import datetime
 
-    from crystal.chunking import split
-    from crystal.model import Origin, Project, Turn
-    from crystal.store.turns import add_turns
+    from crystal.model.capture import Origin, Project, Turn
+    from crystal.store.capture.turns import add_turns
+    from crystal.text.chunking import split
 
     with store.transaction():
         for place, one in enumerate(messages):
@@ -162,10 +162,10 @@ def fill(store: Any, messages: Sequence[dict[str, Any]]) -> None:
 
 def vectors_of(store: Any, embedder: Any) -> Callable[[dict[str, Any]], list[str]]:
     """Fill the store with a model's vectors, and give what ranks a conversation's messages by them alone."""
-    from crystal.index import bring_up_to_date
-    from crystal.recall import Filters
-    from crystal.store import vectors
-    from crystal.store.scope import scope_of
+    from crystal.model.recall import Filters
+    from crystal.search.index import bring_up_to_date
+    from crystal.store.search import vectors
+    from crystal.store.search.scope import scope_of
 
     generation = vectors.ensure_generation(store, embedder.provider, embedder.model, embedder.dimension, NOW)
     while waiting := vectors.pending_chunks(store, generation, 512):
@@ -186,8 +186,8 @@ def vectors_of(store: Any, embedder: Any) -> Callable[[dict[str, Any]], list[str
 
 
 def by_search(store: Any, embedder: Any, query: dict[str, Any]) -> list[str]:
-    from crystal.recall import Filters
-    from crystal.search import How, search
+    from crystal.model.recall import Filters
+    from crystal.search.engine import How, search
 
     scope = Filters(project=f"/sets/{query['conv']}")
     return [
@@ -277,7 +277,7 @@ def passed(given: argparse.Namespace) -> list[str]:
 
 
 def main() -> None:
-    from crystal.wiring import these_places
+    from crystal.app.context import these_places
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--home", type=Path, default=these_places().models)

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from crystal.chunking import split
-from crystal.model import RawSegment
+from crystal.model.capture import RawSegment
+from crystal.text.chunking import split
 from crystal.transcript import line_facts, parse_turns, split_lines, titles
 
 FIXTURES = Path(__file__).parent.parent / "tests" / "data" / "transcripts"

@@ -19,15 +19,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from crystal.envelope import Kind, open_blob
-from crystal.ingest import ingest
-from crystal.model import Origin, Piece, Project, Segment, Watermark
-from crystal.relay import poller
-from crystal.relay.sending import put_message
-from crystal.relay.wire import decode_segment, encode_segment
-from crystal.store import outbox
-from tests.capture_machine import CaptureMachine, line
-from tests.relay_world import Device, World, link_keys
+from crystal.ingest.ingest import ingest
+from crystal.model.capture import Origin, Piece, Project, Segment, Watermark
+from crystal.store.sync import outbox
+from crystal.sync import poller
+from crystal.sync.envelope import Kind, open_blob
+from crystal.sync.sending import put_message
+from crystal.sync.wire import decode_segment, encode_segment
+from tests.support.capture_machine import CaptureMachine, line
+from tests.support.relay_world import Device, World, link_keys
 
 BLOBS_PER_SECOND = 300
 WORDS = "the relay keeps what it was given until somebody who may has said that it is safe elsewhere ".split()

@@ -21,11 +21,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from crystal.errors import CrystalError
-from crystal.store import outbox
-from tests.capture_machine import line
-from tests.relay_fate import Crash, reopen
-from tests.relay_weather import FAULTS, Storm
-from tests.relay_world import Device, Home, World, said
+from crystal.store.sync import outbox
+from tests.support.capture_machine import line
+from tests.support.relay_fate import Crash, reopen
+from tests.support.relay_weather import FAULTS, Storm
+from tests.support.relay_world import Device, Home, World, said
 
 OURS = ("crash", "relay wiped")
 DAMAGE = ("cut", "flip", "swap", "replay")

@@ -34,7 +34,7 @@ def ask(limit: int, time_name: str) -> None:
 
 def embed(texts: Path, target: Path) -> None:
     """A line is ``[kind, text]``, kind ``document`` or ``question``."""
-    from crystal.wiring import open_reader
+    from crystal.app.context import open_reader
 
     with open_reader() as machine, texts.open(encoding="utf-8") as lines, target.open("wb") as out:
         embedder = machine.asking_embedder()

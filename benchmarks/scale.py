@@ -27,9 +27,9 @@ from machine import Machine, folder_size
 from transcripts import parse_size
 from words import Writer
 
-from crystal.index import bring_up_to_date
-from crystal.paths import resolve_places
-from crystal.sizes import PARTS, sizes_of
+from crystal.app.disk_usage import PARTS, sizes_of
+from crystal.config.paths import resolve_places
+from crystal.search.index import bring_up_to_date
 from crystal.store import Store
 
 MAX_RATIO, DOCTOR_SECONDS, PREVIEW_SECONDS = 1.6, 1.0, 2.0

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hmac import HMAC
 
-from crystal.envelope import HEADER_BYTES, TAG_BYTES, ZERO_TAG, link_keys, open_blob, padded_length, seal
+from crystal.sync.envelope import HEADER_BYTES, TAG_BYTES, ZERO_TAG, link_keys, open_blob, padded_length, seal
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -13,7 +13,7 @@ import numpy as np
 from search_stores import SEED, Place
 from search_text import BATCH, END, RARE_BRANCH, SESSION, TWO_YEARS, Clusters, Memories
 
-from crystal.recall import Filters
+from crystal.model.recall import Filters
 
 MONTH = 30 * 86_400_000
 NATURAL = (

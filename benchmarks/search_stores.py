@@ -20,11 +20,13 @@ import apsw
 import numpy as np
 from search_text import BATCH, END, SESSION, Batch, Clusters, Memories
 
-from crystal.index import bring_up_to_date
-from crystal.model import Chunk, Origin, Project, Turn
-from crystal.store import Store, turns, vectors
+from crystal.model.capture import Chunk, Origin, Project, Turn
+from crystal.search.index import bring_up_to_date
+from crystal.store import Store
+from crystal.store.capture import turns
 from crystal.store.connection import sqlite_vec_library
 from crystal.store.migrate import newest, steps
+from crystal.store.search import vectors
 
 PROVIDER, MODEL = "benchmark", "clustered"
 SEED = 7

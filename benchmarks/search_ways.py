@@ -15,12 +15,12 @@ from search_text import END
 
 from crystal.embedding.late import StaticLate
 from crystal.embedding.static import static_model
-from crystal.engines import QuestionVector
-from crystal.index import folder_of
-from crystal.index.reader import Absent, open_index
-from crystal.search import How, search
+from crystal.search.candidates import QuestionVector
+from crystal.search.engine import How, search
+from crystal.search.index import folder_of
+from crystal.search.index.reader import Absent, open_index
 from crystal.store import Store
-from crystal.store.scope import Scope
+from crystal.store.search.scope import Scope
 
 TOP = 10
 DEPTH = 50

@@ -328,7 +328,7 @@ class Session:
                     "hookCount": 1,
                     "hookErrors": [],
                     "hookInfos": [
-                        {"command": "/home/dev/.venv/bin/python -I -S /home/dev/crystal/hook.py", "durationMs": 31}
+                        {"command": "/home/dev/.venv/bin/python -I -S /home/dev/crystal/hook/main.py", "durationMs": 31}
                     ],
                     "hasOutput": False,
                 }

@@ -19,8 +19,8 @@ import numpy as np
 from embedding import realistic_chunks
 
 from crystal.embedding.embedded import StaticEmbedder
-from crystal.index.meanings import Meanings, best, build_arrays, likely, measured
-from crystal.vectorform import round_rows, turned
+from crystal.search.index.meanings import Meanings, best, build_arrays, likely, measured
+from crystal.store.vector_bytes import round_rows, turned
 
 TARGET = 0.99
 TOP = 10

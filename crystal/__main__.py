@@ -2,7 +2,7 @@
 
 import sys
 
-from crystal.packages import answer, broken_package
+from crystal.config.packages import answer, broken_package
 
 
 def main() -> None:

@@ -13,34 +13,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crystal.wiring import (
-    Machine,
-    enrich,
-    import_sessions,
-    open_machine,
-    open_reader,
-    plan_import,
-    prove,
-    repair_all,
-    restore_session,
-    run_capture,
-    turn_off,
-    turn_on,
-)
-from crystal.wiring.asking import asking
-from crystal.wiring.mirrored import Mirrored, open_mirror
+from crystal.app.background import enrich
+from crystal.app.capture import import_sessions, plan_import, run_capture, turn_off, turn_on
+from crystal.app.context import Machine, open_machine, open_reader
+from crystal.app.integrity import prove, repair_all, restore_session
+from crystal.app.mirror import Mirrored, open_mirror
+from crystal.app.search import asking
 
 if TYPE_CHECKING:
     from crystal.capture.engine import Tally
     from crystal.forgetting import ForgetPlan, Forgotten
-    from crystal.forgetting.proof import ForgetProof
-    from crystal.reading import Conversation, SessionSummary
-    from crystal.recall import Filters, FormerMemory, Remembered
-    from crystal.restore import Restored
-    from crystal.search import SearchResult
+    from crystal.forgetting.prove.prove import ForgetProof
+    from crystal.integrity.restore import Restored
+    from crystal.integrity.verify import Proof
+    from crystal.model.recall import Filters, FormerMemory, Remembered
+    from crystal.search.engine import SearchResult
+    from crystal.sessions.reading import Conversation, SessionSummary
+    from crystal.sessions.timeline import Day, Message
     from crystal.store import Store
-    from crystal.timeline import Day, Message
-    from crystal.verify import Proof
 
 
 class Crystal:
@@ -132,8 +122,8 @@ class Crystal:
             UsageProblem: A value that cannot be used.
         """
         from crystal.errors import UsageProblem
-        from crystal.search import search
-        from crystal.store.scope import role_words, roles_named
+        from crystal.search.engine import search
+        from crystal.store.search.scope import role_words, roles_named
 
         if role is not None and not roles_named(role):
             hint = f"use {role_words()}, or several with commas"
@@ -148,7 +138,7 @@ class Crystal:
         Raises:
             UsageProblem: There is no such thing, or more than one.
         """
-        from crystal.reading import find_target, read
+        from crystal.sessions.reading import find_target, read
 
         store, mirror = self._machine.store, self._mirror_store()
         return read(store, find_target(store, str(target), mirror=mirror), context=context, mirror=mirror)
@@ -162,7 +152,7 @@ class Crystal:
         before: int | str | None = None,
     ) -> Sequence[SessionSummary]:
         """Sessions, the latest first."""
-        from crystal.reading import sessions
+        from crystal.sessions.reading import sessions
 
         start, end = self._moment(since, "since"), self._moment(before, "before")
         mirror = self._mirror_store()
@@ -177,7 +167,7 @@ class Crystal:
         without: str | None = None,
     ) -> Sequence[Message]:
         """The last messages of users and assistants, the last one first; ``without`` leaves out a session."""
-        from crystal.timeline import messages
+        from crystal.sessions.timeline import messages
 
         end, mirror = self._moment(before, "before"), self._mirror_store()
         return messages(self._machine.store, project=project, before=end, without=without, limit=limit, mirror=mirror)[
@@ -188,14 +178,14 @@ class Crystal:
         self, *, since: int | str = "7d", before: int | str | None = None, project: str | None = None, limit: int = 100
     ) -> Sequence[Day]:
         """Which sessions (``limit`` at most) went on and what was remembered, day by day, the latest first."""
-        from crystal.wiring.chronicle import days
+        from crystal.app.timeline import days
 
         start, end, mirror = self._moment(since, "since") or 0, self._moment(before, "before"), self._mirror_store()
         return days(self._machine, mirror, since=start, before=end, project=project, limit=limit)[0]
 
     def status(self) -> dict[str, Any]:
         """What ``crystal status --json`` tells; times are ms since the epoch."""
-        from crystal.status import gather
+        from crystal.app.status import gather
 
         return gather(self._machine)
 
@@ -242,7 +232,7 @@ class Crystal:
         Raises:
             UsageProblem: A value that cannot be used, or a text that is nothing but secrets.
         """
-        from crystal.wiring import remembering
+        from crystal.app import memories as remembering
 
         named = {"category": category, "project": project, "key": key, "session": session}
         return self._remembered(remembering.remember(self._machine, text, source=source, **named))
@@ -257,7 +247,7 @@ class Crystal:
         limit: int = 100,
     ) -> Sequence[Remembered]:
         """What was remembered, the latest first; ``status`` None for deprecated ones too."""
-        from crystal.wiring.remembering import list_memories
+        from crystal.app.memories import list_memories
 
         asked: dict[str, Any] = {"category": category, "project": project, "key": key, "status": status}
         return list_memories(self._machine, self._mirror_store(), limit=limit, **asked)
@@ -269,8 +259,8 @@ class Crystal:
             NotFound: There is no memory with this id.
             UsageProblem: Not one of the two was given, or it is the beginning of several ids.
         """
+        from crystal.app.memories import by_key, memory_of
         from crystal.errors import UsageProblem
-        from crystal.wiring.remembering import by_key, memory_of
 
         if (memory is None) == (key is None):
             raise UsageProblem("give an id or a key", hint='try: get(key="user_name")')
@@ -287,26 +277,26 @@ class Crystal:
         project: str | None = None,
     ) -> Remembered:
         """Change a memory; what is None stays, an empty key or project is taken away."""
-        from crystal.wiring import remembering
+        from crystal.app import memories as remembering
 
         named = {"text": text, "category": category, "key": key, "project": project}
         return self._remembered(remembering.edit(self._machine, memory, **named))
 
     def deprecate(self, memory: str) -> Remembered:
         """Hide a memory: it is kept, and neither listed nor found."""
-        from crystal.wiring import remembering
+        from crystal.app import memories as remembering
 
         return remembering.deprecate(self._machine, memory)
 
     def revive(self, memory: str) -> Remembered:
         """Bring a deprecated memory back."""
-        from crystal.wiring import remembering
+        from crystal.app import memories as remembering
 
         return self._remembered(remembering.revive(self._machine, memory))
 
     def memory_history(self, memory: str) -> Sequence[FormerMemory]:
         """What a memory was before it was changed, the latest first."""
-        from crystal.wiring.remembering import history
+        from crystal.app.memories import history
 
         return history(self._machine, memory)
 
@@ -319,21 +309,21 @@ class Crystal:
         Raises:
             UsageProblem: A target is unknown, or nothing is named.
         """
+        from crystal.app.forget import plan_forget
         from crystal.forgetting import Wish
-        from crystal.wiring.forgetting import plan_forget
 
         names = tuple(map(str, targets))
         return plan_forget(self._machine, Wish(names, query, session, project, self._moment(before, "before"), key))
 
     def forget(self, plan: ForgetPlan) -> Forgotten:
         """Forget for good what a plan lists. Nothing brings it back."""
-        from crystal.wiring.forgetting import carry_out
+        from crystal.app.forget import carry_out
 
         return carry_out(self._machine, plan)
 
     def forget_and_prove(self, plan: ForgetPlan) -> tuple[Forgotten, ForgetProof]:
         """The same, and a look at every byte of every file of crystal's for what is left of it."""
-        from crystal.wiring.forgetting import carry_out_and_prove
+        from crystal.app.forget import carry_out_and_prove
 
         return carry_out_and_prove(self._machine, plan)
 
@@ -347,7 +337,7 @@ class Crystal:
 
     def _remembered(self, one: Remembered) -> Remembered:
         """Let it be found by its meaning at once, where that is quick."""
-        from crystal.wiring.enriching import embed_soon
+        from crystal.app.background import embed_soon
 
         embed_soon(self._machine)
         return one
@@ -363,7 +353,7 @@ class Crystal:
         return None if mirrored is None else mirrored.store
 
     def _moment(self, value: int | str | None, name: str) -> int | None:
-        from crystal.when import parse_when
+        from crystal.timewords.parse import parse_when
 
         return parse_when(value, now=self._machine.now(), name=name) if isinstance(value, str) else value
 
@@ -379,7 +369,7 @@ class Crystal:
         since: int | str | None,
         before: int | str | None,
     ) -> Filters:
-        from crystal.recall import Filters
+        from crystal.model.recall import Filters
 
         return Filters(
             project,

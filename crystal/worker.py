@@ -18,12 +18,12 @@ from crystal.capture.lock import CAPTURE_LOCK, await_lock, try_lock
 from crystal.capture.nothing_new import drop_empty_notes
 from crystal.capture.spool import read_notes
 from crystal.capture.unanswered import without_lock
+from crystal.config.paths import Places, resolve_places
 from crystal.errors import CrystalError, UsageProblem
-from crystal.hook import truthy
-from crystal.paths import Places, resolve_places
+from crystal.hook.main import truthy
 
 if TYPE_CHECKING:
-    from crystal.wiring import Machine
+    from crystal.app.context import Machine
 
 ENRICH_SECONDS = 24 * 3600.0
 DELIVER_SECONDS = 60.0
@@ -40,7 +40,7 @@ def main() -> None:
     except CrystalError as error:
         _stop(places, error)
     except Exception:
-        from crystal.wiring.rebuilding import damage_here
+        from crystal.app.rebuild import damage_here
 
         found = damage_here()  # whatever came of it, a damaged database is the cause
         if found is None:
@@ -50,10 +50,10 @@ def main() -> None:
 
 def check_words() -> None:
     """End with ``NOTHING_LEFT`` if nothing of the words on standard input may be kept, because they are a secret."""
-    from crystal.config import load_config
-    from crystal.hook_remember_line import NOTHING_LEFT
+    from crystal.config.load import load_config
+    from crystal.hook.remember_line import NOTHING_LEFT
+    from crystal.memories.rules import cleaned_text
     from crystal.redact import Redactor
-    from crystal.remembering import cleaned_text
 
     words = sys.stdin.buffer.read().decode("utf-8", "surrogatepass")
     config = load_config(os.environ, Path.home())
@@ -93,20 +93,19 @@ def _work(places: Places) -> None:
 
 
 def _open_machine() -> AbstractContextManager[Machine]:
-    from crystal.wiring import open_machine
+    from crystal.app.context import open_machine
 
     return open_machine({"embedding.threads": 1})
 
 
 def _enrich(machine: Machine) -> None:
-    from crystal.wiring import enrich
-    from crystal.wiring.background import WORK_SHARE, be_polite
-    from crystal.wiring.contexts import refresh
-    from crystal.wiring.enriching import Pauses
+    from crystal.app.background import Pauses, enrich
+    from crystal.app.session_context import refresh
+    from crystal.app.start_worker import WORK_SHARE, be_polite
 
     refresh(machine)
     if machine.config.role == "device":
-        from crystal.wiring.relaying import deliver_soon
+        from crystal.app.sync.device import deliver_soon
 
         deliver_soon(machine, seconds=DELIVER_SECONDS)
     be_polite()
@@ -115,7 +114,7 @@ def _enrich(machine: Machine) -> None:
 
 def _drain(machine: Machine) -> int:
     """Act on the notes; gives how many are left because they failed."""
-    from crystal.wiring.capturing import drain_spool
+    from crystal.app.capture import drain_spool
 
     drain_spool(machine, machine.capture())
     return len(read_notes(machine.places.spool))

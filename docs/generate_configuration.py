@@ -8,11 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from crystal.config import SETTINGS, Setting
 from crystal.config.kinds import shown
 from crystal.config.providers import EMBEDDING_PROVIDERS
-from crystal.config.table import DEFAULTS, Alias
-from crystal.credentials import variables_of
+from crystal.config.table import DEFAULTS, SETTINGS, Alias, Setting
+from crystal.credentials.api_keys import variables_of
 
 PAGE = Path(__file__).parent / "reference" / "configuration.md"
 

@@ -27,7 +27,7 @@ Write to it with crystal only: tables depend on each other in ways that SQLite d
 The schema may change with every version; [the JSON](json.md) and [the Python API](python.md) are what stays.
 
 Two kinds of tables are not made by a migration.
-`chunks_vec_<n>` holds the vectors of embedding generation `n`: a `vec0` table with `embedding int8[dimension]` (see `crystal/vectorform.py`), whose rowid is the chunk's id.
+`chunks_vec_<n>` holds the vectors of embedding generation `n`: a `vec0` table with `embedding int8[dimension]` (see `crystal/store/vector_bytes.py`), whose rowid is the chunk's id.
 SQLite and FTS5 keep their own beside the declared ones (`sqlite_sequence`, `chunks_fts_data` and its like).
 """  # noqa: E501 - one sentence per line in Markdown
 

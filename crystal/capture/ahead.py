@@ -30,7 +30,7 @@ from crystal.capture.engine import Capture
 from crystal.capture.tail import SEGMENT_BYTES, CleanedLines, CleanLine, cut_at
 from crystal.errors import CrystalError
 from crystal.redact import Redactor
-from crystal.store import ledger
+from crystal.store.capture import ledger
 
 LARGEST = 2 * SEGMENT_BYTES
 """A longer stretch is one huge line: it is not held twice."""

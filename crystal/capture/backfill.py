@@ -10,8 +10,8 @@ from crystal import transcript
 from crystal.capture import files, tail
 from crystal.capture.engine import MAX_RACES, Capture, Tally
 from crystal.errors import WatermarkMoved
-from crystal.model import Origin
-from crystal.store import ledger
+from crystal.model.capture import Origin
+from crystal.store.capture import ledger
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from crystal.capture.engine import Capture, Tally
 from crystal.capture.safe_open import Folders, TranscriptBlocked, TranscriptRefused
 from crystal.capture.spool import ENVIRONMENT, Note
 from crystal.errors import CrystalError
-from crystal.store import privacy, problems, turns
-from crystal.store.hooks import add_hook_runs
+from crystal.store import problems
+from crystal.store.capture import privacy, turns
+from crystal.store.capture.hooks import add_hook_runs
 
 FLUSH_MS = 5_000
 LATE_MS = 60_000

@@ -19,8 +19,10 @@ from crystal.capture import files, tail
 from crystal.capture.privacy import BY_ECHO, Policy
 from crystal.capture.safe_open import Folders
 from crystal.errors import CrystalError, StoreBusy, StoreDamaged, StoreFull, WatermarkMoved
-from crystal.model import Origin, Segment, Watermark
-from crystal.store import Store, forgetting, ledger, privacy, problems
+from crystal.model.capture import Origin, Segment, Watermark
+from crystal.store import Store, problems
+from crystal.store.capture import ledger, privacy
+from crystal.store.forget import forgetting
 
 Claim = Callable[[Store, Segment, int], int]
 MAX_RACES = 50

@@ -12,8 +12,8 @@ from typing import BinaryIO, NamedTuple, TypeVar
 from crystal import transcript
 from crystal.capture import safe_open
 from crystal.capture.safe_open import ANYWHERE, Folders, TranscriptBlocked, TranscriptRefused
+from crystal.config.paths import refused
 from crystal.errors import CrystalError
-from crystal.paths import refused
 
 _SESSION_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _FIRST_LINES = 50

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from crystal.config.paths import make_private_dir, refused
 from crystal.errors import CrystalError, Unavailable, UsageProblem
-from crystal.paths import make_private_dir, refused
 
 CAPTURE_LOCK = "capture.lock"
 """The file in the data folder that whoever captures holds."""

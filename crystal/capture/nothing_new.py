@@ -15,7 +15,7 @@ from crystal.capture.safe_open import ANYWHERE, call_with_deadline, check_status
 from crystal.capture.spool import Note
 from crystal.errors import CrystalError
 from crystal.store import Store
-from crystal.store.idle import Mark, marks_of_session
+from crystal.store.health.idle import Mark, marks_of_session
 
 EVENTS = ("Stop", "SubagentStop", "PreCompact")
 """Others end a session, or ask for a look at every transcript."""

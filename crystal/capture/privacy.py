@@ -13,9 +13,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from crystal.model import Origin
-from crystal.store.privacy import Mark
-from crystal.store.scope import is_within
+from crystal.model.capture import Origin
+from crystal.store.capture.privacy import Mark
+from crystal.store.search.scope import is_within
 from crystal.transcript import LineFacts
 
 BY_PROJECT = "private-project"

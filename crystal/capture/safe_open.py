@@ -19,8 +19,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar, cast
 
+from crystal.config.paths import refused
 from crystal.errors import CrystalError, Unavailable
-from crystal.paths import refused
 
 DEADLINE_SECONDS = 3.0
 """One call to the system may take so long."""

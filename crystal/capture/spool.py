@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crystal.paths import refused
-from crystal.store.privacy import Mark
+from crystal.config.paths import refused
+from crystal.store.capture.privacy import Mark
 
 LATENCY_LOG = "latency.log"
 LEFTOVER_MS = 3_600_000
@@ -227,7 +227,7 @@ def _awaited(value: object) -> tuple[int, int] | None:
 def _asked(value: object) -> Asked | None:
     if not isinstance(value, dict) or not _is_size(value.get("length")):
         return None
-    from crystal.remembering import MEMORY_ID  # few notes have one, and it brings every type of the model
+    from crystal.memories.rules import MEMORY_ID  # few notes have one, and it brings every type of the model
 
     words = value.get("words")  # a NUL in them is replaced where they are stored
     kept = words if isinstance(words, str) and words else None

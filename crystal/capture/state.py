@@ -1,6 +1,6 @@
 """Whether conversations are being kept on this machine: the facts, and the judgement on them.
 
-The facts are gathered elsewhere (``crystal.wiring.capture_state``); nothing here touches a disk or a clock.
+The facts are gathered elsewhere (``crystal.app.capture_state``); nothing here touches a disk or a clock.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from crystal.when import ago, clock
+from crystal.timewords.parse import ago, clock
 
 MIN_FREE_BYTES = 1 << 20
 LOCK_SECONDS = 120

@@ -9,7 +9,7 @@ from typing import BinaryIO, NamedTuple
 from crystal import transcript
 from crystal.capture.privacy import Policy
 from crystal.errors import CrystalError, RedactionFailed
-from crystal.model import Finding, LedgerState, Origin, Piece, RawSegment, Segment, Watermark
+from crystal.model.capture import Finding, LedgerState, Origin, Piece, RawSegment, Segment, Watermark
 
 TAIL_BYTES = 4096
 SEGMENT_BYTES = 4 << 20

@@ -16,7 +16,7 @@ from pathlib import Path
 from crystal.capture.lock import HeldLock
 from crystal.capture.safe_open import Waiting, waiting_by
 from crystal.capture.spool import ASIDE_MS
-from crystal.paths import write_derived
+from crystal.config.paths import write_derived
 
 FILE = "unanswered.json"
 MOUNTS = Path("/proc/self/mountinfo")

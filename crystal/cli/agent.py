@@ -37,8 +37,8 @@ def run_fenced(run: Callable[[], Any]) -> Any:
 
 
 def _fenced(text: str) -> str:
-    from crystal.fence import closing, fenced, new_nonce, opening
-    from crystal.quoting import quote
+    from crystal.text.fence import closing, fenced, new_nonce, opening
+    from crystal.text.quoting import quote
 
     nonce, line = new_nonce(), text.strip()
     if line.startswith('{"') and line.endswith("}") and "\n" not in line:

@@ -18,8 +18,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from crystal.config.packages import answer, broken_package
 from crystal.errors import CrystalError, Unavailable, UsageProblem
-from crystal.packages import answer, broken_package
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("setup", "Set crystal up on this machine."),
@@ -215,10 +215,10 @@ def _explained(error: Exception) -> CrystalError | None:
     A file that the system refuses, or a damaged database, whatever came of it.
     """
     if isinstance(error, OSError) and error.filename is not None:
-        from crystal.paths import refused
+        from crystal.config.paths import refused
 
         return refused(error, Path(os.fsdecode(error.filename)))
-    from crystal.wiring.rebuilding import damage_here
+    from crystal.app.rebuild import damage_here
 
     return damage_here()
 

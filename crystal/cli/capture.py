@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from crystal.app.context import Machine
     from crystal.capture.backfill import Past
     from crystal.capture.engine import Tally
-    from crystal.wiring import Machine
 
 SYNC_SECONDS = 600.0
 
@@ -48,8 +48,10 @@ def sync(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Capture what no hook told of, then embed and summarize what is due. Ctrl-C is safe: the rest follows."""
+    from crystal.app.background import insist, write_summaries_again
+    from crystal.app.capture import run_capture
+    from crystal.app.context import open_machine
     from crystal.cli.following import enrich_here, follow_up
-    from crystal.wiring import insist, open_machine, run_capture, write_summaries_again
 
     if install_timer or remove_timer:
         from crystal.cli.timer import change_timer
@@ -98,11 +100,12 @@ def backfill(
 
     It ends when all of it can be found by its words; vectors and summaries follow in the background.
     """
+    from crystal.app.capture import plan_import
+    from crystal.app.context import now_ms, open_machine
     from crystal.cli.following import enrich_here, follow_up, import_with_bar
     from crystal.errors import UsageProblem
-    from crystal.store.ledger_rebuild import let_in
-    from crystal.when import parse_when
-    from crystal.wiring import now_ms, open_machine, plan_import
+    from crystal.store.capture.ledger_rebuild import let_in
+    from crystal.timewords.parse import parse_when
 
     for path in paths or ():
         if not path.exists():
@@ -128,8 +131,8 @@ def backfill(
 
 def send_with_progress(machine: Machine) -> list[str]:
     """On a device, send what waits to home; gives what went wrong, in words."""
-    from crystal.store import outbox
-    from crystal.wiring.relaying import SEND_SECONDS, deliver_soon
+    from crystal.app.sync.device import SEND_SECONDS, deliver_soon
+    from crystal.store.sync import outbox
 
     report = deliver_soon(machine, seconds=SEND_SECONDS, insist=True)
     if report is None or not report.problem:

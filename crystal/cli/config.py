@@ -13,7 +13,7 @@ import typer
 from crystal.cli.capture import count_words
 
 if TYPE_CHECKING:
-    from crystal.config import Config
+    from crystal.config.table import Config
 
 Key = Annotated[str, typer.Argument(help="A setting, such as search.limit.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -40,8 +40,8 @@ def config(context: typer.Context, *, as_json: AsJson = False) -> None:
 @commands.command("list")
 def show(context: typer.Context, *, as_json: AsJson = False) -> None:
     """Show every setting, its value and where that came from (the same as `crystal config`)."""
-    from crystal.config import load_config
-    from crystal.wiring import this_home
+    from crystal.app.context import this_home
+    from crystal.config.load import load_config
 
     found = load_config(os.environ, this_home())
     keys, notes = _keys(found, os.environ)
@@ -56,8 +56,9 @@ def show(context: typer.Context, *, as_json: AsJson = False) -> None:
 @commands.command("get")
 def get(context: typer.Context, key: Key, *, as_json: AsJson = False) -> None:
     """Print the value of one setting, nothing else; a list one item a line."""
-    from crystal.config import load_config, shown
-    from crystal.wiring import this_home
+    from crystal.app.context import this_home
+    from crystal.config.kinds import shown
+    from crystal.config.load import load_config
 
     value, source = _lookup(load_config(os.environ, this_home()), key)
     if as_json or context.obj:
@@ -75,10 +76,12 @@ def set_(
     values: Annotated[list[str], typer.Argument(metavar="VALUE...", help="The value; for a list, its items.")],
 ) -> None:
     """Write one setting into the settings file. Comments and layout of the file stay."""
-    from crystal.config import set_value, setting_for, shown
+    from crystal.app.context import these_places
+    from crystal.app.session_context import settings_changed
+    from crystal.config.edit import set_value
+    from crystal.config.kinds import shown
+    from crystal.config.table import setting_for
     from crystal.errors import UsageProblem
-    from crystal.wiring import these_places
-    from crystal.wiring.contexts import settings_changed
 
     setting = setting_for(key)
     if len(values) > 1 and not setting.kind.is_list:
@@ -95,9 +98,9 @@ def set_(
 
 def _say_what_goes(days: int) -> None:
     """Say what a retention will forget, and how to look at it or take it back."""
+    from crystal.app.context import open_reader
+    from crystal.app.retention import preview_retention
     from crystal.errors import NotConfigured
-    from crystal.wiring import open_reader
-    from crystal.wiring.retention import preview_retention
 
     try:
         with open_reader() as machine:
@@ -117,9 +120,9 @@ def _say_what_goes(days: int) -> None:
 @commands.command("unset")
 def unset(key: Key) -> None:
     """Take one setting out of the settings file, so that its default holds again."""
-    from crystal.config import unset_value
-    from crystal.wiring import these_places
-    from crystal.wiring.contexts import settings_changed
+    from crystal.app.context import these_places
+    from crystal.app.session_context import settings_changed
+    from crystal.config.edit import unset_value
 
     path = these_places().config_file
     if unset_value(path, key):
@@ -132,7 +135,7 @@ def unset(key: Key) -> None:
 @commands.command("path")
 def path() -> None:
     """Print where the settings file is, or would be."""
-    from crystal.wiring import these_places
+    from crystal.app.context import these_places
 
     print(these_places().config_file)
 
@@ -160,9 +163,9 @@ def _lookup(config: Config, key: str) -> tuple[Any, str]:
 
 def _keys(config: Config, env: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[str]]:
     """What is known of each provider's API key, and what the user should be told besides."""
-    from crystal.config import unknown_variables
     from crystal.config.providers import EMBEDDING_PROVIDERS, needs_key
-    from crystal.credentials import find_written_key, key_for
+    from crystal.config.table import unknown_variables
+    from crystal.credentials.api_keys import find_written_key, key_for
     from crystal.errors import CrystalError
 
     notes = [f"{name} is not a variable of crystal; did you mean {near}?" for name, near in unknown_variables(env)]
@@ -186,8 +189,8 @@ def _keys(config: Config, env: Mapping[str, str]) -> tuple[list[dict[str, Any]],
 
 
 def _ignored_in_env_file(config: Config) -> list[str]:
-    from crystal.config import SETTINGS
-    from crystal.credentials import read_env_file
+    from crystal.config.table import SETTINGS
+    from crystal.credentials.api_keys import read_env_file
     from crystal.errors import CrystalError
 
     path = config.places.data_dir / ".env"
@@ -200,7 +203,7 @@ def _ignored_in_env_file(config: Config) -> list[str]:
 
 
 def _listing(config: Config, keys: list[dict[str, Any]], notes: list[str]) -> dict[str, Any]:
-    from crystal.config import SETTINGS
+    from crystal.config.table import SETTINGS
 
     settings = [{"key": key, "value": _plain(config.value(key)), "source": config.origin(key)} for key in SETTINGS]
     places = {name: {"value": value, "source": source} for name, (value, source) in _places(config).items()}
@@ -217,7 +220,8 @@ def _listing(config: Config, keys: list[dict[str, Any]], notes: list[str]) -> di
 
 def _print_table(config: Config, keys: list[dict[str, Any]]) -> None:
     """Aligned and coloured on a terminal; elsewhere one line each, its three fields parted by tabs."""
-    from crystal.config import SETTINGS, shown
+    from crystal.config.kinds import shown
+    from crystal.config.table import SETTINGS
 
     file = f"file {config.places.config_file}"
     places = [(name, value, source) for name, (value, source) in _places(config).items()]
@@ -232,7 +236,7 @@ def _print_table(config: Config, keys: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from crystal.wiring import this_home
+    from crystal.app.context import this_home
 
     home = f"{this_home()}{os.sep}"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -260,7 +264,7 @@ def _key_row(key: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def _plain(value: Any) -> Any:
     """A value for JSON, without the user and password of an address."""
-    from crystal.config import shown
+    from crystal.config.kinds import shown
 
     if isinstance(value, tuple):
         return [shown(item) for item in value]

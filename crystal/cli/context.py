@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from crystal.store.contexts import Injection
-    from crystal.wiring.contexts import Preview
+    from crystal.app.session_context import Preview
+    from crystal.store.sessions.contexts import Injection
 
 
 def register(app: typer.Typer) -> None:
@@ -25,12 +25,12 @@ def context(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show what a session that begins in this folder would be told, and why."""
+    from crystal.app.context import open_reader
+    from crystal.app.mirror import mirror_notes
+    from crystal.app.session_context import preview, told_log
     from crystal.cli import render
     from crystal.cli.search import whole_number
     from crystal.errors import UsageProblem
-    from crystal.wiring import open_reader
-    from crystal.wiring.contexts import preview, told_log
-    from crystal.wiring.mirrored import mirror_notes
 
     try:
         here = str(Path.cwd())
@@ -55,7 +55,7 @@ def context(
 
 def _print_log(told: list[Injection], now: int, *, as_json: bool) -> None:
     from crystal.cli import render
-    from crystal.when import clock, iso
+    from crystal.timewords.parse import clock, iso
 
     if as_json:
         entries = [
@@ -84,7 +84,7 @@ def _print_log(told: list[Injection], now: int, *, as_json: bool) -> None:
 
 
 def _text(shown: Preview) -> str:
-    from crystal.fence import fenced, new_nonce
+    from crystal.text.fence import fenced, new_nonce
 
     return fenced(shown.told.body, new_nonce()) if shown.told.body else ""
 

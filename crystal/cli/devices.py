@@ -13,7 +13,7 @@ from crystal.cli.confirm import confirm
 from crystal.cli.render import cells, note, one_line, padded, say
 
 if TYPE_CHECKING:
-    from crystal.wiring.devices import DeviceStatus
+    from crystal.app.sync.devices import DeviceStatus
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Name = Annotated[str, typer.Argument(help="A device, by name.", metavar="NAME", show_default=False)]
@@ -31,9 +31,9 @@ def devices(context: typer.Context, *, as_json: AsJson = False) -> None:
     """List the devices of this home, and how each stands."""
     if context.invoked_subcommand is not None:
         return
-    from crystal.when import ago
-    from crystal.wiring import open_reader
-    from crystal.wiring.devices import list_devices
+    from crystal.app.context import open_reader
+    from crystal.app.sync.devices import list_devices
+    from crystal.timewords.parse import ago
 
     with open_reader() as machine:
         found = list_devices(machine)
@@ -68,7 +68,7 @@ def _remarks(one: DeviceStatus) -> list[str]:
 
 
 def _json(one: DeviceStatus) -> dict[str, Any]:
-    from crystal.when import iso
+    from crystal.timewords.parse import iso
 
     peer = one.peer
     return {
@@ -96,8 +96,8 @@ def rename(
     new: Annotated[str, typer.Argument(help="Its new name.", metavar="NEW", show_default=False)],
 ) -> None:
     """Give a device another name, also in everything that it said."""
-    from crystal.wiring import devices as wired
-    from crystal.wiring import open_kept_machine
+    from crystal.app.context import open_kept_machine
+    from crystal.app.sync import devices as wired
 
     with open_kept_machine() as machine:
         peer = wired.rename(machine, old, new)
@@ -107,9 +107,9 @@ def rename(
 @commands.command("revoke")
 def revoke(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
     """Take nothing more of a device: it was lost, stolen or given away. No other device changes."""
-    from crystal.relay.mirror import roll_key
-    from crystal.wiring import devices as wired
-    from crystal.wiring import open_kept_machine
+    from crystal.app.context import open_kept_machine
+    from crystal.app.sync import devices as wired
+    from crystal.sync.mirror import roll_key
 
     with open_kept_machine() as machine:
         shown = one_line(wired.find_device(machine, name).name)
@@ -128,8 +128,8 @@ def revoke(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help=
 @commands.command("rotate")
 def rotate(name: Name) -> None:
     """Give a device new keys; they reach it with its next sync, and the old ones end then."""
-    from crystal.wiring import devices as wired
-    from crystal.wiring import open_kept_machine
+    from crystal.app.context import open_kept_machine
+    from crystal.app.sync import devices as wired
 
     with open_kept_machine() as machine:
         peer = wired.rotate(machine, name)

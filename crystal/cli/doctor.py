@@ -24,8 +24,8 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Check the set-up and say how to mend it. Exit code 0: nothing fails. 1: something does."""
-    from crystal.doctor import examine
-    from crystal.wiring import open_reader, this_config
+    from crystal.app.context import open_reader, this_config
+    from crystal.app.doctor import examine
 
     checks = examine(this_config, open_reader, deep=deep)
     failed = any(check.verdict == "failure" for check in checks)

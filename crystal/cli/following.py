@@ -15,10 +15,10 @@ from crystal.cli.capture import count_words, progress_bar
 from crystal.errors import CrystalError
 
 if TYPE_CHECKING:
+    from crystal.app.context import Machine
+    from crystal.app.progress import Progress
     from crystal.capture.backfill import Past
     from crystal.capture.engine import Tally
-    from crystal.wiring import Machine
-    from crystal.wiring.progress import Progress
 
 SOON_SECONDS = 2.0
 DAY_SECONDS = 24 * 3600.0
@@ -32,7 +32,7 @@ def import_with_bar(machine: Machine, past: Sequence[Past]) -> Tally:
     Raises:
         Exit: The user interrupted it; with code 130.
     """
-    from crystal.wiring import import_sessions
+    from crystal.app.capture import import_sessions
 
     try:
         with progress_bar("importing", sum(one.todo for one in past)) as advance:
@@ -44,9 +44,8 @@ def import_with_bar(machine: Machine, past: Sequence[Past]) -> Tally:
 
 def follow_up(machine: Machine, *, say: bool = True) -> list[str]:
     """Make what takes a blink, and leave the rest to the background. Gives what went wrong, in words."""
-    from crystal.wiring import enrich
-    from crystal.wiring.background import start_worker
-    from crystal.wiring.enriching import SOON, count_waiting
+    from crystal.app.background import SOON, count_waiting, enrich
+    from crystal.app.start_worker import start_worker
 
     try:
         if count_waiting(machine) <= SOON:
@@ -76,8 +75,8 @@ def enrich_here(machine: Machine, *, seconds: float | None = None, show: bool = 
     Raises:
         Exit: The user interrupted it; with code 130.
     """
-    from crystal.wiring import enrich
-    from crystal.wiring.background import start_worker
+    from crystal.app.background import enrich
+    from crystal.app.start_worker import start_worker
 
     try:
         with _ending_as_by_ctrl_c(), _bar(show=show) as report:
@@ -97,9 +96,9 @@ def enrich_here(machine: Machine, *, seconds: float | None = None, show: bool = 
 
 def _leave_the_rest(machine: Machine, *, say: bool) -> None:
     """Say who does what there was no time for, or what another process does already."""
-    from crystal.wiring.background import start_worker
-    from crystal.wiring.enriching import count_waiting
-    from crystal.wiring.progress import read_progress
+    from crystal.app.background import count_waiting
+    from crystal.app.progress import read_progress
+    from crystal.app.start_worker import start_worker
 
     with contextlib.suppress(CrystalError):
         if not count_waiting(machine):
@@ -111,9 +110,9 @@ def _leave_the_rest(machine: Machine, *, say: bool) -> None:
 
 
 def _await_others(machine: Machine, report: Callable[[Progress], None]) -> None:
+    from crystal.app.background import ENRICH_LOCK
+    from crystal.app.progress import read_progress
     from crystal.capture.lock import try_lock
-    from crystal.wiring.enriching import ENRICH_LOCK
-    from crystal.wiring.progress import read_progress
 
     while True:
         with try_lock(machine.places.data_dir / ENRICH_LOCK) as is_free:

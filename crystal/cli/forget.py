@@ -16,9 +16,9 @@ from crystal.cli.render import clipped, look_of, one_line, say, speaker
 from crystal.cli.steps import steps_shown
 
 if TYPE_CHECKING:
+    from crystal.app.context import Machine
     from crystal.forgetting import ForgetPlan, Forgotten, Item
-    from crystal.forgetting.proof import ForgetProof
-    from crystal.wiring import Machine
+    from crystal.forgetting.prove.prove import ForgetProof
 
 EXIT_NOTHING = 1
 SHOWN = 20
@@ -76,11 +76,11 @@ def forget(
     Exit code 0: forgotten here (or, with --dry-run, something would be). 1: nothing was found. 6: --prove found
     something that is left.
     """
+    from crystal.app.context import open_machine
+    from crystal.app.forget import carry_out, carry_out_and_prove, plan_forget
     from crystal.errors import UsageProblem
     from crystal.forgetting import Wish
-    from crystal.when import parse_when
-    from crystal.wiring import open_machine
-    from crystal.wiring.forgetting import carry_out, carry_out_and_prove, plan_forget
+    from crystal.timewords.parse import parse_when
 
     _there()
     with open_machine() as machine:
@@ -108,7 +108,7 @@ def forget(
                 done = carry_out(machine, plan, progress)
         _show(machine, plan, as_json=as_json, done=done, proof=proof, is_seen=not yes)
     if proof is not None and not proof.proved:
-        from crystal.forgetting.proof import NotProved
+        from crystal.forgetting.prove.prove import NotProved
 
         raise NotProved(
             f"{proof.files} files were looked at: something is left in {len(proof.traces)} places,"
@@ -121,15 +121,15 @@ def _folder_or_name(project: str | None) -> str | None:
     """A project as it was written; a folder beside the current one in full."""
     if project is None or not project.startswith((".", "~")):
         return project
-    from crystal.paths import absolute
-    from crystal.wiring import this_home
+    from crystal.app.context import this_home
+    from crystal.config.paths import absolute
 
     return str(absolute(project, this_home(), name="project"))
 
 
 def _there() -> None:
     """Refuse where there is no memory yet, instead of making one."""
-    from crystal.wiring import open_reader
+    from crystal.app.context import open_reader
 
     with open_reader():
         pass
@@ -163,7 +163,7 @@ def _show(
 def _say_nothing_found(plan: ForgetPlan) -> None:
     say("crystal: nothing was found, nothing is forgotten", stream=sys.stderr)
     if plan.suggestions:
-        from crystal.model import hit_name
+        from crystal.model.capture import hit_name
 
         look = look_of(sys.stdout)
         say("no text has all these words; the nearest by search are:")
@@ -204,7 +204,7 @@ def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
 
 
 def _when(plan: ForgetPlan, now: int) -> str:
-    from crystal.when import clock
+    from crystal.timewords.parse import clock
 
     if plan.first_at is None or plan.last_at is None:
         return ""
@@ -213,7 +213,7 @@ def _when(plan: ForgetPlan, now: int) -> str:
 
 
 def _listed(items: list[Item], now: int, width: int) -> Iterator[str]:
-    from crystal.when import clock
+    from crystal.timewords.parse import clock
 
     lines = []
     for item in items[:SHOWN]:

@@ -11,8 +11,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from crystal.config.paths import write_derived
 from crystal.errors import NotFound, UsageProblem
-from crystal.paths import write_derived
 
 FILE = "last-search.json"
 MAX_TERMINALS = 16

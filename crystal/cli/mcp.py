@@ -23,7 +23,7 @@ def mcp() -> None:
     from crystal.mcp.server import serve
 
     def settings() -> Settings:
-        from crystal.wiring import this_config
+        from crystal.app.context import this_config
 
         config = this_config()
         return Settings(config.mcp_aliases, config.mcp_max_characters)

@@ -13,9 +13,9 @@ from crystal.cli.remember import described, former_json, left_out, memory_json, 
 from crystal.cli.render import clipped, harmless, look_of, note, one_line, say, snippet
 
 if TYPE_CHECKING:
+    from crystal.app.context import Machine
     from crystal.cli.render import Look
-    from crystal.recall import FormerMemory, Remembered
-    from crystal.wiring import Machine
+    from crystal.model.recall import FormerMemory, Remembered
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Ident = Annotated[
@@ -54,12 +54,12 @@ def memories(
     """List what was remembered, the latest first. Look for what it says with: crystal search --source memory."""
     if context.invoked_subcommand is not None:
         return
+    from crystal.app.context import open_reader
+    from crystal.app.memories import list_memories
+    from crystal.app.mirror import mirror_notes
     from crystal.cli.search import whole_number
-    from crystal.recall import Filters
-    from crystal.store.scope import scope_of
-    from crystal.wiring import open_reader
-    from crystal.wiring.mirrored import mirror_notes
-    from crystal.wiring.remembering import list_memories
+    from crystal.model.recall import Filters
+    from crystal.store.search.scope import scope_of
 
     state = None if status.strip().lower() == "all" else status
     with open_reader() as machine:
@@ -99,9 +99,9 @@ def edit(
     as_json: AsJson = False,
 ) -> None:
     """Change a memory's text, category, key or project; what it was before is kept."""
-    from crystal.wiring import open_machine
-    from crystal.wiring.enriching import embed_soon
-    from crystal.wiring.remembering import edit as change
+    from crystal.app.background import embed_soon
+    from crystal.app.context import open_machine
+    from crystal.app.memories import edit as change
 
     words = read_words(text) if text else None
     with open_machine() as machine:
@@ -115,7 +115,7 @@ def edit(
 @commands.command()
 def history(memory: Ident, as_json: AsJson = False) -> None:
     """Show what a memory says, and what it said before, the latest first."""
-    from crystal.wiring import open_reader
+    from crystal.app.context import open_reader
 
     with open_reader() as machine:
         show_memory(machine, memory, as_json=as_json)
@@ -124,8 +124,8 @@ def history(memory: Ident, as_json: AsJson = False) -> None:
 @commands.command()
 def deprecate(memory: Idents, as_json: AsJson = False) -> None:
     """Hide memories: they are kept, and neither listed nor found. To be rid of them for good: crystal forget."""
-    from crystal.wiring import open_machine
-    from crystal.wiring.remembering import deprecate as hide
+    from crystal.app.context import open_machine
+    from crystal.app.memories import deprecate as hide
 
     with open_machine() as machine:
         found = [hide(machine, ident) for ident in memory]
@@ -135,9 +135,9 @@ def deprecate(memory: Idents, as_json: AsJson = False) -> None:
 @commands.command()
 def restore(memory: Idents, as_json: AsJson = False) -> None:
     """Bring back memories that were deprecated."""
-    from crystal.wiring import open_machine
-    from crystal.wiring.enriching import embed_soon
-    from crystal.wiring.remembering import revive
+    from crystal.app.background import embed_soon
+    from crystal.app.context import open_machine
+    from crystal.app.memories import revive
 
     with open_machine() as machine:
         found = [revive(machine, ident) for ident in memory]
@@ -150,8 +150,8 @@ def restore(memory: Idents, as_json: AsJson = False) -> None:
 
 def show_memory(machine: Machine, ident: str, *, as_json: bool) -> None:
     """Print a memory and what it was before."""
-    from crystal.wiring.remembering import history as history_of
-    from crystal.wiring.remembering import memory_of
+    from crystal.app.memories import history as history_of
+    from crystal.app.memories import memory_of
 
     one = memory_of(machine, machine.mirror, ident)
     former = history_of(machine, one.id)
@@ -172,7 +172,7 @@ def _tell(what: str, found: list[Remembered], *, as_json: bool) -> None:
 
 
 def _lines(one: Remembered, now: int, look: Look) -> Iterator[str]:
-    from crystal.when import ago
+    from crystal.timewords.parse import ago
 
     where = "" if one.memory == "local" else " · from the mirror"
     head = f" · {described(one)} · {ago(one.updated_at, now)}{where}"
@@ -181,7 +181,7 @@ def _lines(one: Remembered, now: int, look: Look) -> Iterator[str]:
 
 
 def _origin(one: Remembered, now: int) -> str:
-    from crystal.when import clock
+    from crystal.timewords.parse import clock
 
     changed = "" if one.updated_at == one.created_at else f", changed {clock(one.updated_at, now)}"
     door = f"by {one_line(one.source)} on {one_line(one.device)}"
@@ -190,7 +190,7 @@ def _origin(one: Remembered, now: int) -> str:
 
 
 def _former_lines(was: FormerMemory, now: int, look: Look) -> Iterator[str]:
-    from crystal.when import clock
+    from crystal.timewords.parse import clock
 
     span = f"{clock(was.from_at, now)} to {clock(was.until_at, now)}"
     yield look.dim(f"from {span}: {was.category}{'' if was.status == 'active' else ', deprecated'}")

@@ -15,9 +15,9 @@ from crystal.cli.models_use import use
 from crystal.cli.render import cells, look_of, note, one_line, padded, say, say_item
 
 if TYPE_CHECKING:
+    from crystal.app.models import ModelRow
     from crystal.embedding.local.build import InstallOptions
     from crystal.embedding.local.manifest import Manifest
-    from crystal.wiring.models import ModelRow
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -44,7 +44,7 @@ def models(context: typer.Context, *, as_json: AsJson = False) -> None:
 @commands.command("list")
 def show(context: typer.Context, *, as_json: AsJson = False) -> None:
     """List the models (the same as `crystal models`)."""
-    from crystal.wiring.models import list_models
+    from crystal.app.models import list_models
 
     rows = list_models()
     if as_json or context.obj:
@@ -164,9 +164,9 @@ def _check(pooling: str | None, sha256: str | None, model: str, place: Path | No
 
 
 def _install(model: str, place: Path | None, options: InstallOptions, sha256: str | None) -> Manifest:
+    from crystal.app.context import now_ms, this_config
     from crystal.embedding.local.catalog import KNOWN, KnownModel
     from crystal.embedding.local.install import install_folder, install_from_hub
-    from crystal.wiring import now_ms, this_config
 
     config = this_config()
     home = config.places.models
@@ -194,10 +194,10 @@ def remove(
     as_json: AsJson = False,
 ) -> None:
     """Delete an installed model. Its vectors stay in the memory until another model's replace them."""
+    from crystal.app.context import this_config
+    from crystal.app.models import in_use
     from crystal.embedding.local.install import remove_model
     from crystal.errors import UsageProblem
-    from crystal.wiring import this_config
-    from crystal.wiring.models import in_use
 
     if name == "embedded":
         raise UsageProblem("the embedded model is part of crystal", hint="crystal models use none")

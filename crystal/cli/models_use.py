@@ -15,8 +15,8 @@ from crystal.cli.capture import count_words, progress_bar
 from crystal.cli.render import cells, note, one_line, padded, say
 
 if TYPE_CHECKING:
-    from crystal.trial import ModelScore, Score, Trial
-    from crystal.wiring.models import Target
+    from crystal.app.models import Target
+    from crystal.evaluate.trial import ModelScore, Score, Trial
 
 FILL_SECONDS = 7 * 86_400.0
 
@@ -48,7 +48,7 @@ def use(
     With --eval moments of your memory are hidden and searched for, by keywords, the present model and the new one.
     Nothing leaves this machine unless the model is on the network, and then it asks first.
     """
-    from crystal.wiring.models import choose, target_of
+    from crystal.app.models import choose, target_of
 
     as_json = as_json or bool(context.obj)
     target = target_of(name)
@@ -77,9 +77,9 @@ def use(
 
 def _agree_to_send(target: Target, *, yes: bool) -> None:
     """Ask before texts leave the machine, in words that say so."""
+    from crystal.app.context import open_reader
+    from crystal.app.models import leaves_the_machine, waiting_for
     from crystal.errors import NotConfigured, UsageProblem
-    from crystal.wiring import open_reader
-    from crystal.wiring.models import leaves_the_machine, waiting_for
 
     whom = leaves_the_machine(target)
     if whom is None or yes:
@@ -97,8 +97,8 @@ def _agree_to_send(target: Target, *, yes: bool) -> None:
 
 def _check_usable(target: Target) -> None:
     """Let a model on this machine embed a word before anything is changed, and look whether a provider has its key."""
+    from crystal.app.models import check_key, embedder_of
     from crystal.config.providers import runs_here
-    from crystal.wiring.models import check_key, embedder_of
 
     embedder = embedder_of(target)
     if embedder is not None and runs_here(target.provider):
@@ -107,8 +107,8 @@ def _check_usable(target: Target) -> None:
 
 
 def _evaluate(target: Target, questions: int, turns: int, seconds: float) -> Trial:
-    from crystal.trial import Size
-    from crystal.wiring.models import try_on_memory
+    from crystal.app.models import try_on_memory
+    from crystal.evaluate.trial import Size
 
     with _count_bar("trying", turns) as progress:
         return try_on_memory(target, Size(questions, turns, seconds), lambda done, _: progress(done))
@@ -137,10 +137,10 @@ def _say_unchanged(target: Target, report: dict[str, Any], *, as_json: bool) -> 
 
 def _after(target: Target, *, now: bool) -> dict[str, Any]:
     """What is left to do once a model is chosen, and do it if asked to."""
+    from crystal.app.context import open_machine, open_reader
+    from crystal.app.models import fill_now, waiting_for
     from crystal.errors import NotConfigured
-    from crystal.store.vectors import serving_generation
-    from crystal.wiring import open_machine, open_reader
-    from crystal.wiring.models import fill_now, waiting_for
+    from crystal.store.search.vectors import serving_generation
 
     try:
         with open_reader() as reader:

@@ -12,8 +12,8 @@ from crystal.cli.capture import count_words
 from crystal.cli.render import Look, cells, clipped, look_of, one_line, padded, say
 
 if TYPE_CHECKING:
-    from crystal.store.projects import KnownProject
-    from crystal.wiring.projects import ProjectChange
+    from crystal.app.projects import ProjectChange
+    from crystal.store.capture.projects import KnownProject
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Name = Annotated[str, typer.Argument(help="A project, by its name or a folder.", metavar="PROJECT", show_default=False)]
@@ -32,8 +32,8 @@ def list_projects(context: typer.Context, *, as_json: AsJson = False) -> None:
     """List projects, the one used last first; rename, join, split or mark them."""
     if context.invoked_subcommand is not None:
         return
-    from crystal.store.projects import known_projects
-    from crystal.wiring import open_reader
+    from crystal.app.context import open_reader
+    from crystal.store.capture.projects import known_projects
 
     with open_reader() as machine:
         found, now = known_projects(machine.store), machine.now()
@@ -50,8 +50,8 @@ def rename(
     project: Name, name: Annotated[str, typer.Argument(help="Its new name.", metavar="NAME", show_default=False)]
 ) -> None:
     """Give a project another name. It holds for what was said before, too."""
-    from crystal.wiring import open_kept_machine
-    from crystal.wiring.projects import rename_project
+    from crystal.app.context import open_kept_machine
+    from crystal.app.projects import rename_project
 
     with open_kept_machine() as machine:
         _say_change(rename_project(machine, project, name))
@@ -63,8 +63,8 @@ def join(
     into: Annotated[str, typer.Argument(help="The project it becomes a part of.", metavar="INTO", show_default=False)],
 ) -> None:
     """Make one project of two: after a folder was moved or renamed, say. `crystal projects split` takes it back."""
-    from crystal.wiring import open_kept_machine
-    from crystal.wiring.projects import join_projects
+    from crystal.app.context import open_kept_machine
+    from crystal.app.projects import join_projects
 
     with open_kept_machine() as machine:
         _say_change(join_projects(machine, project, into))
@@ -73,8 +73,8 @@ def join(
 @commands.command("split")
 def split(folder: Folder) -> None:
     """Take a folder out of the project that it was joined to."""
-    from crystal.wiring import open_kept_machine
-    from crystal.wiring.projects import split_project
+    from crystal.app.context import open_kept_machine
+    from crystal.app.projects import split_project
 
     with open_kept_machine() as machine:
         _say_change(split_project(machine, folder))
@@ -83,7 +83,7 @@ def split(folder: Folder) -> None:
 @commands.command("mark")
 def mark(folder: Folder = ".") -> None:
     """Write a small file into a folder without git, so that its project is known again wherever it is moved."""
-    from crystal.wiring.projects import mark_folder
+    from crystal.app.projects import mark_folder
 
     path, is_new = mark_folder(folder)
     say(f"{path} {'is written' if is_new else 'is there already'}: the folder may be moved and renamed")
@@ -95,7 +95,7 @@ def _say_change(change: ProjectChange) -> None:
 
 
 def _lines(found: list[KnownProject], now: int, look: Look) -> list[str]:
-    from crystal.when import ago
+    from crystal.timewords.parse import ago
 
     names = [clipped(one_line(one.name), 28) for one in found]
     used = ["never" if one.last_at is None else ago(one.last_at, now) for one in found]
@@ -110,7 +110,7 @@ def _lines(found: list[KnownProject], now: int, look: Look) -> list[str]:
 
 
 def _as_json(one: KnownProject) -> dict[str, Any]:
-    from crystal.when import iso
+    from crystal.timewords.parse import iso
 
     return {
         "name": one.name,

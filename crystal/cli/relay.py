@@ -16,11 +16,11 @@ from crystal.cli.confirm import confirm
 from crystal.cli.render import note, one_line, say
 
 if TYPE_CHECKING:
-    from crystal.keys.forms import RelayKey
-    from crystal.relay.client import RelayClient
-    from crystal.relay.delivery import DeliveryReport
-    from crystal.wiring import Machine
-    from crystal.wiring.polling import PollOutcome
+    from crystal.app.context import Machine
+    from crystal.app.sync.home import PollOutcome
+    from crystal.sync.client import RelayClient
+    from crystal.sync.delivery import DeliveryReport
+    from crystal.sync.keys.forms import RelayKey
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
@@ -65,16 +65,16 @@ def poll(
 ) -> None:
     """Fetch what the devices sent, and tell them what has come (on the home machine)."""
     if install_timer or remove_timer:
+        from crystal.app.context import this_config
         from crystal.cli.timer import change_timer
-        from crystal.timer import POLL
-        from crystal.wiring import this_config
+        from crystal.install.timer import POLL
 
         if install_timer:
             _require(this_config().role, "home", "crystal sync --install-timer")
         change_timer(install=install_timer, dry_run=dry_run, schedules=(POLL,))
         return
-    from crystal.wiring import open_kept_machine
-    from crystal.wiring.polling import poll_relay
+    from crystal.app.context import open_kept_machine
+    from crystal.app.sync.home import poll_relay
 
     with open_kept_machine() as machine:
         _require(machine.config.role, "home", "crystal relay sync")
@@ -96,7 +96,7 @@ def poll(
 def _poll_once(
     machine: Machine, client: RelayClient, change: int | None, named: set[str], *, quiet: bool, as_json: bool
 ) -> int | None:
-    from crystal.wiring.polling import poll_relay
+    from crystal.app.sync.home import poll_relay
 
     outcome = poll_relay(machine, client, wait=0 if change is None else WATCH_SECONDS, after=change)
     if outcome.report.blobs or outcome.problems:
@@ -121,8 +121,8 @@ def _say_poll(outcome: PollOutcome, *, quiet: bool, as_json: bool) -> None:
 
 def _say_stuck(machine: Machine, named: set[str]) -> int:
     """Name the streams that only a person can bring on, each once in ``named``; gives the exit code."""
-    from crystal.wiring.devices import needs_somebody
-    from crystal.wiring.naming import short_ids
+    from crystal.app.sync.devices import needs_somebody
+    from crystal.app.sync.names import short_ids
 
     stuck = needs_somebody(machine)
     ids = short_ids([one.known.stream for one in stuck])
@@ -143,8 +143,8 @@ def sync(
     as_json: AsJson = False,
 ) -> None:
     """Send what waits to home and fetch what home tells (on a device)."""
-    from crystal.wiring import open_kept_machine
-    from crystal.wiring.relaying import deliver_relay
+    from crystal.app.context import open_kept_machine
+    from crystal.app.sync.device import deliver_relay
 
     with open_kept_machine() as machine:
         _require(machine.config.role, "device", "crystal relay poll")
@@ -160,9 +160,9 @@ def sync(
 
 def _delivering(machine: Machine, *, quiet: bool, as_json: bool) -> Callable[[RelayClient, int | None], None]:
     """A step of watching: deliver as soon as something waits, and ask for news of home now and then."""
+    from crystal.app.sync.device import BUSY, deliver_relay
     from crystal.errors import Unavailable
-    from crystal.store.outbox import backlog
-    from crystal.wiring.relaying import BUSY, deliver_relay
+    from crystal.store.sync.outbox import backlog
 
     asked = -DELIVER_SECONDS
 
@@ -181,7 +181,7 @@ def _delivering(machine: Machine, *, quiet: bool, as_json: bool) -> Callable[[Re
 
 
 def _say_delivery(machine: Machine, report: DeliveryReport, *, quiet: bool, as_json: bool) -> None:
-    from crystal.store.outbox import backlog
+    from crystal.store.sync.outbox import backlog
 
     waiting = backlog(machine.store).blobs
     noticed = [one_line(words) for words in report.noticed]
@@ -200,8 +200,8 @@ def _say_delivery(machine: Machine, report: DeliveryReport, *, quiet: bool, as_j
 
 def _watch(machine: Machine, step: Callable[[RelayClient, int | None], int | None], *, pause: float) -> None:
     """Take a step again and again until Ctrl-C; an outage is told once."""
-    from crystal.wiring.links import relay_client
-    from crystal.wiring.polling import watch
+    from crystal.app.sync.home import watch
+    from crystal.app.sync.links import relay_client
 
     told = ""
     with relay_client(machine) as client:
@@ -238,9 +238,9 @@ def skip(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Move past a blob that cannot be taken. What it said is missing for good, and stays on record."""
-    from crystal.wiring import open_kept_machine
-    from crystal.wiring.skipping import plan_skip
-    from crystal.wiring.skipping import skip as skip_over
+    from crystal.app.context import open_kept_machine
+    from crystal.app.sync.skip import plan_skip
+    from crystal.app.sync.skip import skip as skip_over
 
     with open_kept_machine() as machine:
         _require(machine.config.role, "home", "crystal relay sync")
@@ -262,9 +262,9 @@ def purge(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Delete refused blobs that are kept here, and what was counted of others. Nothing that was taken is deleted."""
-    from crystal.wiring import open_kept_machine
-    from crystal.wiring.quarantine import plan_purge
-    from crystal.wiring.quarantine import purge as delete_refused
+    from crystal.app.context import open_kept_machine
+    from crystal.app.sync.quarantine import plan_purge
+    from crystal.app.sync.quarantine import purge as delete_refused
 
     with open_kept_machine() as machine:
         plan = plan_purge(machine, device)
@@ -295,8 +295,8 @@ def key(
     as_json: AsJson = False,
 ) -> None:
     """Say where the relay's key is kept and which it is, never the key itself."""
+    from crystal.app.context import open_machine, open_reader
     from crystal.errors import UsageProblem
-    from crystal.wiring import open_machine, open_reader
 
     if paper and restore:
         raise UsageProblem("--paper and --restore do not go together", hint="give one of them")
@@ -312,8 +312,8 @@ def key(
 
 
 def _describe(machine: Machine, *, as_json: bool) -> None:
-    from crystal.keys.places import place_of_key, read_key
-    from crystal.wiring.links import key_places
+    from crystal.app.sync.links import key_places
+    from crystal.sync.keys.places import place_of_key, read_key
 
     places = key_places(machine)
     found = read_key(places)
@@ -339,8 +339,8 @@ def _describe(machine: Machine, *, as_json: bool) -> None:
 
 def _key_id(key: RelayKey) -> str:
     """What tells two keys apart and nothing else: of a device's, what stands in its blobs; of a root, as much."""
-    from crystal.envelope import link_keys
-    from crystal.keys.derive import shared_prefix
+    from crystal.sync.envelope import link_keys
+    from crystal.sync.keys.derive import shared_prefix
 
     if key.kind == "root":
         return shared_prefix(key.secret, bytes(16), "down").hex()
@@ -348,9 +348,9 @@ def _key_id(key: RelayKey) -> str:
 
 
 def _paper(machine: Machine, *, yes: bool) -> None:
+    from crystal.app.sync.links import relay_keys
     from crystal.errors import NotConfigured
-    from crystal.keys.paper import to_words
-    from crystal.wiring.links import relay_keys
+    from crystal.sync.keys.paper import to_words
 
     root = relay_keys(machine).root
     if machine.config.role == "device":
@@ -364,11 +364,11 @@ def _paper(machine: Machine, *, yes: bool) -> None:
 
 
 def _restore(machine: Machine, *, over: bool) -> None:
+    from crystal.app.sync.links import key_places
     from crystal.errors import NotConfigured
-    from crystal.keys.forms import RelayKey
-    from crystal.keys.paper import from_words
-    from crystal.keys.places import write_key
-    from crystal.wiring.links import key_places
+    from crystal.sync.keys.forms import RelayKey
+    from crystal.sync.keys.paper import from_words
+    from crystal.sync.keys.places import write_key
 
     if machine.config.role == "device":
         hint = "to become home with the paper key: crystal promote --paper-key"

@@ -13,9 +13,9 @@ import typer
 from crystal.cli.render import note, one_line, say
 
 if TYPE_CHECKING:
-    from crystal.wiring import Machine
-    from crystal.wiring.joining import Invited, Joined
-    from crystal.wiring.pairing import Invitation, Paired
+    from crystal.app.context import Machine
+    from crystal.app.sync.pair_device import Invited, Joined
+    from crystal.app.sync.pair_home import Invitation, Paired
 
 MOST_TYPED = 65_536
 
@@ -37,11 +37,11 @@ def pair(
     ] = None,
 ) -> None:
     """Let another machine join this home: show a code that is good for ten minutes and one attempt."""
+    from crystal.app.context import open_kept_machine
+    from crystal.app.sync.links import relay_address, relay_client
+    from crystal.app.sync.pair_home import pair as pair_online
+    from crystal.app.sync.pair_home import pair_again, pair_offline, pair_shared, prepare
     from crystal.errors import UsageProblem
-    from crystal.wiring import open_kept_machine
-    from crystal.wiring.links import relay_address, relay_client
-    from crystal.wiring.pairing import pair as pair_online
-    from crystal.wiring.pairing import pair_again, pair_offline, pair_shared, prepare
 
     if shared is not None and (offline or name is not None):
         raise UsageProblem("--shared goes alone", hint="crystal relay pair --shared NAME")
@@ -63,7 +63,7 @@ def pair(
 
 
 def _note_loopback(machine: Machine) -> None:
-    from crystal.relay.address import is_loopback, parse_address
+    from crystal.sync.address import is_loopback, parse_address
 
     url = machine.config.relay_url
     if url is not None and is_loopback(parse_address(url, allow_insecure=True).host):
@@ -144,9 +144,9 @@ def join(
     ] = None,
 ) -> None:
     """Join a home: reads the code, or the string that home shows, from standard input."""
+    from crystal.app.context import open_machine
+    from crystal.app.sync.pair_device import check_free
     from crystal.errors import UsageProblem
-    from crystal.wiring import open_machine
-    from crystal.wiring.joining import check_free
 
     if name is not None and not shared:
         raise UsageProblem("--name goes with --shared", hint="home gives the name otherwise: crystal relay pair --name")
@@ -160,20 +160,20 @@ def join(
 
 
 def _join(machine: Machine, relay: str | None, ca_file: Path | None, *, over: bool) -> Joined:
+    from crystal.app.sync import pair_device
     from crystal.errors import UsageProblem
-    from crystal.relay.errors import NotAtRelay
-    from crystal.wiring import joining
+    from crystal.sync.errors import NotAtRelay
 
     invited, rest = _read_invited(machine)
     if invited.bundle is not None:
-        return joining.join_offline(machine, invited.bundle, over=over)
+        return pair_device.join_offline(machine, invited.bundle, over=over)
     assert invited.code is not None
     url = relay or invited.url or rest or machine.config.relay_url or _ask_address()
     if not url:
         raise UsageProblem("the code alone does not say where the relay is", hint="crystal relay join --relay URL")
-    with joining.joining_client(machine, url, ca_file) as client:
+    with pair_device.joining_client(machine, url, ca_file) as client:
         try:
-            return joining.join(machine, client, invited.code, url=url, tell=note, over=over)
+            return pair_device.join(machine, client, invited.code, url=url, tell=note, over=over)
         except NotAtRelay as error:
             number = invited.code.nameplate
             hint = "check the number, or make a new code on the home machine: crystal relay pair"
@@ -182,9 +182,9 @@ def _join(machine: Machine, relay: str | None, ca_file: Path | None, *, over: bo
 
 def _read_invited(machine: Machine) -> tuple[Invited, str]:
     """What was typed or piped, and an address in a line of its own after the code."""
+    from crystal.app.sync.pair_device import read_invitation
     from crystal.errors import UsageProblem
-    from crystal.keys.offline import OFFLINE_PREFIX
-    from crystal.wiring.joining import read_invitation
+    from crystal.sync.keys.offline import OFFLINE_PREFIX
 
     del machine
     if not sys.stdin.isatty():
@@ -232,11 +232,11 @@ def read_all(prompt: str) -> str:
 
 
 def _join_shared(machine: Machine, relay: str | None, name: str | None, *, over: bool) -> Joined:
+    from crystal.app.sync.links import key_places
+    from crystal.app.sync.pair_device import join_shared
     from crystal.errors import UsageProblem
-    from crystal.keys.forms import RelayKey, parse_key
-    from crystal.keys.places import KeyMissing, RelayToken, read_key, read_token
-    from crystal.wiring.joining import join_shared
-    from crystal.wiring.links import key_places
+    from crystal.sync.keys.forms import RelayKey, parse_key
+    from crystal.sync.keys.places import KeyMissing, RelayToken, read_key, read_token
 
     url = relay or machine.config.relay_url
     if not url:

@@ -14,10 +14,10 @@ from crystal.cli.capture import count_words, size_words
 from crystal.cli.render import one_line, say
 
 if TYPE_CHECKING:
-    from crystal.store.quarantine import RefusalCount
-    from crystal.store.relay_peers import Peer
-    from crystal.wiring.devices import RelayState, StreamStatus
-    from crystal.wiring.quarantine import Refused
+    from crystal.app.sync.devices import RelayState, StreamStatus
+    from crystal.app.sync.quarantine import Refused
+    from crystal.store.sync.quarantine import RefusalCount
+    from crystal.store.sync.relay_peers import Peer
 
 WAITS, REFUSED, DAMAGED = 1, 5, 6
 MAX_UNPROVEN_SHOWN = 3
@@ -29,9 +29,9 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     Exit code 0: everything is where it belongs. 1: something waits. 4: the relay does not answer. 5 or 6: something
     was refused or is damaged, or the relay loses what it confirmed, and somebody has to look.
     """
-    from crystal.when import ago
-    from crystal.wiring import open_reader
-    from crystal.wiring.devices import relay_state
+    from crystal.app.context import open_reader
+    from crystal.app.sync.devices import relay_state
+    from crystal.timewords.parse import ago
 
     with open_reader() as machine:
         state = relay_state(machine)
@@ -73,7 +73,7 @@ def _home_name(home: Peer) -> str:
 
 
 def _json(state: RelayState) -> dict[str, Any]:
-    from crystal.when import iso
+    from crystal.timewords.parse import iso
 
     home, backlog, resting = state.home, state.backlog, state.resting
     names = {one.known.stream: one.device for one in state.streams}
@@ -162,7 +162,7 @@ def _stream_json(one: StreamStatus, iso: Callable[[int | None], str | None]) -> 
 
 
 def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
-    from crystal.wiring.naming import short_ids
+    from crystal.app.sync.names import short_ids
 
     lines = [("role", state.role)]
     if state.url is not None:

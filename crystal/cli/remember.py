@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from crystal.recall import FormerMemory, Remembered
-    from crystal.wiring import Machine
+    from crystal.app.context import Machine
+    from crystal.model.recall import FormerMemory, Remembered
 
 MOST_READ = 16 << 20
 """So many bytes are read from standard input: more than any memory has."""
@@ -43,10 +43,10 @@ def remember(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Remember something. Secrets are taken out first; the same words again only count as said again."""
+    from crystal.app.background import embed_soon
+    from crystal.app.context import open_machine
+    from crystal.app.memories import remember as keep
     from crystal.cli.render import note, say
-    from crystal.wiring import open_machine
-    from crystal.wiring.enriching import embed_soon
-    from crystal.wiring.remembering import remember as keep
 
     words = read_words(text)
     with open_machine() as machine:
@@ -63,7 +63,7 @@ def remember(
 
 def left_out(kept: Remembered, asked: str) -> tuple[str, ...]:
     """What to say where something was taken out of a text that is kept."""
-    from crystal.remembering import is_as_given
+    from crystal.memories.rules import is_as_given
 
     return () if is_as_given(kept.text, asked) else ("what is secret or private was taken out of the text",)
 
@@ -76,10 +76,10 @@ def get(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: the whole memory.")] = False,
 ) -> None:
     """Print the text of a memory alone, found by its exact key or its id. Exit code 1 when there is none."""
+    from crystal.app.context import open_reader
+    from crystal.app.memories import by_key, list_memories, memory_of
     from crystal.cli.render import harmless, say
     from crystal.errors import NotFound, UsageProblem
-    from crystal.wiring import open_reader
-    from crystal.wiring.remembering import by_key, list_memories, memory_of
 
     if (memory is None) == (key is None):
         raise UsageProblem("give a key or an id", hint="crystal get --key user_name, or crystal get mem-...")
@@ -102,9 +102,9 @@ def get(
 
 def _unknown(machine: Machine, project: str | None) -> tuple[str, ...]:
     """That a project's name is new, which may be a slip of the pen; it is taken all the same."""
-    from crystal.recall import Filters
-    from crystal.store.scope import project_ids, scope_of
-    from crystal.wiring.remembered import is_folder_word, mirror_of
+    from crystal.app.memory_queries import is_folder_word, mirror_of
+    from crystal.model.recall import Filters
+    from crystal.store.search.scope import project_ids, scope_of
 
     if project is None or not project.strip() or is_folder_word(project):
         return ()
@@ -135,7 +135,7 @@ def read_words(text: list[str] | None) -> str:
 
 def memory_json(one: Remembered) -> dict[str, Any]:
     """A memory as the JSON output shows it."""
-    from crystal.when import iso
+    from crystal.timewords.parse import iso
 
     return {
         "id": one.id,
@@ -157,7 +157,7 @@ def memory_json(one: Remembered) -> dict[str, Any]:
 
 def former_json(one: FormerMemory) -> dict[str, Any]:
     """What a memory was, as the JSON output shows it."""
-    from crystal.when import iso
+    from crystal.timewords.parse import iso
 
     return {
         "text": one.text,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from crystal.wiring.roles import RoleChange
+    from crystal.app.sync.roles import RoleChange
 
 
 def register(app: typer.Typer) -> None:
@@ -28,17 +28,17 @@ def promote(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Make this machine the home of the others: after demote --to on the old home, or from the paper key."""
+    from crystal.app.context import open_machine
+    from crystal.app.sync.device import is_joined
+    from crystal.app.sync.handover import is_promoting
+    from crystal.app.sync.roles import become_home, has_token, promote_from_paper
+    from crystal.app.sync.roles import promote as take_over
     from crystal.errors import UsageProblem
-    from crystal.wiring import open_machine
-    from crystal.wiring.handing import is_promoting
-    from crystal.wiring.relaying import is_joined
-    from crystal.wiring.roles import become_home, has_token, promote_from_paper
-    from crystal.wiring.roles import promote as take_over
 
     with open_machine() as machine:
         if paper_key:
             _confirm("make this machine the home in the place of the one that is lost?", yes=yes)
-            from crystal.keys.paper import from_words
+            from crystal.sync.keys.paper import from_words
 
             words = read_secret_text("the 24 words of the paper key", lines=_WORDS)
             token = read_secret_text("the relay's token for home")
@@ -62,8 +62,8 @@ def demote(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Give up being home, in favour of one of the devices; or, on a device, become standalone."""
-    from crystal.wiring import open_machine
-    from crystal.wiring.roles import demote as give_up
+    from crystal.app.context import open_machine
+    from crystal.app.sync.roles import demote as give_up
 
     with open_machine() as machine:
         _confirm("give up this machine's part?", yes=yes)

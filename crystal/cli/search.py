@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from crystal.app.context import Machine
     from crystal.cli.render import Look
-    from crystal.recall import Filters, Hit, Neighbour
-    from crystal.search import SearchResult
+    from crystal.model.recall import Filters, Hit, Neighbour
+    from crystal.search.engine import SearchResult
     from crystal.store import Store
-    from crystal.wiring import Machine
 
 
 def register(app: typer.Typer) -> None:
@@ -81,15 +81,15 @@ def search(
     Inside the folder of a project that crystal knows, that project is searched first, and everything if it has
     nothing. The exit code is 0 also when nothing is found.
     """
+    from crystal.app.context import open_reader
+    from crystal.app.mirror import mirror_notes
+    from crystal.app.search import asking
     from crystal.cli import render
     from crystal.cli.last_search import remember_hits
     from crystal.cli.status import warn_if_not_capturing
     from crystal.errors import UsageProblem
-    from crystal.search import search as ask
-    from crystal.search import search_home_first
-    from crystal.wiring import open_reader
-    from crystal.wiring.asking import asking
-    from crystal.wiring.mirrored import mirror_notes
+    from crystal.search.engine import search as ask
+    from crystal.search.engine import search_home_first
 
     question = " ".join(query or ())
     if not question.strip():
@@ -138,7 +138,7 @@ def _stores(machine: Machine) -> list[Store | None]:
 
 def _home(stores: list[Store | None]) -> tuple[str, str] | None:
     """Return the known project of the current folder, as (folder, name)."""
-    from crystal.wiring.projects import find_home
+    from crystal.app.projects import find_home
 
     try:
         cwd = str(Path.cwd())
@@ -152,8 +152,8 @@ def _filters(
     agent: str | None, device: str | None, branch: str | None, source: str | None,
 ) -> Filters:  # fmt: skip
     from crystal.errors import UsageProblem
-    from crystal.recall import Filters
-    from crystal.store.scope import role_words, roles_named
+    from crystal.model.recall import Filters
+    from crystal.store.search.scope import role_words, roles_named
 
     if role is not None and not roles_named(role):
         raise UsageProblem(
@@ -167,7 +167,7 @@ def _filters(
 def time_span(now: int, since: str | None, before: str | None) -> tuple[int | None, int | None]:
     """The times that ``--since`` and ``--before`` name."""
     from crystal.errors import UsageProblem
-    from crystal.when import parse_when
+    from crystal.timewords.parse import parse_when
 
     start = None if since is None else parse_when(since, now=now, name="--since")
     end = None if before is None else parse_when(before, now=now, name="--before")
@@ -188,7 +188,7 @@ def whole_number(text: str, name: str) -> int:
 
 def project_value(stores: list[Store | None], text: str) -> str:
     """Return what ``--project`` means: a name, or a folder as an absolute path."""
-    from crystal.wiring.projects import known_folder
+    from crystal.app.projects import known_folder
 
     separators = [os.sep, os.altsep or os.sep]
     if text not in (".", "..", "~") and not any(separator in text for separator in separators):
@@ -214,7 +214,7 @@ def _as_json(result: SearchResult, scope: str | None, *, explain: bool) -> dict[
 
 def hit_json(hit: Hit, *, explain: bool) -> dict[str, Any]:
     """A hit as the JSON output shows it."""
-    from crystal.when import iso
+    from crystal.timewords.parse import iso
 
     shown: dict[str, Any] = {
         "id": hit.id,
@@ -245,7 +245,7 @@ def hit_json(hit: Hit, *, explain: bool) -> dict[str, Any]:
 
 
 def _neighbour_json(said: Neighbour | None) -> dict[str, Any] | None:
-    from crystal.when import iso
+    from crystal.timewords.parse import iso
 
     if said is None:
         return None
@@ -254,7 +254,7 @@ def _neighbour_json(said: Neighbour | None) -> dict[str, Any] | None:
 
 def _print(machine: Machine, result: SearchResult, look: Look, now: int, *, explain: bool) -> None:
     from crystal.cli import render
-    from crystal.matching import match_spans
+    from crystal.search.highlight import match_spans
 
     width = len(str(len(result.hits))) + 2
     seen = {hit.uuid for hit in result.hits}
@@ -277,14 +277,14 @@ def _print(machine: Machine, result: SearchResult, look: Look, now: int, *, expl
 
 def _name(hit: Hit) -> str:
     """What ``crystal show`` takes for it: a memory's own id, which is the same everywhere."""
-    from crystal.model import hit_name
+    from crystal.model.capture import hit_name
 
     return hit.uuid if hit.category is not None else hit_name(hit.id)
 
 
 def _headline(hit: Hit, look: Look, now: int, width: int, *, here: str) -> str:
     from crystal.cli.render import cells, clipped, one_line, shown_branch, speaker
-    from crystal.when import ago, clock
+    from crystal.timewords.parse import ago, clock
 
     who = clipped(speaker(hit.role, hit.tool), width)
     when = "time unknown" if hit.timestamp is None else f"{ago(hit.timestamp, now)} ({clock(hit.timestamp, now)})"
@@ -325,7 +325,7 @@ def _explained(hit: Hit) -> str:
 
 def _is_empty(machine: Machine) -> bool:
     """Return True if neither this machine nor the mirror of home has anything to find."""
-    from crystal.store.stats import counts
+    from crystal.store.health.stats import counts
 
     known = [counts(store) for store in _stores(machine) if store is not None]
     return not any(each["turns"] or each["memories"] for each in known)
@@ -333,7 +333,7 @@ def _is_empty(machine: Machine) -> bool:
 
 def _say_empty(store: Store) -> None:
     from crystal.cli.render import say
-    from crystal.store.stats import bytes_by_state
+    from crystal.store.health.stats import bytes_by_state
 
     say("Nothing is remembered yet. Use Claude Code for one turn, then search again.", stream=sys.stderr)
     if bytes_by_state(store).get("before-crystal"):

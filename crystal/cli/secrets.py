@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from crystal.exposed import Exposure
+    from crystal.integrity.exposed_secrets import Exposure
 
 EXIT_FOUND = 1
 EXIT_UNREADABLE = 4
@@ -33,10 +33,10 @@ def secrets(
 
     Exit code 0: no secret was found. 1: there are some. 4: none was found, but a transcript could not be read.
     """
+    from crystal.app.context import these_places
     from crystal.cli.capture import progress_bar
     from crystal.errors import CrystalError, UsageProblem
-    from crystal.exposed import find_exposures, list_transcripts
-    from crystal.wiring import these_places
+    from crystal.integrity.exposed_secrets import find_exposures, list_transcripts
 
     for path in paths or ():
         if not path.exists():

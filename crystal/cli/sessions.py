@@ -10,7 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from crystal.cli.render import Look
-    from crystal.reading import SessionSummary
+    from crystal.sessions.reading import SessionSummary
 
 SHORT_ID = 8
 
@@ -34,12 +34,12 @@ def sessions(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """List conversations, newest first: when, how many turns, where, what about, and the id for `crystal show`."""
+    from crystal.app.context import open_reader
+    from crystal.app.mirror import mirror_notes
     from crystal.cli import render
     from crystal.cli.search import project_value, time_span, whole_number
     from crystal.cli.show import session_json
-    from crystal.reading import sessions as list_sessions
-    from crystal.wiring import open_reader
-    from crystal.wiring.mirrored import mirror_notes
+    from crystal.sessions.reading import sessions as list_sessions
 
     with open_reader() as machine:
         now, count = machine.now(), whole_number(limit, "--limit")
@@ -62,7 +62,7 @@ def sessions(
 
 def _lines(found: list[SessionSummary], now: int, look: Look) -> list[str]:
     from crystal.cli.render import cells, clipped, one_line, padded, shown_branch
-    from crystal.when import clock
+    from crystal.timewords.parse import clock
 
     whens = [clock(one.last_at, now) if one.last_at is not None else "time unknown" for one in found]
     turns = [f"{one.turns:,}" for one in found]

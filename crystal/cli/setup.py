@@ -12,11 +12,11 @@ import typer
 from crystal.cli.capture import count_words, size_words
 
 if TYPE_CHECKING:
+    from crystal.app.context import Machine
     from crystal.capture.backfill import Past
-    from crystal.config import Config
-    from crystal.paths import Places
-    from crystal.setup import RemovalPlan, SetupPlan
-    from crystal.wiring import Machine
+    from crystal.config.paths import Places
+    from crystal.config.table import Config
+    from crystal.install.plan import RemovalPlan, SetupPlan
 
 
 class Role(str, Enum):
@@ -79,10 +79,11 @@ def init(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
 ) -> None:
     """Set crystal up on this machine: its folders, its agent id, the hooks in Claude Code. Twice is harmless."""
-    from crystal.setup import apply_setup, plan_setup, proposed_agent
-    from crystal.wiring import open_machine, plan_import, this_config, this_home, usable_config
-    from crystal.wiring.notices import refresh_notice
-    from crystal.wiring.opening import refuse_links, refuse_lost
+    from crystal.app.capture import plan_import
+    from crystal.app.context import open_machine, this_config, this_home, usable_config
+    from crystal.app.notices import refresh_notice
+    from crystal.app.open_store import refuse_links, refuse_lost
+    from crystal.install.plan import apply_setup, plan_setup, proposed_agent
 
     only = None if client is None else [_known_client(name) for name in client]
     if paste or instructions or (only and "any" in only):
@@ -149,11 +150,11 @@ def _take_role(
     asks: bool,
     token_stdin: bool,
 ) -> None:
+    from crystal.app.context import open_machine
+    from crystal.app.sync.device import is_joined
+    from crystal.app.sync.roles import become_home, has_token
     from crystal.cli.roles import read_secret_text
     from crystal.config.edit import set_value
-    from crystal.wiring import open_machine
-    from crystal.wiring.relaying import is_joined
-    from crystal.wiring.roles import become_home, has_token
 
     if local_memory is not None:
         set_value(config.places.config_file, "relay.local_memory", local_memory)
@@ -179,9 +180,9 @@ def _warn_of_others() -> None:
     """Say what other machines would miss."""
     from contextlib import suppress
 
+    from crystal.app.context import open_reader
+    from crystal.app.sync.roles import only_here
     from crystal.errors import CrystalError
-    from crystal.wiring import open_reader
-    from crystal.wiring.roles import only_here
 
     with suppress(CrystalError), open_reader() as machine:
         for words in only_here(machine):
@@ -190,8 +191,8 @@ def _warn_of_others() -> None:
 
 def _known_client(name: str) -> str:
     """Return the name of a client that crystal can set up, or ``any``."""
-    from crystal.clients import NAMES
     from crystal.errors import UsageProblem
+    from crystal.install.clients import NAMES
 
     if name not in (*NAMES, "any"):
         hint = f"known: {', '.join(NAMES)}. Any other: crystal init --print"
@@ -205,12 +206,12 @@ def uninstall(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before deleting the memory.")] = False,
 ) -> None:
     """Take out of Claude Code what init put in. The memory stays, unless --purge."""
+    from crystal.app.context import these_places, this_home
     from crystal.cli.timer import change_timer
     from crystal.errors import UsageProblem
-    from crystal.setup import apply_removal, plan_removal
-    from crystal.setup import purge as purge_data
-    from crystal.timer import SCHEDULES
-    from crystal.wiring import these_places, this_home
+    from crystal.install.plan import apply_removal, plan_removal
+    from crystal.install.plan import purge as purge_data
+    from crystal.install.timer import SCHEDULES
 
     places = these_places()
     plan = plan_removal(places, os.environ, this_home())
@@ -256,7 +257,7 @@ def _say_taken_out(plan: RemovalPlan) -> None:
 
 def _say_plugin_stays(places: Places) -> None:
     """Say how the plugin goes: Claude Code alone can take it out."""
-    from crystal.settings import plugin_removals
+    from crystal.install.claude_settings import plugin_removals
 
     for removal in [each for folder in places.claude_dirs for each in plugin_removals(folder)]:
         typer.echo(f"the plugin stays, and goes on keeping turns; take it out with: {removal}")
@@ -278,9 +279,9 @@ def _show_plan(plan: SetupPlan) -> None:
 
 def _print_for_pasting(names: list[str], *, instructions: bool) -> None:
     """What a person puts where they want it: nothing is read but the settings, and nothing is written."""
-    from crystal.clients import guidance_text, known_clients, snippet
-    from crystal.setup import server_entry
-    from crystal.wiring import this_config, this_home
+    from crystal.app.context import this_config, this_home
+    from crystal.install.clients import guidance_text, known_clients, snippet
+    from crystal.install.plan import server_entry
 
     if instructions:
         typer.echo(guidance_text(), nl=False)
@@ -309,7 +310,7 @@ def _say_done(plan: SetupPlan) -> None:
 
 def _say_what_is_asked(plan: SetupPlan) -> None:
     """What is new after a set-up for clients alone."""
-    from crystal.settings import read_facts
+    from crystal.install.claude_settings import read_facts
 
     titles = " and ".join(dict.fromkeys(each.client.title for each in plan.clients))
     typer.echo(f"now: start {titles} again; the agent can search, remember and forget")
@@ -329,9 +330,9 @@ def _import(machine: Machine, past: list[Past], *, wait: bool) -> None:
 
 
 def _say_what_works(machine: Machine) -> None:
+    from crystal.app.capture_state import capture_state
     from crystal.capture.state import Condition, describe
-    from crystal.store.vectors import serving_generation
-    from crystal.wiring.capture_state import capture_state
+    from crystal.store.search.vectors import serving_generation
 
     state = capture_state(machine.config, machine.store)
     if state.condition is Condition.CAPTURING:

@@ -11,9 +11,9 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from crystal.app.context import Machine
     from crystal.cli.render import Look
-    from crystal.reading import Conversation, SessionSummary, ShownTurn, Target
-    from crystal.wiring import Machine
+    from crystal.sessions.reading import Conversation, SessionSummary, ShownTurn, Target
 
 CONTEXT = 2
 BRIEF_LINES = 12
@@ -44,14 +44,14 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Read a conversation, or a hit with what stands around it."""
+    from crystal.app.context import open_reader
     from crystal.cli import render
     from crystal.cli.last_search import named_by_place
     from crystal.cli.pager import paged
     from crystal.cli.search import whole_number
     from crystal.errors import UsageProblem
-    from crystal.reading import find_target, read, target_memory
-    from crystal.remembering import is_memory_id
-    from crystal.wiring import open_reader
+    from crystal.memories.rules import is_memory_id
+    from crystal.sessions.reading import find_target, read, target_memory
 
     around = CONTEXT if context is None else whole_number(context, "--context")
     if around < 0:
@@ -107,7 +107,7 @@ def conversation_json(conversation: Conversation) -> dict[str, Any]:
 
 def session_json(session: SessionSummary) -> dict[str, Any]:
     """A session as the JSON output shows it."""
-    from crystal.when import iso
+    from crystal.timewords.parse import iso
 
     return {
         "id": session.id,
@@ -125,7 +125,7 @@ def session_json(session: SessionSummary) -> dict[str, Any]:
 
 
 def _turn_json(turn: ShownTurn) -> dict[str, Any]:
-    from crystal.when import iso
+    from crystal.timewords.parse import iso
 
     return {
         "id": turn.hit,
@@ -149,7 +149,7 @@ def _turn_json(turn: ShownTurn) -> dict[str, Any]:
 
 def _print_raw(machine: Machine, target: Target) -> None:
     from crystal.errors import NotConfigured
-    from crystal.reading import read
+    from crystal.sessions.reading import read
     from crystal.transcript import line_facts
 
     if target.memory == "mirror":
@@ -171,8 +171,8 @@ def _print_raw(machine: Machine, target: Target) -> None:
 
 def _archived_lines(machine: Machine, session: str) -> Iterator[bytes]:
     """The lines of a session's own transcript, then of its subagents'."""
-    from crystal.restore import archived_lines
-    from crystal.store import ledger
+    from crystal.integrity.restore import archived_lines
+    from crystal.store.capture import ledger
 
     states = [state for state in ledger.all_states(machine.store) if state.origin.session_id == session]
     archived = [state for state in states if state.archive]
@@ -200,7 +200,7 @@ def _print(conversation: Conversation, now: int, look: Look, *, full: bool) -> N
 
 def _title(session: SessionSummary, now: int, look: Look) -> list[str]:
     from crystal.cli.render import clipped, one_line
-    from crystal.when import clock
+    from crystal.timewords.parse import clock
 
     times = [clock(ms, now) for ms in (session.started_at, session.last_at) if ms is not None]
     span = " to ".join(dict.fromkeys(times))
@@ -222,7 +222,7 @@ def _goes_on(before: ShownTurn, turn: ShownTurn) -> bool:
 
 def _speaker_line(turn: ShownTurn, now: int, look: Look) -> str:
     from crystal.cli.render import one_line, speaker
-    from crystal.when import clock
+    from crystal.timewords.parse import clock
 
     parts = [] if turn.timestamp is None else [clock(turn.timestamp, now)]
     if turn.subagent:
@@ -236,7 +236,7 @@ def _speaker_line(turn: ShownTurn, now: int, look: Look) -> str:
 
 def _body(turn: ShownTurn, look: Look, *, brief: bool) -> list[str]:
     from crystal.cli.render import harmless
-    from crystal.model import hit_name
+    from crystal.model.capture import hit_name
 
     text = harmless(turn.text.replace("\r\n", "\n")).expandtabs(4).rstrip("\n")
     left = ""

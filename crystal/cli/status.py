@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from crystal.app.disk_usage import PARTS
 from crystal.cli.capture import count_words, size_words
 from crystal.cli.render import look_of, one_line, say_item
 from crystal.errors import CrystalError
-from crystal.sizes import PARTS
-from crystal.when import ago, iso
+from crystal.timewords.parse import ago, iso
 
 if TYPE_CHECKING:
     from crystal.capture.state import CaptureState
-    from crystal.config import Config
+    from crystal.config.table import Config
     from crystal.store import Store
 
 
@@ -32,12 +32,12 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
 
     Exit code 0: capturing, or paused by you. 1: NOT capturing.
     """
+    from crystal.app.capture_state import capture_state
+    from crystal.app.context import now_ms, open_reader, this_config
+    from crystal.app.rebuild import damage_here
+    from crystal.app.status import gather
     from crystal.capture.state import Condition
     from crystal.errors import StoreDamaged, StoreLost, Unavailable, UsageProblem
-    from crystal.status import gather
-    from crystal.wiring import now_ms, open_reader, this_config
-    from crystal.wiring.capture_state import capture_state
-    from crystal.wiring.rebuilding import damage_here
 
     state, now = capture_state(this_config()), now_ms()
     if not as_json:
@@ -76,9 +76,9 @@ def state_line(state: CaptureState, now: int, stream: TextIO) -> str:
 
 def warn_if_not_capturing(config: Config, store: Store | None = None) -> None:
     """Say on standard error that nothing is kept, when that is so. Never fails: the answer is what was asked for."""
+    from crystal.app.capture_state import capture_state
+    from crystal.app.context import now_ms
     from crystal.capture.state import Condition
-    from crystal.wiring import now_ms
-    from crystal.wiring.capture_state import capture_state
 
     with contextlib.suppress(CrystalError, OSError):
         state = capture_state(config, store)
@@ -106,7 +106,7 @@ def _say_failure(error: CrystalError, state: CaptureState, *, as_json: bool) -> 
 
 
 def _print_failure_as_json(state: CaptureState, error: CrystalError | None) -> None:
-    from crystal.status import state_as_json
+    from crystal.app.status import state_as_json
 
     found: dict[str, Any] = {"schema": 1, "capture": state_as_json(state)}
     if error is not None:
@@ -116,7 +116,7 @@ def _print_failure_as_json(state: CaptureState, error: CrystalError | None) -> N
 
 def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
     """The page as (name, words)."""
-    from crystal.status import FIND_UNEXAMINED, describe_unexamined
+    from crystal.app.status import FIND_UNEXAMINED, describe_unexamined
 
     places = found["places"]
     lines = [
@@ -181,7 +181,7 @@ def _relay(relay: dict[str, Any] | None, ago: Callable[[int | None], str]) -> li
         mirror = relay["mirror"]
         words = f"{count_words(mirror['chunks'], 'chunk')} of home, as of {ago(mirror['as_of'])}"
         lines.append(("mirror", words if mirror["complete"] else f"{words}; not complete yet"))
-    from crystal.wiring.spreading import Unconfirmed
+    from crystal.app.sync.forget import Unconfirmed
 
     forgotten = Unconfirmed.of(relay["forgotten"]).words(ago)
     if forgotten is not None:

@@ -12,9 +12,10 @@ def switch(*, on: bool, off: bool, session: str | None) -> None:
 
     Both sweep first: what was said until ``--off`` is kept, what was said until ``--on`` is marked private.
     """
+    from crystal.app.capture import turn_off, turn_on
+    from crystal.app.context import open_machine, open_reader
+    from crystal.app.status import capture_switch
     from crystal.cli.status import warn_if_not_capturing
-    from crystal.status import capture_switch
-    from crystal.wiring import open_machine, open_reader, turn_off, turn_on
 
     if on or off:
         with open_machine() as machine:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import typer
 
-from crystal import settings, timer
-from crystal.wiring import this_home
+from crystal.app.context import this_home
+from crystal.install import claude_settings, timer
 
 COMMAND_SECONDS = 60
 
@@ -47,7 +47,7 @@ def this_host() -> timer.Host:
 def this_job(schedule: timer.Schedule = timer.SWEEP) -> timer.Job:
     """What the timer of this installation runs, and the folders that are set in this environment."""
     words = (sys.executable, "-I", "-m", *schedule.command.split(), "--quiet")
-    return timer.Job(words, settings.locations_to_bake(os.environ, this_home()), schedule)
+    return timer.Job(words, claude_settings.locations_to_bake(os.environ, this_home()), schedule)
 
 
 def run(words: Sequence[str], text: str | None) -> timer.Ran:

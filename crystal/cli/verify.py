@@ -14,7 +14,7 @@ from crystal.cli.capture import count_words, progress_bar, size_words
 from crystal.cli.render import look_of, say_item
 
 if TYPE_CHECKING:
-    from crystal.wiring import Mended
+    from crystal.app.integrity import Mended
 
 EXIT_BEHIND = 1
 EXIT_DAMAGED = 6
@@ -34,8 +34,9 @@ def verify(
 
     Exit code 0: 100 %. 1: some bytes are not captured yet, `crystal sync` captures them. 6: something is damaged.
     """
-    from crystal.wiring import Mended, mend_memory, open_kept_machine, prove
-    from crystal.wiring.rebuilding import archive_bytes
+    from crystal.app.context import open_kept_machine
+    from crystal.app.integrity import Mended, mend_memory, prove
+    from crystal.app.rebuild import archive_bytes
 
     if mend:
         with progress_bar("reading the archive", archive_bytes()) as advance:
@@ -63,7 +64,8 @@ def restore(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write an archived session back to where `claude --resume` finds it."""
-    from crystal.wiring import open_kept_machine, restore_session
+    from crystal.app.context import open_kept_machine
+    from crystal.app.integrity import restore_session
 
     with open_kept_machine() as machine:
         written = restore_session(machine, session, project.absolute() if project else None, dry_run=dry_run)

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from crystal.config.file import parse, parse_fragment, read_text
 from crystal.config.load import checked, parse_text
+from crystal.config.paths import alone_in, make_private_dir, write_private
 from crystal.config.table import Setting, setting_for
 from crystal.errors import UsageProblem
-from crystal.paths import alone_in, make_private_dir, write_private
 
 FIRST_LINE = "# Settings of crystal. All keys, their values and where these come from: crystal config\n"
 

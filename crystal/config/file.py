@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from crystal.config.paths import refused
 from crystal.errors import UsageProblem
-from crystal.paths import refused
 
 
 def read_file(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crystal.paths import AGENT_ID, AGENT_ID_WORDS
+from crystal.config.paths import AGENT_ID, AGENT_ID_WORDS
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 # Patterns as text: ``re`` compiles each when it is first used, and few are by a turn.

@@ -13,9 +13,9 @@ from typing import Any
 
 from crystal.config import file
 from crystal.config.kinds import FOLDERS, shown
+from crystal.config.paths import Places, absolute, resolve_places
 from crystal.config.table import DEFAULTS, SETTINGS, TABLES, Config, Setting, setting_for, unknown_key
 from crystal.errors import UsageProblem
-from crystal.paths import Places, absolute, resolve_places
 
 Found = tuple[Any, str]
 """A value and where it came from."""

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crystal.config.kinds import AGENT, BOOLEAN, FOLDERS, PATTERNS, TEXT, URL, choice, number, whole
+from crystal.config.paths import Places
 from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER
 from crystal.config.setting import Alias, Setting
 from crystal.config.setting import described as _setting
 from crystal.config.setting import only_for as _for
 from crystal.config.suggest import meant
 from crystal.errors import UsageProblem
-from crystal.paths import Places
 
 __all__ = [
     "DEFAULTS", "SETTINGS", "TABLES", "Alias", "Config", "Setting", "setting_for", "unknown_key", "unknown_variables",

@@ -14,10 +14,10 @@ from datetime import tzinfo
 from functools import lru_cache
 
 from crystal.context.tokens import count_tokens
-from crystal.fence import HEADER, fenced
-from crystal.quoting import quote, quote_line
-from crystal.recall import Remembered
-from crystal.when import local
+from crystal.model.recall import Remembered
+from crystal.text.fence import HEADER, fenced
+from crystal.text.quoting import quote, quote_line
+from crystal.timewords.parse import local
 
 MEMORY_CHARACTERS = 400
 TITLE_CHARACTERS = 100

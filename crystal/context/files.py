@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from crystal.config.paths import make_private_dir, refused, write_derived
 from crystal.context.choosing import Told
-from crystal.hook_memory import TOLD_SOURCES, context_file
-from crystal.paths import make_private_dir, refused, write_derived
-from crystal.store.contexts import Injection
+from crystal.hook.session_start import TOLD_SOURCES, context_file
+from crystal.store.sessions.contexts import Injection
 
 DEFAULT = "default.json"
 RULES = "rules.json"
@@ -35,7 +35,7 @@ class Rules:
 
     Attributes:
         config: The settings file.
-        stamp: How it was when this was made; see ``crystal.hook_memory.stamp_of``.
+        stamp: How it was when this was made; see ``crystal.hook.session_start.stamp_of``.
         variables: Environment variables that say the same as settings, as they were.
         private_sessions: Beginnings of session ids.
         private_folders: Beginnings of folders for which nothing lies ready.

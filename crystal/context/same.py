@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crystal.model import Project
+from crystal.model.capture import Project
 
 
 def is_same_project(here: Project, other: Project, *, same_machine: bool) -> bool:

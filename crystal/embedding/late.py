@@ -16,7 +16,7 @@ import numpy.typing as npt
 from crystal.embedding.embedder import TokenRows, TokenVectors
 from crystal.embedding.static import StaticModel
 from crystal.errors import CrystalError
-from crystal.query import MARKS
+from crystal.text.query import MARKS
 
 WeightOf = Callable[[str], float]
 Compared = tuple[float, Sequence[int], float]

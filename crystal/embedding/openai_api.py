@@ -9,6 +9,7 @@ import sys
 import time
 from typing import Any
 
+from crystal.config.packages import install_command
 from crystal.embedding.embedder import ServerFault
 from crystal.embedding.openai_answer import read_answer
 from crystal.embedding.remote import Answer, Purpose
@@ -23,7 +24,6 @@ from crystal.embedding.web import (
     unreachable,
 )
 from crystal.errors import NotConfigured
-from crystal.packages import install_command
 
 try:
     import openai

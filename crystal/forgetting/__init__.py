@@ -5,10 +5,10 @@
 anywhere and is run again by whoever comes next.
 """
 
-from crystal.forgetting.carrying import carry_out, finish
-from crystal.forgetting.planning import complete, plan
-from crystal.forgetting.wish import Because, ForgetPlan, Forgotten, Grounds, Item, OutboxCleaner, Place, Wish
-from crystal.store.forgetting import Tombstone
+from crystal.forgetting.execute.execute import carry_out, finish
+from crystal.forgetting.plan.plan import complete, plan
+from crystal.forgetting.request import Because, ForgetPlan, Forgotten, Grounds, Item, OutboxCleaner, Place, Wish
+from crystal.store.forget.forgetting import Tombstone
 
 __all__ = [
     "Because",

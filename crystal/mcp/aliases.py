@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from crystal.app.context import open_reader
 from crystal.mcp.asker import Asker
 from crystal.mcp.days import recent
 from crystal.mcp.hits import Make, ShortIds, hit_item
 from crystal.mcp.keeping import remember
 from crystal.mcp.page import Answer, Item, answered, bounded, noted
 from crystal.mcp.searching import find, search
-from crystal.recall import Hit
-from crystal.wiring import open_reader
+from crystal.model.recall import Hit
 
 RESULTS = 10
 KEPT = ("id", "text", "score", "origin", "by", "when", "characters_left")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from crystal.errors import UsageProblem
 
 if TYPE_CHECKING:
+    from crystal.app.context import Machine
     from crystal.store import Store
-    from crystal.wiring import Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Asker:
 
         A session that has ended asks no more: its client goes on with another one, which lacks its words.
         """
-        from crystal.store.sessions import session_named
+        from crystal.store.sessions.sessions import session_named
 
         own, wanted = self.session, arguments.get("session")
         if own is None or arguments.get("include_current"):
@@ -44,7 +44,7 @@ class Asker:
 
     def project(self, machine: Machine) -> tuple[str, str] | None:
         """The known project of the folder, as (folder, name); None when crystal has nothing of it."""
-        from crystal.wiring.projects import find_home
+        from crystal.app.projects import find_home
 
         return None if self.folder is None else find_home(stores_of(machine), self.folder)
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from crystal.app.context import Machine, open_reader
+from crystal.app.timeline import days
 from crystal.errors import UsageProblem
 from crystal.mcp.asker import Asker, mirror_of, refuse_folder
 from crystal.mcp.hits import Make, ShortIds, memory_item, message_item
@@ -13,12 +15,10 @@ from crystal.mcp.page import Answer, Item, answered, bounded, noted
 from crystal.mcp.reading import place_of, session_data, title_of
 from crystal.mcp.said import label
 from crystal.mcp.searching import moment
-from crystal.reading import SessionSummary, sessions
-from crystal.recall import Remembered
-from crystal.timeline import MOST_MESSAGES, Stretch, messages
-from crystal.when import iso, local
-from crystal.wiring import Machine, open_reader
-from crystal.wiring.chronicle import days
+from crystal.model.recall import Remembered
+from crystal.sessions.reading import SessionSummary, sessions
+from crystal.sessions.timeline import MOST_MESSAGES, Stretch, messages
+from crystal.timewords.parse import iso, local
 
 MESSAGES = 20
 SESSIONS = 10

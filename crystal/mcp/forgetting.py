@@ -6,17 +6,17 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from crystal.app.context import open_machine, open_reader
+from crystal.app.forget import carry_out, plan_forget
 from crystal.errors import UsageProblem
-from crystal.forgetting.wish import ForgetPlan, Forgotten, Wish
-from crystal.forgetting.wish import Item as Going
+from crystal.forgetting.request import ForgetPlan, Forgotten, Wish
+from crystal.forgetting.request import Item as Going
 from crystal.mcp.asker import Asker, refuse_folder
 from crystal.mcp.hits import Make, hit_name
 from crystal.mcp.page import Answer, Item, Json, answered, bounded, noted
 from crystal.mcp.said import Origin, excerpt, kind_of, label
 from crystal.mcp.searching import moment
-from crystal.when import iso
-from crystal.wiring import open_machine, open_reader
-from crystal.wiring.forgetting import carry_out, plan_forget
+from crystal.timewords.parse import iso
 
 SNIPPET = 200
 PREVIEWED = 50

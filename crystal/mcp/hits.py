@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from crystal.app.context import Machine
+from crystal.app.memory_queries import memory_of
 from crystal.errors import CrystalError
 from crystal.mcp.asker import mirror_of
 from crystal.mcp.page import Item
 from crystal.mcp.said import Origin, excerpt, kind_of, label
-from crystal.model import MIRROR_IDS
-from crystal.quoting import quote
-from crystal.reading import ShownTurn, find_target
-from crystal.recall import Hit, Remembered
-from crystal.timeline import Message
-from crystal.when import iso
-from crystal.wiring import Machine
-from crystal.wiring.remembered import memory_of
+from crystal.model.capture import MIRROR_IDS
+from crystal.model.recall import Hit, Remembered
+from crystal.sessions.reading import ShownTurn, find_target
+from crystal.sessions.timeline import Message
+from crystal.text.quoting import quote
+from crystal.timewords.parse import iso
 
 Make = Callable[[int], Item]
 SHORT_SESSION = 8

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from crystal.app.background import embed_soon
+from crystal.app.context import open_machine, open_reader
+from crystal.app.memories import remember as keep
 from crystal.errors import UsageProblem
-from crystal.fence import fenced
 from crystal.mcp.asker import Asker, refuse_folder
 from crystal.mcp.hits import memory_data
 from crystal.mcp.page import NONCE, Answer
 from crystal.mcp.said import label
-from crystal.recall import Remembered
-from crystal.remembering import is_as_given
-from crystal.wiring import open_machine, open_reader
-from crystal.wiring.enriching import embed_soon
-from crystal.wiring.remembering import remember as keep
+from crystal.memories.rules import is_as_given
+from crystal.model.recall import Remembered
+from crystal.text.fence import fenced
 
 
 def remember(asker: Asker, arguments: Mapping[str, Any], source: str = "mcp") -> Answer:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from crystal import __version__
 from crystal.errors import CrystalError
-from crystal.fence import new_nonce
 from crystal.mcp.asker import Asker
 from crystal.mcp.messages import INVALID_PARAMS, Refused
+from crystal.text.fence import new_nonce
 
 if TYPE_CHECKING:
     from crystal.mcp.calls import Call

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crystal.fence import NONCE_CHARACTERS, closing, fenced, opening
-from crystal.quoting import quote_line
+from crystal.text.fence import NONCE_CHARACTERS, closing, fenced, opening
+from crystal.text.quoting import quote_line
 
 SPARE = 120
 """Room for what is said around the items only where there are some."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from crystal.app.context import Machine, open_reader
+from crystal.app.memory_queries import by_key, memory_of
 from crystal.errors import NotFound, UsageProblem
 from crystal.mcp.asker import Asker, mirror_of
 from crystal.mcp.hits import Make, ShortIds, memory_item, turn_item
 from crystal.mcp.page import LONGEST, Answer, Item, Json, answered, bounded
 from crystal.mcp.said import Origin, kind_of, label
-from crystal.quoting import quote, quote_line
-from crystal.reading import Conversation, SessionSummary, ShownTurn, find_target, read
-from crystal.recall import Remembered
-from crystal.when import iso
-from crystal.wiring import Machine, open_reader
-from crystal.wiring.remembered import by_key, memory_of
+from crystal.model.recall import Remembered
+from crystal.sessions.reading import Conversation, SessionSummary, ShownTurn, find_target, read
+from crystal.text.quoting import quote, quote_line
+from crystal.timewords.parse import iso
 
 CONTEXT = 2
 BRIEF = 1_500

@@ -6,16 +6,16 @@ import re
 from typing import Any
 from urllib.parse import quote, unquote
 
+from crystal.app.context import Machine, open_reader
+from crystal.app.memory_queries import list_memories, memory_of
 from crystal.errors import CrystalError
 from crystal.mcp.asker import Asker, mirror_of
 from crystal.mcp.messages import INTERNAL_ERROR, RESOURCE_NOT_FOUND, Refused
 from crystal.mcp.page import Answer, hint_for_agent
 from crystal.mcp.reading import of_memory, of_session
 from crystal.mcp.said import label
-from crystal.reading import find_target, read, sessions
-from crystal.when import iso
-from crystal.wiring import Machine, open_reader
-from crystal.wiring.remembered import list_memories, memory_of
+from crystal.sessions.reading import find_target, read, sessions
+from crystal.timewords.parse import iso
 
 LISTED = 20
 MARKDOWN = "text/markdown"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from crystal.quoting import quote, quote_line
-from crystal.when import local
+from crystal.text.quoting import quote, quote_line
+from crystal.timewords.parse import local
 
 WEB_TOOL = re.compile(r"WebFetch|WebSearch|(?:^|_)(?:fetch|crawl|scrape|browse)|web_?search|browser", re.IGNORECASE)
 """The tools whose results come from the network: those of the client, and what servers of tools usually call theirs."""

@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from crystal.app.context import Machine, open_reader
+from crystal.app.mirror import mirror_notes
+from crystal.app.search import asking
 from crystal.errors import UsageProblem
 from crystal.mcp.asker import Asker, refuse_folder
 from crystal.mcp.hits import ShortIds, hit_item
 from crystal.mcp.page import Answer, Item, answered, bounded, noted
-from crystal.recall import Filters, Hit
-from crystal.search import MAX_LIMIT, SearchResult
-from crystal.search import search as ask
-from crystal.store.scope import role_words, roles_named
-from crystal.when import parse_when
-from crystal.wiring import Machine, open_reader
-from crystal.wiring.asking import asking
-from crystal.wiring.mirrored import mirror_notes
+from crystal.model.recall import Filters, Hit
+from crystal.search.engine import MAX_LIMIT, SearchResult
+from crystal.search.engine import search as ask
+from crystal.store.search.scope import role_words, roles_named
+from crystal.timewords.parse import parse_when
 
 FILTERS = ("project", "session", "role", "agent", "device", "branch", "source")
 STEPS = (26, 120, MAX_LIMIT)

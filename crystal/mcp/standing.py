@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from crystal import __version__
-from crystal.fence import fenced
+from crystal.app.context import open_reader
+from crystal.app.mirror import mirror_notes
+from crystal.app.status import gather
 from crystal.mcp.asker import Asker
 from crystal.mcp.page import NONCE, Answer, Json, noted
 from crystal.mcp.said import label
-from crystal.quoting import quote_line
-from crystal.status import gather
-from crystal.when import iso
-from crystal.wiring import open_reader
-from crystal.wiring.mirrored import mirror_notes
+from crystal.text.fence import fenced
+from crystal.text.quoting import quote_line
+from crystal.timewords.parse import iso
 
 MOST_PROBLEMS = 10
 MESSAGE = 300

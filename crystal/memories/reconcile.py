@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from crystal.config.paths import MEMORY_RECORD
 from crystal.memories.record import (
     Contents,
     DamagedLine,
@@ -25,11 +26,12 @@ from crystal.memories.record import (
     read_record,
     write_record,
 )
-from crystal.paths import MEMORY_RECORD
-from crystal.store import Store, memories, past
-from crystal.store.memory_history import all_history, former_in_rows
+from crystal.store import Store
+from crystal.store.memories import memories
+from crystal.store.memories.history import all_history, former_in_rows
 from crystal.store.notes import MEMORY_RECORD_SIZE, read_note, write_note
-from crystal.store.relay_peers import home_peer
+from crystal.store.sync import past
+from crystal.store.sync.relay_peers import home_peer
 
 
 @dataclass(frozen=True, slots=True)

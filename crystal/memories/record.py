@@ -18,12 +18,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from crystal.config.paths import make_private_dir, refused, sync_folder, write_private
 from crystal.errors import CrystalError, StoreFull
 from crystal.memories.serialize import BadMemory, memory_from_dict, memory_to_dict
-from crystal.model import Category, MemoryStatus
-from crystal.paths import make_private_dir, refused, sync_folder, write_private
-from crystal.recall import FormerMemory
-from crystal.store.memories import Version
+from crystal.model.capture import Category, MemoryStatus
+from crystal.model.recall import FormerMemory
+from crystal.store.memories.memories import Version
 
 DAMAGED_SUFFIX = ".damaged"
 """Ends the name of the file that keeps damaged lines when the record is written anew."""

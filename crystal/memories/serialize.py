@@ -5,12 +5,12 @@ from __future__ import annotations
 import unicodedata
 from typing import Any, cast
 
+from crystal.config.paths import AGENT_ID
 from crystal.errors import Damaged
-from crystal.model import Category, MemoryStatus, Project, is_unicode
-from crystal.paths import AGENT_ID
-from crystal.recall import Remembered
-from crystal.remembering import CATEGORIES, MEMORY_ID, MOST_KEY, MOST_TEXT, MOST_TIME, STATUSES
-from crystal.store.memories import Version
+from crystal.memories.rules import CATEGORIES, MEMORY_ID, MOST_KEY, MOST_TEXT, MOST_TIME, STATUSES
+from crystal.model.capture import Category, MemoryStatus, Project, is_unicode
+from crystal.model.recall import Remembered
+from crystal.store.memories.memories import Version
 
 MAX_NAME_CHARS = 400
 MAX_PATH_CHARS = 8192

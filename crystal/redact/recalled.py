@@ -1,4 +1,4 @@
-"""What crystal itself told an agent: fenced by ``crystal.fence``, and never kept a second time.
+"""What crystal itself told an agent: fenced by ``crystal.text.fence``, and never kept a second time.
 
 A fence begins with ``<crystal-memory-NONCE>``, or with ``<crystal-memory>`` as older releases wrote it, if the line
 that a fence begins with is behind it, if it stands alone on its line, or if it is closed. It ends at the closing tag
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 
-from crystal.fence import HEADER, NAME
 from crystal.redact.engine import Lazy
 from crystal.redact.work import CALL, Work
+from crystal.text.fence import HEADER, NAME
 
 FENCE_NAME = NAME.encode("ascii")
 """What a raw line must hold for a fence to be in any of its strings."""

@@ -17,8 +17,8 @@ from typing import Any
 
 import apsw
 
+from crystal.config.paths import refused
 from crystal.errors import CrystalError, NotConfigured, StoreBusy, StoreDamaged, StoreFull, Unavailable
-from crystal.paths import refused
 from crystal.store import migrate, texts
 from crystal.store.private_record import Recorder
 
@@ -110,7 +110,7 @@ def _translated(path: Path) -> Iterator[None]:
 
 
 def _packages() -> ModuleType:
-    from crystal import packages  # noqa: PLC0415 - every hook's worker opens the store, and nearly none asks this
+    from crystal.config import packages  # noqa: PLC0415 - every hook's worker opens the store, and nearly none asks this
 
     return packages
 

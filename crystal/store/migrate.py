@@ -10,8 +10,8 @@ from pathlib import Path
 
 import apsw
 
+from crystal.config.paths import refused
 from crystal.errors import StoreDamaged, StoreForeign, StoreNewer
-from crystal.paths import refused
 
 APPLICATION_ID = 0x43525953
 """``CRYS``: marks a database file as ours, see https://www.sqlite.org/fileformat2.html, section 1.3.17."""
@@ -105,7 +105,7 @@ def upgrade(db: apsw.Connection, path: Path) -> bool:
             if version_of(db) < number:
                 db.execute(sql)
                 if REWRITES in sql and found > 0:
-                    from crystal.store.smaller import rewrite  # noqa: PLC0415 - once for a store
+                    from crystal.store.recompress import rewrite  # noqa: PLC0415 - once for a store
 
                     rewrite(db)
                 db.execute(f"PRAGMA application_id = {APPLICATION_ID}")

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import apsw
 
+from crystal.config.paths import make_private_dir, refused, write_private
 from crystal.errors import CrystalError
-from crystal.paths import make_private_dir, refused, write_private
 
 RECORD_FILE = "private.jsonl"
 _SIZE = "private_record"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from crystal.store.sessions import Said
+from crystal.store.sessions.sessions import Said
 
 ROLES = ("user", "assistant", "summary", "subagent", "tool_call", "tool_result")
 CHARACTERS = {"user": 1500, "assistant": 1200, "summary": 1500, "subagent": 300, "tool_call": 200, "tool_result": 200}

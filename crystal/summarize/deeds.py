@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from crystal.store.sessions import Said
+from crystal.store.sessions.sessions import Said
 from crystal.summarize.text import Deeds, FileTouched
 from crystal.summarize.wording import cut, one_line
 

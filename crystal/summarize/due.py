@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from crystal.config.paths import make_private_dir, write_private
 from crystal.errors import CrystalError, Unavailable
-from crystal.paths import make_private_dir, write_private
 from crystal.store import Store
 from crystal.store.costs import DAY_MS, day_start
 from crystal.store.problems import clear_problem, find_problem, record_problem
-from crystal.store.sessions import (
+from crystal.store.sessions.sessions import (
     Session,
     SummaryMode,
     count_turns,
@@ -30,13 +30,7 @@ from crystal.store.sessions import (
 )
 from crystal.summarize.condense import CHARACTERS, ROLES
 from crystal.summarize.deeds import deeds_of
-from crystal.summarize.llm import (
-    BadAnswer,
-    ModelUnavailable,
-    SummaryModel,
-    build_prompt,
-    parse_answer,
-)
+from crystal.summarize.llm import BadAnswer, ModelUnavailable, SummaryModel, build_prompt, parse_answer
 from crystal.summarize.markdown import new_summary_path, render
 from crystal.summarize.paid import OverCap, ask_paid
 from crystal.summarize.simple import summarize_simply

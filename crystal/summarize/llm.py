@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import orjson
 
 from crystal.errors import CrystalError, Unavailable
-from crystal.store.sessions import Said, Session
+from crystal.store.sessions.sessions import Said, Session
 from crystal.summarize.condense import condense
 from crystal.summarize.text import Paragraph, SummaryText
 from crystal.summarize.wording import cut, has_words, one_line, prose

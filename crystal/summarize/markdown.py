@@ -9,7 +9,7 @@ import hashlib
 import re
 from datetime import datetime, timedelta, timezone
 
-from crystal.store.sessions import Counts, Session
+from crystal.store.sessions.sessions import Counts, Session
 from crystal.summarize.text import Deeds, SummaryText
 from crystal.summarize.wording import code_span, escaped
 

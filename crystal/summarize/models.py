@@ -17,14 +17,7 @@ import httpx
 import orjson
 
 from crystal.errors import CrystalError, Denied, NotConfigured, UsageProblem
-from crystal.summarize.llm import (
-    ANSWER_TOKENS,
-    PROMPT_TOKENS,
-    Completion,
-    ModelUnavailable,
-    Prompt,
-    SummaryModel,
-)
+from crystal.summarize.llm import ANSWER_TOKENS, PROMPT_TOKENS, Completion, ModelUnavailable, Prompt, SummaryModel
 
 TIMEOUT_SECONDS = 60.0
 CONNECT_SECONDS = 10.0

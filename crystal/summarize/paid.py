@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from crystal.config.prices import price_of
 from crystal.errors import CrystalError
-from crystal.prices import price_of
 from crystal.store import Store
 from crystal.store.costs import Cost, release, reserve, settle
 from crystal.summarize.condense import estimated_tokens

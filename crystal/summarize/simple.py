@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from crystal.store.sessions import Said
+from crystal.store.sessions.sessions import Said
 from crystal.summarize import terms
 from crystal.summarize.text import Paragraph, SummaryText
 from crystal.summarize.wording import cut, has_words, one_line, sentences

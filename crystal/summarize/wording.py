@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from crystal.grapheme import boundary_before
+from crystal.text.grapheme import boundary_before
 
 ELLIPSIS = "…"
 

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from datetime import tzinfo
 
-from crystal.when import local, local_ms
+from crystal.timewords.parse import local, local_ms
 
 __all__ = ["LOOKED_AT", "MOST_SPANS", "TimeSpan", "find_times"]
 

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from crystal.model import Role, Turn
+from crystal.model.capture import Role, Turn
 from crystal.transcript.content import block_text, call_text, head_and_tail, result_text
 from crystal.transcript.injected import is_machinery, spoken_command, strip_injected
 from crystal.transcript.line import ParsedLine, clean_text, identifier, parse_line, parse_time, word

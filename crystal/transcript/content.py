@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from crystal.grapheme import boundary_before
+from crystal.text.grapheme import boundary_before
 
 RESULT_HEAD = 6000
 RESULT_TAIL = 2000

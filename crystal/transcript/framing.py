@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from crystal.model import RawSegment
+from crystal.model.capture import RawSegment
 
 SEGMENT_BYTES = 4 * 1024 * 1024
 _BLOCK = 256 * 1024

@@ -33,11 +33,11 @@ sys.path[:0] = [str(ROOT), str(HERE)]  # the real client is run as the tests run
 
 from terminal import Screen, draw  # noqa: E402
 
-from tests.docs_sample import write_sample  # noqa: E402
 from tests.e2e.client import Client, find_client  # noqa: E402
 from tests.e2e.fake_anthropic import Block, FakeAnthropic, Step, Use  # noqa: E402
-from tests.two_machines import RelayProcess  # noqa: E402
-from tests.whole_memory import Memory, wait_until  # noqa: E402
+from tests.support.docs_sample import write_sample  # noqa: E402
+from tests.support.two_machines import RelayProcess  # noqa: E402
+from tests.support.whole_memory import Memory, wait_until  # noqa: E402
 
 WEEK = timedelta(days=7)
 PROBLEM = "Some customers are charged twice. The payment webhook comes in twice, I think. How do we stop that?"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.whole_memory import wait_until
+from tests.support.whole_memory import wait_until
 
 API_KEY = "sk-ant-test-not-a-key"
 PACKAGE = "@anthropic-ai/claude-code"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.client import Client, NoClient, find_client, version
 from tests.e2e.fake_anthropic import FakeAnthropic
-from tests.whole_memory import Memory
+from tests.support.whole_memory import Memory
 
 ENVIRON = dict(os.environ)  # as it was before the tests' own rule emptied it
 

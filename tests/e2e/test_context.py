@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from crystal.fence import HEADER
+from crystal.text.fence import HEADER
 from tests.e2e.client import Client
 from tests.e2e.fake_anthropic import FakeAnthropic
-from tests.whole_memory import Memory, said, wait_until
+from tests.support.whole_memory import Memory, said, wait_until
 
 OPEN = "<crystal-memory-"
 FACT = "the staging server listens on port 8123"

@@ -9,7 +9,7 @@ import signal
 
 from tests.e2e.client import Client, Stream, kill
 from tests.e2e.fake_anthropic import FakeAnthropic, Pause, Think, Use
-from tests.whole_memory import Memory, said, wait_until
+from tests.support.whole_memory import Memory, said, wait_until
 
 
 def test_after_sigkill_the_sweep_finds_what_no_hook_told_of(

@@ -6,7 +6,7 @@ import shutil
 
 from tests.e2e.client import Client
 from tests.e2e.fake_anthropic import FakeAnthropic, Think, Use
-from tests.whole_memory import Memory
+from tests.support.whole_memory import Memory
 
 
 def test_a_session_goes_on_without_the_turn_that_was_forgotten(

@@ -18,8 +18,8 @@ import pytest
 from tests.e2e.client import Client
 from tests.e2e.conftest import ENVIRON
 from tests.e2e.fake_anthropic import FakeAnthropic, Use
-from tests.store_factory import add_turn, open_store
-from tests.whole_memory import Memory
+from tests.support.store_factory import add_turn, open_store
+from tests.support.whole_memory import Memory
 
 SERVER = [sys.executable, "-m", "crystal", "mcp"]
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.client import SECONDS, Client
 from tests.e2e.fake_anthropic import FakeAnthropic, Use
-from tests.whole_memory import ROOT, Memory, said
+from tests.support.whole_memory import ROOT, Memory, said
 
 PLUGIN = (".claude-plugin", ".mcp.json", "hooks", "skills", "README.md", "LICENSE")
 TOOL = "mcp__plugin_crystal_crystal__crystal_search"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.client import Client
 from tests.e2e.fake_anthropic import Fail, FakeAnthropic, Think, Use
-from tests.whole_memory import Memory, said
+from tests.support.whole_memory import Memory, said
 
 
 def test_the_first_turn_of_a_new_session_is_kept_by_the_hook_alone(
@@ -155,7 +155,7 @@ def test_two_hooks_of_two_installations_keep_everything_once(
     client: Client, model: FakeAnthropic, memory: Memory
 ) -> None:
     hooks = json.loads((client.config / "settings.json").read_text("utf-8"))["hooks"]
-    text = json.dumps({"hooks": hooks}).replace("/hook.py", "/../crystal/hook.py")
+    text = json.dumps({"hooks": hooks}).replace("/hook.py", "/../crystal/hook/main.py")
     assert "/../crystal/" in text, "another command, or the client would run it once"
     (client.project / ".claude").mkdir()
     (client.project / ".claude" / "settings.json").write_text(text, "utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.e2e.client import Client, Stream
 from tests.e2e.fake_anthropic import FakeAnthropic
-from tests.whole_memory import Memory, said
+from tests.support.whole_memory import Memory, said
 
 SECRET, ANSWER = "a private matter of mine", "Nobody will hear about it."
 OPEN = (("user", "an open matter"), ("assistant", "Everybody may hear about it."))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.client import Client, Stream
 from tests.e2e.fake_anthropic import FakeAnthropic, Pause, Use
-from tests.whole_memory import Memory, said
+from tests.support.whole_memory import Memory, said
 
 
 def test_three_prompts_of_one_process_are_kept(client: Client, model: FakeAnthropic, memory: Memory) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.client import Client, NoClient, Terminal
 from tests.e2e.fake_anthropic import FakeAnthropic, Pause, Use
-from tests.whole_memory import Memory, said
+from tests.support.whole_memory import Memory, said
 
 SUMMARY = "<analysis>They talked.</analysis>\n\n<summary>\nThey talked of two things.\n</summary>"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.app.test_processes import end
 from tests.e2e.client import Client
 from tests.e2e.fake_anthropic import FakeAnthropic, Use
-from tests.test_processes import end
-from tests.test_relay_processes import CRYSTAL, POLL, Relay
-from tests.whole_memory import ROOT, Memory, said, wait_until
+from tests.support.whole_memory import ROOT, Memory, said, wait_until
+from tests.sync.test_relay_processes import CRYSTAL, POLL, Relay
 
 QUARTZ = "Quartz is silicon and oxygen."
 MICA = "Mica splits into sheets."

@@ -36,7 +36,7 @@ from relay_worker.settings import Settings
 from relay_worker.store.operator import add_token
 from relay_worker.store.sqlite import SqliteStore
 from relay_worker.tokens import mint
-from tests.asgi_bridge import AsgiBridge
+from tests.support.asgi_bridge import AsgiBridge
 
 # Read once, when this is loaded: the tests themselves run with an environment of their own.
 URL = os.environ.get("CRYSTAL_CONFORMANCE_URL", "")

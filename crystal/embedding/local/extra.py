@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from crystal.config.packages import install_command
 from crystal.errors import NotConfigured
-from crystal.packages import install_command
 
 PACKAGES = ("huggingface-hub", "onnx", "onnxruntime", "tokenizers")
 """What the extra ``local`` installs."""

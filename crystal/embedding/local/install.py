@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from crystal.config.paths import alone_in, make_private_dir, refused, sync_folder, write_private
 from crystal.embedding.local.build import LICENCES, InstallOptions, ModelSource, build_model
 from crystal.embedding.local.catalog import KNOWN, KnownModel
 from crystal.embedding.local.extra import import_package
 from crystal.embedding.local.hub import fetch_model
 from crystal.embedding.local.manifest import FILE, Manifest, check_files, checked_name, read_manifest
 from crystal.errors import Damaged, NotConfigured, UsageProblem
-from crystal.paths import alone_in, make_private_dir, refused, sync_folder, write_private
 
 UNFINISHED = ".unfinished-"
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from crystal.config.paths import refused
 from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER
 from crystal.errors import Damaged, NotConfigured, UsageProblem
-from crystal.paths import refused
 
 FILE, SCHEMA = "crystal.json", 2
 GRAPH, TOKENIZER = "model.onnx", "tokenizer.json"

@@ -1,0 +1,329 @@
+"""What may wait until a turn is safe: vectors, summaries, the daily log, the rest of forgetting."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from crystal.app import maintenance
+from crystal.app.context import Machine
+from crystal.app.progress import ProgressFile, Report
+from crystal.app.session_context import refresh
+from crystal.errors import Unavailable
+
+if TYPE_CHECKING:
+    from crystal.embedding import Embedder
+    from crystal.store.search.vectors import Generation
+
+ENRICH_LOCK = "enrich.lock"
+SOON = 200
+"""So many chunks get their vectors while a person waits."""
+ROUND_SECONDS = 60.0
+"""After so long with vectors, what was said meanwhile gets into the index, and summaries get a turn."""
+MAX_SUMMARIES = 1_000
+MAX_PAUSE_SECONDS = 10.0
+
+
+def insist(machine: Machine) -> None:
+    """Forget that embedding failed and rests: somebody asks for it now, and may have mended what no setting shows."""
+    from crystal.store.problems import clear_problem
+
+    clear_problem(machine.store, "embedding")
+
+
+class Round(NamedTuple):
+    """One round of the steps: until when it may go on, whom it tells how far it is, how it keeps its pace."""
+
+    deadline: float
+    tell: Callable[[str, int, int], None]
+    pause: Callable[[], None] = lambda: None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no time is left."""
+        return time.monotonic() > self.deadline
+
+    def advance(self, step: str, done: int, total: int) -> None:
+        """Tell how far a step is, then rest if this is done in the background."""
+        self.tell(step, done, total)
+        self.pause()
+
+
+class Pauses:
+    """Rests after each piece of work, so that no more than a share of one core is used.
+
+    Args:
+        share: The part of the time that may be worked, from 0 to 1.
+    """
+
+    def __init__(self, share: float) -> None:
+        self._rest_each = (1 - share) / share
+        self._cpu = time.process_time()
+
+    def __call__(self) -> None:
+        """Rest for as long as the processor time since the last rest asks for."""
+        worked = time.process_time() - self._cpu
+        time.sleep(min(MAX_PAUSE_SECONDS, worked * self._rest_each))
+        self._cpu = time.process_time()
+
+
+def _enrich(machine: Machine, work: Round) -> list[str]:
+    problems = []
+    for step in (_forget, _retain, _log, _index, _embed, _index, _summarize, _tidy):
+        if not work.is_over or step in (_index, _summarize):  # of these each round does a little
+            try:
+                problem = step(machine, work)
+            except Unavailable as error:
+                problem = error.message
+            problems += [problem] if problem and problem not in problems else []
+    return problems
+
+
+def _forget(machine: Machine, _work: Round) -> None:
+    """First: what is forgotten is neither summarized nor embedded."""
+    from crystal.app.forget import finish_forgetting
+
+    finish_forgetting(machine)
+
+
+def _retain(machine: Machine, _work: Round) -> None:
+    from crystal.app.retention import apply_retention
+
+    apply_retention(machine)
+
+
+def _embed(machine: Machine, work: Round) -> str | None:
+    """Give vectors to the chunks that wait; what fails is recorded, and said."""
+    from crystal.errors import CrystalError
+    from crystal.store import problems
+    from crystal.store.search import vectors
+
+    if machine.config.embedding_provider == "none":
+        return None
+    serving = vectors.serving_generation(machine.store)
+    if not vectors.count_pending(machine.store, serving.id if serving else 0) and _is_embedder_of(machine, serving):
+        return None
+    from crystal.embedding.pending import embed_pending
+
+    try:
+        embedder = machine.embedder()
+    except CrystalError as error:
+        problems.record_problem(machine.store, "embedding", error.message, now=machine.now())
+        return error.message
+    if embedder is None:
+        return None
+    advance = _vector_counter(machine, embedder, work)
+    seconds = work.deadline - time.monotonic()
+    return embed_pending(machine.store, embedder, now=machine.now, budget_seconds=seconds, progress=advance).problem
+
+
+def _vector_counter(machine: Machine, embedder: Embedder, work: Round) -> Callable[[int], None]:
+    """Count from the chunks that have a vector to all there are; where few wait, from none to these."""
+    from crystal.store.health import stats
+    from crystal.store.search import vectors
+
+    known = vectors.find_generation(machine.store, embedder.provider, embedder.model, embedder.dimension)
+    waiting = vectors.count_pending(machine.store, known.id if known else 0)
+    total = waiting if waiting <= SOON else stats.counts(machine.store)["chunks"]
+    made = max(0, total - waiting)
+    work.tell("vectors", made, total)
+
+    def advance(count: int) -> None:
+        nonlocal made
+        made += count
+        work.advance("vectors", made, max(made, total))
+
+    return advance
+
+
+def embed_soon(machine: Machine, *, budget_seconds: float = 2.0) -> None:
+    """Give vectors to what was stored just now, where that takes a blink: with the embedded model, without a backlog.
+
+    What is left waits in the ordinary queue, which the next capture or ``crystal sync`` works off.
+    """
+    from crystal.capture.lock import try_lock
+    from crystal.store.search import vectors
+
+    serving = vectors.serving_generation(machine.store)
+    if machine.config.embedding_provider != "embedded" or (serving is not None and serving.provider != "embedded"):
+        return
+    if not 0 < vectors.count_pending(machine.store, serving.id if serving else 0) <= SOON:
+        return
+    with try_lock(machine.places.data_dir / ENRICH_LOCK) as held, contextlib.suppress(Unavailable):
+        if held:
+            _embed(machine, Round(time.monotonic() + budget_seconds, lambda *_: None))
+
+
+def _index(machine: Machine, work: Round) -> None:
+    """Before the vectors, which may take long, and after them."""
+    from crystal.store.search.index_log import is_worth_while
+
+    if is_worth_while(machine.store):
+        maintenance.index(
+            machine.store, machine.now(), work.deadline, lambda done, all_: work.advance("index", done, all_)
+        )
+
+
+def _tidy(machine: Machine, work: Round) -> None:
+    maintenance.tidy(machine.store, work.deadline)
+
+
+def _is_embedder_of(machine: Machine, serving: Generation | None) -> bool:
+    """Whether the settings still choose the model that serves, as far as can be told without loading it."""
+    config = machine.config
+    if serving is None:
+        return True
+    if serving.provider == "local":  # the name may stand for another model by now: its description tells
+        return False
+    if config.embedding_provider != serving.provider or config.embedding_model not in (None, serving.model):
+        return False
+    return config.embedding_dimension in (None, serving.dimension)
+
+
+def _summarize(machine: Machine, work: Round) -> str | None:
+    """Write the summaries that are due; at least one, so that vectors that take long do not keep them waiting."""
+    from crystal.store.sessions.sessions import due_sessions, sessions_summarized_as
+
+    now = machine.now()
+    idle_ms = machine.config.summary_idle_minutes * 60_000
+    is_any_due = due_sessions(machine.store, now=now, idle_ms=idle_ms, limit=1)
+    if not is_any_due and not sessions_summarized_as(machine.store, ["deferred"], limit=1):
+        return None
+    from crystal.summarize import is_due, summarize_due
+
+    if not is_due(machine.store, now=now, idle_ms=idle_ms):
+        return None
+    done, total = -1, len(due_sessions(machine.store, now=now, idle_ms=round(idle_ms), limit=MAX_SUMMARIES))
+
+    def should_stop() -> bool:
+        nonlocal done
+        done += 1
+        work.advance("summaries", done, max(done, total))
+        return done > 0 and work.is_over
+
+    report = summarize_due(
+        machine.store,
+        agent_folder=machine.places.agent_folder,
+        model=machine.summary_model(),
+        daily_cap_usd=machine.config.summary_daily_cap_usd,
+        now=now,
+        idle_ms=idle_ms,
+        limit=MAX_SUMMARIES,
+        should_stop=should_stop,
+    )
+    return "; ".join(report.problems) or None
+
+
+def _log(machine: Machine, work: Round) -> str | None:
+    """Write the daily log's lines that are missing."""
+    from crystal.store.sessions.daily import stretches_unseen
+
+    idle_ms = machine.config.summary_idle_minutes * 60_000
+    if not any(_is_new_part(*stretch, idle_ms) for stretch in stretches_unseen(machine.store)):
+        return None
+    from crystal.summarize.daily import log_sessions
+
+    report = log_sessions(
+        machine.store,
+        agent_folder=machine.places.agent_folder,
+        now=machine.now(),
+        tz=None,
+        idle_ms=idle_ms,
+        should_stop=lambda: work.is_over,
+    )
+    return "; ".join(report.problems) or None
+
+
+def _is_new_part(seen: int | None, first: int | None, last: int | None, idle_ms: int) -> bool:
+    """Whether turns that the daily log has not seen (``first`` to ``last``, ms) need a line of their own."""
+    if seen is None or first is None or last is None or first < seen or last - seen >= idle_ms:
+        return True
+    try:
+        return time.localtime(seen / 1000)[:3] != time.localtime(last / 1000)[:3]
+    except (OverflowError, ValueError, OSError):
+        return True
+
+
+def write_summaries_again(machine: Machine) -> list[str]:
+    """Let the model write the summaries that were written without it. Gives what went wrong, in words."""
+    from crystal.errors import NotConfigured
+    from crystal.summarize import summarize_again
+
+    model = machine.summary_model()
+    if model is None:
+        raise NotConfigured(
+            "no model writes summaries here",
+            hint="crystal config set summary.consent true, and give its provider a key",
+        )
+    report = summarize_again(
+        machine.store,
+        agent_folder=machine.places.agent_folder,
+        model=model,
+        daily_cap_usd=machine.config.summary_daily_cap_usd,
+        now=machine.now(),
+    )
+    return report.problems
+
+
+def enrich(
+    machine: Machine,
+    *,
+    budget_seconds: float,
+    report: Report = lambda _: None,
+    pause: Callable[[], None] = lambda: None,
+) -> list[str]:
+    """Do what may wait, outside of capture's lock: embed what has no vector, write due summaries and log lines.
+
+    One process at a time. Another finds the lock taken and goes; whoever holds it looks once more after letting go,
+    so that what was committed meanwhile is not left behind. May be interrupted or killed anywhere.
+
+    Args:
+        machine: This machine.
+        budget_seconds: No new piece of work begins later.
+        report: Told how far each step is.
+        pause: Called after each piece of work.
+
+    Returns:
+        What went wrong, in words.
+    """
+    from crystal.capture.lock import try_lock
+    from crystal.store.health.stats import newest_turn
+
+    deadline = time.monotonic() + budget_seconds
+    problems: list[str] = []
+    is_more = True
+    while is_more and time.monotonic() < deadline:
+        newest, tell = newest_turn(machine.store), ProgressFile(machine.places.data_dir, report)
+        work = Round(min(deadline, time.monotonic() + ROUND_SECONDS), tell, pause)
+        with try_lock(machine.places.data_dir / ENRICH_LOCK) as held:
+            if not held:
+                return []
+            try:
+                problems = _enrich(machine, work)
+            finally:
+                tell.clear()
+        cut_off = work.is_over and tell.has_advanced and not problems
+        is_more = cut_off or newest_turn(machine.store) != newest
+    refresh(machine)
+    return problems
+
+
+def count_waiting(machine: Machine) -> int:
+    """Return how many chunks wait for a vector of the model that the settings choose; 0 when they choose none.
+
+    Raises:
+        NotConfigured: That model cannot be used.
+    """
+    from crystal.store.search import vectors
+
+    if machine.config.embedding_provider == "none":
+        return 0
+    known = vectors.serving_generation(machine.store)
+    if known is None or not _is_embedder_of(machine, known):
+        embedder = machine.embedder()
+        if embedder is None:
+            return 0
+        known = vectors.find_generation(machine.store, embedder.provider, embedder.model, embedder.dimension)
+    return vectors.count_pending(machine.store, known.id if known else 0)

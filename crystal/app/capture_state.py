@@ -1,0 +1,177 @@
+"""Whether conversations are being kept: gathers the facts from this machine for ``crystal.capture.state``."""
+
+# ruff: noqa: PTH112  os.path.isdir never raises, Path.is_dir does below a folder that may not be entered
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crystal.app.context import now_ms
+from crystal.app.open_store import refuse_lost
+from crystal.capture import files, spool
+from crystal.capture.lock import CAPTURE_LOCK, lock_holder
+from crystal.capture.state import SILENT_SECONDS, CaptureFacts, CaptureState, HookFacts, assess_capture
+from crystal.errors import CrystalError, StoreLost
+from crystal.install.claude_settings import missing_plugin, missing_programs, read_layers, unused_because
+from crystal.store import Store
+from crystal.store.capture import hooks, privacy
+from crystal.store.health import stats
+
+if TYPE_CHECKING:
+    from crystal.config.paths import Places
+    from crystal.config.table import Config
+
+
+def capture_state(config: Config, store: Store | None = None, *, everywhere: bool = False) -> CaptureState:
+    """Judge whether conversations are kept on this machine.
+
+    Reads only. Costs a few milliseconds, and a look at every transcript's time where no hook has run for a day.
+
+    Args:
+        config: The settings.
+        store: The store, if it is open already.
+        everywhere: Leave out what holds in the current folder alone.
+    """
+    try:
+        with _opened(config.places, store) as opened:
+            return assess_capture(_facts(config, opened, None, everywhere=everywhere))
+    except CrystalError as error:
+        return assess_capture(_facts(config, None, _problem_of(config.places, error), everywhere=everywhere))
+
+
+def current_folder() -> Path | None:
+    """Return the current folder, None if it is gone."""
+    with contextlib.suppress(OSError):
+        return Path.cwd()
+    return None
+
+
+@contextlib.contextmanager
+def _opened(places: Places, store: Store | None) -> Iterator[Store]:
+    if store is not None:
+        yield store
+        return
+    with Store.open_existing(places.db) as opened:
+        yield opened
+
+
+def _problem_of(places: Places, error: CrystalError) -> tuple[str, str]:
+    """Return why the database cannot be opened, and the command that mends it."""
+    try:
+        refuse_lost(places)
+    except StoreLost as lost:
+        return lost.message, "crystal verify --repair"
+    except CrystalError:
+        pass  # the first error says more
+    return error.message, _command(error.hint)
+
+
+def _command(hint: str | None) -> str:
+    return "crystal doctor" if hint is None else hint.removeprefix("run: ")
+
+
+def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None, *, everywhere: bool) -> CaptureFacts:
+    places, now = config.places, now_ms()
+    waiting = _waiting_notes(places.spool)
+    last_turn = last_turn_hook(places, store)
+    is_late = last_turn is not None and now - last_turn > 1000 * SILENT_SECONDS
+    cwd = None if everywhere else current_folder()
+    return CaptureFacts(
+        now=now,
+        hooks=tuple(hook_facts(folder, cwd) for folder in places.claude_dirs if _is_meant(config, folder)),
+        data_dir=places.data_dir,
+        store_problem=problem,
+        off_since=None if store is None else _off_since(store),
+        last_capture=None if store is None else stats.last_capture(store),
+        free_bytes=_free_bytes(places.data_dir),
+        writable=not os.path.isdir(places.data_dir) or os.access(places.data_dir, os.W_OK | os.X_OK),
+        read_only_disk=_is_read_only(places.data_dir),
+        stalled=_stalled(places.stalled),
+        oldest_note=min(waiting, default=None),
+        notes=len(waiting),
+        lock_holder=lock_holder(places.data_dir / CAPTURE_LOCK) if waiting else None,
+        last_turn_hook=last_turn,
+        newest_transcript=newest_transcript(places) if is_late else None,
+    )
+
+
+def _is_meant(config: Config, folder: Path) -> bool:
+    """Return True if a client is to be captured: not on a machine that only serves others, or only other clients."""
+    if os.path.isdir(folder):
+        return True
+    from crystal.install.clients import read_record  # seldom needed, and this runs after each turn
+
+    return config.role != "home" and not read_record(config.places.ldm_home)
+
+
+def hook_facts(folder: Path, cwd: Path | None) -> HookFacts:
+    """Find out which hooks a client with this configuration folder runs when it is started in ``cwd``."""
+    layers = read_layers(folder, cwd)
+    gone = missing_programs(layers.commands)
+    for plugin in layers.plugins if not layers.commands else ():
+        gone += missing_plugin(folder, plugin)
+    return HookFacts(
+        settings=layers.user.path,
+        problem=unused_because(layers.user),
+        disabled_by=layers.disabled_by,
+        managed_only=layers.managed_only,
+        has_hook=bool(layers.commands),
+        plugins=layers.plugins,
+        gone=tuple(gone),
+    )
+
+
+def newest_transcript(places: Places) -> int | None:
+    """Return when a transcript grew last, ms."""
+    return max((found.modified for found in files.all_transcripts(places.transcript_roots)), default=None)
+
+
+def _waiting_notes(folder: Path) -> list[int]:
+    try:
+        return [note.at for note in spool.read_notes(folder)]
+    except OSError:
+        return []  # a folder that may not be read is a problem of its own, see ``writable``
+
+
+def _off_since(store: Store) -> int | None:
+    marks = [mark for mark in privacy.marks(store) if mark.until_at is None and mark.session_id is None]
+    return marks[0].from_at if marks else None
+
+
+def _free_bytes(folder: Path) -> int | None:
+    existing = next((each for each in (folder, *folder.parents) if os.path.isdir(each)), None)
+    try:
+        return None if existing is None else shutil.disk_usage(existing).free
+    except OSError:
+        return None
+
+
+def _is_read_only(folder: Path) -> bool:
+    if not hasattr(os, "statvfs"):
+        return False
+    try:
+        return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
+
+
+def _stalled(marker: Path) -> str | None:
+    try:
+        text = marker.read_text("utf-8", "replace")
+    except OSError:
+        return None
+    return text.split("\n", 1)[0] or "capture is stalled"
+
+
+def last_turn_hook(places: Places, store: Store | None) -> int | None:
+    """Return when a hook at the end of a turn ran last; not before the last ``crystal init``, which put it there."""
+    times = [] if store is None else [hooks.last_turn_run(store)]
+    times += [at for at, event, _ in spool.read_latencies(places.spool) if event not in ("SessionStart", "-")]
+    with contextlib.suppress(OSError):
+        times.append(places.machine_json.stat().st_mtime_ns // 1_000_000)
+    return max((at for at in times if at is not None), default=None)

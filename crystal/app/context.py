@@ -1,0 +1,376 @@
+"""This machine: its settings, its open store, and the rooms joined to both."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crystal.app.mirror import Mirrored, open_mirror
+from crystal.app.open_store import refuse_links, refuse_lost
+from crystal.config.load import load_config
+from crystal.config.paths import MEMORY_RECORD, Places, make_private_dir, resolve_places
+from crystal.config.providers import needs_key, runs_here
+from crystal.config.table import Config
+from crystal.errors import CrystalError
+from crystal.store import Store
+from crystal.store.notes import MEMORY_RECORD_SIZE, read_note
+
+if TYPE_CHECKING:
+    from crystal.capture.engine import Capture, Sink
+    from crystal.capture.safe_open import Folders
+    from crystal.capture.tail import CleanLine
+    from crystal.embedding import Embedder
+    from crystal.ingest.ingest import Claim, IngestReport
+    from crystal.model.capture import Segment
+    from crystal.redact import Redactor
+    from crystal.store.search.vectors import Generation
+    from crystal.summarize.llm import SummaryModel
+    from crystal.sync.wire import Lane
+
+
+def now_ms() -> int:
+    """The time, ms since the epoch, UTC."""
+    return time.time_ns() // 1_000_000
+
+
+def this_home() -> Path:
+    """The user's home folder."""
+    return Path.home()
+
+
+def these_places(data_dir: Path | None = None) -> Places:
+    """Where everything lives on this machine; cheap."""
+    return resolve_places(os.environ, this_home(), data_dir=data_dir)
+
+
+def this_config(overrides: Mapping[str, object] | None = None) -> Config:
+    """The settings that hold on this machine now."""
+    return load_config(os.environ, this_home(), overrides=overrides or {})
+
+
+def usable_config(config: Config) -> Config:
+    """The settings, with the usual data folder where the legacy one holds another program's database."""
+    from crystal.errors import StoreForeign
+    from crystal.store.migrate import refuse_foreign
+
+    if config.places.data_dir_source.startswith("legacy"):
+        try:
+            refuse_foreign(config.places.db)
+        except StoreForeign:
+            return this_config({"data_dir": config.places.ldm_home / "memory"})
+    return config
+
+
+def api_key(config: Config, provider: str) -> str | None:
+    """The key of a provider; None where none is found, and for what runs on this machine.
+
+    Raises:
+        NotConfigured: A place that the user has set up for keys fails.
+    """
+    from crystal.credentials.api_keys import key_for
+
+    if not needs_key(provider):
+        return None
+    found = key_for(config, provider, os.environ)
+    return None if found is None else found.reveal()
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """This machine's settings, its open store, and where there is one the mirror. Whoever opened them closes them."""
+
+    config: Config
+    store: Store
+    mirror: Mirrored | None = None
+
+    def __post_init__(self) -> None:
+        """Let whatever changes memories in this store write them down in the record too."""
+        self.store.before_commit = self._record_changes
+
+    @property
+    def places(self) -> Places:
+        """Where everything lives."""
+        return self.config.places
+
+    def now(self) -> int:
+        """The time, ms since the epoch, UTC."""
+        return now_ms()
+
+    def bytes_to_prove(self) -> int:
+        """How many bytes ``prove`` will read, about."""
+        from crystal.store.health.stats import bytes_by_state
+
+        return 2 * bytes_by_state(self.store).get("captured", 0)
+
+    def agent_folder(self) -> Path:
+        """The folder of this machine's agent."""
+        return self.places.agent_folder(self.config.agent_id)
+
+    def memory_record(self) -> Path:
+        """The record of memories, see crystal/memories."""
+        return self.agent_folder() / MEMORY_RECORD
+
+    def _record_changes(self) -> None:
+        """Write down the memories that a transaction has changed, inside of it."""
+        if self.store.changed_memories or self.store.deleted_memories:
+            from crystal.memories.reconcile import record_changes
+
+            record_changes(self.store, self.memory_record())
+
+    def settle_memories(self) -> None:
+        """Bring record and database into step where the record's size says that they are not."""
+        path = self.memory_record()
+        size = str(path.stat().st_size) if path.exists() else None
+        if size is not None and read_note(self.store, MEMORY_RECORD_SIZE) == size:
+            return
+        from crystal.store.health.stats import newest_memory
+
+        if size is not None or newest_memory(self.store):
+            from crystal.memories.reconcile import reconcile
+
+            reconcile(self.store, path)
+
+    def embedder(self) -> Embedder | None:
+        """The embedder that the settings choose, None when they choose none. It loads its parts when first used.
+
+        Raises:
+            NotConfigured: The chosen provider needs something that is not there, such as a key.
+        """
+        from crystal.embedding import make_embedder
+
+        config = self.config
+        provider = config.embedding_provider
+        if provider == "none":
+            return None
+        return make_embedder(
+            provider,
+            model=config.embedding_model,
+            dimension=config.embedding_dimension,
+            base_url=config.embedding_base_url,
+            key=lambda: api_key(config, provider),
+            models=self.places.models,
+            threads=config.embedding_threads,
+        )
+
+    def asking_embedder(self, store: Store | None = None) -> Embedder | None:
+        """The embedder for questions: that of the vectors which serve, also while another model fills its own.
+
+        ``store`` is the one that is asked, None for this machine's own.
+
+        But a question goes to no provider on the network that the settings name no more: who left it may not want
+        that, and at which address it was asked is not known. Until the new vectors are complete, keywords answer then.
+
+        Raises:
+            NotConfigured: As for ``embedder``.
+        """
+        from crystal.embedding import make_embedder
+        from crystal.store.search.vectors import serving_generation
+
+        serving = serving_generation(store or self.store)
+        try:
+            chosen = self.embedder()
+        except CrystalError:
+            if serving is None or not runs_here(serving.provider):
+                raise
+            return self._installed(serving)  # what is chosen cannot be asked, but the vectors that are there can
+        if chosen is None or serving is None:
+            return chosen
+        if serving.provider != chosen.provider and not runs_here(serving.provider):
+            return chosen
+        if (chosen.provider, chosen.model, chosen.dimension) == (serving.provider, serving.model, serving.dimension):
+            return chosen
+        provider = serving.provider
+        if runs_here(provider):
+            return self._installed(serving)
+        base_url = self.config.embedding_base_url
+        return make_embedder(
+            provider, serving.model, serving.dimension, base_url=base_url, key=lambda: api_key(self.config, provider)
+        )
+
+    def _installed(self, serving: Generation) -> Embedder:
+        """The model on this machine that has made some vectors."""
+        from crystal.embedding import make_embedder
+
+        models, threads = self.places.models, self.config.embedding_threads
+        return make_embedder(serving.provider, serving.model, serving.dimension, models=models, threads=threads)
+
+    def summary_model(self) -> SummaryModel | None:
+        """The model that the settings choose to write summaries, None for simple ones.
+
+        When its key cannot be fetched, it is one that says so to whoever asks it.
+        """
+        config = self.config
+        if config.summary_mode == "simple" or (config.summary_mode == "auto" and not config.summary_consent):
+            return None
+        from crystal.errors import CrystalError
+        from crystal.summarize.models import MissingModel, choose_model
+
+        provider = config.summary_provider
+        try:
+            key = api_key(config, provider)
+        except CrystalError as error:
+            return MissingModel(error)
+        return choose_model(
+            config.summary_mode,
+            provider,
+            model=config.summary_model,
+            base_url=config.summary_base_url,
+            key=key,
+            consent=config.summary_consent,
+        )
+
+    def redaction_key(self) -> bytes:
+        """The key of the hashes that stand for secrets in this store."""
+        from crystal.store.capture.privacy import store_key
+
+        return hashlib.blake2b(b"redaction", key=store_key(self.store)).digest()
+
+    @property
+    def transcript_folders(self) -> Folders:
+        """The folders that transcripts are read from: Claude Code's, and those that the settings allow."""
+        from crystal.capture.safe_open import Folders, escape_pattern
+
+        usual = escape_pattern(str(this_home() / ".claude" / "projects"))
+        return Folders(self.places.transcript_roots, (*self.config.capture_transcript_folders, usual))
+
+    def capture(self, lane: Lane = "live") -> Capture:
+        """The hands of capture, joined to ``ingest``; on a device of a home machine to the outbox.
+
+        Args:
+            lane: Whether what is captured is said now, or comes from the past and may wait behind that.
+        """
+        from crystal.capture.engine import Capture
+        from crystal.capture.spool import PrivateNotes
+        from crystal.capture.tail import Cleaner
+        from crystal.store.capture.privacy import store_key
+
+        config, places, store = self.config, self.places, self.store
+        key = store_key(store)
+        sink, ended = self._sinks(lane)
+        return Capture(
+            store=store,
+            sink=sink,
+            ended=ended,
+            cleaner=Cleaner(self._clean_line(), key),
+            agent=config.agent_id,
+            device=config.device,
+            roots=self.transcript_folders.roots,
+            allowed=self.transcript_folders.allowed,
+            private_projects=tuple(config.private_projects),
+            private_sessions=tuple(config.private_sessions),
+            clock=now_ms,
+            announced=PrivateNotes(places.spool).marks,
+        )
+
+    def _clean_line(self) -> CleanLine:
+        """Take secrets out of a line. The rules are loaded with the first one: often nothing is new."""
+
+        @cache
+        def redactor() -> Redactor:
+            from crystal.redact import Redactor
+
+            return Redactor(self.redaction_key(), secrets=self.config.redact_enabled)
+
+        return lambda line: redactor().clean_line(line)
+
+    def _sinks(self, lane: Lane) -> tuple[Sink, Callable[[str, int], None]]:
+        """Where segments go, and who is told that a session has ended."""
+        from crystal.app.projects import project_finder
+        from crystal.store.health.stats import has_home
+
+        places, store = self.places, self.store
+        archive_folder = self.agent_folder() / "transcripts"
+        remembered = cache(project_finder(store))
+        if self.config.role == "device":
+            from crystal.app.sync.device import device_sinks
+
+            sinks = device_sinks(self, lane, archive_folder, remembered)
+            if sinks is not None:
+                return sinks
+
+        def sink(segment: Segment, claim: Claim) -> IngestReport:
+            def claim_here(store: Store, claimed: Segment, now: int) -> int:
+                ident = claim(store, claimed, now)
+                if has_home(store):  # this machine has joined a home since this process began
+                    from crystal.store.sync import past
+
+                    past.include(store, len(claimed.pieces), private=bool(claimed.private_uuids))
+                return ident
+
+            from crystal.ingest.ingest import ingest
+
+            return ingest(
+                store,
+                segment,
+                ldm_home=places.ldm_home,
+                archive_folder=archive_folder,
+                find_project=remembered,
+                now=now_ms(),
+                claim=claim_here,
+            )
+
+        return sink, lambda _, __: None
+
+
+def open_store(places: Places) -> Store:
+    """Open this machine's store for writing, and follow what becomes private in it; make it if there never was one.
+
+    Raises:
+        StoreLost: It is gone, and can be made again.
+    """
+    from crystal.store.private_record import RECORD_FILE
+
+    refuse_links(places)
+    refuse_lost(places)
+    make_private_dir(places.data_dir)
+    return Store.open(places.db, places.ldm_home / RECORD_FILE)
+
+
+@contextlib.contextmanager
+def open_machine(overrides: Mapping[str, object] | None = None) -> Iterator[Machine]:
+    """Open this machine's memory for writing; make it if there is none."""
+    config = this_config(overrides)
+    with open_store(config.places) as store:
+        machine = Machine(config, store)
+        with contextlib.suppress(CrystalError):  # whoever changes a memory hears of it
+            machine.settle_memories()
+        yield machine
+
+
+@contextlib.contextmanager
+def open_kept_machine() -> Iterator[Machine]:
+    """Open this machine's memory for writing, if there is one.
+
+    Raises:
+        NotConfigured: There is none. Nothing is made.
+    """
+    from crystal.errors import NotConfigured
+
+    places = these_places()
+    refuse_lost(places)
+    if not places.db.exists():
+        raise NotConfigured(f"there is no memory at {places.db} yet", hint="run: crystal init")
+    config = this_config()
+    with open_store(config.places) as store:
+        yield Machine(config, store)
+
+
+@contextlib.contextmanager
+def open_reader(overrides: Mapping[str, object] | None = None) -> Iterator[Machine]:
+    """Open this machine's memory for reading, and the mirror of home's if there is one.
+
+    Raises:
+        NotConfigured: There is none yet.
+        StoreLost: It is gone, and can be made again.
+    """
+    config = this_config(overrides)
+    refuse_lost(config.places)
+    with Store.open_existing(config.places.db) as store, open_mirror(config.places, config.role) as mirror:
+        yield Machine(config, store, mirror)

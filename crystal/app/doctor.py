@@ -1,0 +1,344 @@
+"""What ``crystal doctor`` looks at: each check says how it stands, and when it is not well, how to mend it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from crystal.app import status
+from crystal.app.capture_state import capture_state
+from crystal.app.rebuild import damage_here
+from crystal.config.packages import install_command
+from crystal.config.paths import refused
+from crystal.config.providers import EMBEDDING_PROVIDERS, Kind, needs_key
+from crystal.credentials.api_keys import key_for, variables_of
+from crystal.errors import CrystalError
+from crystal.install import claude_settings, clients
+from crystal.store import Store
+from crystal.store.health.checks import BriefLook, look_briefly, quick_fault
+
+if TYPE_CHECKING:
+    from crystal.app.context import Machine
+    from crystal.config.table import Config
+
+Verdict = Literal["ok", "note", "warning", "failure"]
+LITTLE_SPACE = 500 << 20
+NO_SPACE = 1 << 20
+USUAL_CLEANUP_DAYS = 30
+LOCKS = ("capture.lock", "backfill.lock", "enrich.lock", "context.lock", "relay.lock", "publish.lock", "mirror.db.lock")
+SLOW_HOOK_MS = 500.0
+BRIEF_SECONDS = 0.1
+"""How long the database is read without ``deep``: enough for every page of a small one."""
+LONG_UNHEARD_MS = 7 * 86_400_000
+LEAVE_REFUSED = "nothing; only if you keep transcripts there, see capture.transcript_folders in the settings"
+HOOK_REASONS = ("settings", "hooks disabled", "no hook", "program gone")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at. ``fix`` is the next step where the verdict is not ``ok``."""
+
+    name: str
+    verdict: Verdict
+    message: str
+    fix: str | None = None
+
+
+def examine(read_config: Callable[[], Config], open_reader: Callable[[], Any], *, deep: bool = False) -> list[Check]:
+    """Look at everything, in the order in which a turn passes it. Never raises a ``CrystalError``: it becomes a check.
+
+    Args:
+        read_config: Reads the settings.
+        open_reader: Opens this machine's memory for reading, as a context manager.
+        deep: Read every page of the database, however long that takes.
+    """
+    try:
+        config = read_config()
+    except CrystalError as error:  # where everything else lies is not known without them
+        return [*_python(deep=deep), Check("settings", "failure", error.message, error.hint)]
+    parts: dict[str, Callable[[Config], Iterator[Check]]] = {
+        "software": lambda config: chain(_python(deep=deep), _packages(config)),
+        "hooks": _client,
+        "agents": _asking,
+        "places": _places,
+        "privacy": _folders,
+        "API key": _keys,
+        "memory": lambda _: _in_memory(open_reader, deep=deep),
+    }
+    return [check for name, part in parts.items() for check in _told(name, partial(part, config))]
+
+
+def _told(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
+    """What one part finds; what it cannot look at is a finding, too."""
+    try:
+        yield from look()
+    except CrystalError as error:
+        yield Check(name, "failure", error.message, error.hint)
+    except OSError as error:
+        told = refused(error, Path(os.fsdecode(error.filename or "?")))
+        yield Check(name, "failure", told.message, told.hint)
+    except Exception:
+        found = damage_here()  # whatever came of it, a damaged database is the cause
+        if found is None:
+            raise
+        yield Check(name, "failure", found.message, found.hint)
+
+
+def _in_memory(open_reader: Callable[[], Any], *, deep: bool) -> Iterator[Check]:
+    with open_reader() as machine:
+        checks = list(_memory(machine, deep=deep))
+    yield from checks
+
+
+def _python(*, deep: bool) -> Iterator[Check]:
+    from crystal.config.packages import broken_packages
+    from crystal.store.connection import sqlite_vec_library, sqlite_version
+
+    words = f"Python {sys.version.split()[0]}, SQLite {sqlite_version()}"
+    broken = list(broken_packages(deep=deep))
+    for error in broken:
+        yield Check("software", "failure", error.message, error.hint)
+    if not broken:
+        sqlite_vec_library()
+        yield Check("software", "ok", f"{words}, sqlite-vec")
+
+
+def _places(config: Config) -> Iterator[Check]:
+    """Links among the places where crystal writes, what may not be written, and locks that cannot be used."""
+    from crystal.app.open_store import links_to
+    from crystal.capture.lock import try_lock
+
+    places = config.places
+    for path, target, own in links_to(places):
+        if own:
+            yield Check("places", "note", f"{path} is a link to {target}, where crystal writes")
+        else:
+            fix = f"remove the link: rm {shlex.quote(str(path))}"
+            yield Check("places", "failure", f"{path} is a link to {target}, which is not yours", fix)
+    for folder in dict.fromkeys((places.ldm_home, places.data_dir)):
+        if os.path.isdir(folder) and not os.access(folder, os.W_OK | os.X_OK):  # noqa: PTH112 - never raises
+            fix = f"mount it for writing, or: chmod u+rwx {shlex.quote(str(folder))}"
+            yield Check("places", "failure", f"nothing is kept: {folder} cannot be written", fix)
+    for name in LOCKS:
+        if os.path.lexists(places.data_dir / name):
+            with try_lock(places.data_dir / name):
+                pass
+
+
+def _packages(config: Config) -> Iterator[Check]:
+    row = EMBEDDING_PROVIDERS.get(config.embedding_provider)
+    for package in row.packages if row else ():
+        if importlib.util.find_spec(package) is None:
+            words = f"embedding.provider is {config.embedding_provider}, and the package {package} is not installed"
+            yield Check("software", "failure", words, install_command(package))
+
+
+def _keys(config: Config) -> Iterator[Check]:
+    """Whether there is a key for everybody who wants one; a server of the user's own need not."""
+    strangers = {provider for provider, address in config.asked_providers if address is None}
+    for provider in sorted(filter(needs_key, strangers)):
+        try:
+            key = key_for(config, provider, os.environ)
+        except CrystalError as error:
+            yield Check("API key", "warning", error.message, error.hint)
+            continue
+        if key is None:
+            variable = variables_of(provider)[1]
+            fix = f"set {variable}, or write {variable}=... into {config.places.data_dir / '.env'}"
+            yield Check("API key", "warning", f"there is none for {provider}", fix)
+        else:
+            yield Check("API key", "ok", f"for {provider} from {key.source}")
+
+
+def _client(config: Config) -> Iterator[Check]:
+    """Whether Claude Code runs the hook at the end of a turn, and at every other event."""
+    judged = [one for one in capture_state(config).reasons if one.code in HOOK_REASONS]
+    yield from (Check("hooks", "failure", one.message, one.fix) for one in judged)
+    for folder in config.places.claude_dirs:
+        facts = claude_settings.read_facts(folder / "settings.json")
+        if facts.problem is not None:
+            continue
+        missing = [event for event in claude_settings.TIMEOUTS if not facts.commands.get(event)]
+        if not folder.is_dir() and clients.read_record(config.places.ldm_home):
+            yield Check("hooks", "note", f"no session is kept: {folder} is not there", "crystal init")
+        elif facts.plugin and not facts.commands and not judged:
+            yield Check("hooks", "ok", f"those of the plugin, which is on in {facts.path}")
+        elif not judged and missing:
+            yield Check("hooks", "failure", f"{facts.path}: no hook for {', '.join(missing)}", "crystal init")
+        elif not judged:
+            yield Check("hooks", "ok", f"installed in {facts.path}")
+        yield from _cleanup(facts)
+
+
+def _asking(config: Config) -> Iterator[Check]:
+    """Which agents can ask this memory, and whether what they would start is still there."""
+    known = clients.known_clients(os.environ, Path.home(), config.places)
+    plugin = any(claude_settings.read_facts(folder / "settings.json").plugin for folder in config.places.claude_dirs)
+    asking = ["Claude Code (plugin)"] if plugin else []
+    for name, client in known.items():
+        facts = clients.read_facts(client)
+        fix = f"crystal init --client {name}"
+        if facts.problem is not None:
+            yield Check("agents", "warning", facts.problem.message, facts.problem.hint)
+        elif facts.entry is not None and shutil.which(facts.entry["command"]) is None:
+            command = facts.entry["command"]
+            yield Check("agents", "failure", f"{client.title} would start {command}, which is gone", fix)
+        elif facts.entry is not None:
+            asking.append(client.title)
+        elif facts.present and not (plugin and name == "claude-code"):
+            yield Check("agents", "note", f"{client.title} is here and does not ask this memory", fix)
+    if asking:
+        yield Check("agents", "ok", f"{', '.join(asking)} can ask this memory")
+
+
+def _cleanup(facts: claude_settings.SettingsFacts) -> Iterator[Check]:
+    days = USUAL_CLEANUP_DAYS if facts.cleanup_days is None else facts.cleanup_days
+    if days:  # with 0 the client uses nothing of the file, which is said above
+        yield Check("clean-up", "ok", f"Claude Code deletes transcripts after {days} days; crystal keeps them")
+
+
+def _folders(config: Config) -> Iterator[Check]:
+    places = config.places
+    for path in (places.ldm_home, places.db):
+        if path.exists() and os.name != "nt" and path.stat().st_mode & 0o077:
+            yield Check("privacy", "warning", f"{path} can be read by others", f"chmod go-rwx {shlex.quote(str(path))}")
+            break
+    else:
+        yield Check("privacy", "ok", f"{places.ldm_home} is readable by you alone")
+    folder = next(parent for parent in (places.data_dir, *places.data_dir.parents) if parent.exists())
+    free = shutil.disk_usage(folder).free
+    if free < NO_SPACE:
+        yield Check("disk", "failure", "nothing is kept: no space is left where the memory lives", "free some space")
+    elif free < LITTLE_SPACE:
+        yield Check("disk", "warning", f"{free >> 20} MB are free where the memory lives", "free some space")
+    else:
+        yield Check("disk", "ok", f"{free / 1e9:.0f} GB are free where the memory lives")
+
+
+def _memory(machine: Machine, *, deep: bool) -> Iterator[Check]:
+    from crystal.app.mirror import open_mirror
+    from crystal.capture.drain import REFUSED
+
+    found = status.gather_health(machine)
+    yield _store(machine.store, deep=deep)
+    yield from _capture(found)
+    unexamined = status.describe_unexamined(found["redactions"])
+    if unexamined:
+        yield Check("redaction", "ok", f"{unexamined} ({status.FIND_UNEXAMINED})")
+    yield _embedding(machine, status.count_without_vector(machine))
+    yield _index(machine.store, "search index")
+    with open_mirror(machine.places, machine.config.role) as mirrored:
+        if mirrored is not None and mirrored.store is not None:
+            yield _index(mirrored.store, "search index of the mirror")
+    relay = list(_relay(machine, found["relay"]))
+    yield from relay
+    known = {check.name for check in relay if check.verdict != "ok"}
+    for problem in found["problems"]:
+        if problem["room"] in known:
+            continue  # the same, seen just now
+        fix = LEAVE_REFUSED if problem["room"] == REFUSED else "crystal sync tries again"
+        yield Check(problem["room"], "warning", problem["message"], fix)
+
+
+def _index(store: Store, name: str) -> Check:
+    """Whether searches use the derived index, or have to do without it."""
+    from crystal.search.index import folder_of, why_unusable
+
+    with store.reading():
+        reason = why_unusable(store, folder_of(store.path))
+    if reason is None:
+        return Check(name, "ok", "searches use it")
+    return Check(name, "note", f"searches do without it: {reason}", "crystal sync makes it")
+
+
+def _relay(machine: Machine, standing: dict[str, Any] | None) -> Iterator[Check]:
+    """Whether this machine can reach its relay, and whether home has been heard of late."""
+    if standing is None:
+        return
+    if standing["role"] == "device" and standing["home"] is None:
+        yield Check("relay", "warning", "this device has not joined a home yet", "crystal relay join")
+        return
+    from crystal.app.sync.links import relay_client, relay_keys
+
+    try:
+        relay_keys(machine)
+        with relay_client(machine) as client:
+            client.streams()
+    except CrystalError as error:
+        yield Check("relay", "warning", error.message, error.hint)
+    else:
+        yield Check("relay", "ok", f"{standing['url']} answers")
+    since = standing["outbox"]["since"]
+    if since is not None and machine.now() - since > LONG_UNHEARD_MS:
+        words = f"{standing['outbox']['blobs']:,} sealed blobs wait for home, the oldest for more than a week"
+        yield Check("relay", "warning", words, "on the home machine run: crystal relay poll")
+
+
+def _store(store: Store, *, deep: bool) -> Check:
+    look = BriefLook(quick_fault(store), is_whole=True) if deep else look_briefly(store, BRIEF_SECONDS)
+    if look.fault:
+        return Check("memory", "failure", f"{store.path}: {look.fault}", "crystal verify --repair")
+    if look.is_whole:
+        return Check("memory", "ok", f"{store.path} is sound")
+    words = f"{store.path} opens; it is too large to read every page now"
+    return Check("memory", "ok", f"{words} (all of it: crystal doctor --deep)")
+
+
+def _capture(found: dict[str, Any]) -> Iterator[Check]:
+    capture, lag = found["capture"], found["transcripts"]["lag"]
+    failures = [one for one in capture["reasons"] if one["code"] not in HOOK_REASONS]
+    yield from (Check("capture", "failure", one["message"], one["fix"]) for one in failures)
+    yield from (Check("capture", "note", one["message"], one["fix"]) for one in capture["remarks"])
+    if not capture["on"]:
+        yield Check("capture", "warning", "capture is off", "crystal --on")
+    elif failures:
+        pass
+    elif lag:
+        yield Check("capture", "note", f"{lag:,} bytes of transcripts are not captured yet", "crystal sync")
+    else:
+        yield Check("capture", "ok", "every transcript is captured up to its last line")
+    before = found["ledger"].get("before-crystal", 0)
+    if before:
+        yield Check("past", "note", f"{before:,} bytes from before crystal are not imported", "crystal backfill")
+    hook = found["hook"]
+    runs = "1 run" if hook["runs"] == 1 else f"{hook['runs']} runs"
+    if hook["runs"] and hook["p95_ms"] > SLOW_HOOK_MS:
+        yield Check(
+            "hook speed",
+            "warning",
+            f"p95 is {hook['p95_ms']:.0f} ms over {runs}",
+            "see docs/reference/hook.md, section on speed",
+        )
+    elif hook["runs"]:
+        yield Check("hook speed", "ok", f"p50 {hook['p50_ms']:.0f} ms, p95 {hook['p95_ms']:.0f} ms over {runs}")
+
+
+def _embedding(machine: Machine, waiting: int) -> Check:
+    """How far the model that the settings choose is, also while another one still serves."""
+    try:
+        chosen = machine.embedder()
+    except CrystalError as error:
+        return Check("embedding", "failure", error.message, error.hint)
+    if chosen is None:
+        fix = "crystal config set embedding.provider embedded"
+        return Check("embedding", "note", "switched off; search is by keywords alone", fix)
+    if EMBEDDING_PROVIDERS[chosen.provider].kind is Kind.INSTALLED:
+        from crystal.embedding.local.manifest import check_model
+
+        try:
+            check_model(machine.places.models, chosen.model)
+        except CrystalError as error:
+            return Check("embedding", "failure", error.message, error.hint)
+    if waiting:
+        words = "1 chunk waits for its vector" if waiting == 1 else f"{waiting:,} chunks wait for their vectors"
+        return Check("embedding", "note", f"{words} ({chosen.provider})", "crystal sync")
+    return Check("embedding", "ok", f"{chosen.provider}; nothing waits")

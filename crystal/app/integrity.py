@@ -1,0 +1,259 @@
+"""Proof, repair and restore on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, overload
+
+from crystal.app.background import enrich
+from crystal.app.capture import run_capture
+from crystal.app.context import Machine, open_kept_machine, open_machine, this_config
+
+if TYPE_CHECKING:
+    from crystal.capture.engine import Capture, Tally
+    from crystal.capture.tail import Cleaner
+    from crystal.integrity.restore import Restored
+    from crystal.integrity.verify import Fault, Proof
+
+IN_DATABASE = ("database", "ledger", "turns", "keywords", "chunks", "vectors")
+"""Faults of the database itself: what is left of them after mending goes when it is made again."""
+
+
+def _cleaner(machine: Machine) -> Cleaner:
+    return machine.capture().cleaner
+
+
+def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:
+    """Verify this machine's memory, see crystal/integrity/verify.py."""
+    from crystal.app.forget import finish_forgetting
+    from crystal.integrity.verify import Fault, verify
+    from crystal.search.index import folder_of
+    from crystal.search.index.reader import Absent, open_index
+    from crystal.search.index.refresh import check
+
+    finish_forgetting(machine)
+    proof = verify(
+        machine.store,
+        ldm_home=machine.places.ldm_home,
+        agents=machine.places.ldm_home / "agents",
+        device=machine.config.device,
+        folders=machine.transcript_folders,
+        cleaner=_cleaner(machine),
+        progress=progress,
+    )
+    proof.faults += _memory_faults(machine)
+    folder = folder_of(machine.store.path)
+    with machine.store.reading():
+        is_used = not isinstance(open_index(machine.store, folder), Absent)
+    if is_used:  # what a search sees is amiss is made anew by itself
+        proof.faults += [Fault("index", str(folder), problem) for problem in check(machine.store, folder)]
+    return proof
+
+
+def _memory_faults(machine: Machine) -> list[Fault]:
+    """Return where the record of memories and the database differ."""
+    from crystal.integrity.verify import Fault
+    from crystal.memories.reconcile import find_faults
+
+    agents = machine.places.ldm_home / "agents"
+    found = find_faults(machine.store, agents, machine.memory_record())
+    return [Fault("behind" if one.is_behind else "memories", str(one.path), one.message) for one in found]
+
+
+def _repair_memories(machine: Machine) -> list[str]:
+    """Complete record and database from each other; return what was done, a line for each thing."""
+    from crystal.memories.reconcile import reconcile, restore_memories
+
+    own, agents = machine.memory_record(), machine.places.ldm_home / "agents"
+    done = reconcile(machine.store, own)
+    returned = restore_memories(machine.store, agents, own)
+    return replace(done, returned=done.returned + returned).in_words()
+
+
+def repair_all(machine: Machine, proof: Proof) -> list[str]:
+    """Mend what a proof found, capture what is behind, and make derived things again. Gives what was done, in words."""
+    from crystal.app.forget import finish_forgetting
+    from crystal.app.projects import project_finder
+    from crystal.integrity.repair import repair
+    from crystal.search.index import folder_of
+    from crystal.search.index.refresh import drop
+
+    finish_forgetting(machine)
+    done: list[str] = []
+
+    def mend(capture: Capture) -> Tally:
+        done.extend(
+            repair(
+                machine.store,
+                proof.faults,
+                ldm_home=machine.places.ldm_home,
+                cleaner=capture.cleaner,
+                find_project=project_finder(machine.store),
+            )
+        )
+        done.extend(_repair_memories(machine))
+        unknown = [fault for fault in proof.faults if fault.kind == "archive-unknown"]
+        done.extend(take_files(capture, unknown, machine.places.ldm_home))
+        tally = capture.sweep()  # before the ends of files: what a transcript still has is captured where it stands
+        done.extend(take_tails(capture, unknown, machine.places.ldm_home))
+        return tally
+
+    tally = run_capture(machine, mend)
+    if tally.bytes_captured:
+        done.append(f"{tally.bytes_captured:,} bytes captured")
+    if any(fault.kind == "index" for fault in proof.faults):
+        drop(machine.store, folder_of(machine.store.path))
+        done.append("the search index is made anew")
+    enrich(machine, budget_seconds=600)
+    return done
+
+
+def take_files(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> list[str]:
+    """Take in archive files that the ledger does not know; gives what was done, in words."""
+    from crystal.app.projects import project_finder
+    from crystal.integrity.rebuild import Rebuild, Taken
+
+    done = []
+    for path in (Path(fault.what) for fault in faults if fault.transcript is None):
+        taken = Taken()
+        Rebuild(capture, ldm_home, project_finder(capture.store)).take_archive(path, taken)
+        done.append(f"{path.name}: {taken.turns} turns taken in from the archive")
+    return done
+
+
+def take_tails(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> list[str]:
+    """Take in what archives have behind what the ledger knows, where no sweep brought it; gives what was done."""
+    from crystal.app.projects import project_finder
+    from crystal.integrity.rebuild import Rebuild, Taken
+    from crystal.integrity.verify import tail_faults
+    from crystal.store.capture.ledger import all_states
+
+    done = []
+    wanted = {fault.transcript for fault in faults}
+    for state in all_states(capture.store):
+        if state.id in wanted and any(tail_faults(capture.store, state, ldm_home)):
+            taken = Taken()
+            Rebuild(capture, ldm_home, project_finder(capture.store)).take_tail(state, taken)
+            done.append(f"{state.archive}: {taken.turns} turns taken in from the archive")
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """A proof after a repair. ``done`` and ``missing`` say what was mended and what did not come back, in words.
+
+    ``back`` is what a database has that was made again, ``kept`` where the old one is; both empty where it was not.
+    """
+
+    proof: Proof
+    done: tuple[str, ...] = ()
+    back: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    kept: Path | None = None
+
+
+def mend_memory(progress: Callable[[int], None]) -> Mended:
+    """Prove this machine's memory, and mend it: where it is, or by making the database again.
+
+    ``progress`` is told the bytes of the archive that were taken in, where the database is made again.
+
+    Raises:
+        NotConfigured: There is no memory yet, and nothing to make one from.
+        StoreForeign: The database is of a newer crystal, or another program's and nothing of ours is here.
+    """
+    from crystal.app.rebuild import rebuild_database, why_rebuild
+
+    config = this_config()
+    if why_rebuild(config.places) is None:
+        mended = _mend_in_place()
+        if mended is not None:
+            return mended
+    rebuilt = rebuild_database(config, progress)
+    mended = _mend_in_place(insist=True)
+    from crystal.store.health.salvage import what_is_there
+
+    with open_machine() as machine:
+        back = what_is_there(machine.store)
+    return replace(mended, back=tuple(back), missing=rebuilt.missing, kept=rebuilt.kept)
+
+
+@overload
+def _mend_in_place(*, insist: Literal[True]) -> Mended: ...
+
+
+@overload
+def _mend_in_place() -> Mended | None: ...
+
+
+def _mend_in_place(*, insist: bool = False) -> Mended | None:
+    """Prove, mend, and prove again; None where that does not help and the database must be made again.
+
+    With ``insist`` what is left is only reported.
+    """
+    from crystal.errors import StoreDamaged
+
+    try:
+        with open_kept_machine() as machine:
+            proof = prove(machine, lambda _: None)
+            if not proof.faults:
+                return Mended(proof)
+            done = repair_all(machine, proof)
+            proof = prove(machine, lambda _: None)
+    except StoreDamaged:
+        if insist:
+            raise
+        return None
+    if insist or not any(fault.kind in IN_DATABASE for fault in proof.faults):
+        return Mended(proof, tuple(done))
+    return None
+
+
+def _refuse_mirrored(machine: Machine, session: str, cause: Exception) -> None:
+    """Say where a session's archive is that only the mirror knows."""
+    from crystal.app.mirror import open_mirror
+    from crystal.errors import CrystalError, NotConfigured
+    from crystal.sessions.reading import find_session
+    from crystal.store.sync.relay_peers import home_peer
+
+    with open_mirror(machine.places, machine.config.role) as mirrored:
+        if mirrored is None or mirrored.store is None:
+            return
+        try:
+            found = find_session(mirrored.store, session)
+        except CrystalError:
+            return
+    home = home_peer(machine.store)
+    name = "the home machine" if home is None else str(home.told.get("home") or home.name)
+    raise NotConfigured(
+        f"the archive of session {found[:8]} is on {name}", hint=f"run there: crystal restore {found}"
+    ) from cause
+
+
+def restore_session(machine: Machine, session: str, project: Path | None, *, dry_run: bool) -> list[Restored]:
+    """Write a session back for ``claude --resume``, see crystal/integrity/restore.py.
+
+    Raises:
+        UsageProblem: There is no such session.
+        NotConfigured: Its archive is at home, the mirror has its words only.
+    """
+    from crystal.errors import NotFound
+    from crystal.integrity.restore import restore
+    from crystal.sessions.reading import find_session
+
+    try:
+        found = find_session(machine.store, session)
+    except NotFound as error:
+        _refuse_mirrored(machine, session, error)
+        raise
+    return restore(
+        machine.store,
+        found,
+        ldm_home=machine.places.ldm_home,
+        root=machine.places.transcript_roots[0],
+        project=project,
+        cleaner=_cleaner(machine),
+        now=machine.now(),
+        dry_run=dry_run,
+    )

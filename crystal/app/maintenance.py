@@ -1,0 +1,39 @@
+"""What keeps a store fast and small: its derived index, and the space of what was deleted. Nothing depends on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from crystal.errors import Unavailable
+
+if TYPE_CHECKING:
+    from crystal.store import Store
+
+
+def index(store: Store, now: int, deadline: float, progress: Callable[[int, int], None] = lambda *_: None) -> None:
+    """Put into the derived index what is not in it yet, until ``deadline`` (of ``time.monotonic``).
+
+    ``progress`` is told after each step how many entries of the log are done, and how many there are.
+
+    Raises:
+        Unavailable: The index cannot be written now; searches answer without what it lacks.
+    """
+    from crystal.search.index import bring_up_to_date
+
+    try:
+        seconds = max(0.0, deadline - time.monotonic())
+        bring_up_to_date(store, now=now, budget_seconds=seconds, progress=progress)
+    except OSError as error:
+        raise Unavailable(
+            f"the search index cannot be written: {error}", hint="check the folder and its disk"
+        ) from error
+
+
+def tidy(store: Store, deadline: float) -> None:
+    """Give the space of what was deleted back to the disk, where it is worth it."""
+    from crystal.store.search.space import give_back, is_due
+
+    if is_due(store):
+        give_back(store, should_stop=lambda: time.monotonic() > deadline)

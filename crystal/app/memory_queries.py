@@ -1,0 +1,218 @@
+"""Looking up what was remembered: this machine's own memories and the mirror's as one, of each the newest version."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from crystal.app.context import Machine
+from crystal.app.mirror import Mirrored, open_mirror
+from crystal.errors import NotFound, UsageProblem
+from crystal.memories.rules import checked_category, checked_status, cleaned_key
+from crystal.model.capture import Project
+from crystal.model.recall import FormerMemory, Remembered
+from crystal.store import Store
+from crystal.store.memories import memories
+from crystal.store.memories.history import history_of
+from crystal.store.memories.memories import claim_of, order_of
+from crystal.store.notes import ALIAS, read_note
+
+SHOWN = 8
+"""So many ids are named where a beginning fits several."""
+
+
+def list_memories(
+    machine: Machine,
+    mirror: Mirrored | Store | None,
+    *,
+    category: str | None = None,
+    project: str | None = None,
+    everywhere: bool = False,
+    key: str | None = None,
+    status: str | None = "active",
+    limit: int = 100,
+) -> list[Remembered]:
+    """The memories, the latest first.
+
+    Args:
+        machine: This machine.
+        mirror: The mirror of home's memory, if there is one.
+        category: Only these.
+        project: Only of this one: a name, or a folder and all below it.
+        everywhere: With ``project``: also those that hold everywhere.
+        key: Only the one with this key, or with ``*`` at the end those whose keys begin so.
+        status: ``active``, ``deprecated``, or None for both.
+        limit: How many at most.
+
+    Raises:
+        UsageProblem: A value that cannot be used.
+    """
+    if limit < 1:
+        raise UsageProblem(f"the number of memories is {limit}", hint="use 1 or more")
+    kind = None if category is None else checked_category(category)
+    state = None if status is None else checked_status(status)
+    wanted = None if key is None else _key_test(key)
+    is_there = None if project is None else _project_test(project)
+    found = []
+    for one in _all(machine.store, _store_of(mirror)):
+        if (kind not in (None, one.category)) or (state not in (None, one.status)):
+            continue
+        if wanted is not None and (one.key is None or not wanted(one.key)):
+            continue
+        if is_there is None or (everywhere and one.cwd is None) or is_there(one):
+            found.append(one)
+    return found[:limit]
+
+
+def memory_of(machine: Machine, mirror: Mirrored | Store | None, id_or_prefix: str) -> Remembered:
+    """The memory with this id, or whose id alone begins so; else the one with this key, active or not.
+
+    Raises:
+        NotFound: There is none.
+        UsageProblem: There are several.
+    """
+    return find_one(machine.store, _store_of(mirror), id_or_prefix)
+
+
+def by_key(machine: Machine, mirror: Mirrored | Store | None, key: str) -> Remembered | None:
+    """The active memory that has this key, None when there is none.
+
+    Raises:
+        UsageProblem: It is no key.
+    """
+    found = find_by_key(machine.store, _store_of(mirror), cleaned_key(key, _unchanged))
+    return None if found is None or found.status != "active" else found
+
+
+def history(machine: Machine, ident: str) -> list[FormerMemory]:
+    """What a memory was before, the latest first, as far as it was changed while this machine knew it.
+
+    Raises:
+        NotFound: There is no such memory.
+    """
+    with mirror_of(machine) as mirror:
+        return history_of(machine.store, find_one(machine.store, mirror, ident).id)
+
+
+def _all(store: Store, mirror: Store | None) -> list[Remembered]:
+    found = {one.id: one for one in memories.all_memories(store)}
+    if mirror is None:
+        return list(found.values())
+    gone = memories.forgotten_memories(store)
+    for one in memories.all_memories(mirror):
+        known = found.get(one.id)
+        if one.id not in gone and (known is None or order_of(known) < order_of(one)):
+            found[one.id] = _of_mirror(one)
+    return sorted(found.values(), key=lambda one: (-one.updated_at, one.id))
+
+
+def find_one(store: Store, mirror: Store | None, ident: str) -> Remembered:
+    """The memory with this id, or whose id alone begins so, or with this key; see ``memory_of``."""
+    wanted = ident.strip().lower()
+    if _is_beginning(wanted):
+        wanted = read_note(store, f"{ALIAS}{wanted}") or wanted
+    found = {one.id: one for one in memories.memories_like(store, wanted, SHOWN + 1)} if _is_beginning(wanted) else {}
+    if mirror is not None and _is_beginning(wanted):
+        for theirs in memories.memories_like(mirror, wanted, SHOWN + 1):
+            known = memories.memory_of(store, theirs.id)
+            if known is None and memories.is_forgotten(store, theirs.id):
+                continue
+            found[theirs.id] = _of_mirror(theirs) if known is None or order_of(known) < order_of(theirs) else known
+    if not found:
+        named = find_by_key(store, mirror, unicodedata.normalize("NFC", storable(ident)).strip())
+        if named is not None:
+            return named
+        raise NotFound(f"there is no memory {ident.strip()[:80]!r}", hint="list them: crystal memories")
+    if len(found) > 1 and wanted not in found:
+        names = ", ".join(list(found)[:SHOWN])
+        raise UsageProblem(f"{wanted!r} is the beginning of several memories: {names}", hint="use more of the id")
+    return found.get(wanted) or next(iter(found.values()))
+
+
+def _is_beginning(wanted: str) -> bool:
+    return wanted.startswith("mem-") and len(wanted) > len("mem-") and wanted.isascii()
+
+
+def find_by_key(store: Store, mirror: Store | None, key: str) -> Remembered | None:
+    """The memory that has this key, active or not."""
+    own = memories.memory_by_key(store, key)
+    theirs = None if mirror is None else _current(store, memories.memory_by_key(mirror, key))
+    if own is None or theirs is None:
+        return own or theirs
+    if own.id == theirs.id:
+        return theirs
+    return max(own, theirs, key=claim_of)
+
+
+def find_by_words(store: Store, mirror: Store | None, text: str, place: Project | None) -> Remembered | None:
+    """The memory that says exactly this of a project, None: of everything."""
+    folder = None if place is None else place.cwd
+    own = memories.memory_by_words(store, text, folder)
+    if own is not None or mirror is None:
+        return own
+    return _current(store, memories.memory_by_words(mirror, text, folder))
+
+
+def _current(store: Store, theirs: Remembered | None) -> Remembered | None:
+    """A memory of the mirror, unless this machine knows a newer version of it, or that it was forgotten."""
+    if theirs is None or memories.is_forgotten(store, theirs.id):
+        return None
+    own = memories.memory_of(store, theirs.id)
+    return None if own is not None and order_of(own) >= order_of(theirs) else _of_mirror(theirs)
+
+
+def _of_mirror(one: Remembered) -> Remembered:
+    return replace(one, memory="mirror")
+
+
+def _project_test(wanted: str) -> Callable[[Remembered], bool]:
+    """Whether a memory is of a project: by its name in any case, or by a folder, that it is in it."""
+    from crystal.store.search.scope import is_folder, is_within
+    from crystal.transcript.project import find_project
+
+    text = os.path.abspath(os.path.expanduser(wanted)) if is_folder_word(wanted) else wanted  # noqa: PTH100, PTH111
+    if not is_folder(text):
+        name = text.strip().casefold()
+        return lambda one: one.project is not None and one.project.casefold() == name
+    root = find_project(storable(text)).git_root or text
+    return lambda one: one.cwd is not None and (is_within(one.cwd, text) or one.cwd == root)
+
+
+def _key_test(key: str) -> Callable[[str], bool]:
+    wanted = unicodedata.normalize("NFC", key).strip()
+    if wanted.endswith("*"):
+        return lambda found: found.startswith(wanted[:-1])
+    return lambda found: found == wanted
+
+
+def is_folder_word(wanted: str) -> bool:
+    """Whether what the user gave for a project is a folder, also a relative one."""
+    separators = [os.sep, os.altsep or os.sep]
+    return wanted in (".", "..", "~") or any(separator in wanted for separator in separators)
+
+
+def storable(text: str) -> str:
+    """Text without lone surrogates, which no table takes."""
+    return text.encode("utf-8", "replace").decode()
+
+
+@contextlib.contextmanager
+def mirror_of(machine: Machine) -> Iterator[Store | None]:
+    """The mirror of home's memory, None where there is none that can be read."""
+    if machine.mirror is not None:
+        yield machine.mirror.store
+        return
+    with open_mirror(machine.places, machine.config.role) as mirrored:
+        yield None if mirrored is None else mirrored.store
+
+
+def _store_of(mirror: Mirrored | Store | None) -> Store | None:
+    return mirror.store if isinstance(mirror, Mirrored) else mirror
+
+
+def _unchanged(text: str) -> tuple[str, Mapping[str, int]]:
+    """Looking up cleans nothing."""
+    return text, {}

@@ -1,0 +1,398 @@
+"""Models on this machine: what there is, which is used, changing it, trying one on the memory, filling its vectors."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crystal.app.context import Machine, api_key, open_reader, this_config
+from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER, Kind, needs_key, runs_here
+from crystal.config.table import Config
+from crystal.errors import CrystalError, Damaged, NotConfigured, NotFound, Unavailable, UsageProblem
+
+if TYPE_CHECKING:
+    from crystal.embedding import Embedder
+    from crystal.embedding.local.manifest import Manifest
+    from crystal.embedding.pending import EmbedReport
+    from crystal.evaluate.trial import Size, Trial
+    from crystal.store.search.vectors import Generation
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """A model in the list.
+
+    Attributes:
+        name: What ``crystal models use`` takes.
+        state: ``serving``, ``filling``, ``chosen`` (and not begun), ``installed``, ``available`` or ``damaged``.
+        about: What it is, in a line; what is wrong, of a damaged one.
+        dimension: Numbers in a vector, None where that is not known here.
+        size: Bytes on disk, or that would be fetched (about); 0 for what is not on this machine.
+        weights: ``int8``, ``float32`` or ``as given``; empty where that says nothing.
+        licence: Of the model.
+        origin: Where it came from; empty for what is not installed.
+        verified: What its files were compared with.
+        is_chosen: Whether the settings choose it.
+        done: Chunks that have its vector.
+        chunks: Chunks that shall have one, 0 where none do.
+    """
+
+    name: str
+    state: str
+    about: str
+    dimension: int | None = None
+    size: int = 0
+    weights: str = ""
+    licence: str = ""
+    origin: str = ""
+    verified: str = ""
+    is_chosen: bool = False
+    done: int = 0
+    chunks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A model as ``crystal models use`` is told it: a provider, and its name there (None: the usual one)."""
+
+    provider: str
+    model: str | None
+
+    @property
+    def name(self) -> str:
+        """How one writes it."""
+        if self.provider == "local":
+            return str(self.model)
+        return self.provider if self.model is None else f"{self.provider}:{self.model}"
+
+
+# ------------------------------------------------------------------------------------------------------------- list
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """How many chunks the memory has, and by provider and model each generation with how many have its vector."""
+
+    chunks: int = 0
+    generations: Mapping[tuple[str, str], tuple[Generation, int]] = field(default_factory=dict)
+
+
+def list_models() -> list[ModelRow]:
+    """Every model: the embedded one, installed ones, those that could be, and the provider in use if it is another."""
+    from crystal.embedding.embedded import DATA
+    from crystal.embedding.local.catalog import KNOWN
+    from crystal.embedding.local.manifest import installed_models
+
+    config = this_config()
+    size = sum(one.stat().st_size for one in DATA.iterdir() if one.is_file())
+    model, dimension = next(iter(EMBEDDING_PROVIDERS["embedded"].dimensions.items()))
+    embedded = ModelRow(
+        "embedded",
+        "installed",
+        "part of crystal; English; very fast",
+        dimension,
+        size,
+        "int8",
+        "Apache-2.0",
+    )
+    filled = _filled()
+    rows = [_with_progress(config, filled, embedded, "embedded", model)]
+    for found in installed_models(config.places.models):
+        if isinstance(found, Damaged):
+            name = found.message.removeprefix("the model ").partition(" ")[0]
+            chosen = config.embedding_provider == "local" and config.embedding_model in (name, None)
+            rows.append(ModelRow(name, "damaged", found.message, is_chosen=chosen))
+        else:
+            rows.append(_with_progress(config, filled, _row_of(found), "local", found.full_name))
+    names = {row.name for row in rows}
+    rows += [
+        ModelRow(one.name, "available", one.about, one.dimension, one.megabytes * 1_000_000, licence=one.licence)
+        for one in KNOWN.values()
+        if one.name not in names
+    ]
+    if _is_remote(config.embedding_provider):
+        rows.append(_row_of_provider(config, filled))
+    return rows
+
+
+def _row_of(found: Manifest) -> ModelRow:
+    from crystal.embedding.local.catalog import KNOWN
+
+    known = KNOWN.get(found.name.removesuffix("-float32"))
+    return ModelRow(
+        found.name,
+        "installed",
+        known.about if known else f"at most {found.most_tokens} tokens of a text",
+        found.dimension,
+        found.size,
+        found.weights,
+        found.licence,
+        found.origin,
+        found.verified,
+    )
+
+
+def _row_of_provider(config: Config, filled: _Filled) -> ModelRow:
+    from crystal.embedding import make_embedder
+
+    provider = config.embedding_provider
+    try:
+        chosen = make_embedder(provider, config.embedding_model, config.embedding_dimension)
+    except CrystalError as error:
+        return ModelRow(provider, "damaged", error.message, is_chosen=True)
+    row = ModelRow(f"{provider}:{chosen.model}", "installed", "not on this machine", chosen.dimension)
+    return _with_progress(config, filled, row, provider, chosen.model)
+
+
+def _with_progress(config: Config, filled: _Filled, row: ModelRow, provider: str, model: str) -> ModelRow:
+    """A row with what the store and the settings say of it."""
+    from dataclasses import replace
+
+    row_of_provider = EMBEDDING_PROVIDERS.get(config.embedding_provider)
+    named = config.embedding_model or (row_of_provider and row_of_provider.default_model)
+    is_chosen = config.embedding_provider == provider and named in (model, model.partition("@")[0])
+    generation, done = filled.generations.get((provider, model), (None, 0))
+    chunks = filled.chunks
+    if generation is not None and (generation.serving or is_chosen):
+        state = "serving" if generation.serving else "filling"
+        return replace(row, state=state, is_chosen=is_chosen, done=done, chunks=chunks)
+    return replace(
+        row, state="chosen" if is_chosen else row.state, is_chosen=is_chosen, chunks=chunks if is_chosen else 0
+    )
+
+
+def _filled() -> _Filled:
+    """What the memory has of vectors; nothing without a memory."""
+    from crystal.store.health import stats
+    from crystal.store.search import vectors
+
+    try:
+        with open_reader() as machine, machine.store.reading():
+            store = machine.store
+            chunks = stats.counts(store)["chunks"]
+            generations: dict[tuple[str, str], tuple[Generation, int]] = {}
+            for one in vectors.generations(store):
+                generations.setdefault((one.provider, one.model), (one, chunks - vectors.count_pending(store, one.id)))
+            return _Filled(chunks, generations)
+    except NotConfigured:
+        return _Filled()
+
+
+# -------------------------------------------------------------------------------------------------------------- use
+
+
+def target_of(name: str) -> Target:
+    """What a name means: ``embedded``, ``none``, an installed model, or ``PROVIDER`` or ``PROVIDER:MODEL``.
+
+    Raises:
+        NotConfigured: It is none of these, but could be installed.
+        UsageProblem: It is nothing that crystal knows.
+    """
+    from crystal.embedding.local.catalog import KNOWN
+    from crystal.embedding.local.manifest import checked_name, read_manifest
+
+    provider, colon, model = name.partition(":")
+    if name in ("embedded", NO_PROVIDER):
+        return Target(name, None)
+    if _is_remote(provider) and bool(colon) == bool(model):
+        return Target(provider, model or None)
+    try:
+        return Target("local", read_manifest(this_config().places.models, checked_name(name)).name)
+    except NotConfigured as error:
+        if name in KNOWN:
+            raise
+        known = ", ".join(filter(_is_remote, EMBEDDING_PROVIDERS))
+        hint = f"crystal models list; or a provider ({known}), or PROVIDER:MODEL"
+        raise NotFound(f"there is no model {name!r}", hint=hint) from error
+
+
+def embedder_of(target: Target) -> Embedder | None:
+    """The embedder of a target with the settings that will hold once it is chosen; None for ``none``.
+
+    Raises:
+        NotConfigured: Something that it needs is missing.
+    """
+    from crystal.embedding import make_embedder
+
+    config = this_config()
+    if target.provider == "none":
+        return None
+    return make_embedder(
+        target.provider,
+        target.model,
+        base_url=_base_url(config, target),
+        key=lambda: api_key(config, target.provider),
+        models=config.places.models,
+        threads=config.embedding_threads,
+    )
+
+
+def _is_remote(provider: str) -> bool:
+    """Return True for a provider that is asked over HTTP."""
+    return provider in EMBEDDING_PROVIDERS and not runs_here(provider)
+
+
+def check_key(target: Target) -> None:
+    """Look whether a provider that wants a key has one.
+
+    Raises:
+        NotConfigured: It has none.
+    """
+    config = this_config()
+    if not needs_key(target.provider) or _base_url(config, target) is not None:
+        return
+    if api_key(config, target.provider) is None:
+        raise NotConfigured(
+            f"there is no API key for {target.provider}", hint="docs/reference/configuration.md, API keys"
+        )
+
+
+def _base_url(config: Config, target: Target) -> str | None:
+    """The address that will hold once a target is chosen; None for the provider's own."""
+    is_same, source = target.provider == config.embedding_provider, config.origin("embedding.base_url")
+    return config.embedding_base_url if is_same or source.startswith("environment") else None
+
+
+def leaves_the_machine(target: Target) -> str | None:
+    """To whom texts are sent when a target is chosen: the address in words; None where nothing leaves."""
+    from crystal.embedding.web import is_loopback
+
+    if not _is_remote(target.provider):
+        return None
+    url = _base_url(this_config(), target)
+    if url is None:
+        return target.provider if needs_key(target.provider) else None
+    return None if is_loopback(url if "://" in url else f"http://{url}") else f"{target.provider} at {url}"
+
+
+def choose(target: Target) -> tuple[str, ...]:
+    """Write a target into the settings file, and give the variables that win over the file, so that it has no effect.
+
+    The other settings of the present provider (its dimension, its address) go with it.
+    """
+    from crystal.config.edit import set_values
+
+    config = this_config()
+    values: dict[str, object] = {"embedding.provider": target.provider, "embedding.model": target.model}
+    if target.provider != config.embedding_provider:
+        values["embedding.base_url"] = None
+    values["embedding.dimension"] = None
+    set_values(config.places.config_file, values)
+    now = this_config()
+    return tuple(
+        now.origin(key).removeprefix("environment ")
+        for key in ("embedding.provider", "embedding.model", "embedding.dimension")
+        if now.origin(key).startswith("environment")
+    )
+
+
+def in_use(name: str) -> str | None:
+    """Why an installed model is needed, in words; None when it is not."""
+    from crystal.store.search import vectors
+
+    config = this_config()
+    row = EMBEDDING_PROVIDERS.get(config.embedding_provider)
+    chosen = config.embedding_model or (row.default_model if row else "")
+    if row is not None and row.kind is Kind.INSTALLED and chosen.partition("@")[0] == name:
+        return "the settings choose it"
+    try:
+        with open_reader() as machine:
+            for one in vectors.generations(machine.store):
+                if one.provider == "local" and one.model.partition("@")[0] == name and one.serving:
+                    return "its vectors serve until another model's are complete"
+    except NotConfigured:
+        pass
+    return None
+
+
+# ------------------------------------------------------------------------------------------------- filling and trying
+
+
+def fill_now(machine: Machine, progress: Callable[[int], None], *, seconds: float) -> EmbedReport | None:
+    """Give vectors of the chosen model to all chunks that wait. None when another process does, or none is chosen."""
+    from crystal.app.background import ENRICH_LOCK, insist
+    from crystal.app.maintenance import index
+    from crystal.capture.lock import try_lock
+    from crystal.embedding.pending import embed_pending
+
+    insist(machine)
+    embedder = machine.embedder()
+    with try_lock(machine.places.data_dir / ENRICH_LOCK) as held:
+        if not held or embedder is None:
+            return None
+        report = embed_pending(
+            machine.store, embedder, now=machine.now, budget_seconds=seconds, batch=32, progress=progress
+        )
+        with contextlib.suppress(Unavailable):  # the index is derived: the next run brings it up to date
+            index(machine.store, machine.now(), time.monotonic() + seconds)
+        return report
+
+
+def waiting_for(machine: Machine, target: Target) -> int:
+    """How many chunks will need a new vector when a target is chosen."""
+    from crystal.store.health import stats
+    from crystal.store.search import vectors
+
+    embedder = embedder_of(target)
+    if embedder is None:
+        return 0
+    found = vectors.find_generation(machine.store, embedder.provider, embedder.model, embedder.dimension)
+    known = vectors.generations(machine.store)
+    if found is None or not (found.serving or found == known[-1]):
+        return stats.counts(machine.store)["chunks"]
+    return vectors.count_pending(machine.store, found.id)
+
+
+def try_on_memory(target: Target, size: Size, progress: Callable[[int, int], None]) -> Trial:
+    """Compare a model with the one that serves, on a sample of the memory; nothing of the memory is changed.
+
+    Raises:
+        UsageProblem: There is no model to try.
+    """
+    from crystal.app.search import asking
+    from crystal.evaluate.trial import Watch, try_model
+    from crystal.model.recall import Filters
+    from crystal.store.search.vectors import serving_generation
+
+    new = embedder_of(target)
+    if new is None:
+        raise UsageProblem("without a model there is nothing to try", hint="crystal models list")
+    with open_reader() as machine, tempfile.TemporaryDirectory(prefix="crystal-trial-") as scratch:
+        present, why_not = None, "no model serves yet"
+        try:
+            if serving_generation(machine.store) is not None:
+                present = machine.asking_embedder()
+        except CrystalError as error:
+            why_not = error.message
+        try:
+            return try_model(
+                machine.store,
+                present,
+                new,
+                scratch=Path(scratch),
+                size=size,
+                now=machine.now(),
+                why_no_present=why_not,
+                watch=Watch(progress),
+                how=asking(machine, None, Filters())["how"],
+            )
+        finally:
+            _book([one for one in (present, new) if one is not None])
+
+
+def _book(embedders: Sequence[Embedder]) -> None:
+    """Write down what a trial has paid for."""
+    from crystal.app.context import open_machine
+    from crystal.config.prices import price_of
+    from crystal.store.costs import Cost, add_cost
+
+    for one in embedders:
+        if tokens := one.take_tokens():
+            with open_machine() as machine:
+                usd = price_of(one.provider, one.model).usd(tokens)
+                add_cost(machine.store, Cost(machine.now(), "embedding", one.provider, one.model, tokens, 0, usd))

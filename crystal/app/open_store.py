@@ -1,0 +1,99 @@
+"""What is looked at before the store is opened: whether it is lost, and whether a link leads out of what is ours."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from crystal.config.paths import MEMORY_RECORD, Places, refused
+from crystal.errors import StoreForeign, StoreLost, StoreNewer, UsageProblem
+from crystal.store.migrate import refuse_foreign
+from crystal.store.private_record import RECORD_FILE
+
+
+def archives_of(places: Places) -> list[Path]:
+    """The archive files of all agents, in order."""
+    return sorted((places.ldm_home / "agents").glob("*/memory/transcripts/**/*.jsonl.zst"))
+
+
+def refuse_lost(places: Places) -> None:
+    """Refuse to go on without a database, or with a file in its place that is none, where a memory was kept before.
+
+    Raises:
+        StoreLost: The archive, or the record of what is private, is still here. Nothing is made.
+    """
+    words = "the database is gone"
+    if _is_something(places.db):
+        try:
+            refuse_foreign(places.db)
+        except StoreNewer:
+            return
+        except StoreForeign as error:
+            words = f"the database is lost: {error.message}"
+        else:
+            return
+    if _is_elsewhere(places):
+        return
+    sessions = len({_session_of(path) for path in archives_of(places) if not path.name.startswith("agent-")})
+    memories = (places.ldm_home / "agents").glob(f"*/memory/{MEMORY_RECORD}")
+    if not sessions and not (places.ldm_home / RECORD_FILE).exists() and next(memories, None) is None:
+        return
+    noun = "session" if sessions == 1 else "sessions"
+    here = f", but the archive of {sessions:,} {noun} is here" if sessions else ""
+    raise StoreLost(words + here, hint="run: crystal verify --repair")
+
+
+def _session_of(archive: Path) -> str:
+    """Return the session in an archive's name: a copy in another folder has ``~``, a further generation ``+`` in it."""
+    return re.split(r"[~+]", archive.name.removesuffix(".jsonl.zst"), maxsplit=1)[0]
+
+
+def _is_something(path: Path) -> bool:
+    """Whether a file with content, or anything else, is at a path.
+
+    Raises:
+        CrystalError: The system refuses to tell.
+    """
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path.is_symlink()
+    except OSError as error:
+        raise refused(error, path) from error
+    return found.st_size > 0 or not stat.S_ISREG(found.st_mode)
+
+
+def _is_elsewhere(places: Places) -> bool:
+    """Whether the archive belongs to a database at its usual place, and another place was chosen for this run."""
+    usual = places.ldm_home / "memory" / "crystal.db"
+    return usual != places.db and usual.exists()
+
+
+def links_to(places: Places) -> Iterator[tuple[Path, Path, bool]]:
+    """The links among the places where crystal writes: (the link, where it leads, whether that is the user's own)."""
+    for path in dict.fromkeys((places.ldm_home, places.data_dir, places.db)):
+        if path.is_symlink():
+            target = Path(os.path.realpath(path))
+            try:
+                own = not hasattr(os, "geteuid") or target.stat().st_uid == os.geteuid()
+            except OSError:
+                own = False
+            yield path, target, own
+
+
+def refuse_links(places: Places) -> None:
+    """Refuse to write where a link leads to what is not the user's own, or to nothing.
+
+    Raises:
+        UsageProblem: It does. Nothing was written.
+    """
+    for path, target, own in links_to(places):
+        if not own:
+            words = "does not belong to you" if os.path.lexists(target) else "is not there"
+            raise UsageProblem(
+                f"{path} is a link to {target}, which {words}", hint=f"remove the link: rm {shlex.quote(str(path))}"
+            )

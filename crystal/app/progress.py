@@ -1,0 +1,111 @@
+"""How far the work that may wait has come: kept in a small file, so that other processes can tell too."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from crystal.app.context import now_ms
+from crystal.config.paths import write_derived
+
+PROGRESS_FILE = "progress.json"
+STALE_MS = 15 * 60_000
+"""After so long without a word the writer counts as gone; one step of the index takes a few minutes at most."""
+MIN_WRITE_SECONDS = 0.2
+
+Report = Callable[["Progress"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far one step is. Times are ms since the epoch; ``total`` and ``done`` count ``what``.
+
+    Attributes:
+        step: ``vectors``, ``index`` or ``summaries``.
+        done: How many are made.
+        total: How many there are to make.
+        before: How many were made before this process began with the step.
+        started_at: When it began.
+        at: When this was so.
+        pid: The process that does it.
+    """
+
+    step: str
+    done: int
+    total: int
+    before: int
+    started_at: int
+    at: int
+    pid: int
+
+    @property
+    def share(self) -> float:
+        """The part that is done, from 0 to 1."""
+        return min(1.0, self.done / self.total) if self.total else 1.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The time that the rest takes at the pace so far; None while nothing is done."""
+        made = self.done - self.before
+        if made <= 0:
+            return None
+        return max(0, self.total - self.done) * (self.at - self.started_at) / made / 1000
+
+
+def read_progress(data_dir: Path) -> Progress | None:
+    """Read how far the process is that works now; None if none does."""
+    try:
+        found = Progress(**json.loads((data_dir / PROGRESS_FILE).read_bytes()))
+        is_fresh = now_ms() - found.at < STALE_MS
+    except (OSError, ValueError, TypeError):
+        return None
+    return found if is_fresh and _is_alive(found.pid) else None
+
+
+def _is_alive(pid: int) -> bool:
+    if os.name == "nt":  # asking there would end it
+        return True
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
+class ProgressFile:
+    """Writes progress, some times a second at most. Used under the enrich lock: there is one writer."""
+
+    def __init__(self, data_dir: Path, also: Report = lambda _: None) -> None:
+        self._file, self._also = data_dir / PROGRESS_FILE, also
+        self._began: dict[str, tuple[int, int]] = {}
+        self._written = 0.0
+        self.has_advanced = False
+
+    def __call__(self, step: str, done: int, total: int) -> None:
+        """Tell that ``done`` of ``total`` are made in a step."""
+        if not total:
+            return
+        now = now_ms()
+        before, started = self._began.setdefault(step, (done, now))
+        self.has_advanced |= done > before
+        progress = Progress(step, done, total, before, started, now, os.getpid())
+        self._also(progress)
+        if time.monotonic() - self._written > MIN_WRITE_SECONDS or done in (before, total):
+            self._written = time.monotonic()
+            self._write(progress)
+
+    def _write(self, progress: Progress) -> None:
+        with contextlib.suppress(OSError):  # on a full disk the work itself says so
+            write_derived(self._file, json.dumps(asdict(progress)).encode())
+
+    def clear(self) -> None:
+        """Take the file away: nobody works any more."""
+        with contextlib.suppress(OSError):
+            self._file.unlink(missing_ok=True)

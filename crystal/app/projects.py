@@ -1,0 +1,196 @@
+"""Projects: find the one of a folder, list them, rename, join and split them."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from crystal.app.context import Machine
+from crystal.errors import NotFound, UsageProblem
+from crystal.model.capture import Project
+from crystal.store import Store
+from crystal.store.capture import projects
+from crystal.store.search.scope import home_of, is_folder, project_ids
+from crystal.transcript.project import MARKER_FILE, find_project, first_commit
+
+MAX_NAME_CHARS = 100
+CONTROL_CHARS = frozenset(map(chr, range(32)))
+
+
+class ProjectChange(NamedTuple):
+    """What a change of projects did.
+
+    Attributes:
+        name: What the project is called now.
+        folders: Number of its folders.
+        sessions: Number of sessions that began in it.
+    """
+
+    name: str
+    folders: int
+    sessions: int
+
+
+def project_finder(store: Store) -> Callable[[str], Project]:
+    """Return a function that finds the project of a folder, with the identity that the store or git knows of it."""
+
+    def find(cwd: str) -> Project:
+        found = find_project(cwd)
+        if found.remote is not None or found.git_root is None:
+            return found
+        identity = projects.identity_of_root(store, found.git_root) or first_commit(found.git_root)
+        return Project(found.cwd, found.git_root, identity, found.name)
+
+    return find
+
+
+def find_home(stores: Sequence[Store], folder: str) -> tuple[str, str] | None:
+    """Return the known project of a folder, as (folder, name); None if crystal has nothing of it."""
+    here = project_finder(stores[0])(folder)
+    found = (home_of(store, here) for store in stores)
+    return next((home for home in found if home is not None), None)
+
+
+def known_folder(stores: Sequence[Store], folder: str) -> str:
+    """Return the folder under which the project of a folder is known: another one if it was moved, else the same."""
+    real = str(Path(folder).resolve())
+    for place in (folder, real):
+        if any(project_ids(store, place) for store in stores):
+            return place
+    identity = project_finder(stores[0])(real).remote
+    moved = (projects.root_with_identity(store, identity) for store in stores if identity is not None)
+    return next((root for root, _ in filter(None, moved)), folder)
+
+
+def rename_project(machine: Machine, wanted: str, name: str) -> ProjectChange:
+    """Give a project another name.
+
+    Raises:
+        UsageProblem: The name cannot be used, or another project has it.
+        NotFound: There is no such project.
+    """
+    name = _checked_name(name)
+    found = find_known(machine, wanted)
+    other = next((one for one in projects.known_projects(machine.store) if _same_name(one.name, name)), None)
+    if other is not None and other.rows != found.rows:
+        hint = f"to make them one: crystal projects join {_quoted(wanted)} {_quoted(name)}"
+        raise UsageProblem(f"there is a project {name!r} already", hint=hint)
+    with machine.store.transaction():
+        projects.rename(machine.store, found.rows, name)
+    return _change(machine, found.rows[0])
+
+
+def join_projects(machine: Machine, wanted: str, into: str) -> ProjectChange:
+    """Make one project of two: everything of the first belongs to the second from now on.
+
+    Raises:
+        UsageProblem: They are one project already.
+        NotFound: There is no such project.
+    """
+    first, second = find_known(machine, wanted), find_known(machine, into)
+    if first.rows == second.rows:
+        raise UsageProblem(f"{wanted!r} and {into!r} are one project already", hint="run: crystal projects")
+    identity = second.identity or f"joined:{os.urandom(8).hex()}"
+    with machine.store.transaction():
+        projects.join(machine.store, first.rows, second.rows, second.name, identity)
+    return _change(machine, second.rows[0])
+
+
+def split_project(machine: Machine, folder: str) -> ProjectChange:
+    """Take a folder out of the project that a person joined it to.
+
+    Raises:
+        NotFound: Nobody joined this folder to another project.
+    """
+    place = _absolute(folder)
+    rows = projects.joined_rows(machine.store, place)
+    if not rows:
+        raise NotFound(f"{place} was not joined to a project", hint="run: crystal projects")
+    found = [_found_alone(cwd) for cwd in projects.folders_of(machine.store, rows)]
+    with machine.store.transaction():
+        projects.split(machine.store, rows, found)
+    return _change(machine, rows[0])
+
+
+def mark_folder(folder: str) -> tuple[Path, bool]:
+    """Put a marker file into a folder, so that its project is known again after a move.
+
+    Returns:
+        The file, and False if it was there already.
+
+    Raises:
+        UsageProblem: There is no such folder, or it cannot be written to.
+    """
+    place = Path(_absolute(folder))
+    path = place / MARKER_FILE
+    if find_project(str(place)).remote == f"marker:{_first_line(path)}":
+        return path, False
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(f"{os.urandom(16).hex()}\n# This folder is known by the line above, wherever it is moved.\n")
+    except FileExistsError as error:
+        raise UsageProblem(
+            f"{path} exists and holds no id", hint=f"remove it, then: crystal projects mark {folder}"
+        ) from error
+    except OSError as error:
+        raise UsageProblem(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from error
+    return path, True
+
+
+def find_known(machine: Machine, wanted: str) -> projects.KnownProject:
+    """Return the project of a name or of a folder.
+
+    Raises:
+        NotFound: There is none, or the name is that of several.
+    """
+    word = _absolute(wanted) if is_folder(wanted) or os.sep in wanted or wanted in (".", "..", "~") else wanted
+    known = projects.known_projects(machine.store)
+    found = [one for one in known if word in one.folders or _same_name(one.name, word)]
+    if not found:  # a former name, or a folder inside
+        rows = set(project_ids(machine.store, word))
+        found = [one for one in known if rows & set(one.rows)]
+    if len(found) > 1:
+        places = ", ".join(one.folders[0] for one in found[:5])
+        raise UsageProblem(f"{len(found)} projects are called {wanted!r}", hint=f"name one by its folder: {places}")
+    if not found:
+        raise NotFound(f"there is no project {wanted!r}", hint="run: crystal projects")
+    return found[0]
+
+
+def _change(machine: Machine, row: int) -> ProjectChange:
+    one = next(one for one in projects.known_projects(machine.store) if row in one.rows)
+    return ProjectChange(one.name, len(one.folders), one.sessions)
+
+
+def _found_alone(cwd: str) -> Project:
+    """Return the project of a folder as git tells it, whatever the store has of it."""
+    found = find_project(cwd)
+    identity = found.remote or (found.git_root and first_commit(found.git_root))
+    return Project(found.cwd, found.git_root, identity or None, found.name)
+
+
+def _absolute(folder: str) -> str:
+    return os.path.abspath(os.path.expanduser(folder))  # noqa: PTH100, PTH111 (links stay: transcripts may name them)
+
+
+def _checked_name(name: str) -> str:
+    clean = " ".join(name.split())
+    if not clean or len(clean) > MAX_NAME_CHARS or CONTROL_CHARS & set(clean) or any(mark in clean for mark in "/\\"):
+        hint = f"use one line of at most {MAX_NAME_CHARS} characters without slashes"
+        raise UsageProblem(f"the name {name[:MAX_NAME_CHARS]!r} cannot be used", hint=hint)
+    return clean
+
+
+def _same_name(one: str, other: str) -> bool:
+    return one.casefold() == other.strip().casefold()
+
+
+def _first_line(path: Path) -> str | None:
+    try:
+        return path.read_text("utf-8").partition("\n")[0].strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if " " in text else text

@@ -1,0 +1,191 @@
+"""Make this machine's database again, beside the one that is lost or damaged, which is renamed and kept."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crystal.app.background import ENRICH_LOCK
+from crystal.app.capture import BACKFILL_LOCK, LOCK_SECONDS
+from crystal.app.context import Machine, these_places
+from crystal.app.open_store import archives_of, refuse_lost
+from crystal.capture.lock import CAPTURE_LOCK
+from crystal.config.paths import Places, make_private_dir, refused, sync_folder
+from crystal.config.table import Config
+from crystal.errors import CrystalError, StoreDamaged, StoreLost
+from crystal.store import Store
+from crystal.store.health.checks import damage
+
+if TYPE_CHECKING:
+    from crystal.store.health.salvage import Salvage
+
+MADE = "crystal.db.rebuilt"
+"""A whole new database that only waits to take its place."""
+_FILES = ("-wal", "-shm", "-journal", "")
+"""What belongs to a database file, itself last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What came of making the database again: ``missing`` is for people, ``kept`` is where the old file is."""
+
+    missing: tuple[str, ...]
+    kept: Path | None
+
+
+def why_rebuild(places: Places) -> str | None:
+    """Why the database must be made again, None when it can be mended where it is.
+
+    Raises:
+        StoreForeign: It is another program's or of a newer crystal, and no archive is here.
+    """
+    if _is_made(places):
+        return "the last repair was interrupted"
+    try:
+        refuse_lost(places)
+    except StoreLost as error:
+        return error.message
+    return damage(places.db) if places.db.exists() else None
+
+
+def damage_here() -> CrystalError | None:
+    """What is wrong with this machine's database, None when nothing is; for an error of which the cause is sought."""
+    places = these_places()
+    try:
+        found = damage(places.db) if places.db.exists() else None
+    except CrystalError as error:
+        return error
+    if found is None:
+        return None
+    return StoreDamaged(f"{places.db} is damaged: {found}", hint="run: crystal verify --repair")
+
+
+def archive_bytes() -> int:
+    """How many bytes the archive has on this machine."""
+    return sum(path.stat().st_size for path in archives_of(these_places()))
+
+
+def rebuild_database(config: Config, progress: Callable[[int], None]) -> Rebuilt:
+    """Make a new database from what can be read of the old one, the records beside the archive, and the archive.
+
+    Nothing is changed until it is whole; then the old file is renamed and the new one takes its place. Whoever is
+    killed begins again, or only takes the last step.
+    """
+    places = config.places
+    make_private_dir(places.data_dir)
+    with _alone(places):
+        missing = [] if _is_made(places) else _make(config, progress)
+        kept = _take_place(places)
+    return Rebuilt(tuple(missing), kept)
+
+
+def _is_made(places: Places) -> bool:
+    """Whether a new database waits that is not older than what was written into the old one since."""
+    made = places.data_dir / MADE
+    if not made.exists():
+        return False
+    old = (places.db.with_name(places.db.name + suffix) for suffix in ("", "-wal"))
+    return all(made.stat().st_mtime_ns >= path.stat().st_mtime_ns for path in old if path.exists())
+
+
+@contextlib.contextmanager
+def _alone(places: Places) -> Iterator[None]:
+    """Hold every lock under which the database is written."""
+    from crystal.capture.lock import wait_lock
+
+    with contextlib.ExitStack() as locks:
+        for name in (CAPTURE_LOCK, BACKFILL_LOCK, ENRICH_LOCK):
+            locks.enter_context(wait_lock(places.data_dir / name, seconds=LOCK_SECONDS))
+        yield
+
+
+def _make(config: Config, progress: Callable[[int], None]) -> list[str]:
+    from crystal.store.health.salvage import finish_sessions, salvage
+    from crystal.store.private_record import RECORD_FILE, read_record
+
+    places = config.places
+    scratch = places.data_dir / "recovered"
+    _remove(scratch)
+    make_private_dir(scratch)
+    record = read_record(places.ldm_home / RECORD_FILE)
+    with Store.open(scratch / "crystal.db") as store:
+        found = salvage(places.db, scratch, store)
+    knows = (record is not None and record.complete) or found.is_whole("private_marks", "private_lines")
+    with Store.open(scratch / "crystal.db", places.ldm_home / RECORD_FILE, complete=knows) as store:
+        left_out, unreadable = _take_archives(Machine(config, store), progress, knows=knows)
+        with store.transaction():
+            finish_sessions(store)
+    for suffix in _FILES[:-1]:
+        (scratch / f"crystal.db{suffix}").unlink(missing_ok=True)
+    (scratch / "crystal.db").replace(places.data_dir / MADE)
+    sync_folder(places.data_dir)
+    _remove(scratch)
+    return [*_what_is_missing(config, found, record is not None, left_out), *unreadable]
+
+
+def _take_archives(machine: Machine, progress: Callable[[int], None], *, knows: bool) -> tuple[int, list[str]]:
+    """Take every archive in; gives the bytes that stay out until somebody asks, and what cannot be read, in words."""
+    from crystal.app.projects import project_finder
+    from crystal.forgetting.tombstone_file import agree
+    from crystal.integrity.rebuild import Rebuild, Taken, leave_out_rest
+    from crystal.store.health.salvage import device_of_agent
+
+    agree(machine.store, machine.places.ldm_home, machine.now())
+    capture, taken = machine.capture(), Taken()
+    rebuild = Rebuild(
+        capture,
+        machine.places.ldm_home,
+        project_finder(machine.store),
+        lambda agent: device_of_agent(machine.store, agent),
+    )
+    for path in archives_of(machine.places):
+        rebuild.take_archive(path, taken)
+        progress(path.stat().st_size)
+    left_out = 0 if knows else leave_out_rest(capture)
+    return left_out, [f"{size:,} bytes of {path} cannot be read" for path, size in taken.unreadable.items()]
+
+
+def _what_is_missing(config: Config, found: Salvage, has_record: bool, left_out: int) -> list[str]:
+    missing = []
+    if not found.is_whole("memories", "memory_history"):
+        missing.append("memories that stood only in the old database, if there were any")
+    if not has_record and not found.is_whole("private_marks", "private_lines"):
+        missing.append("when capture was off, and which lines were private")
+    if left_out:
+        missing.append(
+            f"{left_out:,} bytes of transcripts stay out, because they may have been private;"
+            " to import them: crystal backfill --privacy-lost"
+        )
+    if config.role != "standalone" and not found.is_whole("relay_peers"):
+        step = "crystal relay join" if config.role == "device" else "crystal relay pair"
+        missing.append(f"the other machines of this home; connect them anew: {step}")
+    return missing
+
+
+def _take_place(places: Places) -> Path | None:
+    """Rename the old files and put the new one in their place; gives where the old one is kept."""
+    made = places.data_dir / MADE
+    try:
+        moment = made.stat().st_mtime_ns // 1_000_000
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(moment / 1000)) + f"-{moment % 1000:03d}"
+        kept = places.db.with_name(f"{places.db.name}.damaged-{stamp}")
+        for suffix in _FILES:
+            old = places.db.with_name(places.db.name + suffix)
+            if os.path.lexists(old):
+                old.rename(kept.with_name(kept.name + suffix))
+        made.replace(places.db)
+        sync_folder(places.data_dir)
+    except OSError as error:
+        raise refused(error, places.data_dir) from error
+    return kept if os.path.lexists(kept) else None
+
+
+def _remove(folder: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(folder)

@@ -1,0 +1,66 @@
+"""Retention: forget by itself what was said longer ago than ``retention.days``."""
+
+import json
+from typing import NamedTuple
+
+from crystal.app.context import Machine
+from crystal.store.notes import read_note, write_note
+
+DAY_MS = 24 * 60 * 60 * 1000
+MAX_LEAP_MS = 7 * DAY_MS
+NOTE = "retention"
+"""What the store remembers: the setting as it was met, and when it is applied next, ms."""
+
+
+class RetentionPreview(NamedTuple):
+    """What a retention would forget now.
+
+    Attributes:
+        messages: Number of messages.
+        sessions: Number of sessions that they are from.
+        first_at: Time of the oldest one, ms since the epoch.
+    """
+
+    messages: int
+    sessions: int
+    first_at: int | None
+
+
+def preview_retention(machine: Machine, days: int) -> RetentionPreview:
+    """Return what a retention of ``days`` would forget now. Changes nothing."""
+    from crystal.store.forget.forgotten_rows import counts_before
+
+    messages, sessions, first_at = counts_before(machine.store, machine.now() - days * DAY_MS)
+    return RetentionPreview(messages, sessions, first_at)
+
+
+def apply_retention(machine: Machine) -> int:
+    """Forget what is older than ``retention.days``; return the number of messages that went.
+
+    Does nothing on a device, within a day after the setting was changed or the clock leapt, or more than once a day.
+    """
+    days, now = machine.config.retention_days, machine.now()
+    if not days or machine.config.role == "device" or not _is_due(machine, days, now):
+        return 0
+    from crystal.app.forget import carry_out, grounds_of
+    from crystal.forgetting import Wish, plan
+
+    wish = Wish(before=now - days * DAY_MS, keep_memories=True)
+    found = plan(grounds_of(machine), wish)
+    gone = 0 if found.is_empty else carry_out(machine, found).lines
+    _note_next(machine, days, now + DAY_MS)
+    return gone
+
+
+def _is_due(machine: Machine, days: int, now: int) -> bool:
+    known = json.loads(read_note(machine.store, NOTE) or "{}")
+    # After a leap of the clock it waits a day too: a clock that is wrong for an hour must not cost years.
+    if known.get("days") != days or abs(now - known["next_at"]) > MAX_LEAP_MS:
+        _note_next(machine, days, now + DAY_MS)
+        return False
+    return bool(now >= known["next_at"])
+
+
+def _note_next(machine: Machine, days: int, at: int) -> None:
+    with machine.store.transaction():
+        write_note(machine.store, NOTE, json.dumps({"days": days, "next_at": at}))

@@ -1,0 +1,86 @@
+"""What every door needs to ask the memory: the embedder, the mirror, the moment asked from, and the user's choices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from crystal.app.context import Machine
+from crystal.app.mirror import Mirrored, mirror_side
+from crystal.config.providers import EMBEDDING_PROVIDERS, Kind
+from crystal.errors import CrystalError
+
+if TYPE_CHECKING:
+    from crystal.embedding import Embedder
+    from crystal.model.recall import Filters
+    from crystal.search.ranking.late import LateModel
+
+NO_EMBEDDER = "no embedding model is configured"
+
+
+def asking(
+    machine: Machine,
+    mirrored: Mirrored | None,
+    filters: Filters,
+    *,
+    recency: str | None = None,
+    fusion: str | None = None,
+    as_of: int | str | None = None,
+    deep: bool = False,
+) -> dict[str, Any]:
+    """The named arguments of ``search`` but the number of hits: what is asked with, within which filters, from when.
+
+    Args:
+        machine: This machine.
+        mirrored: The mirror of home's memory, if there is one.
+        filters: What the user narrows the search to.
+        recency: ``off``, ``light`` or ``strong``; None for what the settings say.
+        fusion: ``weighted``, ``rrf`` or ``similarity``; None for what the settings say.
+        as_of: Search the memory as it was then, the whole of a day: ms since the epoch, or words like ``2026-05-01``.
+        deep: Whether a model may be asked for other wordings, and for the order of the best hits.
+
+    Raises:
+        UsageProblem: A value that cannot be used.
+    """
+    from crystal.search.engine import How
+    from crystal.timewords.parse import end_of
+
+    embedder, why_not = None, NO_EMBEDDER
+    try:
+        embedder = machine.asking_embedder()
+    except CrystalError as error:
+        why_not = error.message
+    now = machine.now()
+    if as_of is not None:
+        then = end_of(as_of, now=now, name="as-of") if isinstance(as_of, str) else as_of
+        end = then if filters.before is None else min(then, filters.before)
+        filters, now = replace(filters, before=end), min(now, then - 1)  # the end of a day is the next one
+    config = machine.config
+    how = How(
+        recency=recency or config.search_recency,  # type: ignore[arg-type] # How refuses what is no choice
+        fusion=fusion or config.search_fusion,  # type: ignore[arg-type]
+        deep=_deep(machine, now) if deep else None,
+        late=lambda: _late(embedder),
+    )
+    return {
+        "embedder": embedder, "filters": filters, "now": now, "without_embedder": why_not,
+        "mirror": mirror_side(machine, mirrored), "how": how,
+    }  # fmt: skip
+
+
+def _deep(machine: Machine, now: int) -> Any:
+    from crystal.app.deep_search import deep_search
+
+    return deep_search(machine.config, now=now)
+
+
+def _late(embedder: Embedder | None) -> LateModel:
+    """What compares token by token: the embedded table, which is everywhere, and a transformer where one is used."""
+    from crystal.embedding.choice import ChosenEmbedder
+    from crystal.embedding.late import StaticLate, TransformerLate
+    from crystal.embedding.static import static_model
+
+    is_installed = embedder is not None and EMBEDDING_PROVIDERS[embedder.provider].kind is Kind.INSTALLED
+    if is_installed and isinstance(embedder, ChosenEmbedder) and embedder.has_token_vectors:
+        return TransformerLate(embedder, static_model())
+    return StaticLate(static_model())

@@ -1,0 +1,125 @@
+"""What there is to tell in a folder: memories and sessions of this machine and of the mirror, gathered once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from crystal.app.context import Machine
+from crystal.model.capture import Project
+from crystal.model.recall import Remembered
+from crystal.store import Store
+
+if TYPE_CHECKING:
+    from crystal.context import LastSession, Told
+
+MOST_FOLDERS = 50
+MOST_MEMORIES = 10_000
+WORDS_READ = 2_000
+
+
+@dataclass(slots=True)
+class Tellable:
+    """What may be told anywhere: active memories that somebody asked for, each with the project where it holds."""
+
+    machine: Machine
+    sides: Sequence[Store]
+    memories: list[tuple[Remembered, Project | None]]
+    projects: list[tuple[Store, list[tuple[int, Project]]]]
+    made: dict[str | None, Told] = field(default_factory=dict)
+
+    def told(self, here: Project | None) -> Told:
+        """What is told in a project's folder; None for a folder that nothing is known of."""
+        place = None if here is None else here.git_root or here.cwd
+        if place not in self.made:
+            self.made[place] = self._made(here)
+        return self.made[place]
+
+    def folders(self) -> list[Project]:
+        """The folders of this machine in which work went on lately or memories hold, with their repositories."""
+        from crystal.store.sessions.contexts import working_folders
+
+        device, found = self.machine.config.device, dict[str, Project]()
+        known = [one for side in self.sides for one in working_folders(side, device, MOST_FOLDERS)]
+        places = {one.cwd: one for memory, one in self.memories if one is not None and memory.device == device}
+        known += list(places.values())[:MOST_FOLDERS]
+        for one in known:
+            found.setdefault(one.cwd, one)
+            if one.git_root is not None:
+                found.setdefault(one.git_root, Project(one.git_root, one.git_root, one.remote, one.name))
+        return list(found.values())
+
+    def _made(self, here: Project | None) -> Told:
+        from crystal.context import Candidate, choose, rank
+
+        candidates = []
+        for memory, project in self.memories:
+            is_here = here is not None and project is not None and self._is_same(here, project, memory.device)
+            if is_here or project is None:
+                candidates.append(Candidate(memory, is_here))
+        sessions = [] if here is None else self._sessions(here)
+        where = f"project {here.name}" if here is not None else "for every project"
+        origin = f"crystal, {where}, words of the user and the assistant"
+        return choose(rank(candidates), sessions, self.machine.config.context_tokens, origin, None)
+
+    def _is_same(self, here: Project, other: Project, device: str) -> bool:
+        from crystal.context import is_same_project
+
+        return is_same_project(here, other, same_machine=device == self.machine.config.device)
+
+    def _sessions(self, here: Project) -> list[LastSession]:
+        """The last sessions of a project in which the user said something, each named by the user's own words.
+
+        Never by a title: that may come from the client or a model, which read tools' results too.
+        """
+        from crystal.context import LastSession
+        from crystal.context.choosing import MOST_SESSIONS, user_title
+        from crystal.store.forget.forgetting import is_work_left
+        from crystal.store.sessions.contexts import blocked_sessions
+        from crystal.store.sessions.conversations import first_words, list_sessions
+        from crystal.summarize.simple import first_words as shortened
+
+        own, found = self.machine.store, dict[str, LastSession]()
+        for side, projects in self.projects:
+            known = {row: one for row, one in projects if self._is_same(here, one, "") or self._is_here(here, one)}
+            ids = list(known)
+            rows = list_sessions(side, projects=ids, since=None, before=None, limit=8 * MOST_SESSIONS) if ids else []
+            gone = blocked_sessions(own, [row.id for row in rows]) if side is not own or is_work_left(own) else ()
+            most = len(found) + MOST_SESSIONS
+            for row in rows:
+                if len(found) == most:
+                    break
+                if row.id in found or row.id in gone or not self._is_of(here, row.cwd, row.device, known.values()):
+                    continue
+                title = user_title(first_words(side, row.row, WORDS_READ), shortened)
+                if title is not None:
+                    found[row.id] = LastSession(row.id, title, row.last_at, row.branch, row.device)
+        return sorted(found.values(), key=lambda one: (one.at is None, -(one.at or 0)))[:MOST_SESSIONS]
+
+    def _is_here(self, here: Project, other: Project) -> bool:
+        return self._is_same(here, other, self.machine.config.device)
+
+    def _is_of(self, here: Project, cwd: str | None, device: str, known: Iterable[Project]) -> bool:
+        return any(one.cwd == cwd and self._is_same(here, one, device) for one in known)
+
+
+def tellable(machine: Machine, mirror: Store | None) -> Tellable:
+    """Gather what may be told."""
+    from crystal.app.memory_queries import list_memories
+    from crystal.context import is_trusted
+    from crystal.store.memories.memories import forgotten_memories
+    from crystal.store.sessions.contexts import project_rows
+
+    sides = [machine.store, *([] if mirror is None else [mirror])]
+    projects = [(side, project_rows(side)) for side in sides]
+    by_folder = [{one.cwd: one for _, one in rows} for _, rows in projects]
+    memories, gone = [], forgotten_memories(machine.store)
+    for memory in list_memories(machine, mirror, status="active", limit=MOST_MEMORIES):
+        if is_trusted(memory) and memory.id not in gone:
+            known = by_folder[-1 if memory.memory == "mirror" else 0]
+            place = (
+                None if memory.cwd is None else known.get(memory.cwd) or Project(memory.cwd, name=memory.project or "")
+            )
+            memories.append((memory, place))
+    return Tellable(machine, sides, memories, projects)

@@ -1,0 +1,60 @@
+"""The detached worker, started by a command: what may wait goes on without the terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from crystal.config.paths import Places
+from crystal.hook import main as hook
+from crystal.hook import session_start
+
+WORK_SHARE = 0.5
+"""The worker uses one core at most, and rests as long as it worked."""
+NICENESS = 10
+"""Linux takes the priority of reading and writing from this too."""
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+def start_worker(places: Places) -> None:
+    """Start a worker in a session of its own: it outlives this process and its terminal. Returns at once.
+
+    One that finds another at work leaves the work to it.
+    """
+    env = {**os.environ, **_absolute_places(places)}
+    env.pop("CRYSTAL_HOOK_WAIT", None)
+    root = str(Path(hook.__file__).resolve().parents[1])
+    command = [sys.executable, "-I", "-X", "utf8", "-c", hook.WORKER, root]
+    if sys.platform == "win32":  # untested
+        session_start.start_worker_on_windows(env, command, 0)
+        return
+    import subprocess
+
+    worker = subprocess.Popen(
+        command,
+        env=env,
+        cwd=os.sep,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    worker.returncode = 0  # nobody waits for it: without this Python warns that it still runs
+
+
+def be_polite() -> None:
+    """Let everything else on the machine go first. For a process of its own; cannot be taken back."""
+    os.environ.update(ONE_THREAD)  # read when NumPy and onnxruntime are loaded
+    if hasattr(os, "nice"):
+        os.nice(NICENESS)
+
+
+def _absolute_places(places: Places) -> dict[str, str]:
+    """Where everything lives, for a process that starts in another folder."""
+    return {
+        "LDM_HOME": str(places.ldm_home),
+        "CRYSTAL_DATA_DIR": str(places.data_dir),
+        "CRYSTAL_CONFIG": str(places.config_file),
+        "CLAUDE_CONFIG_DIR": str(places.claude_dirs[0]),
+    }

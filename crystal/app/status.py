@@ -1,0 +1,207 @@
+"""What ``crystal status`` tells: one look at capture, queues, sizes, speed and cost. Reads, never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crystal.app.background import count_waiting
+from crystal.app.capture_state import capture_state
+from crystal.app.disk_usage import sizes_of
+from crystal.app.progress import read_progress
+from crystal.capture import files, spool
+from crystal.errors import CrystalError
+from crystal.store import problems
+from crystal.store.capture import hooks, ledger, privacy
+from crystal.store.health import stats
+from crystal.store.search import vectors
+from crystal.transcript import last_newline
+
+if TYPE_CHECKING:
+    from crystal.app.context import Machine
+    from crystal.capture.state import CaptureState
+
+
+FIND_UNEXAMINED = "crystal secrets says where they are"
+
+
+def describe_unexamined(redactions: Mapping[str, int]) -> str | None:
+    """Say what was left out whole because it could not be examined, given the count of each kind; None if nothing."""
+    parts = [
+        f"{redactions[kind]:,} {one if redactions[kind] == 1 else many}"
+        for kind, one, many in _UNEXAMINED
+        if redactions.get(kind)
+    ]
+    return f"not stored, too hard to examine for secrets: {' and '.join(parts)}" if parts else None
+
+
+_UNEXAMINED = (("dense", "text", "texts"), ("unprocessable", "line", "lines"))
+
+
+def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any]:
+    """Everything that ``crystal status --json`` prints, see docs/reference/json.md. Times are ms, sizes bytes.
+
+    ``state`` is that of capture where it is known already.
+    """
+    store, places, config = machine.store, machine.places, machine.config
+    now = machine.now()
+    notes = spool.read_notes(places.spool)
+    plain, _ = stats.archived_bytes(store)
+    first, last = stats.time_span(store)
+    serving = vectors.serving_generation(store)
+    return {
+        "schema": 1,
+        **gather_health(machine, state),
+        "counts": stats.counts(store),
+        "span": {"first": first, "last": last},
+        "sizes": {**sizes_of(places), "archived_plain": plain},
+        "queues": {
+            "notes": len(notes),
+            "oldest_note_ms": max(0, now - min(note.at for note in notes)) if notes else 0,
+            "chunks_without_vector": count_without_vector(machine),
+            "sessions_without_summary": _due(machine, now),
+        },
+        "progress": _progress(machine),
+        "embedding": {
+            "provider": config.embedding_provider,
+            "serving": None
+            if serving is None
+            else {"provider": serving.provider, "model": serving.model, "dimension": serving.dimension},
+        },
+        "summaries": {"mode": config.summary_mode, "provider": config.summary_provider, "model": config.summary_model},
+        "costs": _costs(machine, now),
+        "places": {
+            "database": str(places.db),
+            "home": str(places.ldm_home),
+            "settings": str(places.config_file),
+            "agent": config.agent_id,
+            "device": config.device,
+        },
+    }
+
+
+def gather_health(machine: Machine, state: CaptureState | None = None) -> dict[str, Any]:
+    """The part of ``gather`` that says whether all is well: it costs as little in a large store as in a small one."""
+    store = machine.store
+    return {
+        "capture": _capture(machine, state or capture_state(machine.config, store)),
+        "ledger": stats.bytes_by_state(store),
+        "transcripts": _transcripts(machine),
+        "relay": _relay(machine),
+        "hook": _latency(hooks.latencies(store)),
+        "redactions": privacy.redaction_counts(store),
+        "problems": [
+            {"room": one.room, "message": one.message, "since": one.since, "at": one.at, "tries": one.tries}
+            for one in problems.list_problems(store)
+        ],
+    }
+
+
+def capture_switch(machine: Machine) -> dict[str, Any]:
+    """Whether capture is on, off since when, and which sessions are closed on their own."""
+    off = [mark for mark in privacy.marks(machine.store) if mark.until_at is None]
+    everywhere = next((mark for mark in off if mark.session_id is None), None)
+    return {
+        "on": everywhere is None,
+        "off_since": everywhere.from_at if everywhere else None,
+        "private_sessions": sorted({mark.session_id for mark in off if mark.session_id}),
+    }
+
+
+def state_as_json(state: CaptureState) -> dict[str, Any]:
+    """The state of capture as JSON shows it."""
+    return {
+        "state": state.condition.value,
+        "reasons": [asdict(one) for one in state.reasons],
+        "remarks": [asdict(one) for one in state.remarks],
+    }
+
+
+def _capture(machine: Machine, state: CaptureState) -> dict[str, Any]:
+    stalled = next((one.message for one in state.reasons if one.code in ("stalled", "locked")), None)
+    return {**state_as_json(state), **capture_switch(machine), "stalled": stalled, "last": state.last_capture}
+
+
+def _transcripts(machine: Machine) -> dict[str, Any]:
+    """How far each watermark is behind its file, in sum and for those that are behind."""
+    states = ledger.all_states(machine.store, machine.config.device)
+    marks = {state.path: state.mark.offset for state in states}
+    # The same file under another name of its folder, as a link gives it one.
+    same = {(state.mark.dev, state.mark.inode, Path(state.path).name): state.mark.offset for state in states}
+    behind: list[dict[str, Any]] = []
+    total = 0
+    folders = machine.transcript_folders
+    for found in files.all_transcripts(folders.roots, folders=folders):
+        total += 1
+        offset = marks.get(str(found.path), same.get((found.dev, found.inode, found.path.name), 0))
+        if offset < found.size and (lag := _whole_lines(found) - offset) > 0:
+            behind.append({"path": str(found.path), "offset": offset, "size": found.size, "lag": lag})
+    return {"on_disk": total, "known": len(marks), "lag": sum(one["lag"] for one in behind), "behind": behind[:20]}
+
+
+def _whole_lines(found: files.Found) -> int:
+    try:
+        with files.opened(found.path) as file:
+            return last_newline(file, found.size)
+    except (OSError, CrystalError):
+        return 0
+
+
+def count_without_vector(machine: Machine) -> int:
+    """How many chunks wait for a vector of the model that the settings choose; of that which serves if it cannot."""
+    try:
+        return count_waiting(machine)
+    except CrystalError:
+        serving = vectors.serving_generation(machine.store)
+        return vectors.count_pending(machine.store, serving.id if serving else 0)
+
+
+def _progress(machine: Machine) -> dict[str, Any] | None:
+    """How far the work is that goes on now; None when none does."""
+    found = read_progress(machine.places.data_dir)
+    if found is None:
+        return None
+    seconds = found.seconds_left
+    left = None if seconds is None else round(seconds)
+    return {"step": found.step, "done": found.done, "total": found.total, "seconds_left": left}
+
+
+def _due(machine: Machine, now: int) -> int:
+    from crystal.store.sessions.sessions import due_sessions
+
+    idle_ms = round(machine.config.summary_idle_minutes * 60_000)
+    return len(due_sessions(machine.store, now=now, idle_ms=idle_ms, limit=100_000))
+
+
+def _relay(machine: Machine) -> dict[str, Any] | None:
+    """How it stands with other machines; None on one that keeps to itself."""
+    if machine.config.role == "standalone":
+        return None
+    from crystal.app.sync.status import relay_standing
+
+    return relay_standing(machine)
+
+
+def _latency(durations: list[float]) -> dict[str, Any]:
+    if not durations:
+        return {"runs": 0, "p50_ms": None, "p95_ms": None, "max_ms": None}
+    return {
+        "runs": len(durations),
+        "p50_ms": durations[(len(durations) - 1) // 2],
+        "p95_ms": durations[round((len(durations) - 1) * 0.95)],
+        "max_ms": durations[-1],
+    }
+
+
+def _costs(machine: Machine, now: int) -> dict[str, Any]:
+    from crystal.store import costs
+
+    day = now - now % 86_400_000
+    return {
+        "today_usd": costs.spent_since(machine.store, day),
+        "summaries_today_usd": costs.spent_since(machine.store, day, purpose="summary"),
+        "total_usd": costs.spent_since(machine.store, 0),
+        "summary_cap_usd": machine.config.summary_daily_cap_usd,
+    }

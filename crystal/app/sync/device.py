@@ -1,0 +1,298 @@
+"""The relay at work on a device: its captures go to the outbox, the outbox to home, home's mirror comes back."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crystal.app.context import Machine, now_ms
+from crystal.app.sync.forget import finish_soon, heard_of_forgotten, send_all_forgotten, send_forgotten, take_forgotten
+from crystal.app.sync.links import (
+    Keyring,
+    device_link,
+    key_places,
+    keys_from_home,
+    link_to_home,
+    opened_relay,
+    relay_keys,
+)
+from crystal.errors import CrystalError, NotConfigured, Unavailable
+
+if TYPE_CHECKING:
+    from crystal.capture.engine import Sink
+    from crystal.model.capture import Project
+    from crystal.store.sync.relay_peers import Peer
+    from crystal.sync.client import RelayClient
+    from crystal.sync.delivery import DeliveryReport
+    from crystal.sync.documents import Document
+    from crystal.sync.mirror.device import Mirror
+    from crystal.sync.sending import Link
+    from crystal.sync.wire import Lane
+
+RELAY_LOCK = "relay.lock"
+BUSY = "another crystal process is at the relay just now"
+"""Why nothing was delivered by this process: the other one does it."""
+MIRROR_ROOM = "mirror"
+"""The room under which it is noted that the mirror cannot be brought up to date."""
+SEND_SECONDS = 3600.0
+"""How long a command that a person waits for goes on sending."""
+KEEP_SECONDS = 60.0
+"""How long the mirror's index is worked at after each delivery, which holds the lock meanwhile."""
+
+
+def device_sinks(
+    machine: Machine, lane: Lane, archive_folder: Path, find_project: Callable[[str], Project]
+) -> tuple[Sink, Callable[[str, int], None]] | None:
+    """Capture's sinks on a device; None when it has not joined a home yet."""
+    from crystal.store.sync.relay_peers import home_peer
+    from crystal.sync.sink import DeviceSink, tell_ended
+
+    if not is_joined(machine):
+        return None
+    found: list[Link] = []
+
+    def link() -> Link:
+        """The link; its key is read once, and again when it was rotated."""
+        peer = home_peer(machine.store)
+        if not found or peer is None or found[0].peer.generation != peer.generation:
+            opened = device_link(machine)
+            if opened is None:
+                raise NotConfigured("this machine has no home any more", hint="run: crystal relay join")
+            found[:] = [opened]
+        return found[0]
+
+    sink = DeviceSink(
+        machine.store,
+        link,
+        lane,
+        machine.places.ldm_home,
+        archive_folder,
+        find_project,
+        now_ms,
+        machine.config.relay_local_memory,
+    )
+
+    def ended(session: str, at: int) -> None:
+        with contextlib.suppress(CrystalError):  # no key just now: home finds out when the session has rested
+            tell_ended(machine.store, link(), session, at, now_ms())
+
+    return sink, ended
+
+
+def is_joined(machine: Machine) -> bool:
+    """Whether this machine has a home to send to."""
+    from crystal.store.sync.relay_peers import home_peer
+
+    return home_peer(machine.store) is not None
+
+
+def send_past(machine: Machine) -> int:
+    """Let everything that is archived here be sent to home, behind what is said now; gives how much of it there is."""
+    from crystal.store.sync import past
+
+    with machine.store.transaction():
+        return past.begin(machine.store)
+
+
+def deliver_relay(
+    machine: Machine,
+    client: RelayClient | None = None,
+    *,
+    insist: bool = False,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> DeliveryReport:
+    """Send what waits, read what home tells, bring the mirror up to date. One process at a time.
+
+    Args:
+        machine: A device.
+        client: The relay; opened from the settings when not given.
+        insist: Somebody asks for it now: do not wait until an outage is waited out.
+        should_stop: Asked between blobs.
+
+    Raises:
+        NotConfigured: The machine has no home, no relay or no key.
+    """
+    from crystal.capture.lock import try_lock
+    from crystal.store.sync.outbox import backlog
+    from crystal.store.sync.relay_peers import home_peer
+    from crystal.sync.delivery import DeliveryReport
+
+    peer = home_peer(machine.store)
+    if peer is None:
+        raise NotConfigured("this machine has no home to send to", hint="run: crystal relay join")
+    while True:
+        with try_lock(machine.places.data_dir / RELAY_LOCK) as held:
+            if not held:
+                # Whoever holds it looks once more after letting go, see below.
+                return DeliveryReport(problem=BUSY)
+            with opened_relay(machine, client) as relay:
+                report = _deliver(machine, relay, peer, insist=insist, should_stop=should_stop)
+        if report.problem or should_stop() or not backlog(machine.store).unsent:
+            return report
+
+
+def deliver_soon(machine: Machine, *, seconds: float, insist: bool = False) -> DeliveryReport | None:
+    """Deliver if this machine is a device that has joined, within a time. What fails is in the store's problems."""
+    from crystal.store.problems import record_problem
+    from crystal.sync.delivery import ROOM, DeliveryReport
+
+    if machine.config.role != "device" or not is_joined(machine):
+        return None
+    deadline = time.monotonic() + seconds
+    try:
+        return deliver_relay(machine, insist=insist, should_stop=lambda: time.monotonic() > deadline)
+    except CrystalError as error:
+        record_problem(machine.store, ROOM, error.message, now_ms())
+        return DeliveryReport(problem=error.message, exit_code=error.exit_code)
+
+
+def _deliver(
+    machine: Machine, client: RelayClient, peer: Peer, *, insist: bool, should_stop: Callable[[], bool]
+) -> DeliveryReport:
+    from crystal.sync.delivery import Delivery
+    from crystal.sync.past import PastReport, send_some_past
+
+    store, keys, mirror = machine.store, relay_keys(machine), device_mirror(machine)
+    link = link_to_home(peer, keys)
+    while True:
+        past = PastReport()
+        send_forgotten(machine, link)
+        if not _rests(machine) or insist:
+            past = send_some_past(store, link, ldm_home=machine.places.ldm_home, now=now_ms())
+        about = {
+            "mirror": mirror.told(),
+            "agent": machine.config.agent_id,
+            "name": machine.config.device,
+            "past": past.left,
+        }
+        delivery = Delivery(
+            store,
+            client,
+            link,
+            down_keys=keys_from_home(link.peer, keys).get,
+            clock=now_ms,
+            send_all=lambda: _send_all(machine),
+            on_state=lambda current, document: _on_state(machine, current, document),
+            on_mirror=lambda body, serial: _take_manifest(machine, mirror, body, serial),
+            about=lambda about=about: {**about, **heard_of_forgotten(store)},  # type: ignore[misc]
+            keep_ms=machine.config.relay_keep_days * 86_400_000,
+        )
+        report = delivery.deliver(should_stop=should_stop, insist=insist)
+        if not report.problem and not should_stop():
+            _fetch_mirror(machine, mirror, client, should_stop)
+        finish_soon(machine)
+        if report.problem or should_stop() or not past.sent:
+            return report
+        link, keys = delivery.link, relay_keys(machine)
+
+
+def _rests(machine: Machine) -> bool:
+    """Whether an outage of the relay is being waited out."""
+    from crystal.store.problems import find_problem
+    from crystal.sync.delivery import ROOM
+
+    resting = find_problem(machine.store, ROOM)
+    return resting is not None and (resting.retry_at or 0) > now_ms()
+
+
+def device_mirror(machine: Machine) -> Mirror:
+    """This device's copy of home's memory."""
+    from crystal.sync.mirror.device import Mirror
+
+    return Mirror(machine.places.data_dir / "mirror.db")
+
+
+def _take_manifest(machine: Machine, mirror: Mirror, body: Mapping[str, Any], serial: int) -> None:
+    """Note what home's mirror is now; one that is older than what was taken before is refused, and named."""
+    from crystal.store.problems import record_problem
+
+    try:
+        mirror.take(body, serial)
+    except Unavailable:
+        raise
+    except CrystalError as error:
+        record_problem(machine.store, MIRROR_ROOM, error.message, now_ms())
+
+
+def _fetch_mirror(machine: Machine, mirror: Mirror, client: RelayClient, should_stop: Callable[[], bool]) -> None:
+    """Bring the mirror up to date; what goes wrong is named, and tried again by the next run."""
+    from crystal.app.memories import take_memories
+    from crystal.app.mirror import take_private
+    from crystal.store.forget.forgetting import newest_tombstone
+    from crystal.store.problems import clear_problem, record_problem
+    from crystal.store.sync.relay_forgotten import open_again
+    from crystal.sync.mirror.sifting import Sieve
+
+    newest = newest_tombstone(machine.store)
+    try:
+        fetched = mirror.fetch(client, should_stop=should_stop, sift=Sieve(machine.store))
+    except CrystalError as error:
+        record_problem(machine.store, MIRROR_ROOM, error.message, now_ms())
+    else:
+        if fetched.objects:
+            open_again(machine.store, newest)  # what was forgotten meanwhile may have come in
+            take_private(machine.store, machine.places)
+        take_memories(machine)
+        _keep_mirror(machine)
+        if fetched.problem:
+            record_problem(machine.store, MIRROR_ROOM, fetched.problem, now_ms())
+        elif fetched.is_whole:
+            clear_problem(machine.store, MIRROR_ROOM)
+
+
+def _keep_mirror(machine: Machine) -> None:
+    """Keep the mirror fast and small. Where that fails it is searched as it is; ``crystal doctor`` says so."""
+    from crystal.app import maintenance
+    from crystal.store.sync.mirror_apply import open_mirror
+
+    path = machine.places.data_dir / "mirror.db"
+    with contextlib.suppress(CrystalError):  # what was delivered and fetched stays so
+        if path.exists():
+            with open_mirror(path) as store:
+                maintenance.index(store, now_ms(), time.monotonic() + KEEP_SECONDS)
+                maintenance.tidy(store, time.monotonic() + KEEP_SECONDS)
+
+
+def _send_all(machine: Machine) -> None:
+    from crystal.store.sync import past
+
+    with machine.store.transaction():
+        send_all_forgotten(machine.store)
+    if past.read_place(machine.store) is None:
+        send_past(machine)
+
+
+def _on_state(machine: Machine, link: Link, document: Document) -> Link:
+    """Do what home's state document asks for besides receipts: forget what it names, take new keys."""
+    take_forgotten(machine, link.peer, document.body, document.as_of)
+    rotate = document.body.get("rotate")
+    if isinstance(rotate, dict) and rotate.get("generation") == link.peer.generation + 1:
+        return _rotate(machine, link, bytes.fromhex(str(rotate.get("secret"))))
+    return link
+
+
+def _rotate(machine: Machine, link: Link, secret: bytes) -> Link:
+    """Take new keys: kept first, then everything that waits is sealed again with them."""
+    from crystal.store.sync import outbox, relay_peers
+    from crystal.sync.envelope import Channel
+    from crystal.sync.keys.forms import RelayKey
+    from crystal.sync.keys.places import write_key
+    from crystal.sync.sending import seal_again
+
+    generation = link.peer.generation + 1
+    keys = relay_keys(machine)
+    if keys.keys[0].kind == "device":
+        key = RelayKey("device", secret, link.peer.device_id, generation)
+        write_key(key_places(machine), key, replace=True)
+        keys = Keyring((key, *keys.keys))
+    with machine.store.transaction():
+        relay_peers.set_generation(machine.store, link.peer.id, generation, generation)
+    renewed = link_to_home(replace(link.peer, generation=generation), keys)
+    for stream in outbox.streams(machine.store, link.peer.id):
+        if stream.channel == Channel.CONVERSATIONS and stream.closed_at is None:
+            seal_again(machine.store, renewed, stream, stream.verified + 1, now_ms(), "rotated")
+    return renewed

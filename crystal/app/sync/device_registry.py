@@ -1,0 +1,141 @@
+"""The list of devices that home keeps at the relay, sealed for itself, for the day when home is lost.
+
+Whoever has the paper key reads it and goes on with the same devices. It names them and their keys' generations; it
+holds no key.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from crystal.app.context import Machine, now_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from crystal.store import Store
+    from crystal.store.sync.relay_peers import Peer
+    from crystal.sync.client import RelayClient
+    from crystal.sync.envelope import LinkKeys
+    from crystal.sync.handover import KnownDevice
+
+_KEY = "relay_registry"
+_IGNORED = "relay_ignored"
+HOME_ITSELF = bytes(16)
+"""The device id under which home seals what is for home."""
+
+
+def _keys(root: bytes) -> LinkKeys:
+    from crystal.sync.envelope import link_keys
+    from crystal.sync.keys.derive import device_secret
+
+    return link_keys(device_secret(root, HOME_ITSELF, 1), "up")
+
+
+def own_prefix(root: bytes) -> bytes:
+    """The first 8 bytes of the streams that home writes for itself."""
+    from crystal.sync.keys.derive import shared_prefix
+
+    return shared_prefix(root, HOME_ITSELF, "up")
+
+
+def ignore_streams(store: Store, peer: Peer) -> None:
+    """Remember which streams this machine and its old home wrote: a new home need not read them. In a transaction."""
+    from crystal.store.notes import read_note, write_note
+
+    known = json.loads(read_note(store, _IGNORED) or "[]")
+    write_note(store, _IGNORED, json.dumps([*known, peer.up_prefix.hex(), peer.down_prefix.hex()]))
+
+
+def ignored_prefixes(store: Store, root: bytes) -> frozenset[bytes]:
+    """The first 8 bytes of streams that are not for home to read: what it writes for itself, and what it once wrote."""
+    from crystal.store.notes import read_note
+
+    once = [bytes.fromhex(one) for one in json.loads(read_note(store, _IGNORED) or "[]")]
+    return frozenset([own_prefix(root), *once])
+
+
+def save_registry(machine: Machine, client: RelayClient, root: bytes, heads: Mapping[bytes, int] | None = None) -> bool:
+    """Put the list at the relay when it has changed, or the relay has lost it; False when neither is so.
+
+    Args:
+        machine: The home machine.
+        client: The relay.
+        root: The root key.
+        heads: The newest number that the relay lists of each stream; None if it was not asked.
+    """
+    from dataclasses import replace
+
+    from crystal.store.notes import read_note, write_note
+    from crystal.store.sync.relay_peers import digest_of
+    from crystal.sync.envelope import Channel, Kind, seal
+    from crystal.sync.errors import StreamConflict
+    from crystal.sync.handover import devices_to_words, known_devices
+
+    store = machine.store
+    devices = tuple(replace(one, streams=()) for one in known_devices(store, but=HOME_ITSELF))
+    body = {"devices": devices_to_words(devices)}
+    state: dict[str, Any] = json.loads(read_note(store, _KEY) or "{}")
+    is_lost = heads is not None and heads.get(bytes.fromhex(state.get("stream", "")), 0) < int(state.get("seq", 0))
+    if state.get("digest") == digest_of(body) and not is_lost:
+        return False
+    for _ in range(2):
+        stream = bytes.fromhex(state["stream"]) if "stream" in state else own_prefix(root) + os.urandom(8)
+        seq, serial = int(state.get("seq", 0)) + 1, max(now_ms(), int(state.get("serial", 0)) + 1)
+        prev = bytes.fromhex(state["tag"]) if "tag" in state else bytes(32)
+        words = {"serial": serial, "as_of": now_ms(), "body": body}
+        blob = seal(
+            _keys(root),
+            json.dumps(words).encode(),
+            channel=Channel.HEARTBEAT,
+            kind=Kind.CONTROL,
+            stream=stream,
+            seq=seq,
+            prev=prev,
+            salt=os.urandom(32),
+            created_at=now_ms(),
+        )
+        try:
+            client.put(stream, seq, blob)
+        except StreamConflict:
+            state = {"serial": serial}
+            continue
+        state = {
+            "stream": stream.hex(),
+            "seq": seq,
+            "tag": blob[-32:].hex(),
+            "serial": serial,
+            "digest": digest_of(body),
+        }
+        with store.transaction():
+            write_note(store, _KEY, json.dumps(state))
+        if seq > 1:
+            client.ack(stream, seq - 1)
+        return True
+    return False
+
+
+def read_registry(client: RelayClient, root: bytes) -> tuple[KnownDevice, ...]:
+    """The devices of a home whose root this is; empty when the relay has no list."""
+    from crystal.sync.documents import newest_documents, read_document
+    from crystal.sync.envelope import Refused, open_blob
+    from crystal.sync.handover import devices_from_words
+
+    newest = 0
+    found: tuple[KnownDevice, ...] = ()
+    keys = _keys(root)
+    for info in client.streams().streams:
+        if info.stream[:8] != own_prefix(root):
+            continue
+        for blob in newest_documents(client, info, 0):
+            try:
+                opened = open_blob(blob.data, keys, channel=blob.channel, stream=info.stream, seq=blob.seq, prev=None)
+            except Refused:
+                continue
+            document = read_document(opened)
+            if document.serial > newest:
+                newest, found = document.serial, devices_from_words(document.body["devices"])
+            break
+    return found

@@ -1,0 +1,333 @@
+"""The devices of a home machine, and what its relay status tells: lists, renames, revokes, rotates, skips."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from crystal.app.context import Machine, now_ms
+from crystal.app.sync.forget import Unconfirmed, unconfirmed
+from crystal.app.sync.links import opened_relay, relay_client, relay_keys
+from crystal.app.sync.names import UNFINISHED, checked_name
+from crystal.errors import CrystalError, UsageProblem
+
+if TYPE_CHECKING:
+    from crystal.app.sync.quarantine import Refused
+    from crystal.store import Store
+    from crystal.store.problems import Problem
+    from crystal.store.sync.inbox import InStream, Skip
+    from crystal.store.sync.outbox import Backlog
+    from crystal.store.sync.relay_peers import Peer
+    from crystal.sync.client import RelayClient
+    from crystal.sync.keys.derive import Random
+
+STUCK = ("fork", "wrong-key", "damaged", "revoked")
+"""States of a stream that time alone does not mend."""
+MAX_PAGES = 20
+"""How far blobs at the relay are counted, in thousands."""
+_ORDER = ("damaged", "wrong-key", "fork", "revoked", "waiting", "ok")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """One stream that this machine reads.
+
+    Attributes:
+        device: The name of who writes it, None when nobody of ours does.
+        missing: How many numbers are known to exist and are not taken.
+        at_relay: How many of them the relay has; None when it was not asked.
+        aside: How many blobs of it were set aside.
+        is_settled: It stands still because its device was revoked: nothing is to be done.
+    """
+
+    device: str | None
+    known: InStream
+    missing: int
+    at_relay: int | None
+    aside: int
+    is_settled: bool
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether nothing of a device was ever found in it."""
+        return self.known.peer is None and not self.known.channel
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether somebody has to look."""
+        return self.known.state in STUCK and not self.is_settled
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStatus:
+    """One device, and how its streams stand: the worst state, how much is known to exist and is not taken here."""
+
+    peer: Peer
+    state: str
+    missing: int
+    waiting: int
+    aside: int
+
+
+@dataclass(frozen=True, slots=True)
+class RelayState:
+    """How the relay stands for this machine.
+
+    Attributes:
+        role: ``home``, ``device`` or ``standalone``.
+        url: The relay's address, None when none is set.
+        reachable: Whether it answered; None when it was not asked.
+        problem: Why it did not, or what it said; or why it could not be asked.
+        home: On a device: its home.
+        backlog: On a device: what waits.
+        resting: On a device: the failure that is waited out.
+        streams: What this machine reads.
+        skips: Holes that were left on purpose.
+        refused: What was refused.
+        lost: What the relay confirmed and does not have.
+        forgotten: What other machines have not confirmed of forgetting.
+    """
+
+    role: str
+    url: str | None
+    reachable: bool | None
+    problem: CrystalError | None
+    home: Peer | None
+    backlog: Backlog | None
+    resting: Problem | None
+    streams: tuple[StreamStatus, ...]
+    skips: tuple[Skip, ...]
+    refused: Refused
+    lost: tuple[Problem, ...]
+    forgotten: Unconfirmed
+
+
+# ---------------------------------------------------------------------------------------------------------- looking
+
+
+def list_devices(machine: Machine) -> list[DeviceStatus]:
+    """Every device that was ever paired, in that order; on a device its home."""
+    from crystal.store.sync.relay_peers import all_peers
+
+    streams = stream_states(machine.store)
+    found = []
+    for peer in all_peers(machine.store):
+        own = [one for one in streams if one.known.peer == peer.id or one.known.stream[:8] == peer.up_prefix]
+        states = [one.known.state for one in own if one.known.state != "left"]
+        found.append(
+            DeviceStatus(
+                peer,
+                min(states, key=_ORDER.index, default="ok"),
+                sum(one.missing for one in own),
+                sum(max(0, min(one.known.listed, one.known.head) - one.known.last_seq) for one in own),
+                sum(one.aside for one in own),
+            )
+        )
+    return found
+
+
+def stream_states(store: Store, client: RelayClient | None = None) -> list[StreamStatus]:
+    """Every stream of conversations that this machine reads, and any other that stands still."""
+    from crystal.store.sync import inbox
+    from crystal.store.sync.quarantine import quarantined
+    from crystal.store.sync.relay_peers import all_peers
+    from crystal.sync.documents import LATEST_WINS
+
+    peers = all_peers(store)
+    kept = Counter(one.stream for one in quarantined(store))
+    found = []
+    for known in inbox.all_streams(store):
+        if known.channel in LATEST_WINS and known.state in ("ok", "left"):
+            continue
+        peer = next((one for one in peers if known.peer == one.id or known.stream[:8] == one.up_prefix), None)
+        missing = 0 if known.state == "left" else max(0, known.head - known.last_seq)
+        there = _at_relay(client, known) if client is not None and missing else None if client is None else 0
+        settled = peer is not None and peer.revoked_at is not None
+        name = None if peer is None else peer.name
+        found.append(StreamStatus(name, known, missing, there, kept[known.stream], settled))
+    return found
+
+
+def _at_relay(client: RelayClient, known: InStream) -> int:
+    """How many of the numbers that are not taken the relay has."""
+    count, after = 0, known.last_seq
+    for _ in range(MAX_PAGES):
+        page = client.blobs(known.stream, after, 1000)
+        count += len(page.blobs)
+        if len(page.blobs) < 1000:
+            break
+        after = page.blobs[-1].seq
+    return count
+
+
+def relay_state(machine: Machine, client: RelayClient | None = None) -> RelayState:
+    """How the relay stands: what is written down here, and whether the relay answers now."""
+    from crystal.app.sync.quarantine import read_refused
+    from crystal.errors import Denied, Unavailable
+    from crystal.store.problems import find_problem, list_problems
+    from crystal.store.sync import inbox, outbox
+    from crystal.store.sync.relay_peers import home_peer
+    from crystal.sync.delivery import ROOM
+    from crystal.sync.losses import LOST_ROOMS
+
+    store, role = machine.store, machine.config.role
+    problem: CrystalError | None = None
+    reachable: bool | None = None
+    streams = None
+    if machine.config.relay_url is not None and role != "standalone":
+        try:
+            with contextlib.nullcontext(client) if client is not None else relay_client(machine) as asked:
+                asked.streams()
+                reachable = True
+                streams = stream_states(store, asked) if role == "home" else None
+        except CrystalError as error:
+            reachable = False if isinstance(error, Unavailable) else True if isinstance(error, Denied) else None
+            problem = error
+    home = home_peer(store)
+    return RelayState(
+        role,
+        machine.config.relay_url,
+        reachable,
+        problem,
+        home,
+        outbox.backlog(store) if home is not None else None,
+        find_problem(store, ROOM) if home is not None else None,
+        tuple(stream_states(store) if streams is None else streams),
+        tuple(inbox.skips(store)),
+        read_refused(store),
+        tuple(one for one in list_problems(store) if one.room in LOST_ROOMS),
+        unconfirmed(store),
+    )
+
+
+def needs_somebody(machine: Machine) -> list[StreamStatus]:
+    """The streams that only a person can bring on."""
+    return [one for one in stream_states(machine.store) if one.is_stuck]
+
+
+# ---------------------------------------------------------------------------------------------------------- changing
+
+
+def rename(machine: Machine, old: str, new: str) -> Peer:
+    """Give a device another name, also in everything that it said.
+
+    Raises:
+        UsageProblem: There is no such device, or the name is taken or cannot be one.
+    """
+    from crystal.store.sync import relay_peers
+
+    checked_name(new)
+    if new == machine.config.device:
+        raise UsageProblem(f"this machine itself is called {new}", hint="choose another name")
+    peer = relay_peers.find_peer(machine.store, old)
+    with machine.store.transaction():
+        relay_peers.rename_peer(machine.store, peer, new)
+    return relay_peers.peer_by_id(machine.store, peer.id)
+
+
+def revoke(
+    machine: Machine,
+    name: str,
+    *,
+    roll_key: Callable[[Store, Random, int], None],
+    client: RelayClient | None = None,
+) -> tuple[Peer, str | None]:
+    """Take nothing more of a device, let the relay refuse it, and give the mirror new keys.
+
+    Args:
+        machine: The home machine.
+        name: The device.
+        roll_key: Makes a new key for the mirror, which the device does not get.
+        client: The relay; opened from the settings when not given.
+
+    Returns:
+        The device, and why the relay could not be told: then every poll tries again. None when it was.
+
+    Raises:
+        UsageProblem: There is no such device.
+    """
+    from crystal.app.sync.device_registry import save_registry
+    from crystal.store.sync import relay_peers
+
+    peer = find_device(machine, name)
+    with machine.store.transaction():
+        relay_peers.set_revoked(machine.store, peer.id, now_ms())
+    roll_key(machine.store, os.urandom, now_ms())  # also the second time: a crash may have come before it
+    problem = None
+    try:
+        with opened_relay(machine, client) as asked:
+            retry_revocations(machine, asked, must=True)
+            # Not only with the next poll: who becomes home from the paper key reads it there.
+            save_registry(machine, asked, relay_keys(machine).root)
+    except CrystalError as error:
+        problem = error.message
+    return relay_peers.peer_by_id(machine.store, peer.id), problem
+
+
+def retry_revocations(machine: Machine, client: RelayClient, *, must: bool = False) -> list[str]:
+    """Revoke the tokens of revoked devices that the relay could not be asked about before; gives their names.
+
+    For every poll: it costs nothing while nothing waits. With ``must`` the relay's failure is raised.
+    """
+    from crystal.store.sync import relay_peers
+    from crystal.sync.errors import NotAtRelay
+
+    done = []
+    for peer in relay_peers.all_peers(machine.store, "device"):
+        if peer.revoked_at is None or peer.token_id is None:
+            continue
+        try:
+            with contextlib.suppress(NotAtRelay):
+                client.revoke_token(peer.token_id)
+        except CrystalError:
+            if must:
+                raise
+            continue
+        with machine.store.transaction():
+            relay_peers.set_token(machine.store, peer.id, None)
+            if peer.name.startswith(UNFINISHED) and peer.heard_at is None:
+                relay_peers.remove_peer(machine.store, peer.id)
+        done.append(peer.name)
+    return done
+
+
+def rotate(machine: Machine, name: str) -> Peer:
+    """Give a device new keys with the next state document; the old ones count until it uses the new ones.
+
+    Raises:
+        UsageProblem: There is no such device, it was revoked, or a rotation is under way.
+    """
+    from crystal.store.sync import relay_peers
+
+    peer = find_device(machine, name)
+    if peer.revoked_at is not None:
+        raise UsageProblem(f"{peer.name} was revoked", hint="pair it again: crystal relay pair")
+    if peer.generation > peer.accepted_from:
+        raise UsageProblem(
+            f"{peer.name} has not taken the keys of the last rotation yet",
+            hint="they reach it when it syncs the next time: crystal devices",
+        )
+    _ = relay_keys(machine).root  # without it there would be no new keys to give
+    with machine.store.transaction():
+        relay_peers.set_generation(machine.store, peer.id, peer.generation + 1, peer.accepted_from)
+    return relay_peers.peer_by_id(machine.store, peer.id)
+
+
+def find_device(machine: Machine, name: str) -> Peer:
+    """Find a device of this home.
+
+    Raises:
+        UsageProblem: There is none of that name.
+    """
+    from crystal.store.sync.relay_peers import find_peer
+
+    peer = find_peer(machine.store, name)
+    if peer.side != "device":
+        raise UsageProblem(
+            f"{peer.name} is this machine's home, not a device of it", hint="run this on the home machine"
+        )
+    return peer

@@ -1,0 +1,229 @@
+"""The relay at work on the home machine: take what came, publish the mirror, tell each device where it stands."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from crystal.app.background import enrich
+from crystal.app.context import Machine, now_ms
+from crystal.app.sync.forget import finish_soon, forgotten_words
+from crystal.app.sync.links import Keyring, link_to_device, opened_relay, relay_keys, senders
+from crystal.errors import NotConfigured, Unavailable
+
+if TYPE_CHECKING:
+    from crystal.store.sync.relay_peers import Peer
+    from crystal.sync.client import RelayClient
+    from crystal.sync.envelope import Channel
+    from crystal.sync.opening import PollReport
+
+ENRICH_SECONDS = 300.0
+TELL_AGAIN_MS = 6 * 3_600_000
+"""How often home tells a device of itself when nothing changes."""
+MIRROR_ROOM = "mirror"
+"""The room under which it is noted that the mirror could not be published."""
+PUBLISH_LOCK = "publish.lock"
+DEMOTING = "relay_demoting"
+"""The store's note that another machine was told to be home: from then on this one takes nothing more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PollOutcome:
+    """What a poll did: what came, which devices were told, what went wrong afterwards, in words."""
+
+    report: PollReport
+    told: int
+    problems: tuple[str, ...]
+
+
+def poll_relay(
+    machine: Machine,
+    client: RelayClient | None = None,
+    *,
+    wait: float = 0,
+    after: int | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> PollOutcome:
+    """Take what devices sent, make it searchable, bring the mirror up to date, and tell every device.
+
+    Receipts go out before the rest: a device that hears nothing keeps everything twice.
+
+    Args:
+        machine: The home machine.
+        client: The relay; opened from the settings when not given.
+        wait: Seconds that the relay may wait until something changes after ``after``.
+        after: The change number of an earlier report.
+        should_stop: Asked between blobs.
+
+    Raises:
+        NotConfigured: The machine has no relay or no root key.
+        RelayUnavailable, RelayDenied: The relay cannot be asked.
+    """
+    from crystal.app.sync.device_registry import ignored_prefixes, save_registry
+    from crystal.app.sync.devices import retry_revocations
+    from crystal.app.sync.quarantine import budget_of
+    from crystal.store.notes import read_note
+    from crystal.sync.poller import Poller
+
+    if read_note(machine.store, DEMOTING) is not None:
+        raise NotConfigured("another machine was told to be home", hint="run again: crystal demote --to NAME")
+    keys = relay_keys(machine)
+    root = keys.root
+    with opened_relay(machine, client) as relay:
+        poller = Poller(
+            machine.store,
+            relay,
+            _taker(machine),
+            lambda: senders(machine, keys),
+            now_ms,
+            ignored_prefixes(machine.store, root),
+            budget=budget_of(machine.config),
+        )
+        retry_revocations(machine, relay)
+        report = poller.poll(should_stop=should_stop, wait=wait, after=after)
+        telling = _Telling(machine, relay, keys)
+        telling.states()
+        left = finish_soon(machine)
+        problems = enrich(machine, budget_seconds=ENRICH_SECONDS) if report.turns or _waits(machine) else []
+        save_registry(machine, relay, root, report.heads)
+        problems += [*([report.lost] if report.lost else []), *left, *_publish(machine, relay, should_stop)]
+        telling.manifests()
+    return PollOutcome(report, telling.told, (*problems, *telling.problems))
+
+
+def _waits(machine: Machine) -> bool:
+    """Whether something that came has no vector yet: what devices were asked to remember has no turn."""
+    from crystal.store.search.vectors import count_pending, serving_generation
+
+    serving = serving_generation(machine.store)
+    return (
+        machine.config.embedding_provider != "none" and count_pending(machine.store, serving.id if serving else 0) > 0
+    )
+
+
+def _taker(machine: Machine) -> Any:
+    from crystal.sync.arrival import Arrivals
+    from crystal.sync.taking import Taker
+
+    arrivals = Arrivals(machine.store, machine.places.ldm_home, machine.places.agent_folder)
+    return Taker(arrivals, machine.config.agent_id)
+
+
+class _Telling:
+    """Tells devices what is new; one that cannot be told does not keep the others from hearing."""
+
+    def __init__(self, machine: Machine, client: RelayClient, keys: Keyring) -> None:
+        self.told = 0
+        self.problems: list[str] = []
+        self._machine, self._client, self._keys = machine, client, keys
+
+    def states(self) -> None:
+        """Send every device its state document when it says something new, or was sent long ago."""
+        from crystal.store.sync.relay_peers import was_sent, was_sent_since
+        from crystal.sync.envelope import Channel
+
+        for peer in self._peers():
+            body = state_for(self._machine, peer, self._keys)
+            now = now_ms()
+            is_late = not was_sent_since(peer, Channel.RECEIPTS, now - TELL_AGAIN_MS, now)
+            if is_late or not was_sent(peer, Channel.RECEIPTS, body):
+                self._tell(peer, Channel.RECEIPTS, body)
+
+    def manifests(self) -> None:
+        """Send every device the mirror's newest manifest when it has not got it."""
+        from crystal.store.sync.relay_peers import was_sent
+        from crystal.sync.envelope import Channel
+        from crystal.sync.mirror import manifest
+
+        newest = manifest(self._machine.store)
+        for peer in self._peers():
+            if newest is not None and not was_sent(peer, Channel.MIRROR, newest):
+                self._tell(peer, Channel.MIRROR, newest)
+
+    def _peers(self) -> list[Peer]:
+        from crystal.store.sync.relay_peers import all_peers
+
+        return [peer for peer in all_peers(self._machine.store, "device") if peer.revoked_at is None]
+
+    def _tell(self, peer: Peer, channel: Channel, body: Mapping[str, Any]) -> None:
+        from crystal.sync.documents import put_document
+        from crystal.sync.errors import RelayDenied, RelayFull
+
+        link = link_to_device(peer, self._keys)
+        try:
+            put_document(self._machine.store, self._client, link, channel, body, now_ms(), supersede=True)
+        except (RelayDenied, RelayFull) as error:
+            self.problems.append(f"{peer.name} could not be told: {error.message}")
+        else:
+            self.told += 1
+
+
+def state_for(machine: Machine, peer: Peer, keys: Keyring) -> dict[str, Any]:
+    """What home tells a device: how far its streams came, and what it is to do."""
+    from crystal.sync.receipts import receipts_for
+
+    body: dict[str, Any] = {"home": machine.config.device, **receipts_for(machine.store, peer)}
+    body |= forgotten_words(machine, peer)
+    if peer.generation > peer.accepted_from:
+        secret = keys.secret(peer.device_id, peer.accepted_from + 1)
+        if secret is not None:
+            body["rotate"] = {"generation": peer.accepted_from + 1, "secret": secret.hex()}
+    return body
+
+
+def _publish(machine: Machine, client: RelayClient, should_stop: Callable[[], bool]) -> list[str]:
+    """Bring the mirror at the relay up to date, one process at a time; gives what went wrong, in words."""
+    from crystal.capture.lock import try_lock
+    from crystal.errors import CrystalError, StoreDamaged
+    from crystal.store.problems import clear_problem, find_problem, record_problem
+    from crystal.store.sync import mirror_objects
+    from crystal.store.sync.relay_peers import all_peers
+    from crystal.sync.losses import LOST, LOST_MIRROR, is_first
+    from crystal.sync.mirror import on_told, publish
+    from crystal.sync.mirror.documents import AgentDocuments
+
+    store = machine.store
+    peers = [peer for peer in all_peers(store, "device") if peer.revoked_at is None]
+    if not peers:
+        return []
+    with try_lock(machine.places.data_dir / PUBLISH_LOCK) as held:
+        if not held:
+            return []
+        try:
+            for peer in peers:
+                on_told(store, peer.told.get("mirror") or {}, now=now_ms(), random=os.urandom)
+            if is_first(store, LOST):
+                mirror_objects.look_soon(store)  # what has lost messages may have lost the mirror
+            documents = AgentDocuments(machine.places.ldm_home / "agents")
+            publish(store, client, now=now_ms(), random=os.urandom, documents=documents, should_stop=should_stop)
+        except StoreDamaged:
+            raise
+        except CrystalError as error:
+            # What devices sent is safe by now; the mirror is tried again by the next poll.
+            record_problem(store, MIRROR_ROOM, error.message, now_ms())
+            return [f"the mirror could not be published: {error.message}"]
+        clear_problem(store, MIRROR_ROOM)
+    lost = find_problem(store, LOST_MIRROR)
+    return [] if lost is None else [lost.message]
+
+
+def watch(
+    step: Callable[[int | None], int | None], *, pause: float, should_stop: Callable[[], bool]
+) -> Iterator[Unavailable | None]:
+    """Take a step again and again; after a failure that may pass, wait longer each time. Gives each outcome."""
+    change: int | None = None
+    failures = 0
+    while not should_stop():
+        try:
+            change = step(change)
+            failures = 0
+            yield None
+        except Unavailable as error:
+            failures += 1
+            yield error
+        deadline = time.monotonic() + min(60.0, pause * 2**failures)
+        while time.monotonic() < deadline and not should_stop():
+            time.sleep(0.05)

@@ -1,0 +1,169 @@
+"""Keeping what a home gave, so that no crash leaves half of it, and taking it back.
+
+What may be written twice is written first: certificate, key, token, settings. The row of the home machine comes last,
+in one transaction with the decision to send the past; until it is there this machine captures as before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crystal.app.context import Machine, now_ms
+from crystal.app.sync.links import key_places, link_to_home, relay_keys
+from crystal.app.sync.names import clean_name, free_name
+
+if TYPE_CHECKING:
+    from crystal.store import Store
+    from crystal.store.sync.relay_peers import Peer
+    from crystal.sync.keys.bundle import Bundle
+    from crystal.sync.keys.forms import RelayKey
+    from crystal.sync.keys.places import KeyPlaces, RelayToken
+
+AUTHORITY_FILE = "relay-ca.pem"
+
+
+def is_leftover(store: Store, key: RelayKey) -> bool:
+    """Whether a key is of a pairing that never came to anything: home was not heard over it."""
+    from crystal.store.sync.relay_peers import all_peers
+
+    own = [peer for peer in all_peers(store, "home") if peer.device_id == key.device_id]
+    return key.kind == "device" and all(peer.heard_at is None for peer in own)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What was stored: home's name here, how much of the past will be sent, what the user should know."""
+
+    home: str
+    past: int
+    notes: tuple[str, ...]
+
+
+def keep(
+    machine: Machine,
+    bundle: Bundle,
+    *,
+    over: bool,
+    key: RelayKey | None = None,
+    token: RelayToken | None = None,
+    is_shared: bool = False,
+) -> Kept:
+    """Store a bundle. It can be done again after a crash at any point, with this bundle or another one.
+
+    Args:
+        machine: The device.
+        bundle: What home gave.
+        over: Put its key and token in the place of others; those stay beside them.
+        key: With a shared root: what to keep, None where it is kept already.
+        token: The same for the token.
+        is_shared: The root is shared: nothing of the bundle is kept but ``key`` and ``token``.
+    """
+    from crystal.app.sync.device import device_mirror
+    from crystal.config.edit import set_value
+    from crystal.sync.keys.places import RelayToken, write_key, write_token
+
+    places, file = key_places(machine), machine.places.config_file
+    notes = _keep_authority(machine, bundle)
+    key = key if is_shared else bundle.key
+    token = token if is_shared else RelayToken(bundle.token)
+    may = over or _may_replace(machine, places)
+    for written in (
+        write_key(places, key, replace=may) if key is not None else None,
+        write_token(places, token, replace=may) if token is not None else None,
+    ):
+        if written is not None and written.backup:
+            notes.append(f"what was there before is in {written.backup}")
+    set_value(file, "relay.url", bundle.url)
+    set_value(file, "role", "device")
+    # What another home told last of its mirror says nothing of this one's: its documents begin anew.
+    device_mirror(machine).memo.unlink(missing_ok=True)
+    home, past = _write_home(machine, bundle, is_shared=is_shared)
+    return Kept(home, past, tuple(notes))
+
+
+def _may_replace(machine: Machine, places: KeyPlaces) -> bool:
+    """Whether what is kept belongs to a pairing that never came to anything."""
+    from crystal.sync.keys.places import KeyMissing, read_key
+
+    try:
+        return is_leftover(machine.store, read_key(places).key)
+    except KeyMissing:
+        return False
+
+
+def _keep_authority(machine: Machine, bundle: Bundle) -> list[str]:
+    from crystal.config.edit import set_value, unset_value
+    from crystal.config.paths import make_private_dir, write_private
+
+    path, file = machine.places.data_dir / AUTHORITY_FILE, machine.places.config_file
+    if bundle.ca is not None:
+        make_private_dir(path.parent)
+        write_private(path, bundle.ca.encode("ascii"))
+        set_value(file, "relay.ca_file", str(path))
+        return [f"the relay's own authority is trusted for the relay: {path}"]
+    if machine.config.relay_ca_file is not None and Path(machine.config.relay_ca_file) == path:
+        unset_value(file, "relay.ca_file")
+    return []
+
+
+def _write_home(machine: Machine, bundle: Bundle, *, is_shared: bool) -> tuple[str, int]:
+    """Write home down and let the past be sent, at once; gives home's name here and how much of the past there is."""
+    from crystal.store.memories import memories
+    from crystal.store.sync import past, relay_peers
+    from crystal.store.sync.relay_peers import NewLink
+
+    store = machine.store
+    former = [peer for peer in relay_peers.all_peers(store, "home") if peer.device_id != bundle.device_id]
+    gone = [peer for peer in former if _take_in(machine, peer)]
+    with store.transaction():
+        for peer in former:
+            if peer in gone:
+                relay_peers.remove_peer(store, peer.id)
+            else:
+                relay_peers.set_revoked(store, peer.id, now_ms())
+        known = [peer for peer in relay_peers.all_peers(store, "home") if peer.device_id == bundle.device_id]
+        if known:
+            name = known[0].name
+            relay_peers.set_in_use(store, known[0].id)
+            if not is_shared:  # a root gives the keys of every generation
+                relay_peers.set_generation(store, known[0].id, bundle.generation, bundle.generation)
+        else:
+            name = free_name(store, clean_name(bundle.home_name) or "home", machine.config.device)
+            up, down = bundle.up_prefix, bundle.down_prefix
+            link = NewLink(bundle.device_id, "home", name, None, bundle.generation, up, down)
+            relay_peers.add_peer(store, link, now_ms())
+        rows = 0
+        if not known or known[0].heard_at is None:
+            rows = past.begin(store)
+            if not rows and not memories.count_memories(store):
+                past.forget_place(store)
+    return name, rows
+
+
+def _take_in(machine: Machine, former: Peer) -> bool:
+    """Take what waits for a former home into this machine's own memory; False when a key of it is gone."""
+    from crystal.app.sync.roles import take_own_outbox
+    from crystal.store.sync import outbox
+
+    link = link_to_home(former, relay_keys(machine))
+    for stream in outbox.streams(machine.store, former.id):
+        if link.keys_of(stream.generation) is None and outbox.kept_from(machine.store, stream.id, 1):
+            return False
+    take_own_outbox(machine, former)
+    return True
+
+
+def take_back(machine: Machine, role: str) -> None:
+    """Be again what this machine was before the pairing that failed. Nothing that was captured meanwhile is lost."""
+    from crystal.config.edit import set_value
+    from crystal.store.sync import relay_peers
+
+    home = relay_peers.home_peer(machine.store)
+    if home is None or home.heard_at is not None or role == "device":
+        return
+    _take_in(machine, home)
+    with machine.store.transaction():
+        relay_peers.set_revoked(machine.store, home.id, now_ms())
+    set_value(machine.places.config_file, "role", role)

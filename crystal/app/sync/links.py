@@ -1,0 +1,185 @@
+"""The relay as this machine sees it: its keys, its client, the links to its home or its devices."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
+
+from crystal.app.context import Machine, this_home
+from crystal.errors import NotConfigured
+
+if TYPE_CHECKING:
+    from crystal.store.sync.relay_peers import Peer
+    from crystal.sync.client import RelayClient
+    from crystal.sync.envelope import LinkKeys
+    from crystal.sync.keys.forms import RelayKey
+    from crystal.sync.keys.places import Choice, KeyPlaces
+    from crystal.sync.opening import Sender
+    from crystal.sync.sending import Link
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """The keys of this machine, the one in use first, then those that it replaced."""
+
+    keys: tuple[RelayKey, ...]
+
+    @property
+    def root(self) -> bytes:
+        """The root.
+
+        Raises:
+            NotConfigured: This machine has a device's key only.
+        """
+        if self.keys[0].kind != "root":
+            raise NotConfigured("this machine has a device's key, not the root", hint="run this on the home machine")
+        return self.keys[0].secret
+
+    def secret(self, device_id: bytes, generation: int) -> bytes | None:
+        """A device's secret of a generation, None when no key of ours gives it."""
+        from crystal.sync.keys.derive import device_secret
+
+        for key in self.keys:
+            if key.kind == "root":
+                return device_secret(key.secret, device_id, generation)
+            if (key.device_id, key.generation) == (device_id, generation):
+                return key.secret
+        return None
+
+    def link(self, device_id: bytes, generation: int, direction: Literal["up", "down"]) -> LinkKeys | None:
+        """What a device's blobs of a generation are sealed with in one direction, None when no key of ours gives it."""
+        from crystal.sync.envelope import link_keys
+
+        secret = self.secret(device_id, generation)
+        return None if secret is None else link_keys(secret, direction)
+
+
+def key_places(machine: Machine) -> KeyPlaces:
+    """Where this machine keeps the relay's key and token."""
+    from crystal.credentials.api_keys import KeyCommand, run_key_command
+    from crystal.sync.keys.places import KeyPlaces
+
+    config = machine.config
+    line = config.credentials_key_command
+
+    def command(name: str) -> str:
+        return run_key_command(KeyCommand(line or ""), name, os.environ)
+
+    chosen = cast("Choice | None", config.relay_key_place)  # the setting takes no other values
+    return KeyPlaces(machine.places.data_dir, this_home(), os.environ, chosen, command if line else None)
+
+
+def relay_keys(machine: Machine) -> Keyring:
+    """The relay's keys on this machine.
+
+    Raises:
+        KeyMissing: There are none yet.
+        NotConfigured: The place where they should be fails.
+    """
+    from crystal.sync.keys.old import read_old_keys
+    from crystal.sync.keys.places import read_key
+
+    places = key_places(machine)
+    return Keyring((read_key(places).key, *read_old_keys(places)))
+
+
+def relay_client(machine: Machine) -> RelayClient:
+    """The relay, with this machine's token. Whoever gets it closes it.
+
+    Raises:
+        NotConfigured: No relay is set, or its token is missing.
+    """
+    from crystal.sync.keys.places import read_token
+
+    return client_at(machine, relay_address(machine), read_token(key_places(machine)).token.reveal())
+
+
+@contextlib.contextmanager
+def opened_relay(machine: Machine, client: RelayClient | None) -> Iterator[RelayClient]:
+    """A relay that is given, which stays open, or the one of the settings, closed in the end."""
+    if client is not None:
+        yield client
+        return
+    with relay_client(machine) as opened:
+        yield opened
+
+
+def relay_address(machine: Machine) -> str:
+    """The relay's address.
+
+    Raises:
+        NotConfigured: None is set.
+    """
+    url = machine.config.relay_url
+    if url is None:
+        raise NotConfigured("no relay is set", hint="crystal init --role home --relay URL, or crystal relay join")
+    return url
+
+
+def client_at(machine: Machine, url: str, token: str | None) -> RelayClient:
+    """A relay at an address, with this machine's settings for TLS."""
+    from crystal.sync.client import RelayClient
+
+    ca = machine.config.relay_ca_file
+    return RelayClient(url, token, ca_file=Path(ca) if ca else None, allow_insecure=machine.config.relay_insecure_http)
+
+
+# ---------------------------------------------------------------------------------------------------------- a device
+
+
+def device_link(machine: Machine) -> Link | None:
+    """The link to home, None when this machine has none. Keys are read when first used.
+
+    Raises:
+        NotConfigured: The key cannot be read.
+    """
+    from crystal.store.sync.relay_peers import home_peer
+
+    peer = home_peer(machine.store)
+    return None if peer is None else link_to_home(peer, relay_keys(machine))
+
+
+def link_to_home(peer: Peer, keys: Keyring) -> Link:
+    """The link to home with these keys."""
+    from crystal.sync.sending import Link
+
+    return Link(peer, lambda generation: keys.link(peer.device_id, generation, "up"), peer.up_prefix, os.urandom)
+
+
+def keys_from_home(peer: Peer, keys: Keyring) -> dict[bytes, LinkKeys]:
+    """What home may seal with for this device, by key id: the generation in use, the one before, and the next."""
+    generations = range(max(1, peer.generation - 1), peer.generation + 2)
+    links = (keys.link(peer.device_id, generation, "down") for generation in generations)
+    return {link.key_id: link for link in links if link is not None}
+
+
+# ---------------------------------------------------------------------------------------------------------- home
+
+
+def link_to_device(peer: Peer, keys: Keyring) -> Link:
+    """The link to a device; while a rotation is under way, with the keys that the device has for sure."""
+    from crystal.sync.sending import Link
+
+    certain = replace(peer, generation=peer.accepted_from)
+    return Link(certain, lambda generation: keys.link(peer.device_id, generation, "down"), peer.down_prefix, os.urandom)
+
+
+def senders(machine: Machine, keys: Keyring) -> dict[bytes, Sender]:
+    """Who may have sealed what comes up, by key id; also who may no more, so that it can be named."""
+    from crystal.store.sync.relay_peers import all_peers
+    from crystal.sync.opening import Sender
+
+    found: dict[bytes, Sender] = {}
+    for peer in all_peers(machine.store, "device"):
+        # Some generations ahead: a home from a backup has forgotten the rotations that it began.
+        for generation in range(max(1, peer.accepted_from - 3), peer.generation + 4):
+            link = keys.link(peer.device_id, generation, "up")
+            if link is None:
+                continue
+            refused = "revoked" if peer.revoked_at else "old-key" if generation < peer.accepted_from else None
+            found[link.key_id] = Sender(peer, generation, link, refused)
+    return found

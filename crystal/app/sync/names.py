@@ -1,0 +1,78 @@
+"""What machines are called: names that a terminal can show, and that no other machine has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from crystal.config.paths import AGENT_ID
+from crystal.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from crystal.store import Store
+    from crystal.store.sync.relay_peers import Peer
+
+UNFINISHED = "unfinished-"
+"""How the name of a device begins whose pairing has not ended."""
+MAX_NAME_BYTES = 64
+
+
+def clean_name(name: str) -> str:
+    """A name as far as it can be one: printable, at most 64 bytes."""
+    kept = "".join(letter for letter in name if letter.isprintable()).strip()
+    return kept.encode("utf-8", "replace")[:MAX_NAME_BYTES].decode("utf-8", "ignore").strip()
+
+
+def checked_name(name: str) -> str:
+    """A machine's name that somebody chose.
+
+    Raises:
+        UsageProblem: It cannot be one.
+    """
+    if not name or clean_name(name) != name or name.startswith(("-", UNFINISHED)):
+        hint = f"a name is one printable line of at most {MAX_NAME_BYTES} bytes that does not begin with -"
+        raise UsageProblem(f"the name {name!r} cannot be used", hint=hint)
+    return name
+
+
+def free_name(store: Store, wanted: str, own: str) -> str:
+    """The name, or with the first number behind it that makes it one which no other machine has."""
+    from crystal.store.sync.relay_peers import all_peers
+
+    return _free(wanted, {own, *(peer.name for peer in all_peers(store))})
+
+
+def agent_for(store: Store, peer: Peer, wanted: str, name: str, own: str) -> str:
+    """The agent id that what a device says is kept under, as ``crystal.sync.taking`` will choose it."""
+    from crystal.store.sync.relay_peers import others_use, owner_of_agent
+
+    def is_free(agent: str) -> bool:
+        owner = owner_of_agent(store, agent)
+        taken = owner is not None and owner != peer.id
+        return not taken and agent.lower() != own.lower() and not others_use(store, agent, name)
+
+    longer = f"{wanted}-{name}"
+    if is_free(wanted):
+        return wanted
+    return longer if AGENT_ID.fullmatch(longer) and is_free(longer) else f"device-{peer.device_id.hex()}"
+
+
+def _free(wanted: str, taken: set[str]) -> str:
+    name, number = wanted, 2
+    while name in taken:
+        end = f"-{number}"
+        name = wanted.encode()[: MAX_NAME_BYTES - len(end)].decode("utf-8", "ignore").rstrip() + end
+        number += 1
+    return name
+
+
+def short_ids(streams: Sequence[bytes]) -> dict[bytes, str]:
+    """Give the beginnings of the streams' own part, 8 digits or as many as tell them apart.
+
+    All streams of a device begin with the same 16 digits; what comes after is random.
+    """
+    own = {stream: stream.hex()[16:] for stream in streams}
+    for digits in range(8, 16):
+        if len({name[:digits] for name in own.values()}) == len(own):
+            return {stream: name[:digits] for stream, name in own.items()}
+    return {stream: stream.hex() for stream in streams}

@@ -1,0 +1,352 @@
+"""Which part this machine has: becoming home, handing that part to another machine, leaving it.
+
+Whatever moves, nothing is lost: what waits in an outbox is taken into this machine's own memory before the outbox
+goes, and a machine that was home sends its whole memory to the new one.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from crystal.app.context import Machine, now_ms
+from crystal.app.sync.handover import check_writable, finish_promotion, hand_over, is_promoting, note_promotion, settle
+from crystal.app.sync.links import (
+    Keyring,
+    client_at,
+    key_places,
+    keys_from_home,
+    link_to_home,
+    opened_relay,
+    relay_address,
+    relay_keys,
+)
+from crystal.errors import NotConfigured, UsageProblem
+
+if TYPE_CHECKING:
+    from crystal.store.forget.forgetting import Tombstone
+    from crystal.store.sync.relay_peers import Peer
+    from crystal.sync.client import RelayClient
+    from crystal.sync.handover import Handover
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChange:
+    """What became of this machine: its role, the other end's name, and what the user should know, in words."""
+
+    role: str
+    other: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+# ------------------------------------------------------------------------------------------------------ becoming home
+
+
+def become_home(machine: Machine, *, url: str | None, token: str | None) -> RoleChange:
+    """Make a standalone machine the home of others: a root key if there is none, the relay and its token.
+
+    Args:
+        machine: This machine.
+        url: The relay's address; None keeps the one that is set.
+        token: A token with the scope ``home``; None keeps the one that is kept.
+
+    Raises:
+        UsageProblem: This machine is a device of another.
+        NotConfigured: No relay or no token is given or kept.
+        RelayDenied: The relay refuses the token. Nothing was changed.
+    """
+    from crystal.store.sync.relay_peers import home_peer
+    from crystal.sync.keys.derive import new_root
+    from crystal.sync.keys.forms import RelayKey
+    from crystal.sync.keys.places import KeyMissing, RelayToken, read_key, read_token, write_key, write_token
+
+    if home_peer(machine.store) is not None:
+        raise UsageProblem("this machine is a device of another home", hint="run: crystal promote")
+    places = key_places(machine)
+    address = url or relay_address(machine)
+    if token is None and not has_token(machine):
+        hint = "make one at the relay: crystal-relay token make --label home --scope home; give it with --token-stdin"
+        raise KeyMissing("home needs a token of the relay", hint=hint)
+    text = token or read_token(places).token.reveal()
+    notes = _probe(machine, address, text)
+    try:
+        key = read_key(places).key
+    except KeyMissing:
+        key = RelayKey("root", new_root(os.urandom))
+        write_key(places, key)
+        notes += ("write down the paper key and keep it apart from this machine: crystal relay key --paper",)
+    if key.kind != "root":
+        raise NotConfigured("the key here is a device's, not a root", hint="move relay.key away, then run this again")
+    if token is not None:
+        write_token(places, RelayToken(token), replace=True)
+    settle(machine, role="home", url=address)
+    return RoleChange("home", None, notes)
+
+
+def only_here(machine: Machine) -> list[str]:
+    """What other machines would miss if this one's memory went for good, in words."""
+    from crystal.store.sync import outbox
+    from crystal.store.sync.relay_peers import all_peers, home_peer
+
+    home, waiting = home_peer(machine.store), outbox.backlog(machine.store).blobs
+    devices = [peer.name for peer in all_peers(machine.store, "device") if peer.revoked_at is None]
+    words = []
+    if home is not None and waiting:
+        blobs = f"{waiting:,} sealed blob{'' if waiting == 1 else 's'}"
+        words.append(f"{home.name} has not confirmed {blobs} of this machine: crystal relay sync")
+    if devices:
+        words.append(f"this machine is the home of {', '.join(devices)}: crystal demote --to NAME")
+    return words
+
+
+def has_token(machine: Machine) -> bool:
+    """Whether the relay's token is kept here."""
+    from crystal.sync.keys.places import KeyMissing, read_token
+
+    try:
+        read_token(key_places(machine))
+    except KeyMissing:
+        return False
+    return True
+
+
+def _probe(machine: Machine, url: str, token: str) -> tuple[str, ...]:
+    """Ask the relay whether it takes the token; one that cannot be reached now is no obstacle."""
+    from crystal.sync.errors import RelayUnavailable
+
+    with client_at(machine, url, token) as client:
+        try:
+            client.tokens()
+        except RelayUnavailable as error:
+            return (f"the relay could not be asked: {error.message}",)
+    return ()
+
+
+# ---------------------------------------------------------------------------------------------------- from the old home
+
+
+def demote(machine: Machine, to: str | None, *, force: bool = False, client: RelayClient | None = None) -> RoleChange:
+    """Give up this machine's role: home hands over to one of its devices, a device becomes standalone.
+
+    Args:
+        machine: This machine.
+        to: The device that becomes home; only a home machine with devices needs it.
+        force: Become standalone though home has not confirmed all that was said here.
+        client: The relay; opened from the settings when not given.
+
+    Raises:
+        UsageProblem: ``to`` is missing, or is no device; or blobs wait that home does not have yet.
+        RelayUnavailable: The relay cannot be asked. Nothing has changed; run it again.
+    """
+    from crystal.store.sync.relay_peers import all_peers, find_peer, home_peer
+
+    own_home = home_peer(machine.store)
+    if own_home is not None and machine.config.role == "home":  # a handing over was cut off before its last line
+        settle(machine, role="device")
+        return RoleChange("device", own_home.name)
+    if own_home is not None and to is not None:
+        raise UsageProblem("this machine is a device already", hint=f"its home is {own_home.name}")
+    if own_home is not None:
+        return _leave_home(machine, force=force, client=client)
+    devices = [peer for peer in all_peers(machine.store, "device") if peer.revoked_at is None]
+    if machine.config.role != "home":
+        raise UsageProblem("this machine is standalone already", hint="crystal status shows its role")
+    if not devices:
+        settle(machine, role="standalone")
+        return RoleChange("standalone")
+    if to is None:
+        names = ", ".join(peer.name for peer in devices)
+        raise UsageProblem("this home has devices", hint=f"say which becomes home: crystal demote --to NAME ({names})")
+    heir = find_peer(machine.store, to)
+    if heir.revoked_at is not None:
+        raise UsageProblem(f"{heir.name} was revoked", hint="choose a device that is in use")
+    with opened_relay(machine, client) as relay:
+        return RoleChange("device", heir.name, hand_over(machine, heir, relay))
+
+
+def _leave_home(machine: Machine, *, force: bool, client: RelayClient | None) -> RoleChange:
+    """Become standalone: what waits is sent once more, and taken into this machine's own memory in any case."""
+    from crystal.app.sync.device import deliver_relay
+    from crystal.store.sync import outbox, relay_peers
+
+    peer = relay_peers.home_peer(machine.store)
+    assert peer is not None
+    report = None if force else deliver_relay(machine, client, insist=True)
+    waiting = outbox.backlog(machine.store).blobs
+    if waiting and not force:
+        why = f": {report.problem}" if report is not None and report.problem else ""
+        raise UsageProblem(
+            f"{peer.name} has not confirmed {waiting} sealed blobs{why}",
+            hint="run it again when home has polled, or with --force: they stay in this machine's own memory",
+        )
+    take_own_outbox(machine, peer)
+    with machine.store.transaction():
+        relay_peers.remove_peer(machine.store, peer.id)
+    settle(machine, role="standalone")
+    return RoleChange("standalone", peer.name, ("home's mirror stays here as it is, and is searched as before",))
+
+
+def take_own_outbox(machine: Machine, peer: Peer) -> int:
+    """Take what was sealed here into this machine's own memory, where it is not yet; gives how many messages."""
+    from crystal.ingest.ingest import prepare
+    from crystal.store.capture import ledger
+    from crystal.store.sync import outbox
+    from crystal.sync.arrival import Arrivals, arrive
+    from crystal.sync.envelope import Channel, Kind, open_blob
+    from crystal.sync.wire import decode_segment
+
+    store, keys = machine.store, relay_keys(machine)
+    link = link_to_home(peer, keys)
+    arrivals = Arrivals(store, machine.places.ldm_home, machine.places.agent_folder)
+    with store.transaction():
+        ledger.forget_relayed(store, machine.config.device)
+    taken = 0
+    for stream in outbox.streams(store, peer.id):
+        own_keys = link.keys_of(stream.generation)
+        if stream.channel != Channel.CONVERSATIONS or own_keys is None:
+            continue
+        parts: list[bytes] = []
+        for blob in outbox.kept_from(store, stream.id, 1):
+            sealed = outbox.sealed_blob(store, stream.id, blob.seq) or b""
+            opened = open_blob(sealed, own_keys, channel=stream.channel, stream=stream.stream, seq=blob.seq, prev=None)
+            parts.append(opened.payload)
+            if opened.header.more:
+                continue
+            if opened.kind is Kind.RECORDS:
+                sent = decode_segment(b"".join(parts))
+                prepared = prepare(sent.segment)
+                with store.transaction(), ExitStack() as flushes:
+                    arrive(arrivals, sent, prepared, stream.stream, now=now_ms(), flushes=flushes)
+                taken += 1
+            parts = []
+    return taken
+
+
+# ------------------------------------------------------------------------------------------------------ to the new home
+
+
+def promote(machine: Machine, *, client: RelayClient | None = None) -> RoleChange:
+    """Make a device the home, after ``crystal demote --to`` was run on the old one. Can be run again after a crash.
+
+    Raises:
+        UsageProblem: The old home has not handed over to this machine.
+        RelayUnavailable: The relay cannot be asked.
+    """
+    from crystal.app.sync.device_registry import ignore_streams
+    from crystal.store.forget.forgetting import add_tombstones
+    from crystal.store.sync import relay_peers
+    from crystal.sync.handover import take_devices
+    from crystal.sync.keys.forms import RelayKey
+    from crystal.sync.keys.places import RelayToken, write_key, write_token
+
+    store, keys = machine.store, relay_keys(machine)
+    peer = relay_peers.home_peer(store)
+    if peer is None and is_promoting(store):
+        finish_promotion(machine)
+        return RoleChange("home")
+    if peer is None and keys.keys[0].kind == "root":
+        settle(machine, role="home")
+        return RoleChange("home")
+    if peer is None:
+        raise UsageProblem("this machine is no device", hint="crystal init --role home --relay URL makes it a home")
+    with opened_relay(machine, client) as relay:
+        handover, forgotten = read_handover(relay, peer, keys)
+    if handover is None:
+        raise UsageProblem(
+            f"{peer.name} has not handed over to this machine",
+            hint=f"on {peer.name} run: crystal demote --to NAME; if it is lost: crystal promote --paper-key",
+        )
+    places, root = key_places(machine), RelayKey("root", handover.root)
+    check_writable(places, but_key=keys.keys[0] == root)
+    take_own_outbox(machine, peer)
+    if keys.keys[0] != root:
+        write_key(places, root, replace=True)
+    write_token(places, RelayToken(handover.token), replace=True)
+    with store.transaction():
+        ignore_streams(store, peer)
+        relay_peers.remove_peer(store, peer.id)
+        relay_peers.rename_rows(store, machine.config.device, handover.name)
+        add_tombstones(store, forgotten, now_ms())
+        take_devices(store, handover.devices, now_ms())
+        note_promotion(store, handover.name, None)
+    finish_promotion(machine)
+    return RoleChange("home", peer.name, (f"what {peer.name} remembers comes in with the next polls",))
+
+
+def read_handover(client: RelayClient, peer: Peer, keys: Keyring) -> tuple[Handover | None, tuple[Tombstone, ...]]:
+    """What the old home tells its heir, None when it has told nothing; and what was forgotten, as it said last."""
+    from crystal.sync.documents import newest_documents, read_document
+    from crystal.sync.envelope import Refused, open_blob
+    from crystal.sync.forgotten import read_told
+    from crystal.sync.handover import from_words
+
+    found: dict[int, Any] = {}
+    forgotten: dict[str, Tombstone] = {}
+    down = keys_from_home(peer, keys)
+    for info in client.streams().streams:
+        if info.stream[:8] != peer.down_prefix:
+            continue
+        for newest in newest_documents(client, info, 0):
+            try:
+                opened = open_blob(
+                    newest.data, down.get, channel=newest.channel, stream=info.stream, seq=newest.seq, prev=None
+                )
+            except Refused:
+                continue
+            document = read_document(opened)
+            found[document.serial] = document.body.get("handover")
+            if (words := read_told(document.body.get("forgotten"))) is not None:
+                forgotten |= {one.uid: one for one in words.tombstones}
+    told = [found[serial] for serial in sorted(found) if found[serial] is not None]
+    return (from_words(told[-1]) if told else None), tuple(forgotten.values())
+
+
+def promote_from_paper(machine: Machine, root: bytes, *, url: str | None, token: str) -> RoleChange:
+    """Make this machine the home in the place of one that is lost, from the paper key.
+
+    The devices that the lost home knew are read from the relay; each sends again what it has archived.
+
+    Raises:
+        RelayUnavailable, RelayDenied: The relay cannot be asked, or refuses the token.
+    """
+    from crystal.app.sync.device_registry import ignore_streams, read_registry
+    from crystal.store.sync import relay_peers
+    from crystal.sync.handover import take_devices
+    from crystal.sync.keys.forms import RelayKey
+    from crystal.sync.keys.places import RelayToken, write_key, write_token
+
+    if is_promoting(machine.store):
+        finish_promotion(machine)
+        return RoleChange("home")
+    address = url or relay_address(machine)
+    with client_at(machine, address, token) as client:
+        devices = read_registry(client, root)
+    store = machine.store
+    peer = relay_peers.home_peer(store)
+    own = peer.device_id if peer is not None else b""
+    check_writable(key_places(machine))
+    if peer is not None:
+        take_own_outbox(machine, peer)
+    places = key_places(machine)
+    write_key(places, RelayKey("root", root), replace=True)
+    write_token(places, RelayToken(token), replace=True)
+    names = {one.link.device_id: one.link.name for one in devices}
+    with store.transaction():
+        if peer is not None:
+            ignore_streams(store, peer)
+            relay_peers.remove_peer(store, peer.id)
+            relay_peers.rename_rows(store, machine.config.device, names.get(own, machine.config.device))
+        take_devices(store, tuple(one for one in devices if one.link.device_id != own), now_ms())
+        note_promotion(store, names.get(own), address)
+    finish_promotion(machine)
+    if not devices:
+        return RoleChange(
+            "home", None, ("the relay keeps no list of devices: pair them again with crystal relay pair",)
+        )
+    others = [one for one in devices if one.link.device_id != own]
+    in_use = ", ".join(one.link.name for one in others if one.revoked_at is None) or "none"
+    revoked = ", ".join(one.link.name for one in others if one.revoked_at is not None)
+    notes = (f"devices: {in_use}; each sends again what it has",)
+    return RoleChange("home", None, (*notes, f"revoked as before: {revoked}") if revoked else notes)

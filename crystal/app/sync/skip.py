@@ -1,0 +1,101 @@
+"""Moving past a blob that cannot be taken, on record."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from crystal.app.context import Machine, now_ms
+from crystal.app.sync.devices import find_device
+from crystal.app.sync.links import relay_keys, senders
+from crystal.app.sync.names import short_ids
+from crystal.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from crystal.store.sync.inbox import InStream
+    from crystal.store.sync.relay_peers import Peer
+    from crystal.sync.envelope import LinkKeys
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A number that was skipped: of whose stream, why it could not be taken, how many numbers are known after it."""
+
+    peer: Peer
+    stream: bytes
+    seq: int
+    code: str | None
+    left: int
+
+
+def plan_skip(machine: Machine, name: str, seq: int, stream: str | None) -> tuple[Peer, InStream]:
+    """Find the stream in which a number stands in the way.
+
+    Raises:
+        UsageProblem: There is none, or more than one and ``stream`` does not say which.
+    """
+    from crystal.store.sync import inbox
+    from crystal.sync.envelope import Channel
+
+    peer = find_device(machine, name)
+    if peer.revoked_at is not None:
+        raise UsageProblem(f"{peer.name} was revoked: nothing of it is taken", hint="there is nothing to skip for")
+    wanted = (stream or "").lower()
+    own = [
+        one
+        for one in inbox.all_streams(machine.store)
+        if (one.peer == peer.id or one.stream[:8] == peer.up_prefix)
+        and one.channel in (0, Channel.CONVERSATIONS)
+        and one.state != "left"
+        and one.head > one.last_seq
+        and (one.stream.hex().startswith(wanted) or one.stream.hex()[16:].startswith(wanted))
+    ]
+    found = [one for one in own if one.last_seq + 1 == seq]
+    if len(found) == 1:
+        return peer, found[0]
+    if found:
+        names = ", ".join(short_ids([one.stream for one in found]).values())
+        raise UsageProblem(f"number {seq} stands in the way in {len(found)} streams", hint=f"--stream, one of: {names}")
+    ways = ", ".join(str(one.last_seq + 1) for one in own)
+    hint = f"only the next one can be skipped: {ways}" if ways else "see: crystal relay status"
+    raise UsageProblem(f"number {seq} of {peer.name} does not stand in the way", hint=hint)
+
+
+def skip(machine: Machine, peer: Peer, known: InStream) -> Skipped:
+    """Move over the number that stands in the way, on record. Nothing is deleted, what was kept of it stays.
+
+    Raises:
+        WatermarkMoved: A poll has taken it meanwhile.
+    """
+    from crystal.store.sync import inbox
+
+    seq = known.last_seq + 1
+    tag = _proved_tag(machine, known, seq)
+    with machine.store.transaction():
+        inbox.skip_over(machine.store, known, seq, tag, now_ms())
+    return Skipped(peer, known.stream, seq, known.code, max(0, known.head - seq))
+
+
+def _proved_tag(machine: Machine, known: InStream, seq: int) -> bytes:
+    """The tag of the blob that is skipped, if one was set aside that its device did seal; empty when that is unknown.
+
+    The next blob must name it. After an empty one any predecessor is taken once: the blob's own HMAC vouches for its
+    place in the stream.
+    """
+    from crystal.store.sync.quarantine import quarantined_at
+    from crystal.sync.envelope import Refused, open_blob, read_header
+
+    sealed: Mapping[bytes, LinkKeys] = {
+        key_id: one.keys
+        for key_id, one in senders(machine, relay_keys(machine)).items()
+        if known.peer in (None, one.peer.id)
+    }
+    tags = set()
+    for blob in quarantined_at(machine.store, known.stream, seq):
+        with contextlib.suppress(Refused):
+            channel = read_header(blob).channel
+            tags.add(open_blob(blob, sealed.get, channel=channel, stream=known.stream, seq=seq, prev=None).tag)
+    return tags.pop() if len(tags) == 1 else b""

@@ -1,0 +1,70 @@
+"""How this machine stands with the relay: what waits to be sent, when home was heard, which devices are silent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from crystal.app.context import Machine
+from crystal.app.sync.forget import unconfirmed
+from crystal.store.sync import inbox, outbox, past, quarantine, relay_peers
+
+if TYPE_CHECKING:
+    from crystal.store import Store
+    from crystal.store.sync.relay_peers import Peer
+
+
+def relay_standing(machine: Machine) -> dict[str, Any]:
+    """The part ``relay`` of ``crystal status --json``; reads the store alone. Times are ms, sizes bytes."""
+    config, store = machine.config, machine.store
+    home = relay_peers.home_peer(store)
+    place = past.read_place(store)
+    waiting = outbox.backlog(store)
+    return {
+        "role": config.role,
+        "url": config.relay_url,
+        "home": None if home is None else {"name": home.told.get("home") or home.name, "heard": home.heard_at},
+        "outbox": {
+            "blobs": waiting.blobs,
+            "bytes": waiting.bytes,
+            "unsent": waiting.unsent,
+            "since": waiting.since,
+            "past_left": past.rows_between(store, place.row, place.until) if place is not None else 0,
+        },
+        "mirror": _mirror(machine) if home is not None else None,
+        "forgotten": unconfirmed(store).as_json(lambda ms: ms),
+        "refused": _refused(store),
+        "devices": [_device(machine, peer) for peer in relay_peers.all_peers(store, "device")],
+    }
+
+
+def _device(machine: Machine, peer: Peer) -> dict[str, Any]:
+    streams = [one for one in inbox.all_streams(machine.store) if one.peer == peer.id and one.lane != "latest"]
+    stuck = next((one for one in streams if one.state not in ("ok", "left", "waiting")), None)
+    return {
+        "name": peer.name,
+        "heard": peer.heard_at,
+        "missing": sum(max(0, one.head - one.last_seq) for one in streams if one.state != "left"),
+        "state": "revoked" if peer.revoked_at is not None else "ok" if stuck is None else stuck.state,
+        "detail": None if stuck is None else stuck.detail,
+    }
+
+
+def _refused(store: Store) -> dict[str, int]:
+    """Count refused blobs: those that are kept, and those that are not because of the limit."""
+    over = sum(one.blobs for one in quarantine.refusals(store) if one.code == "budget")
+    return {"kept": quarantine.amount_kept(store).blobs, "over_limit": over}
+
+
+def _mirror(machine: Machine) -> dict[str, Any] | None:
+    from crystal.app.sync.device import device_mirror
+
+    status = device_mirror(machine).status()
+    if not status.is_there and not status.is_building:
+        return None
+    return {
+        "as_of": status.as_of,
+        "chunks": status.counts.get("chunks", 0),
+        "size": status.size,
+        "complete": status.is_there and status.version == status.wanted_version,
+        "problem": status.problem,
+    }

@@ -1,0 +1,332 @@
+"""API keys: where they may be kept, in which order they are looked for, and how they stay unseen.
+
+The room promises that a key is never printed, logged or put into a message: it travels as a ``Secret`` and comes out
+only by ``reveal``. It knows nothing of what a key is used for. A place that has no key is passed over; a place that
+the user has set up and that fails is an error, because falling through to another key in silence may use the wrong
+account.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import re
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, NoReturn
+
+from crystal.config.paths import open_to_others
+from crystal.config.providers import EMBEDDING_PROVIDERS
+from crystal.config.table import Config
+from crystal.errors import NotConfigured, UsageProblem
+
+SERVICE = "crystal"
+"""The name under which the keyring holds crystal's keys; the user name is the provider's."""
+
+COMMAND_SECONDS = 30.0
+_OUTPUT_LIMIT = 64 * 1024
+_ENV_FILE_LIMIT = 1024 * 1024
+
+_PROVIDER = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_ENV_LINE = re.compile(
+    r"""^[ \t]*(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)[ \t]*=
+        (?:[ \t]*(?:'(?P<literal>[^']*)' | "(?P<quoted>(?:[^"\\]|\\.)*)")[ \t]*(?:\#[^\n]*)?$ | (?P<bare>[^\n]*)$)""",
+    re.MULTILINE | re.VERBOSE | re.DOTALL,
+)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
+
+KeyringReader = Callable[[str, str], "str | None"]
+"""Gives the password of (service, user name), None where there is none; raises NotConfigured when it fails."""
+
+
+class Secret:
+    """A key that no print, log, traceback or pickle shows.
+
+    Attributes:
+        source: Where it was found, in words.
+        note: What the user should be told about that place, or None.
+    """
+
+    __slots__ = ("_value", "note", "source")
+
+    def __init__(self, value: str, source: str, note: str | None = None) -> None:
+        self._value = value
+        self.source = source
+        self.note = note
+
+    def reveal(self) -> str:
+        """The key itself, for the one line that hands it to the provider's client."""
+        return self._value
+
+    @property
+    def last4(self) -> str | None:
+        """The end of the key, enough to tell two apart; None when the key is so short that this would give it away."""
+        return self._value[-4:] if len(self._value) >= 20 else None
+
+    def __repr__(self) -> str:
+        return f"Secret(***, source={self.source!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Secret):
+            return NotImplemented
+        return hmac.compare_digest(self._value.encode(), other._value.encode())
+
+    __hash__ = None  # type: ignore[assignment]  # a hash of a short secret is a way to guess it
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a secret is not copied or written anywhere")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCommand:
+    """A command that prints a key, such as a password manager's.
+
+    ``{provider}`` in a word of it becomes the provider's name, which it also finds in CRYSTAL_KEY_PROVIDER. ``name``
+    is what the user calls this setting.
+    """
+
+    line: str
+    name: str = "CRYSTAL_KEY_COMMAND"
+    timeout: float = COMMAND_SECONDS
+
+
+def read_keyring(service: str, name: str) -> str | None:
+    """The password in the system's keyring; None where there is none, no keyring, or the package is not installed.
+
+    Raises:
+        NotConfigured: There is a keyring and it fails: locked, no permission, or its settings name what is absent.
+    """
+    try:
+        import keyring
+        from keyring.errors import NoKeyringError
+    except ImportError:
+        return None
+    try:
+        return keyring.get_password(service, name)
+    except NoKeyringError:
+        return None
+    except Exception as error:  # back ends are plug-ins that raise anything; this only translates
+        kind = type(error).__name__
+        hint = "unlock it, or leave it out: crystal config set credentials.keyring false"
+        raise NotConfigured(f"the system's keyring failed ({kind})", hint=hint) from error
+
+
+def key_for(config: Config, provider: str, env: Mapping[str, str], *, explicit: str | None = None) -> Secret | None:
+    """``find_key`` with the places that the settings name.
+
+    Raises:
+        NotConfigured: A place that the user has set up fails, or holds something that cannot be a key.
+        UsageProblem: The command line cannot be split into words.
+    """
+    origin = config.origin("credentials.key_command").removeprefix("environment ")
+    name = origin if origin.startswith("CRYSTAL_") else "credentials.key_command"
+    line = config.credentials_key_command
+    return find_key(
+        provider,
+        explicit=explicit,
+        env=env,
+        data_dir=config.places.data_dir,
+        keyring=read_keyring if config.credentials_keyring else None,
+        command=KeyCommand(line, name) if line else None,
+    )
+
+
+def find_key(
+    provider: str,
+    *,
+    explicit: str | None = None,
+    env: Mapping[str, str],
+    data_dir: Path,
+    keyring: KeyringReader | None = read_keyring,
+    command: str | KeyCommand | None = None,
+) -> Secret | None:
+    """Look for a provider's API key: explicit, environment, ``.env`` in the data folder, keyring, command.
+
+    Args:
+        provider: ``openai``, ``google``, ``voyage`` or another name.
+        explicit: Given by the user for this run.
+        env: The environment; also what the command runs in.
+        data_dir: The folder that may hold ``.env``.
+        keyring: Reads the system's keyring; None leaves it out. It is asked, and its library imported (86 ms), only
+            when no earlier place has the key.
+        command: Asked last; None stands for the variable CRYSTAL_KEY_COMMAND.
+
+    Returns:
+        The key with its source, or None where no place has one.
+
+    Raises:
+        NotConfigured: A place that the user has set up fails, or holds something that cannot be a key.
+        UsageProblem: The command line cannot be split into words.
+    """
+    found = find_written_key(provider, explicit=explicit, env=env, data_dir=data_dir)
+    if found is None and keyring is not None:
+        stored = keyring(SERVICE, provider)
+        found = _secret(stored or "", f"keyring {SERVICE}/{provider}")
+    command = command or env.get("CRYSTAL_KEY_COMMAND", "").strip() or None
+    if found is None and command is not None:
+        asked = KeyCommand(command) if isinstance(command, str) else command
+        found = _secret(run_key_command(asked, provider, env), f"command {_program(asked)}")
+    return found
+
+
+def find_written_key(
+    provider: str, *, explicit: str | None = None, env: Mapping[str, str], data_dir: Path
+) -> Secret | None:
+    """Look in the places that cost nothing and ask nobody: explicit, environment, ``.env`` in the data folder.
+
+    Raises:
+        NotConfigured: ``.env`` is there and cannot be read, or the value cannot be a key.
+    """
+    names = variables_of(provider)
+    if explicit and explicit.strip():
+        return _secret(explicit, "explicit")
+    for name in names:
+        if env.get(name, "").strip():
+            return _secret(env[name], f"environment {name}")
+    path = data_dir / ".env"
+    written = read_env_file(path)
+    for name in names:
+        if written.get(name, "").strip():
+            note = f"{path} can be read by other users; run: chmod 600 {path}" if open_to_others(path) else None
+            return _secret(written[name], f"{path}: {name}", note)
+    return None
+
+
+def variables_of(provider: str) -> tuple[str, ...]:
+    """The environment variables of a provider's key, the strongest first.
+
+    Raises:
+        UsageProblem: The name cannot be a provider's.
+    """
+    if not _PROVIDER.fullmatch(provider):
+        raise UsageProblem(f"there is no provider {provider!r}")
+    name = provider.upper().replace("-", "_")
+    row = EMBEDDING_PROVIDERS.get(provider)
+    own = row.key_variables if row else ()
+    return (f"CRYSTAL_{name}_API_KEY", *(own or (f"{name}_API_KEY",)))
+
+
+def read_env_file(path: Path) -> dict[str, str]:
+    """The variables of a ``.env`` file: ``NAME=value`` with ``export``, quotes and comments as a shell reads them.
+
+    Nothing is expanded or run. The last value of a name counts; what is no assignment is passed over.
+
+    Raises:
+        NotConfigured: The file is there and cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_ENV_FILE_LIMIT)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        reason = (error.strerror or "cannot be read").lower()
+        raise NotConfigured(f"{path}: {reason}", hint=f"make it readable for you, or remove it: {path}") from error
+    return parse_env(raw.decode("utf-8-sig", "replace"))
+
+
+def parse_env(text: str) -> dict[str, str]:
+    """The assignments in the text of a ``.env`` file."""
+    found: dict[str, str] = {}
+    for match in _ENV_LINE.finditer(text.replace("\r\n", "\n")):
+        literal, quoted, bare = match["literal"], match["quoted"], match["bare"]
+        if quoted is not None:
+            quoted = re.sub(r"\\(.)", lambda escape: _ESCAPES.get(escape[1], escape[1]), quoted, flags=re.DOTALL)
+        if bare is not None:
+            bare = re.split(r"[ \t]#", bare, maxsplit=1)[0].strip()
+        found[match["name"]] = next(value for value in (literal, quoted, bare) if value is not None)
+    return found
+
+
+def run_key_command(command: KeyCommand, provider: str, env: Mapping[str, str]) -> str:
+    """Run a command, without a shell, and give the first line of what it prints.
+
+    Raises:
+        NotConfigured: It is not there, fails, prints nothing or takes too long. Its output is never shown.
+        UsageProblem: The line cannot be split into words.
+    """
+    words = [word.replace("{provider}", provider) for word in _split(command)]
+    named = f"{command.name} ({words[0]})"
+    home = env.get("HOME", "")
+    if words[0].startswith("~/") and home:
+        words[0] = str(Path(home) / words[0][2:])
+    try:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**env, "CRYSTAL_KEY_PROVIDER": provider},
+        )
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or "cannot be run").lower()
+        raise NotConfigured(f"{named}: {reason}", hint="name a program that exists, with its full path") from error
+    output = _output(process, command.timeout, named)
+    if process.returncode != 0:
+        ended = f"exit status {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
+        raise NotConfigured(f"{named} ended with {ended}", hint="run the command by hand to see why")
+    line = output.decode("utf-8", "replace").lstrip("\ufeff").partition("\n")[0].strip()
+    if not line:
+        raise NotConfigured(f"{named} printed no key for {provider}", hint="run the command by hand to see why")
+    return line
+
+
+def _output(process: subprocess.Popen[bytes], timeout: float, named: str) -> bytes:
+    """What a process prints, read beside it: a daemon that it leaves behind may hold its output open for ever."""
+    pieces: list[bytes] = []
+    reader = threading.Thread(target=_read_all, args=(process.stdout, pieces, process), daemon=True)
+    reader.start()
+    try:
+        process.wait(timeout)
+    except subprocess.TimeoutExpired as error:
+        problem = f"{named} did not end within {timeout:g} seconds"
+        raise NotConfigured(problem, hint="run the command by hand: it may be waiting for an answer") from error
+    finally:
+        process.kill()
+        process.wait()
+    reader.join(1.0)
+    return b"".join(pieces)
+
+
+def _read_all(pipe: IO[bytes], pieces: list[bytes], process: subprocess.Popen[bytes]) -> None:
+    size = 0
+    with pipe:
+        while piece := os.read(pipe.fileno(), 4096):
+            pieces.append(piece)
+            size += len(piece)
+            if size > _OUTPUT_LIMIT:
+                process.kill()
+                return
+
+
+def _split(command: KeyCommand) -> list[str]:
+    try:
+        words = shlex.split(command.line, posix=sys.platform != "win32")
+    except ValueError as error:
+        raise UsageProblem(f"{command.name} cannot be split into words: {str(error).lower()}") from error
+    if not words:
+        raise UsageProblem(f"{command.name} holds no command")
+    return [word.strip('"') for word in words] if sys.platform == "win32" else words
+
+
+def _program(command: KeyCommand) -> str:
+    return _split(command)[0]
+
+
+def _secret(text: str, source: str, note: str | None = None) -> Secret | None:
+    """Make a secret of what a place holds; None when that is blank.
+
+    A key goes into an HTTP header, whose library would show it in an error if it could not stand there.
+    """
+    key = text.strip()
+    if not key:
+        return None
+    if not re.fullmatch(r"[!-~]{1,4096}", key):
+        hint = "a key is one word of ASCII letters, digits and signs; copy it again"
+        raise NotConfigured(f"{source} holds something that cannot be a key", hint=hint)
+    return Secret(key, source, note)

@@ -1,0 +1,349 @@
+"""A trial of an embedding model on the user's own memory: known moments are hidden, and looked for.
+
+A sample of turns goes into a store of its own, in a folder that is thrown away; the user's store is only read. From
+half of the sampled turns one sentence is taken out, and that sentence is the question; the other half are answers of
+the assistant, and what the user had asked is the question, and is not in the sample itself. So a question shares few of
+its exact words with what it must find, as questions do, and no model is needed to write it. Each is asked by keywords
+alone, by each model's vectors alone, and by both together, as ``crystal search`` does it.
+
+The sample and the questions are the same every time, as long as the memory is the same.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+from typing import Literal
+
+from crystal.embedding import Embedder
+from crystal.errors import CrystalError, NotConfigured, Unavailable
+from crystal.model.capture import Chunk, Origin, Turn
+from crystal.search.engine import How, search
+from crystal.search.index import bring_up_to_date
+from crystal.store import Store
+from crystal.store.capture.turns import add_turns
+from crystal.store.search import vectors
+from crystal.store.search.trials import Sampled, sample_turns
+
+LEAST_CHARACTERS = 120
+LEAST_MOMENTS = 10
+DEPTH = 50
+"""How deep the list is looked through for the known moment."""
+BATCH = 16
+
+_SENTENCE = re.compile(r"[^\n.!?。！？]+[.!?。！？]*")  # noqa: RUF001 - full-width marks end sentences too
+_WORD = re.compile(r"\w{2,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How often the known moment came first, among the first five, and the mean of 1 / its place."""
+
+    hit_at_1: float
+    hit_at_5: float
+    mrr: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelScore:
+    """One model: its vectors alone, together with keywords, and chunks that it embeds in a second."""
+
+    name: str
+    alone: Score
+    together: Score
+    chunks_a_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came out.
+
+    Attributes:
+        questions: How many were asked.
+        turns: Among how many turns.
+        is_cut: Whether the time did not suffice for the whole sample.
+        keywords: Without any model.
+        present: The model that serves, None when there is none to ask, with the reason in ``why_no_present``.
+        new: The model on trial.
+        better: Questions whose moment the new model has at a better place than the present one, both with keywords.
+        worse: The same the other way round.
+        why_no_present: Why ``present`` is None.
+    """
+
+    questions: int
+    turns: int
+    is_cut: bool
+    keywords: Score
+    present: ModelScore | None
+    new: ModelScore
+    better: int
+    worse: int
+    why_no_present: str | None = None
+
+    @property
+    def verdict(self) -> str:
+        """``better``, ``worse``, or ``no clear difference`` where chance would do as much."""
+        if abs(self.better - self.worse) < 2 * sqrt(max(1, self.better + self.worse)):
+            return "no clear difference"
+        return "better" if self.better > self.worse else "worse"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many questions are asked at most, among how many turns, and how many seconds a model may take for those."""
+
+    questions: int = 100
+    turns: int = 500
+    seconds: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who looks on: ``progress`` is told turns that are embedded and how many there are; ``clock`` gives seconds."""
+
+    progress: Callable[[int, int], None] = lambda *_: None
+    clock: Callable[[], float] = time.monotonic
+
+
+WATCH = Watch()
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """A turn in the sample: its text with what is hidden taken out, and the question that it answers, if any."""
+
+    uuid: str
+    text: str
+    question: str | None
+    sampled: Sampled
+
+
+def try_model(  # noqa: PLR0913 - what a trial needs, by name
+    store: Store,
+    present: Embedder | None,
+    new: Embedder,
+    *,
+    scratch: Path,
+    size: Size,
+    now: int,
+    why_no_present: str | None = None,
+    watch: Watch = WATCH,
+    how: How | None = None,
+) -> Trial:
+    """Compare two models on a sample of the memory.
+
+    Args:
+        store: The user's, only read.
+        present: The model that serves; None leaves it out.
+        new: The model on trial.
+        scratch: An empty folder, for the store of the sample.
+        size: How much is tried, and for how long.
+        now: The present, in ms.
+        why_no_present: Why ``present`` is None.
+        watch: Told how far it is.
+        how: How the memory is searched otherwise; None for the usual way.
+
+    Raises:
+        NotConfigured: The memory is too small.
+        Unavailable: The new model is too slow for ``seconds``, or cannot be asked, as other errors of it say.
+    """
+    moments = _moments(sample_turns(store, size.turns, least=LEAST_CHARACTERS), size.questions)
+    if len(moments) < LEAST_MOMENTS or not any(one.question for one in moments):
+        raise NotConfigured(
+            f"the memory has {len(moments)} turns to try a model on, {LEAST_MOMENTS} are needed",
+            hint="import the past first: crystal backfill",
+        )
+    made, rate = _embed(new, moments, size.seconds, watch)
+    if len(made) < LEAST_MOMENTS:
+        raise Unavailable(
+            f"the model embedded {len(made)} turns in {size.seconds:.0f} seconds", hint="allow more: --seconds"
+        )
+    is_cut, moments = len(made) < len(moments), moments[: len(made)]
+    asked = [one for one in moments if one.question]
+    with Store.open(scratch / "crystal.db") as sample:
+        idents = _fill(sample, moments)
+        bring_up_to_date(sample, now=now)
+        ask = _Asking(sample, now, how)
+        keywords = [ask.place(None, one) for one in asked]
+        before, old_places = None, keywords
+        if present is not None:
+            try:
+                theirs, their_rate = _embed(present, moments, size.seconds, watch)
+                if len(theirs) == len(moments):
+                    before, old_places = _measure(ask, present, idents, theirs, asked, their_rate)
+                else:
+                    why_no_present = "it was too slow to be compared"
+            except CrystalError as error:
+                why_no_present = error.message
+        after, new_places = _measure(ask, new, idents, made, asked, rate)
+    pairs = list(zip(old_places, new_places, strict=True))
+    return Trial(
+        questions=len(asked),
+        turns=len(moments),
+        is_cut=is_cut,
+        keywords=_score(keywords),
+        present=before,
+        new=after,
+        better=sum(1 for old, young in pairs if young < old),
+        worse=sum(1 for old, young in pairs if young > old),
+        why_no_present=why_no_present if before is None else None,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- questions
+
+
+def _moments(sampled: Sequence[Sampled], questions: int) -> list[_Moment]:
+    """Turns with their questions first, as far as questions go; the kinds take turns."""
+    made: list[_Moment] = []
+    used: set[str] = set()
+    left = questions
+    for place, one in enumerate(sampled):
+        hidden = _hidden(one, prefers_reply=place % 2 == 1) if left > 0 else None
+        question, text = hidden or (None, one.text)
+        left -= question is not None
+        used |= {one.before} if question is not None and one.before is not None and question in one.before else set()
+        made.append(_Moment(f"{one.id:032x}", text, question, one))
+    kept = [one for one in made if one.question is not None or one.sampled.text not in used]
+    return sorted(kept, key=lambda one: one.question is None)  # stable: the order of the sample otherwise
+
+
+def _hidden(one: Sampled, *, prefers_reply: bool) -> tuple[str, str] | None:
+    """A question, and the turn's text without it; None when the turn is fit for none."""
+    reply = _reply(one)
+    return (reply or _sentence(one.text)) if prefers_reply else (_sentence(one.text) or reply)
+
+
+def _reply(one: Sampled) -> tuple[str, str] | None:
+    """What the user had asked, for an answer that does not repeat it."""
+    asked = " ".join((one.before or "").split())[:300]
+    if len(set(_WORD.findall(asked))) < 4 or asked in " ".join(one.text.split()):
+        return None
+    cut = (one.before or "").strip()[:300]
+    return cut, one.text
+
+
+def _sentence(text: str) -> tuple[str, str] | None:
+    """The sentence of 5 to 30 words with the most different long words, and the text without it."""
+    found = [match[0].strip() for match in _SENTENCE.finditer(text)]
+    fit = [each for each in found if 5 <= len(_WORD.findall(each)) <= 30]
+    if len(fit) < 2:
+        return None
+    best = max(fit, key=lambda each: (len({word.lower() for word in _WORD.findall(each) if len(word) > 4}), each))
+    rest = text.replace(best, " ")
+    return (best, rest) if len(_WORD.findall(rest)) >= 10 else None
+
+
+# -------------------------------------------------------------------------------------------------------- measuring
+
+
+def _embed(embedder: Embedder, moments: Sequence[_Moment], seconds: float, watch: Watch) -> tuple[list[bytes], float]:
+    """Vectors of as many turns as the time suffices for, and how many a second."""
+    embedder.embed_query("crystal")  # loading is not counted
+    start, made = watch.clock(), list[bytes]()
+    while len(made) < len(moments) and (not made or watch.clock() < start + seconds):
+        batch = moments[len(made) : len(made) + BATCH]
+        made += embedder.embed_documents([one.text for one in batch])
+        watch.progress(len(made), len(moments))
+    return made, len(made) / max(watch.clock() - start, 1e-6)
+
+
+def _fill(sample: Store, moments: Sequence[_Moment]) -> list[int]:
+    with sample.transaction():
+        for one in moments:
+            sampled = one.sampled
+            role: Literal["user", "assistant"] = "user" if sampled.role == "user" else "assistant"
+            turn = Turn(one.uuid, 0, role, one.text, 0, sampled.ts, full_length=len(one.text))
+            add_turns(
+                sample, Origin("trial", "trial", sampled.session_id), [(turn, None, [Chunk(0, one.text)])], {}, None
+            )
+    waiting = {text: ident for ident, _, text in vectors.pending_chunks(sample, 0, 2 * len(moments))}
+    return [waiting[one.text] for one in moments]
+
+
+def _measure(
+    ask: _Asking,
+    embedder: Embedder,
+    idents: Sequence[int],
+    made: Sequence[bytes],
+    asked: Sequence[_Moment],
+    rate: float,
+) -> tuple[ModelScore, list[float]]:
+    """How one model does, and at which place it has each question's moment, together with keywords."""
+    sample = ask.sample
+    generation = vectors.ensure_generation(sample, embedder.provider, embedder.model, embedder.dimension, ask.now)
+    vectors.put_vectors(sample, generation, zip(idents, made, strict=True))
+    vectors.promote(sample, generation)
+    bring_up_to_date(sample, now=ask.now)
+    remembering = _Remembering(embedder)
+    own = {one.uuid: ident for one, ident in zip(asked, idents, strict=False)}  # those with questions come first
+    alone = []
+    for one in asked:
+        meant = remembering.embed_query(one.question or "")
+        near = vectors.nearest(sample, generation, meant, DEPTH) if meant else []
+        alone.append(next((place for place, (ident, _) in enumerate(near, 1) if ident == own[one.uuid]), float("inf")))
+    together = [ask.place(remembering, one) for one in asked]
+    name = f"{embedder.provider} {embedder.model}"
+    return ModelScore(name, _score(alone), _score(together), rate), together
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """The sample, and how it is searched."""
+
+    sample: Store
+    now: int
+    how: How | None
+
+    def place(self, embedder: Embedder | None, one: _Moment) -> float:
+        """Where a search has the moment of a question; infinity when it is not there."""
+        found = search(self.sample, embedder, one.question or "", limit=DEPTH, now=self.now, how=self.how)
+        return next((place for place, hit in enumerate(found.hits, 1) if hit.uuid == one.uuid), float("inf"))
+
+
+def _score(places: Sequence[float]) -> Score:
+    count = max(1, len(places))
+    return Score(
+        sum(place <= 1 for place in places) / count,
+        sum(place <= 5 for place in places) / count,
+        sum(1 / place for place in places) / count,
+    )
+
+
+class _Remembering:
+    """An embedder that asks for each question once."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._known: dict[str, bytes] = {}
+
+    @property
+    def provider(self) -> str:
+        return self._embedder.provider
+
+    @property
+    def model(self) -> str:
+        return self._embedder.model
+
+    @property
+    def dimension(self) -> int:
+        return self._embedder.dimension
+
+    @property
+    def identity(self) -> str:
+        return self._embedder.identity
+
+    def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
+        return self._embedder.embed_documents(texts)
+
+    def embed_query(self, text: str) -> bytes:
+        if text not in self._known:
+            self._known[text] = self._embedder.embed_query(text)
+        return self._known[text]
+
+    def take_tokens(self) -> int:
+        return self._embedder.take_tokens()

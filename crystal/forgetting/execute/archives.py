@@ -1,0 +1,109 @@
+"""Writing an archive anew without forgotten lines, under another name, and letting the ledger speak of that one.
+
+The new file is durable before the ledger's transaction commits, and the old one is deleted after it. Killed anywhere,
+either file is the archive: a new one that the ledger does not know is written again at the next run, an old one stands
+on the list of files to delete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from crystal import transcript
+from crystal.errors import Damaged
+from crystal.forgetting.match.redacted_line import shell_of
+from crystal.ingest import archive
+from crystal.ingest.forgotten_filter import BY_FORGETTING
+from crystal.store import Store
+from crystal.store.forget import forgotten_rows, forgotten_work
+from crystal.store.forget.forgotten_rows import KeptRow
+from crystal.store.health import checks
+
+FILE = "file"
+"""The kind of work that deletes a file."""
+
+Lines = Mapping[int, frozenset[int] | None]
+"""By ledger row: the numbers of its forgotten lines, None for all."""
+
+
+def rewrite(store: Store, transcript_row: int, gone: Lines, ldm_home: Path, now: int) -> None:
+    """Write one transcript's archive without some lines. Inside a transaction; the old file is noted for deletion.
+
+    Raises:
+        StoreFull, Unavailable: Nothing has changed.
+    """
+    rows = forgotten_rows.kept_rows_of(store, transcript_row)
+    if not any(row.id in gone for row in rows):
+        return
+    old = rows[0].archive
+    kept: list[KeptRow] = []
+    changed: dict[int, bytes] = {}
+    for row in rows:
+        text = _without(row, gone[row.id], ldm_home) if row.id in gone else b""
+        if text is None:
+            forgotten_rows.close_row(store, row.id, BY_FORGETTING)
+            continue
+        kept.append(row)
+        if row.id in gone:
+            changed[row.id] = text
+    if kept:
+        name = _free_name(store, old)
+        frames = archive.write_anew(ldm_home / name, _frames(kept, changed, ldm_home))
+        forgotten_rows.move_archive(store, transcript_row, name)
+        for row, frame in zip(kept, frames, strict=True):
+            if row.id in changed:
+                text = changed[row.id]
+                forgotten_rows.place_lines(
+                    store, row.id, frame.offset, frame.length, hashlib.sha256(text).digest(), len(text)
+                )
+            else:
+                checks.place_frame(store, row.id, frame.offset, frame.length)
+    else:
+        forgotten_rows.move_archive(store, transcript_row, None)
+    forgotten_work.add_work(store, FILE, old, None, now)
+
+
+def _free_name(store: Store, old: str) -> str:
+    """The next name that no transcript has. A file of it that nobody knows was left by a run that was killed."""
+    name = archive.next_name(old)
+    while name in checks.known_archives(store):
+        name = archive.next_name(name)
+    return name
+
+
+def _frames(rows: list[KeptRow], changed: Mapping[int, bytes], ldm_home: Path) -> Iterator[bytes]:
+    for row in rows:
+        if row.id in changed:
+            yield archive.compressed(changed[row.id])
+        else:
+            yield archive.read_raw(ldm_home / row.archive, archive.Frame(row.offset, row.length))
+
+
+def _without(row: KeptRow, numbers: frozenset[int] | None, ldm_home: Path) -> bytes | None:
+    """A row's lines without the forgotten ones; None when nothing is left of it, or it cannot be read."""
+    if numbers is None:
+        return None
+    try:
+        text = archive.read_frame(ldm_home / row.archive, archive.Frame(row.offset, row.length))
+    except Damaged:
+        return None  # whether it has the words nobody can tell
+    lines = text.split(b"\n")[:-1]
+    kept = [shell_of(line) if number in numbers else line for number, line in enumerate(lines)]
+    if not any(line.strip() for line in kept):
+        return None
+    return b"".join(line + b"\n" for line in kept)
+
+
+def title_left(store: Store, session_id: str, ldm_home: Path) -> str | None:
+    """The title that a session's own transcript still gives it."""
+    lines: list[tuple[int, bytes]] = []
+    for row in forgotten_rows.kept_rows_of_session(store, session_id):
+        if row.subagent is None:
+            try:
+                text = archive.read_frame(ldm_home / row.archive, archive.Frame(row.offset, row.length))
+            except Damaged:
+                continue
+            lines += [(row.start, line) for line in text.split(b"\n")[:-1] if b"itle" in line or b'"summary"' in line]
+    return transcript.titles(lines)

@@ -1,0 +1,89 @@
+"""Carrying a plan out, and finishing what was begun.
+
+The tombstones are written first: from then on nothing brings in what they name, and whoever comes next knows what to
+do. Each step after that can be killed anywhere and is done again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+from crystal.errors import CrystalError
+from crystal.forgetting.execute.files import Finisher
+from crystal.forgetting.execute.rows import ARCHIVE, delete_here
+from crystal.forgetting.plan.plan import complete
+from crystal.forgetting.request import ForgetPlan, Forgotten, Grounds
+from crystal.forgetting.tombstone_file import agree
+from crystal.store.forget import forgotten_work
+from crystal.store.forget.forgetting import KINDS, Tombstone, add_tombstones, is_work_left, open_tombstones
+
+
+def tombstones_of(plan: ForgetPlan, device: str, now: int) -> list[Tombstone]:
+    """The tombstones that a plan comes to at a moment. The same plan at the same moment gives the same ones."""
+    made = []
+    for kind, value, until in plan.kinds:
+        if kind in ("session", "project", "before"):
+            until = now if until is None else min(until, now)  # noqa: PLW2901 - the moment is now
+        text = json.dumps([kind, value, until, now, device], sort_keys=True)
+        uid = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        name = next(known for known in KINDS if known == kind)
+        made.append(Tombstone(uid, name, value, until, now, device))
+    return made
+
+
+def carry_out(grounds: Grounds, plan: ForgetPlan, now: int) -> Forgotten:
+    """Forget what a plan lists: block it first, then delete it. What cannot be done now is done by ``finish``.
+
+    Raises:
+        StoreBusy, StoreFull, Unavailable: Before the tombstones are written; nothing has happened.
+    """
+    plan = complete(grounds, plan)
+    tombstones = tombstones_of(plan, grounds.device, now)
+    with grounds.capture_lock():
+        with grounds.store.transaction():
+            add_tombstones(grounds.store, tombstones, now)
+            for place in plan.places:
+                lines = None if place.lines is None else list(place.lines)
+                forgotten_work.add_work(grounds.store, ARCHIVE, str(place.row), lines, now)
+            grounds.on_tombstones(grounds.store, tombstones)
+        pending = _finish(grounds, now)
+    counts = {kind: sum(item.kind == kind for item in plan.items) for kind in ("line", "memory", "note")}
+    return Forgotten(
+        counts["line"],
+        counts["memory"],
+        counts["note"],
+        tuple(tombstone.uid for tombstone in tombstones),
+        not is_work_left(grounds.store),
+        tuple(pending),
+        tuple(grounds.machines(grounds.store)),
+    )
+
+
+def finish(grounds: Grounds, now: int) -> int:
+    """Do what open tombstones ask for; gives how many are still open. Idempotent, cheap when there are none.
+
+    Raises:
+        StoreBusy, StoreFull, Unavailable: The rest is done by the next run.
+    """
+    agree(grounds.store, grounds.ldm_home, now)
+    if not is_work_left(grounds.store):
+        return 0
+    with grounds.capture_lock():
+        _finish(grounds, now)
+    return len(open_tombstones(grounds.store))
+
+
+def _finish(grounds: Grounds, now: int) -> Sequence[str]:
+    """Delete rows, then do the work that this leaves. Gives why something is left, in words."""
+    pending: list[str] = []
+    try:
+        agree(grounds.store, grounds.ldm_home, now)
+        with grounds.mirror() as (mirror, problem):
+            pending += [] if problem is None else [problem]
+            delete_here(grounds, mirror, now)
+            pending += Finisher(grounds, mirror, now, pending).run()
+    except CrystalError as error:
+        pending.append(error.message)
+    return pending

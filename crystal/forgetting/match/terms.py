@@ -1,0 +1,186 @@
+"""Whether a text has the words of a wish, whatever its case, accents and spaces; and what repeats a text."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from crystal.forgetting.match.multi_pattern import LONGEST, SHORTEST, Seeker
+from crystal.store.forget.forgotten_rows import Said
+
+SAME = 12
+"""Characters; a shorter text is said by chance: "yes", "go on". One with a digit needs half as many."""
+
+QUOTE = 24
+"""Characters; a text that holds one of these as a whole quotes it."""
+
+BATCH = 1 << 20
+
+_QUOTED = re.compile('"([^"]+)"')
+_ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
+_PLAIN = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_PAIRS = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+
+
+def folded(text: str) -> str:
+    """A text without the difference of case, accents, width and kinds of spaces."""
+    if text.isascii():
+        return " ".join(text.lower().split())
+    apart = unicodedata.normalize("NFKD", text.casefold())
+    return " ".join("".join(char for char in apart if not unicodedata.combining(char)).split())
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The words and the quoted phrases of a query, folded. A word stands alone, a phrase anywhere."""
+
+    words: tuple[str, ...]
+    phrases: tuple[str, ...]
+
+    @classmethod
+    def of(cls, query: str) -> Terms:
+        """Read a query."""
+        phrases = [folded(phrase) for phrase in _QUOTED.findall(query)]
+        rest = folded(_QUOTED.sub(" ", query).replace('"', " "))
+        words = [word.strip(".,;:!?()[]{}'«»„“”¿¡、。") for word in rest.split()]
+        return cls(tuple(dict.fromkeys(filter(None, words))), tuple(dict.fromkeys(filter(None, phrases))))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is asked for."""
+        return not self.words and not self.phrases
+
+    def are_in(self, text: str) -> bool:
+        """Whether a folded text has all of them."""
+        return all(each in text for each in (*self.words, *self.phrases)) and all(
+            _stands_alone(word, text) for word in self.words
+        )
+
+
+def _stands_alone(word: str, text: str) -> bool:
+    """Whether a word is in a text and not only as a part of others; scripts without spaces have no such border."""
+    at = text.find(word)
+    while at >= 0:
+        end = at + len(word)
+        before, after = text[at - 1 : at], text[end : end + 1]
+        if not (goes_on(before, word[0]) or goes_on(word[-1], after)):
+            return True
+        at = text.find(word, at + 1)
+    return False
+
+
+def goes_on(one: str, other: str) -> bool:
+    """Whether there is no border between two neighbouring characters."""
+    return one.isalnum() and other.isalnum() and not (_UNSPACED.match(one) or _UNSPACED.match(other))
+
+
+def readable(line: bytes) -> str:
+    """A line of JSON as the texts in it read, folded; also where one JSON text holds another."""
+    text = line.decode("utf-8", "replace")
+    levels = []
+    for _ in range(3):
+        plain = unescaped(text)
+        levels.append(plain)
+        if plain == text or "\\" not in plain:
+            break
+        text = plain
+    return folded("\n".join(levels))
+
+
+def unescaped(text: str) -> str:
+    """A text without the escapes of JSON."""
+    if "\\" not in text:
+        return text
+    plain = _ESCAPE.sub(_replaced, text)
+    if _PAIRS.search(plain):
+        plain = _PAIRS.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), plain)
+    return plain
+
+
+def _replaced(match: re.Match[str]) -> str:
+    return chr(int(match[1], 16)) if match[1] else _PLAIN.get(match[2], match[2])
+
+
+def may_hold(terms: Terms, data: bytes) -> bool:
+    """Whether some lines could have all the words: a quick look that is never wrong when it says no."""
+    if not data.isascii() or b"\\u" in data:
+        return True
+    lower = data.lower()
+    for term in (*terms.words, *terms.phrases):
+        longest = max(re.findall(r"[\w.:-]+", term, re.ASCII), key=len, default="")
+        if not term.isascii() or longest.encode() not in lower:
+            return False
+    return True
+
+
+# ------------------------------------------------------------------------------------------------------- repetition
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """What says the same as some texts, or holds one of them whole: ids of lines and memories, by which of the two."""
+
+    same_lines: frozenset[str]
+    quoting_lines: frozenset[str]
+    same_memories: frozenset[str]
+    quoting_memories: frozenset[str]
+
+
+def repetitions(texts: Iterable[str], others: Iterable[Said]) -> Repetition:
+    """Find what repeats some texts. Texts that are said by chance are repeated by nobody."""
+    sought = {text for text in map(folded, texts) if _says_something(text)}
+    quoted = [text for text in sought if len(text) >= QUOTE and len(text.encode("utf-8", "replace")) <= LONGEST]
+    seeker = Seeker([text.encode("utf-8", "replace") for text in quoted])
+    found: dict[str, set[str]] = {"sl": set(), "ql": set(), "sm": set(), "qm": set()}
+    if not sought:
+        return Repetition(frozenset(), frozenset(), frozenset(), frozenset())
+    for batch in _batches(others):
+        holding = _holding(seeker, [text for _, text in batch])
+        for place, (said, text) in enumerate(batch):
+            kind = "s" if text in sought else "q" if place in holding else ""
+            if kind:
+                found[kind + ("l" if said.uuid else "m")].add(said.uuid or said.uid)
+    return Repetition(*(frozenset(found[kind]) for kind in ("sl", "ql", "sm", "qm")))
+
+
+def _says_something(text: str) -> bool:
+    least = SAME // 2 if any(char.isdigit() for char in text) else SAME
+    if any(_UNSPACED.match(char) for char in text):
+        least = min(least, 5)
+    return len(text) >= least and len(text.encode("utf-8", "replace")) >= SHORTEST
+
+
+def _batches(others: Iterable[Said]) -> Iterator[Sequence[tuple[Said, str]]]:
+    batch: list[tuple[Said, str]] = []
+    size = 0
+    for said in others:
+        text = folded(said.text)
+        batch.append((said, text))
+        size += len(text)
+        if size > BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _holding(seeker: Seeker, texts: Sequence[str]) -> set[int]:
+    """Which of some texts hold one of the strings."""
+    if not len(seeker):
+        return set()
+    datas = [text.encode("utf-8", "replace") for text in texts]
+    ends: list[int] = []
+    at = 0
+    for data in datas:
+        at += len(data) + 1
+        ends.append(at)
+    found: set[int] = set()
+    for place, _ in seeker.find(b"\0".join(datas)):
+        found.add(bisect_right(ends, place))
+    return found

@@ -1,0 +1,58 @@
+"""What says the same as what is forgotten, in the memories of this machine. Only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from crystal.forgetting.match.terms import folded, repetitions
+from crystal.forgetting.plan.candidates import turns_repeating
+from crystal.forgetting.plan.select import Selection
+from crystal.forgetting.request import Because
+from crystal.store import Store
+from crystal.store.forget import forgotten_rows, traces
+from crystal.store.memories.memories import memory_of
+
+
+def what_repeats(
+    stores: Sequence[Store], lines: Collection[str], memories: Collection[str]
+) -> Iterator[tuple[Selection, Because]]:
+    """What has the same text, quotes one, or asked for one of the memories; and the client's summaries after it."""
+    texts = [text for store in stores for text in traces.said_texts(store, lines, memories)]
+    gone = set(lines)
+    for store in stores:
+        found = repetitions(texts, forgotten_rows.each_text(store, turns_repeating(store, texts)))
+        yield Selection(set(found.same_lines), set(found.same_memories)), "same-text"
+        yield Selection(set(found.quoting_lines), set(found.quoting_memories)), "quote"
+        asking = _words_of_asking(store, memories)
+        yield Selection(asking, set()), "remembered"
+        gone |= found.same_lines | found.quoting_lines | asking
+    for store in stores:
+        yield Selection(forgotten_rows.summaries_after(store, gone), set()), "summary"
+
+
+ASKING = ("remember", "/remember", "please remember", "please, remember", "记住", "記住", "请记住", "請記住")
+"""How prompts begin that ask to remember something; see docs/how-to/start-with-context.md."""
+
+
+def _words_of_asking(store: Store, memories: Collection[str]) -> set[str]:
+    """The lines with which a memory was asked for: also of one that is too short to be sought everywhere."""
+    found: set[str] = set()
+    for uid in memories:
+        memory = memory_of(store, uid)
+        if memory is None or memory.session_id is None:
+            continue
+        text = folded(memory.text)
+        for uuid, role, tool, said in forgotten_rows.turns_of_session(store, memory.session_id):
+            if text and text in folded(said) and (_asks(said) if role == "user" else _is_ours(tool)):
+                found.add(uuid)
+    return found
+
+
+def _asks(text: str) -> bool:
+    """Whether a prompt asks to remember something."""
+    return folded(text).startswith(ASKING)
+
+
+def _is_ours(tool: str | None) -> bool:
+    """Whether a tool is one that remembers."""
+    return tool is not None and ("remember" in tool or "save_memory" in tool)

@@ -1,0 +1,190 @@
+"""Which lines and memories a wish names, in one memory. Only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from crystal.errors import NotFound, UsageProblem
+from crystal.forgetting.match.terms import Terms, folded
+from crystal.forgetting.plan.candidates import turns_with_terms
+from crystal.forgetting.request import Wish
+from crystal.model.capture import MIRROR_IDS, Memory, parse_hit_name
+from crystal.store import Store
+from crystal.store.forget import forgotten_rows
+from crystal.store.memories.memories import memories_like, memory_by_key, memory_of, memory_of_chunk
+from crystal.store.search.scope import is_folder, matching_projects, session_matches
+from crystal.store.sessions.conversations import place_of_chunk
+
+SHOWN = 8
+
+
+@dataclass(slots=True)
+class Selection:
+    """Lines and memories by id; ``folders`` and ``sessions`` are what a scope comes to."""
+
+    lines: set[str]
+    memories: set[str]
+
+    def __and__(self, other: Selection) -> Selection:
+        return Selection(self.lines & other.lines, self.memories & other.memories)
+
+
+def select(
+    store: Store,
+    wish: Wish,
+    which: Memory,
+    sessions: Collection[str],
+    folders: Collection[str],
+    own: Collection[str] = (),
+) -> Selection:
+    """What a wish names in one memory. ``sessions`` and ``folders`` are those that its scope comes to.
+
+    ``own`` are lines that were said in these sessions though the memory has them from a fork, which was read before.
+
+    Targets that this memory does not have are left out.
+    """
+    parts: list[Selection] = []
+    if wish.targets:
+        parts.append(_targets(store, wish.targets, which))
+    if wish.key is not None:
+        found = memory_by_key(store, wish.key)
+        parts.append(Selection(set(), set() if found is None else {found.id}))
+    if wish.session is not None:
+        parts.append(
+            Selection(
+                forgotten_rows.uuids_of_sessions(store, sessions, None) | set(own),
+                forgotten_rows.memories_where(store, sessions=sessions),
+            )
+        )
+    if wish.project is not None:
+        projects = forgotten_rows.folders_within(store, folders)
+        parts.append(
+            Selection(
+                forgotten_rows.uuids_of_projects(store, projects, None),
+                forgotten_rows.memories_where(store, projects=projects),
+            )
+        )
+    if wish.before is not None:
+        parts.append(
+            Selection(
+                forgotten_rows.uuids_before(store, wish.before),
+                forgotten_rows.memories_where(store, before=wish.before),
+            )
+        )
+    if wish.query is not None:
+        parts.append(_with_words(store, Terms.of(wish.query)))
+    found_all = parts[0]
+    for part in parts[1:]:
+        found_all &= part
+    return Selection(found_all.lines, set()) if wish.keep_memories else found_all
+
+
+def _with_words(store: Store, terms: Terms) -> Selection:
+    found = Selection(set(), set())
+    if terms.is_empty:
+        return found
+    for said in forgotten_rows.each_text(store, turns_with_terms(store, terms)):
+        if terms.are_in(folded(said.text)):
+            (found.lines if said.uuid else found.memories).add(said.uuid or said.uid)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------- targets
+
+
+def _targets(store: Store, targets: Collection[str], which: Memory) -> Selection:
+    found = Selection(set(), set())
+    for target in targets:
+        one = find_target(store, target, which)
+        if one is not None:
+            found.lines |= one.lines
+            found.memories |= one.memories
+    return found
+
+
+def find_target(store: Store, target: str, which: Memory) -> Selection | None:
+    """The line or the memory that a target names in one memory, None when it has none.
+
+    Raises:
+        UsageProblem: It is the beginning of several memories' ids.
+    """
+    wanted = target.strip()
+    if wanted.startswith("mem-"):
+        return _memory(store, wanted)
+    number = _number(wanted, which)
+    if number is not None:
+        return _chunk(store, number)
+    try:
+        wanted.encode()
+    except UnicodeEncodeError:
+        return None
+    return Selection({wanted}, set()) if forgotten_rows.uuids_there(store, [wanted]) else None
+
+
+def _memory(store: Store, wanted: str) -> Selection | None:
+    exact = memory_of(store, wanted)
+    if exact is not None:
+        return Selection(set(), {exact.id})
+    like = memories_like(store, wanted, SHOWN) if len(wanted) > len("mem-") else []
+    if len(like) > 1:
+        names = ", ".join(one.id for one in like)
+        raise UsageProblem(f"{wanted} is the beginning of several memories: {names}", hint="give more of the id")
+    return Selection(set(), {like[0].id}) if like else None
+
+
+def _number(wanted: str, which: Memory) -> int | None:
+    """Return the row of a hit in one memory, by the name that a search shows."""
+    number = parse_hit_name(wanted)
+    if number is None or (number > MIRROR_IDS) != (which == "mirror"):
+        return None
+    return number - MIRROR_IDS if which == "mirror" else number
+
+
+def _chunk(store: Store, number: int) -> Selection | None:
+    place = place_of_chunk(store, number)
+    if place is None:
+        return None
+    if place.turn is None:
+        memory = memory_of_chunk(store, number)
+        return None if memory is None else Selection(set(), {memory.id})
+    return Selection({forgotten_rows.uuid_of_turn(store, place.turn)}, set())
+
+
+# ----------------------------------------------------------------------------------------------------------- scopes
+
+
+def sessions_meant(stores: Collection[Store], wanted: str) -> tuple[str, ...]:
+    """The session that an id, or the beginning of one, names.
+
+    Raises:
+        UsageProblem: It names none, or several.
+    """
+    wanted = wanted.strip().removesuffix(".jsonl")
+    names = {name for store in stores for _, name in session_matches(store, wanted, SHOWN)}
+    if wanted in names:
+        return (wanted,)
+    if len(names) > 1:
+        listed = ", ".join(sorted(names))
+        raise UsageProblem(f"{wanted} is the beginning of several sessions: {listed}", hint="give more of the id")
+    if not names:
+        raise NotFound(f"there is no session {wanted!r}", hint="crystal sessions lists them")
+    return tuple(names)
+
+
+def folders_meant(stores: Collection[Store], wanted: str) -> tuple[str, ...]:
+    """The folders of a project, given by its name or by a folder.
+
+    Raises:
+        UsageProblem: No project has this name.
+    """
+    if is_folder(wanted):
+        return (wanted,)
+    found = {
+        folder
+        for store in stores
+        for folder in forgotten_rows.folders_of_projects(store, matching_projects(store, wanted))
+    }
+    if not found:
+        raise NotFound(f"there is no project {wanted!r}", hint="run: crystal projects")
+    return tuple(sorted(found))

@@ -1,0 +1,236 @@
+"""Every file that crystal has on this machine, and how to look into it beyond its raw bytes.
+
+Archives and other compressed files are looked at frame by frame; what cannot be decompressed is said to be unread. In
+a file of the index words lie end to end, so that only what lies within one of them counts as a word.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from crystal.embedding.local.manifest import Manifest, check_files, installed_models
+from crystal.errors import CrystalError
+from crystal.search.index.files import MAGIC, TRAILER
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+INDEX_MAGIC = MAGIC
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+SKIPPABLE = tuple(bytes([0x50 + low, 0x2A, 0x4D, 0x18]) for low in range(16))
+GZIP_MAGIC = b"\x1f\x8b"
+HEAD = 16
+READ = 1 << 20
+TEXT = 1 << 22
+LONGEST_LINE = 1 << 26
+"""Bytes; of a longer line its id is not looked for."""
+
+
+class Unreadable(Exception):
+    """Compressed bytes that cannot be decompressed: what they say is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file: its path as it is told, relative to the LDM home where it lies there, and its size."""
+
+    path: Path
+    name: str
+    size: int
+
+
+def files_of(folders: Sequence[Path], models: Path, others: Collection[Path]) -> Iterator[Found | tuple[str, str]]:
+    """Every file below some folders, each once; as (name, why) what cannot be looked at. Links are followed.
+
+    Args:
+        folders: Names of files are told relative to the first.
+        models: The folder of models; their files are left out as far as they are what was installed.
+        others: Folders below these that belong to another program.
+    """
+    known = _models_as_installed(models) | set(others)
+    seen: set[tuple[int, int]] = set()
+    for root in dict.fromkeys(folders):
+        yield from _walk(root, folders[0], known, seen)
+
+
+def _walk(folder: Path, home: Path, known: set[Path], seen: set[tuple[int, int]]) -> Iterator[Found | tuple[str, str]]:
+    name = name_of(folder, home)
+    try:
+        status = folder.stat()
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        yield name, error.strerror or str(error)
+        return
+    if (status.st_dev, status.st_ino) in seen:
+        return
+    seen.add((status.st_dev, status.st_ino))
+    for entry in entries:
+        path = Path(entry.path)
+        if path in known:
+            continue
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            yield name_of(path, home), error.strerror or str(error)
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            yield from _walk(path, home, known, seen)
+        elif stat.S_ISREG(status.st_mode) and (status.st_dev, status.st_ino) not in seen:
+            seen.add((status.st_dev, status.st_ino))
+            yield Found(path, name_of(path, home), status.st_size)
+
+
+def name_of(path: Path, home: Path) -> str:
+    """How a file is told: relative to the LDM home where it lies there."""
+    with contextlib.suppress(ValueError):
+        return path.relative_to(home).as_posix()
+    return str(path)
+
+
+def _models_as_installed(models: Path) -> set[Path]:
+    found: set[Path] = set()
+    for model in installed_models(models):
+        if isinstance(model, Manifest):
+            with contextlib.suppress(CrystalError):
+                check_files(models / model.name, model)
+                found |= {models / model.name / name for name in model.files}
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------- compressed
+
+
+def is_compressed(head: bytes) -> bool:
+    """Whether a file that begins so is compressed in a way that can be undone here."""
+    return head.startswith((ZSTD_MAGIC, *SKIPPABLE, GZIP_MAGIC))
+
+
+def decompressed(path: Path, head: bytes) -> Iterator[bytes]:
+    """The text of a compressed file, some megabytes at a time.
+
+    Raises:
+        Unreadable: From here on it cannot be decompressed. What was given before was all of it to there.
+        OSError: The file cannot be read.
+    """
+    if head.startswith(GZIP_MAGIC):
+        try:
+            with gzip.open(path) as text:
+                while piece := text.read(TEXT):
+                    yield piece
+        except (OSError, EOFError, zlib.error) as error:
+            raise Unreadable(str(error)) from error
+        return
+    with path.open("rb") as file:
+        yield from frames(file)
+
+
+def frames(file: BinaryIO) -> Iterator[bytes]:
+    """The text of the frames that a file consists of, some megabytes at a time, up to the first that is none.
+
+    A frame that readers skip comes as it is.
+
+    Raises:
+        Unreadable: A frame is damaged or cut off, or something else follows.
+    """
+    data, done = b"", 0
+    while True:
+        while len(data) < HEAD and (more := file.read(READ)):
+            data += more
+        if not data:
+            return
+        if data.startswith(SKIPPABLE):
+            left = int.from_bytes(data[4:8], "little")
+            data = data[8:]
+            while left > 0:
+                data = data or file.read(READ)
+                if not data:
+                    raise Unreadable(f"the frame at byte {done} is cut off")
+                yield data[:left]
+                data, left = data[left:], left - len(data)
+            done = file.tell() - len(data)
+            continue
+        decoder: Any = zstd.ZstdDecompressor()
+        try:
+            while not decoder.eof:
+                if decoder.needs_input and not data:
+                    data = file.read(READ)
+                    if not data:
+                        raise Unreadable(f"the frame at byte {done} is cut off")
+                text = decoder.decompress(data if decoder.needs_input else b"", TEXT)
+                data = b"" if not decoder.eof else decoder.unused_data
+                if text:
+                    yield text
+        except zstd.ZstdError as error:
+            raise Unreadable(f"the frame at byte {done}: {error}") from error
+        done = file.tell() - len(data)
+
+
+def lines_of(texts: Iterable[bytes]) -> Iterator[bytes]:
+    """Whole lines, many at a time; a line that is longer than is good comes in pieces."""
+    kept = b""
+    for text in texts:
+        kept += text
+        end = kept.rfind(b"\n") + 1 or (len(kept) if len(kept) > LONGEST_LINE else 0)
+        if end:
+            yield kept[:end]
+            kept = kept[end:]
+    if kept:
+        yield kept
+
+
+# ---------------------------------------------------------------------------------------------------------- index
+
+
+@dataclass(frozen=True, slots=True)
+class WordList:
+    """Where the words of a file of the index lie: the first byte, and where each of them begins and ends after it."""
+
+    start: int
+    ends: npt.NDArray[Any]
+
+    def joins(self, start: int, stop: int) -> bool:
+        """Whether a stretch of the file begins in one word and ends in another."""
+        low, high = start - self.start, stop - self.start
+        if low < 0 or not len(self.ends) or low >= int(self.ends[-1]):
+            return False
+        return high > int(self.ends[int(np.searchsorted(self.ends, low, "right"))])
+
+
+def word_list(path: Path) -> WordList | None:
+    """The words of a file of the index; None where it has none, or is not whole."""
+    try:
+        with path.open("rb") as file:
+            file.seek(-TRAILER.size, os.SEEK_END)
+            size = file.tell()
+            at, _, magic = TRAILER.unpack(file.read(TRAILER.size))
+            if magic != MAGIC or at > size:
+                return None
+            file.seek(at)
+            arrays = json.loads(file.read(size - at))["arrays"]
+            if "words" not in arrays:
+                return None
+            bounds = arrays["word_at"]
+            file.seek(bounds["at"])
+            ends = np.fromfile(file, bounds["dtype"], int(bounds["shape"][0]))
+            return WordList(int(arrays["words"]["at"]), ends)
+    except (OSError, ValueError, KeyError, TypeError, MemoryError):
+        return None

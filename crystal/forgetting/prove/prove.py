@@ -1,0 +1,378 @@
+"""The proof that something is forgotten on this machine: every byte of every file of crystal's is looked at.
+
+Rows are counted by their ids, tables are read value by value, the keyword index is asked for the words, archives and
+sealed blobs are opened, and all files are read raw, to their last byte: free pages, logs and leftovers as well. What
+cannot be read is told, and then nothing is proved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from crystal import transcript
+from crystal.errors import CrystalError, Damaged
+from crystal.forgetting.match.multi_pattern import PIECE
+from crystal.forgetting.match.needles import Archived, Needles, is_word, needles_of, with_bodies
+from crystal.forgetting.match.redacted_line import is_shell
+from crystal.forgetting.prove import files as places
+from crystal.forgetting.prove.open_database import Readable, opened
+from crystal.forgetting.request import ForgetPlan, Grounds, counted
+from crystal.ingest import archive
+from crystal.store import Store
+from crystal.store.forget import forgotten_rows, traces
+from crystal.store.search.scope import is_within
+from crystal.store.search.words import tokenizer
+
+SCOPES = ("session", "project", "before")
+PIECE_BODIES = 2_000
+MOST_TRACES = 10_000
+MOST_TRANSCRIPTS = 10_000
+
+
+class NotProved(Damaged):
+    """Something that was forgotten is still in a file, or a file could not be read to the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Where something of what was forgotten still is; never what.
+
+    ``kind`` is text, word, line (an archived line, known by its id), row (of a table), index (a word of the keyword
+    index, or an entry without a text), name (the file's own), outbox. ``offset`` counts bytes to the first of
+    ``times`` places; of what is decompressed, in the decompressed text.
+    """
+
+    file: str
+    offset: int
+    kind: str
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """What could not be looked at, and why."""
+
+    file: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetProof:
+    """What a proof found.
+
+    Attributes:
+        files, bytes: How much was looked at.
+        texts: How many texts were forgotten.
+        by_rows_only: How many of them have no words of their own to look for: too short, or said elsewhere too.
+        traces: Where something is left.
+        unread: What could not be looked at.
+        transcripts: Files of Claude Code that hold it. They are not crystal's and do not count.
+    """
+
+    files: int
+    bytes: int
+    texts: int
+    by_rows_only: int
+    traces: tuple[Trace, ...]
+    unread: tuple[Unread, ...]
+    transcripts: tuple[str, ...]
+
+    @property
+    def proved(self) -> bool:
+        """Whether everything was read and nothing was found."""
+        return not self.traces and not self.unread
+
+    def as_dict(self) -> dict[str, Any]:
+        """The keys that ``--json`` prints."""
+        return {
+            "proved": self.proved,
+            "files": self.files,
+            "bytes": self.bytes,
+            "texts": self.texts,
+            "by_rows_only": self.by_rows_only,
+            "findings": [asdict(one) for one in self.traces],
+            "unread": [asdict(one) for one in self.unread],
+            "transcripts": list(self.transcripts),
+        }
+
+
+def needles_for(grounds: Grounds, plan: ForgetPlan, *, for_proof: bool = False) -> Needles:
+    """What a proof of this plan looks for. Called before the plan is carried out, while the words are still there.
+
+    Args:
+        grounds: This machine.
+        plan: What is to be forgotten.
+        for_proof: Also look for the texts as the store has them, compressed: in files only, not in archives.
+    """
+    lines = {uuid for _, value, _ in plan.kinds for uuid in _names(value, "lines")}
+    memories = {uid for _, value, _ in plan.kinds for uid in _names(value, "memories")}
+    sessions = set(plan.sessions)
+    with grounds.open_mirror() as mirror:
+        stores = [grounds.store, *([mirror] if mirror is not None else [])]
+        for store in stores:  # forks have its title, too
+            sessions |= forgotten_rows.sessions_of(store, lines)
+        texts = [text for store in stores for text in traces.said_texts(store, lines, memories)]
+
+        def staying() -> Iterator[str]:
+            for store in stores:
+                texts = traces.staying_texts(store, lines, memories, sessions)
+                yield from counted(texts, "reading what stays", traces.count_turns(store), grounds.progress)
+
+        needles = needles_of(
+            [*texts, *(text for text in plan.needles if not is_word(text))],
+            words=filter(is_word, plan.needles),
+            staying=staying(),
+            archived=Archived(_archived(grounds, plan, sessions), any(kind in SCOPES for kind, _, _ in plan.kinds)),
+            is_said=lambda word: any(traces.is_said(store, word, lines, memories) for store in stores),
+            tokenize=tokenizer(grounds.store),
+            lines=lines,
+            memories=memories,
+        )
+        if not for_proof:
+            return needles
+        gone, kept = (_bodies(stores, lines, memories, are_gone=gone) for gone in (True, False))
+        return with_bodies(needles, gone, _batched(kept))
+
+
+def _bodies(
+    stores: Sequence[Store], lines: Collection[str], memories: Collection[str], *, are_gone: bool
+) -> Iterator[bytes]:
+    for store in stores:
+        yield from traces.bodies(store, lines, memories, are_gone=are_gone)
+
+
+def _batched(bodies: Iterator[bytes]) -> Iterator[bytes]:
+    while batch := list(islice(bodies, PIECE_BODIES)):
+        yield b"\0".join(batch)
+
+
+def _archived(grounds: Grounds, plan: ForgetPlan, touched: Collection[str]) -> Iterator[bytes]:
+    """The archived lines of sessions that nothing goes from, and those that lie outside of a scope."""
+    for row in forgotten_rows.kept_rows(grounds.store):
+        is_touched = row.session_id in touched
+        if is_touched and not any(kind in ("project", "before") for kind, _, _ in plan.kinds):
+            continue
+        with contextlib.suppress(Damaged):
+            text = archive.read_frame(grounds.ldm_home / row.archive, archive.Frame(row.offset, row.length))
+            yield b"\n".join(line for line in text.split(b"\n") if _is_outside(plan, line)) if is_touched else text
+
+
+def _is_outside(plan: ForgetPlan, line: bytes) -> bool:
+    """Whether a line with an id says itself that it is in none of the scopes."""
+    facts = transcript.line_facts(line)
+    return facts.uuid is not None and all(
+        (until is not None and facts.timestamp_ms is not None and facts.timestamp_ms >= until)
+        or (kind == "project" and facts.cwd is not None and not _is_in(facts.cwd, _names(value, "folders")))
+        for kind, value, until in plan.kinds
+        if kind in SCOPES
+    )
+
+
+def _is_in(cwd: str, folders: Sequence[str]) -> bool:
+    return any(is_within(cwd, folder) for folder in folders)
+
+
+def _names(value: Mapping[str, Any], what: str) -> Sequence[str]:
+    found = value.get(what)
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list | tuple) else []
+
+
+def prove(grounds: Grounds, needles: Needles) -> ForgetProof:
+    """Look for what was forgotten in every file of crystal's on this machine. Changes nothing.
+
+    Args:
+        grounds: This machine.
+        needles: What to look for, made before it was forgotten.
+    """
+    with grounds.open_mirror() as mirror:
+        stores = [grounds.store, *([mirror] if mirror is not None else [])]
+        search = _Search(grounds, needles, stores)
+        for store in stores:
+            search.look_into_store(store)
+        for one in places.files_of((grounds.ldm_home, grounds.data_dir), grounds.ldm_home / "models", grounds.roots):
+            if isinstance(one, tuple):
+                search.unread.append(Unread(*one))
+            else:
+                search.look_into_file(one)
+        search.look_into_outbox()
+        found = tuple(search.transcripts())
+    return ForgetProof(
+        search.files,
+        search.size,
+        needles.asked,
+        needles.by_rows_only,
+        tuple(search.seen.values()),
+        tuple(search.unread),
+        found,
+    )
+
+
+@dataclass
+class _Search:
+    """One proof at work."""
+
+    grounds: Grounds
+    needles: Needles
+    stores: Sequence[Store]
+    seen: dict[tuple[str, str], Trace] = field(default_factory=dict)
+    unread: list[Unread] = field(default_factory=list)
+    files: int = 0
+    size: int = 0
+
+    def add(self, file: str, offset: int, kind: str) -> None:
+        before = self.seen.get((file, kind))
+        if before is not None:
+            self.seen[file, kind] = Trace(file, min(offset, before.offset), kind, before.times + 1)
+        elif len(self.seen) < MOST_TRACES:
+            self.seen[file, kind] = Trace(file, offset, kind)
+
+    # -- databases ---------------------------------------------------------------------------------------------------
+
+    def look_into_store(self, store: Store) -> None:
+        """Ask an open database for rows, values and words."""
+        name = places.name_of(store.path, self.grounds.ldm_home)
+        try:
+            if traces.rows_left(store, self.needles.lines, self.needles.memories):
+                self.add(name, 0, "row")
+            for table, batch in _batches(traces.values(store)):
+                if any(True for _ in self.needles.seeker.find(batch)):
+                    self.add(f"{name}: {table}", 0, "row")
+            for _ in range(traces.entries_alone(store) + len(traces.indexed_words(store, self.needles.stems))):
+                self.add(name, 0, "index")
+            if sealed := traces.blobs_aside(store):
+                self.unread.append(Unread(f"{name}: quarantine", f"{sealed} refused blobs that cannot be opened"))
+        except CrystalError as error:
+            self.unread.append(Unread(name, error.message))
+
+    def _look_into_copy(self, found: places.Found) -> None:
+        if any(found.path == store.path for store in self.stores):
+            return
+        try:
+            with traces.opened_copy(found.path) as store:
+                self.look_into_store(store)
+        except CrystalError as error:
+            self.unread.append(Unread(found.name, error.message))
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    def look_into_file(self, found: places.Found) -> None:
+        """Read a file to its last byte, and what it holds compressed."""
+        for _ in self.needles.seeker.find(found.name.encode("utf-8", "surrogateescape")):
+            self.add(found.name, 0, "name")
+        try:
+            with opened(found.path) as file:
+                head = file.read(places.HEAD) or b""
+            self.files += 1
+            if places.is_compressed(head):
+                self._look_at_lines(found.name, places.decompressed(found.path, head))
+                self._counts(found.size)
+            else:
+                self._look_at_bytes(found, head)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.unread.append(Unread(found.name, error.strerror or str(error)))
+        except places.Unreadable as error:
+            self.unread.append(Unread(found.name, str(error)))
+        if traces.is_database(head):
+            self._look_into_copy(found)
+
+    def _look_at_bytes(self, found: places.Found, head: bytes) -> None:
+        words = places.word_list(found.path) if head.startswith(places.INDEX_MAGIC) else None
+        with opened(found.path) as file:
+            for offset, number in self.needles.seeker.find_in(_read(file, self._counts)):
+                stop = offset + len(self.needles.seeker.strings[number])
+                if self.needles.is_text(number):
+                    self.add(found.name, offset, "text")
+                elif words is None or not words.joins(offset, stop):
+                    self.add(found.name, offset, "word")
+
+    def _counts(self, size: int) -> None:
+        self.size += size
+        self.grounds.progress("looking at every byte", self.size, 0)
+
+    def _look_at_lines(self, name: str, texts: Iterator[bytes]) -> None:
+        """Look at the decompressed lines of an archive; what a line says that stays may be said."""
+        at = 0
+        for text in places.lines_of(texts):
+            for offset, kind in self._in_lines(text):
+                self.add(name, at + offset, kind)
+            at += len(text)
+
+    def _in_lines(self, text: bytes) -> Iterator[tuple[int, str]]:
+        if self.needles.lines:
+            at = 0
+            for line in text.split(b"\n"):
+                if transcript.line_facts(line).uuid in self.needles.lines and not is_shell(line):
+                    yield at, "line"
+                at += len(line) + 1
+        for offset, number in self.needles.find_in_lines(text):
+            start, stop = text.rfind(b"\n", 0, offset) + 1, text.find(b"\n", offset)
+            if not self._stays(text[start : stop if stop >= 0 else len(text)]):
+                yield offset, "text" if self.needles.is_text(number) else "word"
+
+    def _stays(self, line: bytes) -> bool:
+        """Whether a line is one that people still find in the memory: then it says the same by right."""
+        uuid = transcript.line_facts(line).uuid
+        if uuid is None or uuid in self.needles.lines:
+            return False
+        return any(traces.has_line(store, uuid) for store in self.stores)
+
+    # -- elsewhere ---------------------------------------------------------------------------------------------------
+
+    def look_into_outbox(self) -> None:
+        """Open the sealed blobs that wait for other machines."""
+        if self.grounds.outbox is None:
+            return
+        try:
+            for place in self.grounds.outbox.find(lambda payload: any(True for _ in self._in_lines(payload))):
+                self.add(f"outbox: {place}", 0, "outbox")
+            if unopened := self.grounds.outbox.unopened():
+                self.unread.append(Unread("outbox", f"{unopened} blobs that no key here opens"))
+        except CrystalError as error:
+            self.unread.append(Unread("outbox", error.message))
+
+    def transcripts(self) -> Iterator[str]:
+        """The files of Claude Code that hold one of the texts."""
+        count = 0
+        for root in self.grounds.roots:
+            for path in sorted(root.rglob("*.jsonl")):
+                count += 1
+                if count > MOST_TRANSCRIPTS:
+                    return
+                if self._holds(path):
+                    yield str(path)
+
+    def _holds(self, path: Path) -> bool:
+        try:
+            with path.open("rb", buffering=0) as file:
+                return any(self.needles.is_text(number) for _, number in self.needles.seeker.find_in(_read(file)))
+        except OSError:
+            return False
+
+
+def _read(file: Readable, tell: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
+    """A file piece by piece; told of each how long it is."""
+    while piece := file.read(PIECE):
+        tell(len(piece))
+        yield piece
+
+
+def _batches(values: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+    """Many small values of one table as one string of bytes."""
+    batch: list[bytes] = []
+    size, of = 0, ""
+    for table, value in values:
+        if batch and (table != of or size > PIECE):
+            yield of, b"\0".join(batch)
+            batch, size = [], 0
+        of = table
+        batch.append(value)
+        size += len(value)
+    if batch:
+        yield of, b"\0".join(batch)

@@ -1,0 +1,89 @@
+"""Say in one line what becomes of a prompt that asks to remember something; the line holds none of its words.
+
+``hook.py`` imports it as a module of its own, without the package, after the note is on the disk.
+"""
+
+import os
+import sys
+
+# ``hook.py`` runs without the package.
+lists = __import__("crystal.hook.remember_words", fromlist=["*"]) if __package__ else __import__("hook_remember_words")
+
+CHECK = """\
+import sys
+sys.path.insert(0, sys.argv[1])
+import crystal
+sys.path.append(sys.path.pop(0))
+from crystal.worker import check_words
+check_words()
+"""
+CHECK_SECONDS = 5
+NOTHING_LEFT = 3
+MIN_SECRET_CHARS = 12
+
+
+def line_for_user(asked: "dict[str, object]", data_dir: str, env: "dict[str, str]", is_kept: bool) -> str:
+    """Return the line that tells the user what becomes of such a prompt; it holds none of its words.
+
+    Where something may be private (a setting, capture off) only the worker knows whether this session is.
+    """
+    if asked["words"] is None:
+        return f"not remembered: {asked['length']:,} characters, a memory has at most {lists.MAX_CHARS:,}"
+    if not is_kept:
+        return "not remembered: nothing can be written; run: crystal doctor"
+    if _is_paused(data_dir):
+        return "not remembered: capture is paused; resume with: crystal --on"
+    private = any(env.get(name, "").strip() for name in ("CRYSTAL_PRIVATE_PROJECTS", "CRYSTAL_PRIVATE_SESSIONS"))
+    is_secret = is_nothing_but_secret(str(asked["words"]), env)
+    if is_secret:
+        return "not remembered: it is nothing but a secret, and crystal keeps none"
+    unless = ", unless it is private here" if private or os.path.exists(os.path.join(data_dir, "private")) else ""
+    unless += ", unless it is a secret" if is_secret is None else ""
+    return f"remembered {asked['id']}{unless}; undo: crystal memories deprecate {asked['id']}"
+
+
+def is_nothing_but_secret(words: str, env: "dict[str, str]") -> "bool | None":
+    """Return True if nothing is left of words when secrets are taken out; None if that cannot be found out in time.
+
+    Another process is asked, which takes longer than all the rest of the hook: only where it can be so.
+    """
+    if not _may_be_secret(words):
+        return False
+    import subprocess  # noqa: PLC0415 - nearly no prompt needs it
+
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    command = [sys.executable, "-I", "-X", "utf8", "-c", CHECK, root]
+    given = words.encode("utf-8", "surrogatepass")
+    try:
+        done = subprocess.run(
+            command,
+            check=False,
+            input=given,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=env,
+            timeout=CHECK_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return {0: False, NOTHING_LEFT: True}.get(done.returncode)
+
+
+def _may_be_secret(words: str) -> bool:
+    """Return False for words of which something is left whatever the redactor takes out.
+
+    What it takes out whole is long and without spaces, a private span, a block with a heading, or a list of words.
+    """
+    parts = words.split()
+    plain = [part for part in parts if len(part.strip(".,;:!?()\"'")) < MIN_SECRET_CHARS]
+    is_list = len(parts) >= 12 and all(part.isalpha() and part.islower() for part in parts)
+    return is_list or len(plain) < len(parts) / 2 or "<private" in words.lower() or "-----" in words
+
+
+def _is_paused(data_dir: str) -> bool:
+    """Return True if capture is off everywhere, as the mark of privacy says."""
+    try:
+        with open(os.path.join(data_dir, "private"), "rb") as file:
+            return file.read(8) == b"paused\n"
+    except OSError:
+        return False

@@ -1,0 +1,252 @@
+"""The hook's other half: what a session is told at its start, and Windows.
+
+Here because most runs of the hook need neither, and a script is compiled again at every start. ``hook.py`` imports it
+as a module of its own, without the package: it imports what the hook may import, and nothing of us.
+"""
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+STALLED_AFTER_NS = 15 * 60 * 1_000_000_000
+SILENT_AFTER_NS = 24 * 3600 * 1_000_000_000
+GROWTH_NS = 300 * 1_000_000_000
+NOTICE_FILE = "notice.json"
+SILENCE_FILE = "silence"
+MOST_FILES = 20_000
+TOLD_SOURCES = ("startup", "resume", "clear", "compact")
+
+
+def context_file(cwd: str) -> str:
+    """The name of the file that holds what a session in a folder is told."""
+    import zlib
+
+    raw = cwd.encode("utf-8", "surrogatepass")
+    return f"{zlib.crc32(raw):08x}{zlib.adler32(raw):08x}.json"
+
+
+def stamp_of(path: str) -> str:
+    """By what to see that a settings file has changed."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return "-"
+    return f"{found.st_mtime_ns} {found.st_size}"
+
+
+def answer_at_start(
+    data_dir: str,
+    said: "dict[str, object]",
+    who: "tuple[str, str, str] | None",
+    note: "str | None",
+    env: "dict[str, str]",
+    now: int,
+    parse: "Callable[[bytes], dict[str, Any]]",
+    attempt: "Callable[..., Any]",
+) -> "dict[str, object]":
+    """Return what the client is answered at a session's start; ``who`` is None where nothing may be told.
+
+    ``attempt`` calls a function and gives None when it fails; the others are as for ``told_once`` and ``notice_text``.
+    """
+    answer: dict[str, object] = {}
+    notice = attempt(notice_text, data_dir, said, now, note, parse)
+    context = attempt(told_once, data_dir, who, env, now, parse) if who else None
+    if notice:
+        answer["systemMessage"] = f"crystal: {notice}"
+    if context:
+        answer["hookSpecificOutput"] = {"hookEventName": "SessionStart", "additionalContext": context}
+    return answer
+
+
+def told_once(
+    data_dir: str,
+    who: "tuple[str, str, str]",
+    env: "dict[str, str]",
+    now: int,
+    parse: "Callable[[bytes], dict[str, Any]]",
+) -> "str | None":
+    """What lies ready for a session that begins; None when it may not be told, or was told already.
+
+    A settings file that changed since it was made ready stops it: what holds now is for the worker to find out.
+
+    Args:
+        data_dir: The data folder.
+        who: The session's id, why it begins, and the folder in which it does.
+        env: The environment.
+        now: Nanoseconds since the epoch.
+        parse: Reads a JSON object.
+
+    Raises:
+        OSError, LookupError: Nothing lies ready, or it was told.
+    """
+    session, source, cwd = who
+    folder = os.path.join(data_dir, "context")
+    rules = _read(os.path.join(folder, "rules.json"), parse)
+    config, variables = rules["config"], rules["variables"]
+    if source not in TOLD_SOURCES or env.get("CRYSTAL_CONFIG", config) != config or stamp_of(config) != rules["stamp"]:
+        return None
+    if any(env.get(name, "") != value for name, value in variables.items()):
+        return None
+    if session.startswith(tuple(rules["private_sessions"])) or session in rules["off"]:
+        return None
+    ready = _ready(folder, cwd.rstrip("/") or cwd, rules, parse)
+    if not ready["body"]:
+        return None
+    told = os.path.join(data_dir, "told")
+    os.makedirs(told, mode=0o700, exist_ok=True)
+    once = os.open(os.path.join(told, f"{session}.{source}"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(once, f"{now // 1_000_000} {ready['told']}\n".encode("ascii"))
+    finally:
+        os.close(once)
+    nonce = "".join(
+        "abcdefghjkmnpqrstuvwxyz23456789"[byte % 31] for byte in os.urandom(6)
+    )  # as crystal.text.fence does
+    return f"<crystal-memory-{nonce}>\n{ready['body']}\n</crystal-memory-{nonce}>"
+
+
+def _ready(
+    folder: str, cwd: str, rules: "dict[str, Any]", parse: "Callable[[bytes], dict[str, Any]]"
+) -> "dict[str, Any]":
+    """What lies ready for a folder: its own, else what holds everywhere unless the folder may be a private one."""
+    try:
+        own = _read(os.path.join(folder, context_file(cwd)), parse)
+        if own["cwd"] == cwd:
+            return own
+    except OSError:
+        pass  # nothing is known of this folder
+    if cwd.startswith(tuple(rules["private_folders"])):
+        return {"body": None}
+    return _read(os.path.join(folder, "default.json"), parse)
+
+
+def _read(path: str, parse: "Callable[[bytes], dict[str, Any]]") -> "dict[str, Any]":
+    with open(path, "rb") as file:
+        return parse(file.read())
+
+
+def keep_transcript(said: "dict[str, object]", link: str) -> None:
+    """Give the transcript a second name where the client is compacting, after which it may replace the file.
+
+    ``PreCompact`` comes from older settings; the other two show the user nothing.
+    """
+    event, transcript = said.get("hook_event_name"), said.get("transcript_path")
+    is_helper = event == "SubagentStop" and said.get("agent_type") == ""  # of the client's own: it writes the summary
+    is_start = event == "SessionStart" and said.get("source") == "compact"
+    if isinstance(transcript, str) and (is_helper or is_start or event == "PreCompact"):
+        os.link(os.path.expanduser(transcript), link)
+
+
+def notice_text(
+    data_dir: str,
+    said: "dict[str, object]",
+    now: int,
+    note: "str | None",
+    parse: "Callable[[bytes], dict[str, Any]]",
+) -> "str | None":
+    """What the user should know about capture when a session begins; None when all is well.
+
+    Args:
+        data_dir: The data folder.
+        said: What the client wrote on stdin.
+        now: Nanoseconds since the epoch.
+        note: The note that this hook wrote; None if it could not.
+        parse: Reads a JSON object.
+    """
+    if not note:
+        return f"nothing is kept: {data_dir} cannot be written; run: crystal doctor"
+    if said.get("source") == "compact":
+        return None  # the session goes on
+    for find in (_stalled_text, _ready_notice, _silence_text):
+        try:
+            text = find(data_dir, said, now, parse)
+        except (OSError, LookupError, ValueError, TypeError):
+            text = None  # nothing was made ready, or something is wrong with it: the next look finds it
+        if text:
+            return "".join(letter for letter in text if letter.isprintable())[:300]
+    return None
+
+
+def _ready_notice(
+    data_dir: str, _said: "dict[str, object]", _now: int, parse: "Callable[[bytes], dict[str, Any]]"
+) -> "str | None":
+    line = _read(os.path.join(data_dir, NOTICE_FILE), parse)["line"]
+    return line if isinstance(line, str) else None
+
+
+def _silence_text(
+    data_dir: str, said: "dict[str, object]", now: int, parse: "Callable[[bytes], dict[str, Any]]"
+) -> "str | None":
+    """Say once that no turn's hook ran for a day although transcripts grew."""
+    noted = _read(os.path.join(data_dir, NOTICE_FILE), parse)["last_turn"]
+    last, transcript = 1_000_000 * int(noted), said.get("transcript_path")
+    if now - last <= SILENT_AFTER_NS or not isinstance(transcript, str):
+        return None
+    told = os.path.join(data_dir, SILENCE_FILE)
+    if os.path.exists(told):
+        with open(told, encoding="ascii") as file:
+            if file.read() == noted:
+                return None
+    if not _grew_since(os.path.dirname(os.path.dirname(os.path.expanduser(transcript))), last + GROWTH_NS, transcript):
+        return None
+    with open(told, "w", encoding="ascii") as file:
+        file.write(noted)
+    hours = (now - last) // 3_600_000_000_000
+    ago = f"{hours // 24} days" if hours >= 48 else f"{hours} hours"
+    return f"the hook had not run for {ago}, although sessions went on; they are captured now; see: crystal status"
+
+
+def _grew_since(projects: str, then: int, current: str) -> bool:
+    """Whether a transcript other than that of this session changed after ``then``, in nanoseconds."""
+    looked = 0
+    for folder in os.scandir(projects):
+        for file in os.scandir(folder.path) if folder.is_dir() else ():
+            looked += 1
+            if file.name.endswith(".jsonl") and file.path != current and file.stat().st_mtime_ns > then:
+                return True
+            if looked > MOST_FILES:
+                return False
+    return False
+
+
+def _stalled_text(
+    data_dir: str, _said: "dict[str, object]", now: int, _parse: "Callable[[bytes], dict[str, Any]]"
+) -> "str | None":
+    """Why capture seems to stand still."""
+    try:
+        with open(os.path.join(data_dir, "stalled"), "rb") as file:
+            line = file.read(1000).decode("utf-8", "replace").split("\n", 1)[0]
+        return line[:200].strip() or "capture is stalled; run: crystal doctor"
+    except OSError:
+        pass  # there is none
+    notes = [name for name in os.listdir(os.path.join(data_dir, "spool")) if name.endswith(".json")]
+    notes = [name for name in notes if not name.endswith(".aside.json")]
+    times = [int(name[:20]) for name in notes if name[:20].isdecimal() and name[20:21] == "-"]
+    waiting = now - min(times, default=now)
+    if waiting <= STALLED_AFTER_NS:
+        return None
+    return f"capture is stalled, the oldest note is {waiting // 60_000_000_000} minutes old; run: crystal doctor"
+
+
+def start_worker_on_windows(env: "dict[str, str]", command: "list[str]", seconds: float) -> "Callable[[], object]":
+    """Start the worker as nobody's child. Written with care, never run: there was no such machine.
+
+    Returns:
+        A function that waits for the worker's end, so many seconds at most.
+    """
+    import subprocess
+
+    alone = 0x08000000 | 0x00000008 | 0x00000200  # CREATE_NO_WINDOW | DETACHED_PROCESS | CREATE_NEW_PROCESS_GROUP
+    null = subprocess.DEVNULL
+
+    def start(flags: int) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(command, env=env, cwd=os.sep, stdin=null, stdout=null, stderr=null, creationflags=flags)
+
+    try:
+        worker = start(alone | 0x01000000)  # CREATE_BREAKAWAY_FROM_JOB, which not every job allows
+    except OSError:
+        worker = start(alone)
+    return lambda: worker.wait(seconds)

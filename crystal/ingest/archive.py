@@ -1,0 +1,287 @@
+"""The verbatim copy of every transcript: append-only zstd frames, durable before the ledger speaks of them.
+
+One file a transcript, readable with the ``zstd`` tool. The ledger (store/ledger.py) knows where each frame lies and
+what it must hash to; this room only moves bytes. Every function that writes expects the caller to hold the store's
+write lock, which makes the file's end ours alone.
+
+Source: docs/adr/0005-archive.md.
+"""
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from io import FileIO
+from pathlib import Path
+from typing import NamedTuple
+
+from crystal.config.paths import refused, sync_folder
+from crystal.errors import Damaged, StoreFull, Unavailable
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+LEVEL = 3
+MAX_FRAME_BYTES = 4 << 30
+_NUMBERED = re.compile(r"(.*)\+(\d+)", re.DOTALL)
+_MAGIC = b"\x28\xb5\x2f\xfd"
+_READ_BYTES = 1 << 16
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
+
+
+class Frame(NamedTuple):
+    """Where one appended stretch lies in an archive file, in bytes."""
+
+    offset: int
+    length: int
+
+
+def file_name(transcript: str) -> str:
+    """The archive's file name for a transcript key: ``<session>.jsonl.zst``, ``<session>/agent-x.jsonl.zst``.
+
+    A key that could not be a plain file name (dots alone, separators, too long) is written as hexadecimal.
+    """
+    return "/".join(part if _SAFE.fullmatch(part) else _spelled(part) for part in transcript.split("/")) + ".jsonl.zst"
+
+
+def _spelled(part: str) -> str:
+    """A part in hexadecimal; of a long one its beginning, and a hash that tells it from others that begin so."""
+    name = part.encode("utf-8", "surrogateescape")
+    return "x" + (name.hex() if len(name) <= 90 else name[:60].hex() + hashlib.sha256(name).hexdigest()[:60])
+
+
+def append(path: Path, recorded_end: int, stretches: Sequence[bytes]) -> list[Frame]:
+    """Append each stretch as a frame of its own and make them durable; see ``appending``."""
+    with appending(path, recorded_end, stretches) as frames:
+        return frames
+
+
+@contextlib.contextmanager
+def appending(path: Path, recorded_end: int, stretches: Sequence[bytes]) -> Iterator[list[Frame]]:
+    """Append each stretch as a frame of its own. The frames are durable when the context has ended: commit after it.
+
+    The disk is waited for at the end only, so that the caller writes his rows meanwhile.
+
+    Args:
+        path: The archive file; it and its folders are made (0600, 0700) when missing.
+        recorded_end: Where the last frame that the ledger knows ends. Bytes after it were left by a crash before the
+            commit: they are dropped when the new bytes begin with the same text, and kept otherwise.
+        stretches: Clean lines, each not empty.
+
+    Raises:
+        StoreFull: No space; the file is as it was.
+        Unavailable: The file cannot be written.
+    """
+    with _translated(path):
+        is_new = not path.exists()
+        if is_new:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+        file = os.fdopen(descriptor, "r+b", buffering=0)  # what failed to be written is not tried again at the close
+    with file:
+        with _translated(path):
+            frames = _write(file, _usable_end(path, recorded_end, stretches[0]), stretches)
+        flush = _Flush(file.fileno(), path.parent if is_new else None)
+        try:
+            yield frames
+        finally:
+            flush.join()
+        if flush.error is not None:
+            with contextlib.suppress(OSError):
+                file.truncate(frames[0].offset)
+            with _translated(path):
+                raise flush.error
+
+
+def _write(file: FileIO, end: int, stretches: Sequence[bytes]) -> list[Frame]:
+    """Write the frames from ``end`` on, or leave the file ending there."""
+    file.seek(end)
+    file.truncate()
+    frames = []
+    at = end
+    try:
+        for stretch in stretches:
+            frame = compressed(stretch)
+            left = memoryview(frame)
+            while left:
+                left = left[file.write(left) :]
+            frames.append(Frame(at, len(frame)))
+            at += len(frame)
+    except OSError:
+        with contextlib.suppress(OSError):
+            file.truncate(end)
+        raise
+    return frames
+
+
+def compressed(text: bytes) -> bytes:
+    """A frame of some lines."""
+    options: dict[int, int] = {
+        zstd.CompressionParameter.compression_level: LEVEL,
+        zstd.CompressionParameter.checksum_flag: 1,
+    }
+    return bytes(zstd.compress(text, options=options))
+
+
+def next_name(name: str) -> str:
+    """The name of the file that takes an archive's place: ``s.jsonl.zst``, ``s+1.jsonl.zst``, ``s+2.jsonl.zst``.
+
+    No transcript has a name with a plus sign, see ``file_name``.
+    """
+    stem = name.removesuffix(".jsonl.zst")
+    match = _NUMBERED.fullmatch(stem)
+    return f"{match[1]}+{int(match[2]) + 1}.jsonl.zst" if match else f"{stem}+1.jsonl.zst"
+
+
+def write_anew(path: Path, frames: Iterable[bytes]) -> list[Frame]:
+    """Write an archive of these frames, durable when this returns; what was at ``path`` is replaced.
+
+    Raises:
+        StoreFull, Unavailable: There is no file at ``path``.
+    """
+    placed: list[Frame] = []
+    with _translated(path):
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o600)
+        try:
+            at = 0
+            with os.fdopen(handle, "wb") as file:
+                for frame in frames:
+                    file.write(frame)
+                    placed.append(Frame(at, len(frame)))
+                    at += len(frame)
+                file.flush()
+                os.fsync(file.fileno())
+            sync_folder(path.parent)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
+    return placed
+
+
+def read_raw(path: Path, frame: Frame) -> bytes:
+    """The bytes of a frame as they lie in the file, as many as there are."""
+    with _translated(path), path.open("rb") as file:
+        file.seek(frame.offset)
+        return file.read(frame.length)
+
+
+class _Flush(threading.Thread):
+    """Makes a file, and the folder that it is new in, durable; ``error`` is what went wrong, after ``join``."""
+
+    def __init__(self, descriptor: int, folder: Path | None) -> None:
+        super().__init__(name="archive flush")
+        self.error: OSError | None = None
+        self._descriptor, self._folder = descriptor, folder
+        self.start()
+
+    def run(self) -> None:
+        try:
+            os.fsync(self._descriptor)
+            if self._folder is not None:
+                sync_folder(self._folder)
+        except OSError as error:
+            self.error = error
+
+
+@contextlib.contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise StoreFull(f"{path}: no space left", hint="free some disk space; nothing was lost") from error
+        raise Unavailable(f"{path}: {error.strerror or error}", hint="check the permissions of the folder") from error
+
+
+def _usable_end(path: Path, recorded_end: int, coming: bytes) -> int:
+    """Where to write: after the recorded frames when what follows them is a crash's copy of what is coming."""
+    size = path.stat().st_size
+    if size <= recorded_end:
+        return size
+    with path.open("rb") as file:
+        file.seek(recorded_end)
+        left = _decoded_prefix(file.read(size - recorded_end))
+    return recorded_end if left is not None and coming.startswith(left) else size
+
+
+def _decoded_prefix(data: bytes) -> bytes | None:
+    """The text of a whole or torn frame, None when these bytes are no single frame."""
+    decoder = zstd.ZstdDecompressor()
+    try:
+        text = decoder.decompress(data)
+    except zstd.ZstdError:
+        return None
+    return None if decoder.eof and decoder.unused_data else text
+
+
+def read_frame(path: Path, frame: Frame) -> bytes:
+    """The clean lines of one frame.
+
+    Raises:
+        Damaged: The file is missing or too short, or the frame does not decode to its end.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(frame.offset)
+            data = file.read(frame.length)
+    except OSError as error:
+        raise Damaged(f"archive {path}: {error.strerror}", hint="run: crystal verify --repair") from error
+    try:
+        decoder = zstd.ZstdDecompressor()
+        text = decoder.decompress(data, MAX_FRAME_BYTES)
+    except zstd.ZstdError as error:
+        raise Damaged(f"archive {path}, byte {frame.offset}: {error}", hint="run: crystal verify --repair") from error
+    if not decoder.eof:
+        raise Damaged(f"archive {path}, byte {frame.offset}: the frame is cut off", hint="run: crystal verify --repair")
+    return bytes(text)
+
+
+def text_of(path: Path, frame: Frame) -> bytes | None:
+    """The clean lines of one frame, None where it cannot be read."""
+    try:
+        return read_frame(path, frame)
+    except Damaged:
+        return None
+
+
+def placed_frames(path: Path, start: int = 0) -> Iterator[tuple[Frame, bytes | None]]:
+    """Every frame of an archive file from a place on, in file order, without a ledger to say where they lie.
+
+    What cannot be read up to the next frame comes as one stretch without text.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise refused(error, path) from error
+    at = start
+    while at < len(data):
+        text, stop = _frame_at(data, at)
+        yield Frame(at, stop - at), text
+        at = stop
+
+
+def _frame_at(data: bytes, at: int) -> tuple[bytes | None, int]:
+    """The text of the frame at a place, None if there is none, and where the next one begins."""
+    decoder = zstd.ZstdDecompressor()
+    parts, end = [], at
+    with contextlib.suppress(zstd.ZstdError):
+        while end < len(data) and not decoder.eof:
+            piece = data[end : end + _READ_BYTES]
+            end += len(piece)
+            parts.append(decoder.decompress(piece))
+        if decoder.eof:
+            return b"".join(parts), end - len(decoder.unused_data)
+    following = data.find(_MAGIC, at + 1)
+    return None, len(data) if following < 0 else following
+
+
+def frames_in(path: Path) -> Iterator[bytes]:
+    """The text of every frame of an archive file that can be read."""
+    return (text for _, text in placed_frames(path) if text is not None)

@@ -1,0 +1,124 @@
+"""The last look before anything is written: lines that were forgotten are taken out of a segment, wherever it is from.
+
+Capture leaves them out already where it can (capture/privacy.py). This is for what comes another way: from another
+machine, from an archive, from a file that was read before somebody forgot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+
+from crystal import transcript
+from crystal.model.capture import Origin, Piece, Segment, Turn
+from crystal.store import Store
+from crystal.store.forget.forgetting import FORGOTTEN, Blocks, Tombstone, add_tombstones, is_session_forgotten
+
+BY_FORGETTING = f"private-{FORGOTTEN}"
+"""The rule under which bytes are private whose words were forgotten."""
+
+
+def without_forgotten(blocks: Blocks, segment: Segment) -> Segment:
+    """The segment with forgotten lines private; the same where there are none.
+
+    Where something of its session was forgotten, here or before, the client's notes and summaries go as well: nothing
+    tells what they repeat.
+    """
+    return without_lines(segment, forgotten_lines(blocks, segment))
+
+
+def forgotten_lines(blocks: Blocks, segment: Segment) -> frozenset[int]:
+    """Where the lines of a segment begin that were forgotten."""
+    lines = [(at, line) for piece in segment.pieces if piece.state == "captured" for at, line in piece.lines]
+    return forgotten_among(blocks, lines, segment.origin, segment.before.transcript, is_tainted=has_forgotten(segment))
+
+
+def forgotten_among(
+    blocks: Blocks, lines: Sequence[tuple[int, bytes]], origin: Origin, key: str, *, is_tainted: bool = False
+) -> frozenset[int]:
+    """Where those of some lines of a transcript begin that were forgotten."""
+    turns = _turns_by_offset(lines, origin, key)
+    gone = {at for at, line in lines if _is_forgotten(blocks, origin.session_id, line, turns.get(at, []))}
+    is_tainted = is_tainted or bool(gone) or is_session_forgotten(blocks.store, origin.session_id)
+    notes = {at for at, line in lines if _is_note(line)} if is_tainted else set()
+    return frozenset(gone | notes)
+
+
+def has_forgotten(segment: Segment) -> bool:
+    """Whether something was left out of a segment because it was forgotten."""
+    return any(piece.rule == BY_FORGETTING for piece in segment.pieces)
+
+
+def is_touched(blocks: Blocks, segment: Segment) -> bool:
+    """Whether something of a segment is forgotten, or was taken out of it."""
+    return has_forgotten(segment) or bool(forgotten_lines(blocks, segment))
+
+
+def note_touched(store: Store, segment: Segment, now: int) -> None:
+    """Note that something of a segment's session was forgotten, where that is new. Inside a transaction."""
+    session = segment.origin.session_id
+    if has_forgotten(segment) and not is_session_forgotten(store, session):
+        name_touched(store, [session], segment.origin.device, now)
+
+
+def name_touched(store: Store, sessions: Sequence[str], device: str, now: int) -> None:
+    """Name sessions in a tombstone of their own, so that all machines leave out what may repeat something of them."""
+    text = "\n".join(("touched", *sessions)).encode("utf-8", "surrogatepass")
+    uid = hashlib.sha256(text).hexdigest()[:32]
+    value = {"lines": [], "sessions": list(sessions)}
+    add_tombstones(store, [Tombstone(uid, "lines", value, None, now, device)], now)
+
+
+def without_lines(segment: Segment, gone: Collection[int]) -> Segment:
+    """The segment with the lines that begin at these places private; the same where it has none of them."""
+    pieces: list[Piece] = []
+    uuids: list[str] = []
+    for piece in segment.pieces:
+        lines = [line for at, line in piece.lines if at in gone] if piece.state == "captured" else []
+        pieces += _split(piece, gone) if lines else [piece]
+        uuids += [uuid for line in lines if (uuid := transcript.line_facts(line).uuid) is not None]
+    if tuple(pieces) == segment.pieces:
+        return segment
+    return segment._replace(pieces=tuple(pieces), private_uuids=(*segment.private_uuids, *uuids))
+
+
+def _turns_by_offset(lines: Sequence[tuple[int, bytes]], origin: Origin, key: str) -> dict[int, list[Turn]]:
+    found: dict[int, list[Turn]] = {}
+    for turn in transcript.parse_turns(lines, key, subagent=origin.subagent is not None):
+        found.setdefault(turn.offset, []).append(turn)
+    return found
+
+
+def _is_forgotten(blocks: Blocks, session: str, line: bytes, turns: list[Turn]) -> bool:
+    fields = transcript.parse_line(line) or {}
+    facts = transcript.facts_of(fields)
+    if fields.get(transcript.FORGOTTEN):
+        return True
+    ids = {facts.uuid, *(turn.uuid for turn in turns)}
+    return any(blocks.holds(uuid, session, facts.timestamp_ms, facts.cwd) for uuid in ids)
+
+
+def _is_note(line: bytes) -> bool:
+    """Whether a line is the client's own, or a summary: nothing tells what it repeats."""
+    fields = transcript.parse_line(line) or {}
+    facts = transcript.facts_of(fields)
+    return (facts.uuid is None and facts.type not in ("user", "assistant")) or bool(fields.get("isCompactSummary"))
+
+
+def _split(piece: Piece, gone: Collection[int]) -> list[Piece]:
+    """A captured piece as runs of lines that stay and lines that do not. Blank lines go with the line before them."""
+    runs: list[tuple[bool, int, list[tuple[int, bytes]]]] = []
+    for at, line in piece.lines:
+        is_gone = at in gone
+        if not runs or runs[-1][0] != is_gone:
+            runs.append((is_gone, at if runs else piece.start, []))
+        runs[-1][2].append((at, line))
+    pieces = []
+    for number, (is_gone, start, lines) in enumerate(runs):
+        end = runs[number + 1][1] if number + 1 < len(runs) else piece.end
+        if is_gone:
+            pieces.append(Piece(start, end, "private", BY_FORGETTING))
+        else:
+            clean = b"".join(line + b"\n" for _, line in lines)
+            pieces.append(Piece(start, end, "captured", piece.rule, clean, None, tuple(lines)))
+    return pieces

@@ -1,0 +1,188 @@
+"""THE ingest: a segment becomes archive, ledger, turns and chunks in one transaction, together with its watermark.
+
+The hook's worker, the sweep, backfill, repair and the poller all call ``ingest``. It is idempotent: a turn is its
+transcript line's uuid, so lines that are met again (forks, replaced files, another process) change nothing. What was
+forgotten is taken out here, whatever source it comes from.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator
+from itertools import chain, count
+from pathlib import Path
+from typing import NamedTuple
+
+from crystal import transcript
+from crystal.ingest import archive
+from crystal.ingest.forgotten_filter import note_touched, without_forgotten
+from crystal.model.capture import Chunk, Piece, Project, Segment, Turn
+from crystal.store import Store
+from crystal.store.capture import ledger, privacy, turns
+from crystal.store.forget import forgetting
+from crystal.text import chunking
+
+Claim = Callable[[Store, Segment, int], int]
+
+
+class IngestReport(NamedTuple):
+    """What one segment brought."""
+
+    bytes_captured: int
+    bytes_private: int
+    turns: int
+    chunks: int
+    repeated: int
+
+
+def ingest(
+    store: Store,
+    segment: Segment,
+    *,
+    ldm_home: Path,
+    archive_folder: Path,
+    find_project: Callable[[str], Project],
+    now: int,
+    claim: Claim = ledger.claim_tail,
+) -> IngestReport:
+    """Write one segment. All of it is durable when this returns, or nothing of it happened.
+
+    Args:
+        store: The store, open for writing.
+        segment: What to write.
+        ldm_home: The folder that archive paths are relative to.
+        archive_folder: Where this agent's transcripts are archived, below ``ldm_home``.
+        find_project: What git says of a folder; may read the disk.
+        now: The time, ms.
+        claim: Takes the segment's bytes in the ledger: ``ledger.claim_tail`` or ``ledger.claim_skipped``.
+
+    Raises:
+        WatermarkMoved: Another process captured these bytes first. Nothing was written.
+        StoreFull, StoreBusy, Unavailable: Nothing was written; try again later.
+    """
+    prepared = prepare(segment)
+    projects = {cwd: find_project(cwd) for cwd in prepared.folders}
+    with store.transaction(), contextlib.ExitStack() as flushes:
+        return write(
+            store,
+            segment,
+            prepared,
+            ldm_home=ldm_home,
+            archive_folder=archive_folder,
+            projects=projects,
+            now=now,
+            claim=claim,
+            flushes=flushes,
+        )
+
+
+class Prepared(NamedTuple):
+    """What a segment says, read before the store is locked: turns with their chunks, a title, folders named."""
+
+    said: list[tuple[Turn, list[Chunk]]]
+    title: str | None
+    folders: list[str]
+
+
+def prepare(segment: Segment) -> Prepared:
+    """Read what a segment says. Pure."""
+    lines = [line for piece in segment.pieces if piece.state == "captured" for line in piece.lines]
+    said = _chunked(lines, segment)
+    return Prepared(said, transcript.titles(lines), sorted({turn.cwd for turn, _ in said if turn.cwd}))
+
+
+def write(  # noqa: PLR0913 - as ingest, with what it prepares
+    store: Store,
+    segment: Segment,
+    prepared: Prepared,
+    *,
+    ldm_home: Path,
+    archive_folder: Path,
+    projects: dict[str, Project],
+    now: int,
+    claim: Claim,
+    flushes: contextlib.ExitStack,
+) -> IngestReport:
+    """Write one segment inside the caller's transaction. Its archive is durable when ``flushes`` has ended.
+
+    So several segments wait for the disk together: end ``flushes`` before the transaction.
+    """
+    blocks = forgetting.read_blocks(store)
+    if blocks is not None and (kept := without_forgotten(blocks, segment)) != segment:
+        segment = kept
+        prepared = prepare(segment)
+    note_touched(store, segment, now)
+    captured = [piece for piece in segment.pieces if piece.state == "captured"]
+    ident = claim(store, segment, now)
+    rows = flushes.enter_context(_kept(store, segment, captured, ident, ldm_home, archive_folder, now))
+    for piece in segment.pieces:
+        if piece.state != "captured":
+            generation = segment.after.generation
+            ledger.add_row(store, ident, generation, piece.start, piece.end, piece.state, piece.rule, now)
+    privacy.add_private_lines(store, segment.private_uuids)
+    privacy.add_redactions(store, [(finding.kind, finding.count) for finding in segment.findings])
+    placed = [(turn, _row_of(turn, rows), chunks) for turn, chunks in prepared.said]
+    added = turns.add_turns(store, segment.origin, placed, projects, prepared.title)
+    return IngestReport(
+        sum(piece.end - piece.start for piece in captured),
+        sum(piece.end - piece.start for piece in segment.pieces if piece.state == "private"),
+        added.turns,
+        added.chunks,
+        added.repeated,
+    )
+
+
+def _chunked(lines: list[tuple[int, bytes]], segment: Segment) -> list[tuple[Turn, list[Chunk]]]:
+    subagent = segment.origin.subagent is not None
+    parsed = transcript.parse_turns(lines, segment.before.transcript, subagent=subagent)
+    return [(turn, chunking.split(turn.text)) for turn in parsed]
+
+
+@contextlib.contextmanager
+def _kept(
+    store: Store, segment: Segment, captured: list[Piece], ident: int, ldm_home: Path, archive_folder: Path, now: int
+) -> Iterator[list[tuple[int, int, int]]]:
+    """Archive the captured pieces and write their ledger rows; gives (start, stop, row id) of each.
+
+    The archive is durable when the context has ended.
+    """
+    if not captured:
+        yield []
+        return
+    known = ledger.state_of(store, segment.origin.device, segment.before.transcript)
+    relative = known.archive if known is not None else None
+    if relative is None:
+        relative = _free_name(store, segment, ldm_home, archive_folder)
+        ledger.set_archive(store, ident, relative)
+    end = ledger.archive_end(store, ident)
+    with archive.appending(ldm_home / relative, end, [piece.clean for piece in captured]) as frames:
+        generation = segment.after.generation
+        yield [
+            (piece.start, piece.end, ledger.add_captured(store, ident, generation, _kept_row(piece, frame), now))
+            for piece, frame in zip(captured, frames, strict=True)
+        ]
+
+
+def _free_name(store: Store, segment: Segment, ldm_home: Path, folder: Path) -> str:
+    """A name for a transcript's archive that no other has: two devices may share an agent and a copied session."""
+    key, device = segment.before.transcript, segment.origin.device
+    for suffix in chain(("", f"--{device}"), (f"--{number}" for number in count(2))):
+        relative = (folder / archive.file_name(key + suffix)).relative_to(ldm_home).as_posix()
+        if not ledger.has_archive(store, relative):
+            return relative
+    raise AssertionError("count() ends nowhere")
+
+
+def _kept_row(piece: Piece, frame: archive.Frame) -> ledger.Kept:
+    return ledger.Kept(
+        piece.start,
+        piece.end,
+        piece.raw_hash or b"",
+        frame.offset,
+        frame.length,
+        hashlib.sha256(piece.clean).digest(),
+        len(piece.clean),
+    )
+
+
+def _row_of(turn: Turn, rows: list[tuple[int, int, int]]) -> int | None:
+    return next((ident for start, stop, ident in rows if start <= turn.offset < stop), None)

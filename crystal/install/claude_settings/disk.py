@@ -1,0 +1,120 @@
+"""A file of somebody else's on disk: read it whole, show what would change, write it whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from crystal.config.paths import refused, sync_folder
+from crystal.errors import UsageProblem
+from crystal.install.claude_settings import jsontext
+
+BOM = b"\xef\xbb\xbf"
+
+
+def read_whole(path: Path) -> tuple[Path, bytes | None]:
+    """The file that is written when ``path`` is, symbolic links followed, and its bytes; None where there is no file.
+
+    Raises:
+        UsageProblem: Something else than a file stands there.
+        Unavailable: The system refuses to read it.
+    """
+    with system_errors(path):
+        target = Path(os.path.realpath(path))
+        try:
+            if not stat.S_ISREG(target.stat().st_mode):
+                raise UsageProblem(f"{path} is not a regular file", hint="move it away, then run the command again")
+            return target, target.read_bytes()
+        except FileNotFoundError:
+            return target, None
+
+
+def decoded(path: Path, data: bytes, hint: str) -> tuple[bytes, str]:
+    """The byte order mark if there is one, and the text.
+
+    Raises:
+        UsageProblem: It is not UTF-8; with ``hint``.
+    """
+    mark = BOM if data.startswith(BOM) else b""
+    try:
+        return mark, data[len(mark) :].decode("utf-8")
+    except UnicodeDecodeError as error:
+        line, column = jsontext.place(data[len(mark) :][: error.start].decode("utf-8"), error.start)
+        raise UsageProblem(f"{path}: line {line}, column {column}: not UTF-8", hint=hint) from error
+
+
+def change_shown(path: Path, before: bytes | None, after: bytes | None) -> str:
+    """What comes and goes in a file, line by line, without the lines around it; None stands for no file."""
+    news = {(True, False): " (new file)", (False, True): " (the file is removed)"}
+    lines = [f"{path}{news.get((before is None, after is None), '')}", *difference(shown(before), shown(after))]
+    return "\n".join(lines) + "\n"
+
+
+@contextlib.contextmanager
+def system_errors(path: Path) -> Iterator[None]:
+    """Turn what the system refuses into words."""
+    try:
+        yield
+    except OSError as error:
+        raise refused(error, path) from error
+
+
+def write_whole(path: Path, data: bytes, *, like: Path) -> None:
+    """Replace a file as a whole, with the mode and owner of ``like`` if that is there, else private."""
+    temporary = path.with_name(f".crystal-{os.getpid()}-{os.urandom(6).hex()}.tmp")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            with contextlib.suppress(FileNotFoundError):
+                _imitate(temporary, like.stat())
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def _imitate(temporary: Path, like: os.stat_result) -> None:
+    mine = temporary.stat()
+    if sys.platform != "win32" and (mine.st_uid, mine.st_gid) != (like.st_uid, like.st_gid):
+        with contextlib.suppress(PermissionError):
+            os.chown(temporary, like.st_uid, like.st_gid)
+    temporary.chmod(stat.S_IMODE(like.st_mode))
+
+
+def shown(data: bytes | None) -> str:
+    """The text of a file, to be shown."""
+    return (data or b"").removeprefix(BOM).decode("utf-8", "replace")
+
+
+def difference(old: str, new: str) -> Iterator[str]:
+    """What comes and goes, line by line, without the lines around it: what stands there may be secret."""
+    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    for kind, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if kind != "equal":
+            gone, come = _middles("".join(before[a:b]), "".join(after[c:d]))
+            yield f"@@ line {c + 1} @@"
+            yield from (f"- {line}" for line in gone.splitlines())
+            yield from (f"+ {line}" for line in come.splitlines())
+
+
+def _middles(old: str, new: str) -> tuple[str, str]:
+    """What differs between two texts that may begin and end alike."""
+    start = _alike(old, new)
+    old, new = old[start:], new[start:]
+    end = _alike(old[::-1], new[::-1])
+    return old[: len(old) - end], new[: len(new) - end]
+
+
+def _alike(one: str, other: str) -> int:
+    return next(
+        (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )

@@ -1,0 +1,260 @@
+"""The settings file on disk: read it, plan a change, write it as a whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from crystal.config.paths import absolute, make_private_dir
+from crystal.errors import CrystalError, Damaged, Unavailable, UsageProblem
+from crystal.hook import main as hook
+from crystal.install.claude_settings import hooks, jsontext
+from crystal.install.claude_settings.disk import BOM, change_shown, decoded, read_whole, system_errors, write_whole
+
+MEND = "nothing was changed; mend that place (Claude Code's /doctor shows it too), then run the command again"
+WRITTEN_BY_HAND = "nothing was changed; see docs/reference/hook.md for the entries to change by hand"
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsPlan:
+    """A change that nobody has made yet.
+
+    Attributes:
+        path: The settings file as the client names it.
+        target: The same with symbolic links followed: the file that is written.
+        before: Its bytes now, None if there is no file.
+        after: Its bytes then, None if there shall be no file.
+        backup: What happens to the backup: ``write`` the bytes of now, ``drop`` it because it is equal to the bytes of
+            then, ``shelve`` one that is left from a file that is gone, or ``keep`` what is there.
+    """
+
+    path: Path
+    target: Path
+    before: bytes | None
+    after: bytes | None
+    backup: Literal["write", "drop", "shelve", "keep"] = "keep"
+
+    @property
+    def changed(self) -> bool:
+        """Whether applying it changes the settings file."""
+        return self.before != self.after
+
+    def diff(self) -> str:
+        """What comes and goes, line by line, without the lines around it: other settings may be secret."""
+        if not self.changed:
+            return f"{self.path}: nothing to change\n"
+        return change_shown(self.path, self.before, self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsFacts:
+    """What a settings file says that matters to capture.
+
+    Attributes:
+        path: The settings file.
+        exists: Whether there is one.
+        commands: The commands of our entries, for each event that has any.
+        hooks_disabled: ``disableAllHooks`` if set: with True the client runs no hook at all.
+        cleanup_days: ``cleanupPeriodDays`` if set: after so many days the client deletes transcripts (30 by default).
+            0 is invalid and switches the whole file off, hooks included.
+        problem: Why the file cannot be understood, if so.
+        plugins: Each plugin of crystal that is named there, and whether it is switched on: it brings hooks of its own.
+        managed_hooks_only: ``allowManagedHooksOnly``, which counts in managed settings.
+    """
+
+    path: Path
+    exists: bool
+    commands: Mapping[str, list[str]] = field(default_factory=dict)
+    hooks_disabled: bool | None = None
+    cleanup_days: Any = None
+    problem: CrystalError | None = None
+    plugins: Mapping[str, bool] = field(default_factory=dict)
+    managed_hooks_only: bool = False
+
+    @property
+    def plugin(self) -> bool:
+        """Whether a plugin of crystal is switched on."""
+        return any(self.plugins.values())
+
+
+def hook_command(python: Path, hook_file: Path, locations: Mapping[str, str], *, windows: bool = False) -> str:
+    """The command line of the hook, quoted for the shell that the client runs it with.
+
+    It names everything by absolute paths, because the client's PATH and current folder may be any. It is stored in
+    every transcript by the client, so it must never hold more than paths.
+
+    Args:
+        python: The interpreter of the environment that crystal is installed in; a venv's link, not what it leads to.
+        hook_file: ``crystal/hook/main.py`` of that installation.
+        locations: What ``locations_to_bake`` gave.
+        windows: Write slashes forward: the shell there (Git Bash) eats the other ones. Untested.
+    """
+    words = [str(python), "-I", "-S", str(hook_file)]
+    for name, value in locations.items():
+        words += ["--env", f"{name}={value}"]
+    return shlex.join(word.replace("\\", "/") if windows else word for word in words)
+
+
+def locations_to_bake(env: Mapping[str, str], home: Path) -> dict[str, str]:
+    """The folders that the environment of the installation names and the client's may not, absolute."""
+    return {name: str(absolute(env[name], home, name=name)) for name in hook.BAKED if env.get(name, "").strip()}
+
+
+def plan_install(settings: Path, command: str, *, timeouts: Mapping[str, int] = hooks.TIMEOUTS) -> SettingsPlan:
+    """Plan to give each event one entry that runs ``command``. Where all is there already nothing will change.
+
+    Raises:
+        UsageProblem: The file is not JSON that the client could read, or ``hooks`` is of a wrong type; with line,
+            column and next step.
+        Unavailable: The system refuses to read it.
+    """
+    target, before = read_whole(settings)
+    mark, text = decoded(settings, before or b"", MEND)
+    with _telling_where(settings, text):
+        after = hooks.installed(text, command, timeouts)
+    old, new = _loaded(text), json.loads(after)
+    wanted = {event: [command] for event in timeouts}
+    if hooks.ours(new) != wanted or not hooks.same(hooks.without_ours(new), hooks.without_ours(old)):
+        raise Damaged(f"{settings}: crystal's hooks cannot be put in without changing more", hint=WRITTEN_BY_HAND)
+    if before is None:
+        return SettingsPlan(settings, target, None, _encoded(settings, after), "shelve")
+    data = mark + _encoded(settings, after)
+    return SettingsPlan(settings, target, before, data, "keep" if hooks.ours(old) else "write")
+
+
+def plan_uninstall(settings: Path) -> SettingsPlan:
+    """Plan to take out every entry of ours, of whatever version.
+
+    Raises:
+        UsageProblem: The file is not JSON, and mentions us.
+        Unavailable: The system refuses to read it.
+    """
+    target, before = read_whole(settings)
+    if before is None or (b"hook.py" not in before):
+        return SettingsPlan(settings, target, before, before)
+    mark, text = decoded(settings, before, MEND)
+    backup = _backup_bytes(settings)
+    with _telling_where(settings, text):
+        left = hooks.removed(text, None if backup is None else decoded(settings, backup, MEND)[1])
+    old, new = _loaded(text), json.loads(left)
+    if hooks.ours(new) or not hooks.same(hooks.without_ours(new), hooks.without_ours(old)):
+        raise Damaged(f"{settings}: crystal's hooks cannot be taken out without changing more", hint=WRITTEN_BY_HAND)
+    if not hooks.ours(old):
+        return SettingsPlan(settings, target, before, before)
+    if left == hooks.EMPTY and (backup is None or not backup.removeprefix(BOM).strip()):
+        return SettingsPlan(settings, target, before, backup, "drop")  # there was no file, or nothing in it
+    after = mark + _encoded(settings, left)
+    return SettingsPlan(settings, target, before, after, "drop" if after == backup else "keep")
+
+
+def apply(plan: SettingsPlan) -> None:
+    """Make a planned change. After a crash the file holds the old bytes or the new, and the backup is there.
+
+    Raises:
+        Unavailable: The file has been changed since the plan was made, or the system refuses. It is left as it is.
+    """
+    if not plan.changed:
+        return
+    with system_errors(plan.path):
+        if read_whole(plan.path) != (plan.target, plan.before):
+            raise Unavailable(f"{plan.path} was changed by someone else just now", hint="run the command again")
+        backup = backup_path(plan.path)
+        if plan.backup == "write" and plan.before is not None:
+            write_whole(backup, plan.before, like=plan.target)
+        elif plan.backup == "shelve" and backup.exists():
+            backup.replace(backup.with_name(backup.name + "-old"))
+        if plan.after is None:
+            plan.target.unlink()
+        else:
+            make_private_dir(plan.target.parent)
+            write_whole(plan.target, plan.after, like=plan.target)
+        if plan.backup == "drop":
+            backup.unlink(missing_ok=True)
+
+
+def install(settings: Path, command: str, *, timeouts: Mapping[str, int] = hooks.TIMEOUTS) -> SettingsPlan:
+    """Plan, apply, and return what was done; see ``plan_install`` and ``apply``."""
+    plan = plan_install(settings, command, timeouts=timeouts)
+    apply(plan)
+    return plan
+
+
+def uninstall(settings: Path) -> SettingsPlan:
+    """Plan, apply, and return what was done; see ``plan_uninstall`` and ``apply``."""
+    plan = plan_uninstall(settings)
+    apply(plan)
+    return plan
+
+
+def read_facts(settings: Path) -> SettingsFacts:
+    """Read what matters to capture. Never raises a ``CrystalError``: a broken file is a fact too."""
+    try:
+        _, data = read_whole(settings)
+        if data is None or not data.removeprefix(BOM).strip():
+            return SettingsFacts(settings, exists=data is not None)
+        _, text = decoded(settings, data, MEND)
+        with _telling_where(settings, text):
+            document = hooks.checked(text, hooks.TIMEOUTS).value
+    except CrystalError as error:
+        return SettingsFacts(settings, exists=True, problem=error)
+    disabled = document.get("disableAllHooks")
+    if disabled is not None and not isinstance(disabled, bool):
+        problem = UsageProblem(f'{settings}: "disableAllHooks" should be true or false', hint=MEND)
+        return SettingsFacts(settings, exists=True, problem=problem)
+    return SettingsFacts(
+        settings,
+        exists=True,
+        commands=hooks.ours(document),
+        hooks_disabled=disabled,
+        cleanup_days=document.get("cleanupPeriodDays"),
+        plugins=_plugins(document),
+        managed_hooks_only=document.get("allowManagedHooksOnly") is True,
+    )
+
+
+def _plugins(document: Mapping[str, Any]) -> dict[str, bool]:
+    """Return the plugins named crystal, from whatever marketplace, and whether each is on."""
+    plugins = document.get("enabledPlugins")
+    named = plugins.items() if isinstance(plugins, dict) else ()
+    return {name: on is True for name, on in named if name.split("@")[0] == "crystal"}
+
+
+def backup_path(settings: Path) -> Path:
+    """Where the file as it was before crystal is kept: beside the name that the client uses, not where it leads."""
+    return settings.with_name(settings.name + ".crystal-backup")
+
+
+def _backup_bytes(settings: Path) -> bytes | None:
+    try:
+        return backup_path(settings).read_bytes()
+    except OSError:
+        return None
+
+
+def _encoded(settings: Path, text: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        problem = f"{settings}: the hook's path is not UTF-8, and settings cannot name it"
+        raise UsageProblem(problem, hint="install crystal in a folder whose name is UTF-8") from error
+
+
+def _loaded(text: str) -> Any:
+    return json.loads(text) if text.strip() else {}
+
+
+@contextlib.contextmanager
+def _telling_where(settings: Path, text: str) -> Iterator[None]:
+    try:
+        yield
+    except jsontext.NotJson as error:
+        line, column = jsontext.place(text, error.position)
+        raise UsageProblem(f"{settings}: line {line}, column {column}: {error.problem}", hint=MEND) from error
+    except hooks.WrongShape as error:
+        line, column = jsontext.place(text, error.node.start)
+        raise UsageProblem(f"{settings}: line {line}, column {column}: {error.problem}", hint=MEND) from error

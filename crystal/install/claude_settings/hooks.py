@@ -1,0 +1,228 @@
+"""Crystal's entries in the ``hooks`` of a settings document: put in, brought up to date, taken out. Text to text.
+
+An entry is known by its command: a path that ends in ``crystal/hook/main.py``, however it got there. Entries of other
+tools, and what a user added to ours, stay as they are.
+
+Source: facts about Claude Code 2.1.329: one invalid value switches the whole settings file off, so every result is
+parsed again and compared with what was wanted before anybody writes it.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from crystal.install.claude_settings import jsontext
+from crystal.install.claude_settings.jsontext import Child, Node
+
+# Seconds until the client ends the hook. SessionEnd has 1.5 by default, and this is what raises it.
+# PreCompact and PostCompact are left out: the client shows a line for each of their hooks after `/compact`.
+TIMEOUTS: Mapping[str, int] = {
+    "Stop": 10,
+    "SubagentStop": 10,
+    "SessionEnd": 5,
+    "SessionStart": 10,
+    "UserPromptSubmit": 5,
+}
+OURS = re.compile(r"""(?:^|[/\\\s"'=])crystal[/\\]+hook\.py(?=$|["'\s])""")
+EMPTY = "{}\n"
+
+
+class WrongShape(ValueError):
+    """A value is not what the client needs there. ``node`` is the value."""
+
+    def __init__(self, problem: str, node: Node) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.node = node
+
+
+def installed(text: str, command: str, timeouts: Mapping[str, int] = TIMEOUTS) -> str:
+    """Give each event exactly one entry that runs ``command``; an older one of ours is brought up to date in place.
+
+    Raises:
+        NotJson: ``text`` is not strict JSON.
+        WrongShape: It is no object, or ``hooks`` or one of the events is of the wrong type.
+    """
+    text = text if text.strip(" \t\r\n") else EMPTY
+    text = _without_strays(text, timeouts)
+    for event, timeout in timeouts.items():
+        root = checked(text, timeouts)
+        hooks = root.child("hooks")
+        event_node = hooks.child(event) if hooks else None
+        found = next(_ours_in(event_node), None) if event_node else None
+        if found is not None:
+            text = _with_command(text, found[1].node, command)
+            continue
+        group = {"hooks": [{"type": "command", "command": command, "timeout": timeout}]}
+        if event_node is not None:
+            text = jsontext.append(text, event_node, group)
+        elif hooks is not None:
+            text = jsontext.append(text, hooks, [group], event)
+        else:
+            text = jsontext.append(text, root, {event: [group]}, "hooks")
+    return text
+
+
+def removed(text: str, before: str | None = None) -> str:
+    """Take out every entry of ours, and the groups, events and ``hooks`` that are empty without it.
+
+    Where ``hooks`` is no object, as the client needs it to be, there is nothing of ours.
+
+    Args:
+        text: The document.
+        before: The document as it was before the first of our entries, if known. An event that had an empty list
+            there keeps it.
+
+    Raises:
+        NotJson: ``text`` is not strict JSON.
+    """
+    known = _parsed_or_none(before)
+    while True:
+        root = jsontext.parse(text)
+        hooks = root.child("hooks")
+        last = list(_all_ours(hooks))[-1:] if hooks else []
+        if not last or hooks is None:
+            return text
+        event, group, entry = last[0]
+        text = _without(text, root, hooks, event, group, entry, known)
+
+
+def ours(document: Any) -> dict[str, list[str]]:
+    """The commands of our entries in a parsed document, for each event that has any."""
+    found: dict[str, list[str]] = {}
+    hooks = document.get("hooks") if isinstance(document, dict) else None
+    for event, groups in hooks.items() if isinstance(hooks, dict) else ():
+        for group in groups if isinstance(groups, list) else ():
+            entries = group.get("hooks") if isinstance(group, dict) else None
+            for entry in entries if isinstance(entries, list) else ():
+                if is_ours(entry):
+                    found.setdefault(event, []).append(entry["command"])
+    return found
+
+
+def is_ours(entry: Any) -> bool:
+    """Whether a hook entry runs crystal's hook, of whatever version and place."""
+    command = entry.get("command") if isinstance(entry, dict) else None
+    return isinstance(command, str) and OURS.search(command) is not None
+
+
+def without_ours(document: Any) -> Any:
+    """A parsed document as it would be without us; empty lists of events and empty ``hooks`` are left out too.
+
+    It knows nothing of how ``installed`` and ``removed`` work: it is what their results are measured with.
+    """
+    document = copy.deepcopy(document)
+    hooks = document.get("hooks") if isinstance(document, dict) else None
+    if not isinstance(hooks, dict):
+        return document
+    for event, groups in list(hooks.items()):
+        if not isinstance(groups, list):
+            continue
+        left = []
+        for group in groups:
+            entries = group.get("hooks") if isinstance(group, dict) else None
+            if isinstance(entries, list) and any(is_ours(entry) for entry in entries):
+                entries[:] = [entry for entry in entries if not is_ours(entry)]
+                if not entries:
+                    continue
+            left.append(group)
+        hooks[event] = left
+        if not left:
+            del hooks[event]
+    if not hooks:
+        del document["hooks"]
+    return document
+
+
+def checked(text: str, events: Mapping[str, int]) -> Node:
+    """Parse a settings document and make sure that our entries have a place in it.
+
+    Raises:
+        NotJson, WrongShape: As for ``installed``.
+    """
+    root = jsontext.parse(text)
+    if not isinstance(root.value, dict):
+        raise WrongShape(f"the settings should be an object, but are {_kind(root.value)}", root)
+    hooks = root.child("hooks")
+    if hooks is None:
+        return root
+    if not isinstance(hooks.value, dict):
+        raise WrongShape(f'"hooks" should be an object, but is {_kind(hooks.value)}', hooks)
+    for child in hooks.children:
+        if child.key in events and not isinstance(child.node.value, list):
+            raise WrongShape(f'"hooks.{child.key}" should be a list, but is {_kind(child.node.value)}', child.node)
+    return root
+
+
+def _kind(value: Any) -> str:
+    kinds = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+    return kinds.get(type(value), "a number")
+
+
+def _ours_in(event: Node) -> Iterator[tuple[Child, Child]]:
+    """Our entries in one event's list, each with the group that it is in."""
+    for group in event.children if isinstance(event.value, list) else ():
+        entries = group.node.child("hooks")
+        for entry in entries.children if entries and isinstance(entries.value, list) else ():
+            if is_ours(entry.node.value):
+                yield group, entry
+
+
+def _all_ours(hooks: Node) -> Iterator[tuple[Child, Child, Child]]:
+    for event in hooks.children if isinstance(hooks.value, dict) else ():
+        for group, entry in _ours_in(event.node):
+            yield event, group, entry
+
+
+def _with_command(text: str, entry: Node, command: str) -> str:
+    node = entry.child("command")
+    return text if node is None or node.value == command else jsontext.replace(text, node, command)
+
+
+def _without(text: str, root: Node, hooks: Node, event: Child, group: Child, entry: Child, known: Any) -> str:
+    """Take out an entry, with as much around it as nobody needs any more."""
+    entries = group.node.child("hooks")
+    if entries is not None and len(entries.children) > 1:
+        return jsontext.remove(text, entries, entry)
+    known_hooks = known.get("hooks") if isinstance(known, dict) else None
+    keeps_event = isinstance(known_hooks, dict) and event.key in known_hooks
+    if len(event.node.children) > 1 or keeps_event:
+        return jsontext.remove(text, event.node, group)
+    if len(hooks.children) > 1 or isinstance(known_hooks, dict):
+        return jsontext.remove(text, hooks, event)
+    whole = next(child for child in root.children if child.node is hooks)
+    return jsontext.remove(text, root, whole)
+
+
+def _without_strays(text: str, timeouts: Mapping[str, int]) -> str:
+    """Take out our entries of events that we no longer use, and all but the first of an event."""
+    while True:
+        root = checked(text, timeouts)
+        hooks = root.child("hooks")
+        if hooks is None:
+            return text
+        seen: set[str | None] = set()
+        strays = []
+        for event, group, entry in _all_ours(hooks):
+            if event.key in seen or event.key not in timeouts:
+                strays.append((event, group, entry))
+            seen.add(event.key)
+        if not strays:
+            return text
+        text = _without(text, root, hooks, *strays[-1], known=None)
+
+
+def _parsed_or_none(text: str | None) -> Any:
+    try:
+        return None if text is None else jsontext.parse(text).value
+    except jsontext.NotJson:
+        return None
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two parsed documents are equal in every value and in the order of every object's keys."""
+    return json.dumps(one) == json.dumps(other)

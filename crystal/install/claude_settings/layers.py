@@ -1,0 +1,121 @@
+"""The settings files of Claude Code that together decide whether crystal's hook runs.
+
+Measured with the client 2.1.329: the first file that sets a value decides, in the order managed, local, project, user;
+those of a project are looked for in the folder in which the client was started, and not above it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from crystal.install.claude_settings.file import SettingsFacts, read_facts
+
+INSTALLED_PLUGINS = Path("plugins", "installed_plugins.json")
+_MANAGED = {
+    "darwin": "/Library/Application Support/ClaudeCode/managed-settings.json",
+    "win32": r"C:\Program Files\ClaudeCode\managed-settings.json",
+}
+MANAGED_SETTINGS = Path(_MANAGED.get(sys.platform, "/etc/claude-code/managed-settings.json"))
+TURN_EVENT = "Stop"
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsLayers:
+    """The files in effect in one folder, those that decide first in front."""
+
+    user: SettingsFacts
+    above: tuple[SettingsFacts, ...]
+
+    @property
+    def files(self) -> tuple[SettingsFacts, ...]:
+        """All that the client uses: it leaves out a whole file for one wrong value."""
+        return tuple(each for each in (*self.above, self.user) if unused_because(each) is None)
+
+    @property
+    def disabled_by(self) -> Path | None:
+        """The file that switches all hooks off."""
+        decided = next((each for each in self.files if each.hooks_disabled is not None), None)
+        return decided.path if decided is not None and decided.hooks_disabled else None
+
+    @property
+    def managed_only(self) -> Path | None:
+        """The managed settings that allow no hooks but their own."""
+        return next((each.path for each in self.above[:1] if each.managed_hooks_only), None)
+
+    @property
+    def plugins(self) -> tuple[str, ...]:
+        """The ids of crystal's plugins that are switched on."""
+        known: dict[str, bool] = {}
+        for each in reversed(self.files):
+            known.update(each.plugins)
+        return tuple(name for name, on in known.items() if on)
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """The commands of crystal's hook at the end of a turn."""
+        return tuple(dict.fromkeys(each for file in self.files for each in file.commands.get(TURN_EVENT, ())))
+
+
+def read_layers(claude_dir: Path, cwd: Path | None, managed: Path = MANAGED_SETTINGS) -> SettingsLayers:
+    """Read the settings that hold for a client started in ``cwd``; without a folder, those that hold everywhere."""
+    project = [] if cwd is None else [cwd / ".claude" / name for name in ("settings.local.json", "settings.json")]
+    user = claude_dir / "settings.json"
+    above = [managed, *(path for path in project if path != user)]
+    return SettingsLayers(read_facts(user), tuple(map(read_facts, above)))
+
+
+def unused_because(facts: SettingsFacts) -> str | None:
+    """Say why the client uses nothing of a settings file; None if it does."""
+    if facts.problem is not None:
+        return facts.problem.message
+    if facts.cleanup_days == 0 and not isinstance(facts.cleanup_days, bool):
+        return f"{facts.path}: cleanupPeriodDays 0 switches the whole file off"
+    return None
+
+
+def missing_programs(commands: Sequence[str]) -> list[Path]:
+    """Return the interpreter and the script of each hook command that do not exist any more."""
+    gone = []
+    for command in commands:
+        try:
+            words = shlex.split(command)
+        except ValueError:
+            words = []
+        programs = [Path(word) for at, word in enumerate(words) if at == 0 or word.endswith("hook.py")]
+        gone += [path for path in programs if not os.path.exists(path)]  # noqa: PTH110 - never raises
+    return gone
+
+
+def missing_plugin(claude_dir: Path, plugin: str) -> list[Path]:
+    """Return the folder of a plugin that is switched on, if it was installed and is gone."""
+    folders = [
+        Path(each["installPath"]) for each in _installations(claude_dir).get(plugin, ()) if "installPath" in each
+    ]
+    return [] if any(folder.is_dir() for folder in folders) else folders[:1]
+
+
+def plugin_removals(claude_dir: Path) -> list[str]:
+    """Return the commands that take crystal's plugin out of the client; none where it is not on."""
+    on = [name for name, is_on in read_facts(claude_dir / "settings.json").plugins.items() if is_on]
+    commands = [f"claude plugin uninstall {name}" for name in on]
+    for name, installed in _installations(claude_dir).items():
+        projects = [
+            each["projectPath"] for each in installed if name.split("@")[0] == "crystal" and "projectPath" in each
+        ]
+        commands += [f"cd {shlex.quote(each)} && claude plugin uninstall {name} --scope project" for each in projects]
+    return commands
+
+
+def _installations(claude_dir: Path) -> dict[str, list[dict[str, str]]]:
+    """What the client writes down of its plugins, by their ids; empty where it cannot be understood."""
+    try:
+        known = json.loads((claude_dir / INSTALLED_PLUGINS).read_bytes())["plugins"]
+        return {name: [each for each in found if isinstance(each, dict)] for name, found in known.items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return {}

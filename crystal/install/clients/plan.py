@@ -1,0 +1,310 @@
+"""Changes to a client's file: planned first, shown, then made as a whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from crystal.config.paths import make_private_dir
+from crystal.errors import CrystalError, Damaged, Unavailable, UsageProblem
+from crystal.install.claude_settings import jsontext
+from crystal.install.claude_settings.disk import change_shown, decoded, read_whole, system_errors, write_whole
+from crystal.install.claude_settings.hooks import WrongShape, same
+from crystal.install.clients import jsonfile, tomlfile
+from crystal.install.clients.record import Made, read_record, write_record
+from crystal.install.clients.table import SERVER, Client, Entry, is_ours, updated
+
+CLI_SECONDS = 60
+NAMED = re.compile(rb"""(?:^|[\s"'.{,])crystal[\s"'\].=]""")
+"""What a file with a server of our name has in it; a path that leads through a folder of that name has not."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientPlan:
+    """A change to one client's file that nobody has made yet.
+
+    Attributes:
+        client: Whose file it is.
+        path: The file as the client names it.
+        target: The same with symbolic links followed: the file that is written.
+        before: Its bytes now, None if there is no file.
+        after: Its bytes then, None if there shall be no file.
+        made: What there is to remember once the change is made, None for nothing.
+        entry: The entry as it shall stand there, None when it goes.
+        program: The client's own command that makes the change, if it is here; the file is changed where that fails.
+    """
+
+    client: Client
+    path: Path
+    target: Path
+    before: bytes | None
+    after: bytes | None
+    made: Made | None
+    entry: Mapping[str, Any] | None
+    program: str | None = None
+    had_entry: bool = False
+
+    @property
+    def changed(self) -> bool:
+        """Whether applying it changes the file."""
+        return self.before != self.after
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """What the client's own command is called with."""
+        if self.program is None or not self.changed:
+            return []
+        remove = [self.program, "mcp", "remove", "--scope", "user", SERVER]
+        if self.entry is None:
+            return [remove]
+        add = [self.program, "mcp", "add-json", "--scope", "user", SERVER, json.dumps(self.entry, ensure_ascii=False)]
+        return [remove, add] if self.had_entry else [add]
+
+    def diff(self) -> str:
+        """What would be done: the commands, or what comes and goes, without the lines around it."""
+        if not self.changed:
+            return f"{self.path}: nothing to change\n"
+        if self.program is not None:
+            return "".join(f"would run {shlex.join(command)}\n" for command in self.commands)
+        return change_shown(self.path, self.before, self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFacts:
+    """How a client stands to this memory.
+
+    Attributes:
+        client: The client.
+        present: Whether it seems to be on this machine.
+        entry: Our entry in its file, None if there is none.
+        problem: Why its file cannot be understood, if so.
+    """
+
+    client: Client
+    present: bool
+    entry: Mapping[str, Any] | None = None
+    problem: CrystalError | None = None
+
+
+def plan_add(client: Client, entry: Entry, record: Mapping[str, Made], program: str | None = None) -> ClientPlan:
+    """Plan to have exactly one entry of ours in a client's file. Where it is there already nothing will change.
+
+    Args:
+        client: Whose file.
+        entry: What to put in.
+        record: What was made before.
+        program: The client's own command for this, if it is to be used.
+
+    Raises:
+        UsageProblem: The file cannot be understood, or another server has our name there.
+        Unavailable: The system refuses to read it.
+    """
+    target, before = read_whole(client.file)
+    mark, text = decoded(client.file, before or b"", _mend(client))
+    with _telling(client, client.file, text):
+        document = _document(client, text)
+        after = _with_server(client, text, entry)
+        _check_rest(client, document, _document(client, after))
+    old = document.get(client.servers, {}).get(SERVER)
+    data = mark + _encoded(client, after)
+    shall = entry.as_document(typed=client.typed) if old is None else updated(old, entry)
+    known = record.get(client.name)
+    made = known if old is not None and known and known.path == str(client.file) else None
+    if made is None:
+        made = _made(client, target, None if before is None else text, document, had_entry=old is not None)
+    after_bytes = before if before is not None and data == before else data
+    return ClientPlan(client, client.file, target, before, after_bytes, made, shall, program, old is not None)
+
+
+def plan_remove(client: Client, record: Mapping[str, Made], program: str | None = None) -> list[ClientPlan]:
+    """Plan to take our entry out, also from the file that an earlier run wrote, should the client's folder have moved.
+
+    Raises:
+        UsageProblem: A file names our server and cannot be understood.
+        Unavailable: The system refuses to read it.
+    """
+    made = record.get(client.name)
+    paths = [client.file, *([Path(made.path)] if made and made.path != str(client.file) else [])]
+    return [
+        _plan_remove(client, path, made if made and made.path == str(path) else None, None if number else program)
+        for number, path in enumerate(paths)
+    ]
+
+
+def apply(plan: ClientPlan, ldm_home: Path, env: Mapping[str, str]) -> None:
+    """Make a planned change, and remember or forget what was made.
+
+    Raises:
+        Unavailable: The file has been changed since the plan was made, or the system refuses. It is left as it is.
+    """
+    record = read_record(ldm_home)
+    known = dict(record)
+    if plan.entry is not None and plan.made is not None:
+        record[plan.client.name] = plan.made
+        if record != known:
+            write_record(ldm_home, record)  # first: a crash in between leaves a record of nothing, which is harmless
+    if plan.changed and not _done_by_client(plan, env):
+        _apply_to_file(plan)
+    if plan.entry is None and known.get(plan.client.name) is not None:
+        record.pop(plan.client.name)
+        write_record(ldm_home, record)
+
+
+def read_facts(client: Client) -> ClientFacts:
+    """How a client stands. Never raises a ``CrystalError``: a broken file is a fact too."""
+    try:
+        _, data = read_whole(client.file)
+        if data is None:
+            return ClientFacts(client, client.folder.is_dir())
+        _, text = decoded(client.file, data, _mend(client))
+        with _telling(client, client.file, text):
+            document = _document(client, text)
+    except CrystalError as error:
+        return ClientFacts(client, present=True, problem=error)
+    servers = document.get(client.servers) if isinstance(document, dict) else None
+    entry = servers.get(SERVER) if isinstance(servers, dict) else None
+    return ClientFacts(client, client.folder.is_dir() or data is not None, entry if is_ours(entry) else None)
+
+
+def _plan_remove(client: Client, path: Path, made: Made | None, program: str | None) -> ClientPlan:
+    target, before = read_whole(path)
+    if before is None or not NAMED.search(before):
+        return ClientPlan(client, path, target, before, before, made, None)
+    mark, text = decoded(path, before, _mend(client))
+    with _telling(client, path, text):
+        document = _document(client, text)
+        servers = document.get(client.servers) if isinstance(document, dict) else None
+        if not isinstance(servers, dict) or not is_ours(servers.get(SERVER)):
+            return ClientPlan(client, path, target, before, before, made, None)
+        if client.format == "toml":
+            left = tomlfile.without_server(text, client.servers)
+        else:
+            group_too = made is None or made.what != "entry"
+            comments = client.format == "jsonc"
+            left = jsonfile.without_server(text, client.servers, group_too=group_too, comments=comments)
+        _check_rest(client, document, _document(client, left))
+    after: bytes | None = mark + left.encode()
+    if made and made.what == "file" and left.strip() in ("", "{}"):
+        after = None if made.blank is None else mark + made.blank.encode()
+    return ClientPlan(client, path, target, before, after, made, None, program, had_entry=True)
+
+
+def _done_by_client(plan: ClientPlan, env: Mapping[str, str]) -> bool:
+    """Let the client change its own file, which it may be rewriting just now. False: it did not."""
+    for command in plan.commands:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                command, env=dict(env), stdin=subprocess.DEVNULL, capture_output=True, timeout=CLI_SECONDS, check=False
+            )
+    return bool(plan.commands) and read_facts(plan.client).entry == plan.entry
+
+
+def _apply_to_file(plan: ClientPlan) -> None:
+    if plan.program is not None:  # it may have done half of it
+        plan = _again(plan)
+    with system_errors(plan.path):
+        if read_whole(plan.path) != (plan.target, plan.before):
+            raise Unavailable(f"{plan.path} was changed by someone else just now", hint="run the command again")
+        if plan.after is not None:
+            make_private_dir(plan.target.parent)
+            write_whole(plan.target, plan.after, like=plan.target)
+            return
+        plan.target.unlink()
+        for folder in reversed(plan.made.folders if plan.made else ()):
+            with contextlib.suppress(OSError):
+                Path(folder).rmdir()
+
+
+def _again(plan: ClientPlan) -> ClientPlan:
+    if plan.entry is None:
+        return _plan_remove(plan.client, plan.path, plan.made, None)
+    entry = Entry(plan.entry["command"], tuple(plan.entry["args"]), plan.entry.get("env", {}))
+    return replace(plan_add(plan.client, entry, {}), made=plan.made)
+
+
+def _with_server(client: Client, text: str, entry: Entry) -> str:
+    if client.format == "toml":
+        return tomlfile.with_server(text, client.servers, entry)
+    comments = client.format == "jsonc"
+    return jsonfile.with_server(text, client.servers, entry, typed=client.typed, comments=comments)
+
+
+def _document(client: Client, text: str) -> Any:
+    if client.format == "toml":
+        return tomlfile.document_of(text)
+    return jsonfile.document_of(text, comments=client.format == "jsonc")
+
+
+def _check_rest(client: Client, old: Any, new: Any) -> None:
+    """Make sure that nothing but our entry differs; it knows nothing of how the change was made."""
+
+    def rest(document: Any) -> Any:
+        servers = document.get(client.servers) if isinstance(document, dict) else None
+        if not isinstance(servers, dict):
+            return document
+        left = {name: value for name, value in servers.items() if name != SERVER}
+        return {
+            name: left if name == client.servers else value
+            for name, value in document.items()
+            if name != client.servers or left
+        }
+
+    if client.format == "toml":
+        return  # compared there, dates and all
+    if not same(rest(old), rest(new)):
+        raise Damaged("the entry cannot be changed without changing more")
+
+
+def _made(client: Client, target: Path, text: str | None, document: Any, *, had_entry: bool) -> Made:
+    """What this change makes, to be undone later."""
+    path = str(client.file)
+    if text is None or not text.strip():
+        folders = []
+        folder = target.parent
+        while text is None and not folder.is_dir() and folder != folder.parent:
+            folders.append(str(folder))
+            folder = folder.parent
+        return Made(path, "file", text, tuple(reversed(folders)))
+    return Made(path, "entry" if had_entry or client.servers in document else "servers")
+
+
+def _mend(client: Client) -> str:
+    return (
+        "nothing was changed; mend that place and run the command again, or paste the entry yourself: "
+        f"crystal init --client {client.name} --print"
+    )
+
+
+def _encoded(client: Client, text: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        problem = f"{client.file}: a path is not UTF-8, and the file cannot name it"
+        raise UsageProblem(problem, hint="install crystal in a folder whose name is UTF-8") from error
+
+
+@contextlib.contextmanager
+def _telling(client: Client, path: Path, text: str) -> Iterator[None]:
+    hint = _mend(client)
+    try:
+        yield
+    except jsontext.NotJson as error:
+        line, column = jsontext.place(text, error.position)
+        raise UsageProblem(f"{path}: line {line}, column {column}: {error.problem}", hint=hint) from error
+    except WrongShape as error:
+        line, column = jsontext.place(text, error.node.start)
+        raise UsageProblem(f"{path}: line {line}, column {column}: {error.problem}", hint=hint) from error
+    except tomlfile.NotToml as error:
+        raise UsageProblem(f"{path}: {error}", hint=hint) from error
+    except jsonfile.Taken as error:
+        problem = f"{path} has another server of the name {SERVER}"
+        raise UsageProblem(problem, hint=f"rename it there, or {hint.split(', or ')[1]}") from error
+    except Damaged as error:
+        raise Damaged(f"{path}: {error.message}", hint=hint) from error

@@ -1,0 +1,88 @@
+"""What init made in clients' files, so that uninstall can leave them as they were: ``clients.json`` in ``~/.ldm``.
+
+It says no more than what the files themselves no longer tell: whether the file, the key above our entry and the folders
+were there before. Without it uninstall takes out the entry all the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from crystal.config.paths import make_private_dir, refused, write_private
+
+What = Literal["file", "servers", "entry"]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What was made for one client.
+
+    Attributes:
+        path: The client's file.
+        what: The whole file, the key of the servers with our entry below it, or the entry alone.
+        blank: What stood in a file that said nothing; None where there was no file.
+        folders: The folders above the file that were missing, outermost first.
+    """
+
+    path: str
+    what: What
+    blank: str | None = None
+    folders: tuple[str, ...] = ()
+
+
+def record_path(ldm_home: Path) -> Path:
+    """Where the record is."""
+    return ldm_home / "clients.json"
+
+
+def read_record(ldm_home: Path) -> dict[str, Made]:
+    """What was made, by the client's name. A record that cannot be understood is none.
+
+    Raises:
+        Unavailable: The system refuses to read it.
+    """
+    try:
+        known = json.loads(record_path(ldm_home).read_bytes())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise refused(error, record_path(ldm_home)) from error
+    except (ValueError, RecursionError):
+        return {}
+    clients = known.get("clients") if isinstance(known, dict) else None
+    found = {name: _made(value) for name, value in clients.items()} if isinstance(clients, dict) else {}
+    return {name: made for name, made in found.items() if made is not None}
+
+
+def write_record(ldm_home: Path, record: Mapping[str, Made]) -> None:
+    """Replace the record; an empty one is no file.
+
+    Raises:
+        Unavailable: The system refuses.
+    """
+    path = record_path(ldm_home)
+    if not record:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise refused(error, path) from error
+        return
+    make_private_dir(ldm_home)
+    clients = {name: asdict(made) for name, made in sorted(record.items())}
+    write_private(path, (json.dumps({"schema": 1, "clients": clients}, indent=2) + "\n").encode())
+
+
+def _made(value: Any) -> Made | None:
+    if not isinstance(value, dict) or not isinstance(value.get("path"), str):
+        return None
+    blank, folders = value.get("blank"), value.get("folders")
+    return Made(
+        value["path"],
+        value["what"] if value.get("what") in ("file", "servers") else "entry",
+        blank if isinstance(blank, str) and not blank.strip() else None,
+        tuple(each for each in folders if isinstance(each, str)) if isinstance(folders, list) else (),
+    )

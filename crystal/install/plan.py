@@ -1,0 +1,254 @@
+"""Setting crystal up on a machine, and taking it out again: what ``crystal init`` and ``crystal uninstall`` do.
+
+A plan comes first and touches nothing; a settings file that cannot be understood stops it before anything is made.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from crystal.config.edit import set_value
+from crystal.config.load import host_name
+from crystal.config.paths import Places, checked_agent_id, make_private_dir, register_agent, registered_agents
+from crystal.config.table import Config
+from crystal.errors import CrystalError
+from crystal.hook import main as hook
+from crystal.install import claude_settings as settings
+from crystal.install import clients
+from crystal.install.claude_settings import SettingsPlan
+from crystal.install.clients import ClientPlan, Entry
+from crystal.store.forget.forgetting import NAMES_FILE
+from crystal.store.private_record import RECORD_FILE
+
+AGENT_FOLDERS = ("transcripts", "sessions", "daily", "journals")
+OWN_DATA = (
+    "crystal.db",
+    "crystal.db-*",
+    "crystal.db.*",
+    "index/crystal",
+    "index/mirror",
+    "spool",
+    "context",
+    "context.lock",
+    "told",
+    "recovered",
+    "stalled",
+    "notice.json",
+    "silence",
+    "progress.json",
+    "last-search.json",
+    "unanswered.json",
+    ".crystal-*.tmp",
+    "capture.lock",
+    "backfill.lock",
+    "enrich.lock",
+    "relay.*",
+    "relay-ca.pem",
+    "publish.lock",
+    "mirror.*",
+)
+"""What crystal makes in the data folder, which may be a folder that holds other things too."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetupPlan:
+    """What init would do.
+
+    ``folders`` are those that are missing; ``settings`` one plan for each client folder. ``device`` is the machine's
+    name to write down, None when it is written already: a laptop's host name changes with its network, and must not
+    make its own transcripts look like another machine's. ``clients`` are those whose own files get the MCP server.
+    """
+
+    agent: str
+    places: Places
+    write_agent: bool
+    device: str | None
+    folders: tuple[Path, ...]
+    settings: tuple[SettingsPlan, ...]
+    clients: tuple[ClientPlan, ...] = ()
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether all of it is there already."""
+        changed = [*(plan.changed for plan in self.settings), *(plan.changed for plan in self.clients)]
+        return not (self.write_agent or self.device or self.folders or any(changed))
+
+
+def proposed_agent(config: Config) -> str:
+    """The agent id to offer: the one that is set, else ``cc-<hostname>``."""
+    if config.origin("agent_id") != "default":
+        return config.agent_id
+    name = re.sub(r"[^a-z0-9._-]+", "-", host_name().lower()).strip("-._")[:60]
+    return f"cc-{name}" if name else config.agent_id
+
+
+def server_entry(config: Config, env: Mapping[str, str], home: Path) -> Entry:
+    """How a client starts the MCP server of this installation, whatever PATH and environment the client has."""
+    baked = settings.locations_to_bake(env, home)
+    if env.get("XDG_CONFIG_HOME", "").strip():
+        baked.setdefault("CRYSTAL_CONFIG", str(config.places.config_file))
+    if env.get("OPENCLAW_HOME", "").strip():
+        baked.setdefault("CRYSTAL_DATA_DIR", str(config.places.data_dir))
+    command = _own_command()
+    if command is None:
+        return Entry(sys.executable, ("-I", "-m", "crystal", "mcp"), baked)
+    return Entry(str(command), ("mcp",), baked)
+
+
+def _own_command() -> Path | None:
+    """The command ``crystal`` that was installed with this package: another program may have the name on the PATH."""
+    beside = Path(sys.executable).parent
+    try:
+        files = importlib.metadata.files("crystal-memory") or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    named = [Path(str(each.locate())) for each in files if each.name in ("crystal", "crystal.exe")]
+    found = [path.parent.resolve() / path.name for path in named if path.parent.name in ("bin", "Scripts")]
+    for path in found:
+        if path.is_file():
+            return beside / path.name if path.parent == beside.resolve() else path
+    return None
+
+
+def plan_setup(
+    config: Config, agent: str, env: Mapping[str, str], home: Path, *, only: Sequence[str] | None = None
+) -> SetupPlan:
+    """Find out what is missing.
+
+    Args:
+        config: The settings.
+        agent: This machine's agent id.
+        env: The environment, usually ``os.environ``.
+        home: The user's home folder.
+        only: The clients that were asked for; None for the hooks in Claude Code alone.
+
+    Raises:
+        UsageProblem: The agent id cannot be used, or a file cannot be understood. Nothing was changed.
+    """
+    places = config.places
+    checked_agent_id(agent)
+    hooked = places.claude_dirs if only is None or "claude-code" in only else ()
+    command = settings.hook_command(
+        Path(sys.executable),
+        Path(hook.__file__).resolve(),
+        settings.locations_to_bake(env, home),
+        windows=sys.platform == "win32",
+    )
+    agent_folder = places.agent_folder(agent)
+    wanted = [places.ldm_home, places.data_dir, *(agent_folder / name for name in AGENT_FOLDERS)]
+    in_file = config.origin("agent_id").startswith("file ") and config.agent_id == agent
+    return SetupPlan(
+        agent,
+        places,
+        not in_file,
+        config.device if config.origin("device") == "default" else None,
+        tuple(folder for folder in wanted if not folder.is_dir()),
+        tuple(settings.plan_install(folder / "settings.json", command) for folder in hooked),
+        _plan_clients(config, env, home, only or ()),
+    )
+
+
+def _plan_clients(config: Config, env: Mapping[str, str], home: Path, names: Sequence[str]) -> tuple[ClientPlan, ...]:
+    known = clients.known_clients(env, home, config.places)
+    record = clients.read_record(config.places.ldm_home)
+    entry = server_entry(config, env, home)
+    return tuple(clients.plan_add(known[name], entry, record, _program(name, env)) for name in dict.fromkeys(names))
+
+
+def _program(name: str, env: Mapping[str, str]) -> str | None:
+    """The client's own command, if it is to change its file: a running Claude Code writes its file all the time."""
+    return shutil.which("claude", path=env.get("PATH", "")) if name == "claude-code" else None
+
+
+def apply_setup(plan: SetupPlan, env: Mapping[str, str]) -> None:
+    """Make the tree, register the agent, put the hooks and the servers in. Doing it twice changes nothing."""
+    for folder in plan.folders:
+        make_private_dir(folder)
+    if plan.places.ldm_home.stat().st_mode & 0o077:
+        plan.places.ldm_home.chmod(0o700)
+    register_agent(plan.places, plan.agent)
+    plan.places.machine_json.touch()  # from now on a hook that does not run is missed, see wiring.capture_state
+    if plan.write_agent:
+        set_value(plan.places.config_file, "agent_id", plan.agent)
+    if plan.device is not None:
+        set_value(plan.places.config_file, "device", plan.device)
+    for change in plan.settings:
+        settings.apply(change)
+    for each in plan.clients:
+        clients.apply(each, plan.places.ldm_home, env)
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalPlan:
+    """What uninstall would do. ``data`` are files and folders that only ``--purge`` deletes.
+
+    ``problems`` are clients' files that name us and cannot be understood: they stay, and the rest goes.
+    """
+
+    settings: tuple[SettingsPlan, ...]
+    data: tuple[Path, ...]
+    clients: tuple[ClientPlan, ...] = ()
+    problems: tuple[CrystalError, ...] = ()
+
+
+def plan_removal(places: Places, env: Mapping[str, str], home: Path) -> RemovalPlan:
+    """Find out what init put in, and where the data is: all that crystal made, and nothing that others did."""
+    data = [path for pattern in OWN_DATA for path in sorted(places.data_dir.glob(pattern))]
+    data += [places.config_file, places.machine_json, *(places.ldm_home / name for name in (NAMES_FILE, RECORD_FILE))]
+    data += [folder / name for folder in _agent_folders(places) for name in AGENT_FOLDERS]
+    data += [manifest.parent for manifest in sorted(places.models.glob("*/crystal.json"))]
+    return RemovalPlan(
+        tuple(settings.plan_uninstall(folder / "settings.json") for folder in places.claude_dirs),
+        tuple(path for path in data if path.exists()),
+        *_plan_leaving(places, env, home),
+    )
+
+
+def _plan_leaving(
+    places: Places, env: Mapping[str, str], home: Path
+) -> tuple[tuple[ClientPlan, ...], tuple[CrystalError, ...]]:
+    record = clients.read_record(places.ldm_home)
+    plans: list[ClientPlan] = []
+    problems: list[CrystalError] = []
+    for each in clients.known_clients(env, home, places).values():
+        try:
+            plans += clients.plan_remove(each, record, _program(each.name, env))
+        except CrystalError as error:
+            problems.append(error)
+    return tuple(plans), tuple(problems)
+
+
+def _agent_folders(places: Places) -> list[Path]:
+    """The folders of the registered agents, and of those that only an environment ever named."""
+    known = [places.agent_folder(agent) for agent in registered_agents(places)]
+    found = [path.parent for path in sorted((places.ldm_home / "agents").glob("*/memory/transcripts"))]
+    return list(dict.fromkeys([*known, *found]))
+
+
+def apply_removal(plan: RemovalPlan, places: Places, env: Mapping[str, str]) -> None:
+    """Take the hooks and the servers out."""
+    for change in plan.settings:
+        settings.apply(change)
+    for each in plan.clients:
+        clients.apply(each, places.ldm_home, env)
+
+
+def purge(plan: RemovalPlan, places: Places) -> None:
+    """Delete the data for good, and the folders that are empty then."""
+    for path in plan.data:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    agents = places.ldm_home / "agents"
+    emptied = [folder for path in plan.data for folder in path.parents if agents in folder.parents]
+    own = (places.data_dir / "index", places.data_dir, places.models, places.ldm_home, places.config_file.parent)
+    for folder in (*emptied, agents, *own):
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()

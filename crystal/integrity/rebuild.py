@@ -1,0 +1,306 @@
+"""Make the rows of a database again from archive files: for a database that was lost, or is older than its archive.
+
+What is private is not in the archive. So a transcript that is still on disk is not read again up to its last archived
+line: these bytes are taken as kept, or as private where their lines are known to be. What follows is captured by the
+next sweep, under what is known to be private; where that is not known, it is left out until somebody asks for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crystal import transcript
+from crystal.capture import files, tail
+from crystal.capture.engine import Capture
+from crystal.capture.privacy import BY_COPY
+from crystal.ingest import archive
+from crystal.integrity.verify import missing_turns, turns_in
+from crystal.model.capture import RESTORED, Origin, Project, Watermark
+from crystal.store import Store
+from crystal.store.capture import ledger, ledger_rebuild, privacy, turns
+from crystal.store.forget.forgetting import Tombstone, add_tombstones, is_line_forgotten
+from crystal.store.health import checks
+from crystal.text import chunking
+from crystal.transcript import FORGOTTEN
+
+FindProject = Callable[[str], Project]
+_SUFFIXES = re.compile(r"(\+\d+)?$")
+"""The end of the name of an archive that was written anew without what was forgotten, see archive.next_name."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """What was taken in: turns, and bytes of archive files that cannot be read, by file."""
+
+    turns: int = 0
+    unreadable: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """What the steps need.
+
+    Attributes:
+        capture: The machine's capture; its store is the one that is made.
+        ldm_home: What archive paths are relative to.
+        find_project: What git says of a folder.
+        device_of: The machine that an agent belongs to, where another one sent its sessions.
+    """
+
+    capture: Capture
+    ldm_home: Path
+    find_project: FindProject
+    device_of: Callable[[str], str | None] = lambda _: None
+
+    @property
+    def store(self) -> Store:
+        """The store that is made."""
+        return self.capture.store
+
+    def take_archive(self, path: Path, taken: Taken) -> None:
+        """Take in one archive file, in one transaction.
+
+        Rows of the ledger that came back from the damaged database are kept, if they agree with the file; else the
+        lines are counted from 0, and the transcript on disk is compared with them.
+        """
+        store, name = self.store, path.relative_to(self.ldm_home).as_posix()
+        with store.transaction():
+            self._block_again(path)
+            state = ledger_rebuild.state_archived_in(store, name)
+            if state is not None and self._agrees(state, path):
+                for row in checks.ledger_rows(store, state.id):
+                    if row.length:
+                        self._take_row(state, row, path, taken)
+                return
+            state = self._begin(state, path, name)
+            self._take_frames(state, path, 0, taken)
+            if state.origin.device == self.capture.device:
+                self._compare_with_disk(state, path)
+
+    def take_tail(self, state: ledger.TranscriptState, taken: Taken) -> None:
+        """Take in the frames at the end of an archive that the ledger does not know, in one transaction."""
+        with self.store.transaction():
+            self._take_frames(
+                state, self.ldm_home / str(state.archive), ledger.archive_end(self.store, state.id), taken
+            )
+
+    # -- one archive -------------------------------------------------------------------------------------------------
+
+    def _agrees(self, state: ledger.TranscriptState, path: Path) -> bool:
+        """Whether the ledger's rows lie edge to edge, and place every frame that can be read."""
+        rows = checks.ledger_rows(self.store, state.id)
+        at = 0
+        for row in (row for row in rows if row.generation == state.mark.generation):
+            if row.start != at:
+                return False
+            at = row.stop
+        if at != state.mark.offset:
+            return False
+        placed = {(row.offset, row.length): row.clean_hash for row in rows if row.length}
+        end = max((offset + length for offset, length in placed), default=0)
+        for frame, text in archive.placed_frames(path):
+            told = placed.pop((frame.offset, frame.length), None)
+            if text is None:
+                return True  # of a damaged file only these rows tell what was in it
+            if told is None and frame.offset < end and _has_lines(text):
+                return False
+            if told is not None and hashlib.sha256(text).digest() != told:
+                return False
+        return not placed
+
+    def _begin(self, known: ledger.TranscriptState | None, path: Path, name: str) -> ledger.TranscriptState:
+        """A transcript of which nothing is known but its archive."""
+        if known is not None:
+            ledger_rebuild.forget_rows(self.store, known.id)
+            origin, key = known.origin, known.mark.transcript
+        else:
+            key, origin = self._origin(path)
+        nowhere = str(self.ldm_home / "recovered" / f"{key}.jsonl")
+        return ledger_rebuild.begin_archived(self.store, origin, nowhere, key, name, self.capture.clock())
+
+    def _origin(self, path: Path) -> tuple[str, Origin]:
+        """The key and the origin of an archive, from its name, and from its lines where the name does not tell."""
+        folder = next(parent for parent in path.parents if parent.name == "transcripts")
+        agent = folder.parent.parent.name
+        key = _SUFFIXES.sub("", path.relative_to(folder).as_posix().removesuffix(".jsonl.zst"))
+        session, _, subagent = key.partition("/")
+        as_file = Path(f"{session}.jsonl") if not subagent else Path(session, "subagents", f"{subagent}.jsonl")
+        key, owner, subagent_id = transcript.transcript_key(as_file)
+        if owner is None or not files.is_session_id(owner):
+            owner = _session_in(path) or owner or key
+        device = self.device_of(agent) or self.capture.device
+        return key, Origin(agent, device, owner, subagent_id)
+
+    def _take_row(self, state: ledger.TranscriptState, row: checks.LedgerRow, path: Path, taken: Taken) -> None:
+        frame = archive.Frame(row.offset, row.length)
+        text = archive.text_of(path, frame)
+        if text is None:
+            _add(taken, path, row.length)
+        else:
+            taken.turns += write_turns(self.store, state, row, text, self.find_project)
+
+    def _take_frames(self, state: ledger.TranscriptState, path: Path, start: int, taken: Taken) -> None:
+        """Write rows and turns of the frames from a place on, behind what the ledger has."""
+        at = state.mark.offset
+        for frame, text in archive.placed_frames(path, start):
+            if text is None:
+                _add(taken, path, frame.length)
+                continue
+            sha = hashlib.sha256(text).digest()
+            raw = self.capture.cleaner.hash(text)
+            kept = ledger.Kept(at, at + len(text), raw, frame.offset, frame.length, sha, len(text))
+            ident = ledger.add_captured(self.store, state.id, state.mark.generation, kept, self.capture.clock())
+            row = checks.LedgerRow(
+                ident,
+                state.mark.generation,
+                at,
+                at + len(text),
+                "captured",
+                None,
+                raw,
+                frame.offset,
+                frame.length,
+                sha,
+                len(text),
+            )
+            taken.turns += write_turns(self.store, state, row, text, self.find_project)
+            at += len(text)
+        mark = Watermark(state.mark.transcript, at, 0, 0, state.mark.generation, b"")
+        ledger.set_restored(self.store, state, state.path, mark, self.capture.clock())
+
+    # -- what is private, or forgotten -------------------------------------------------------------------------------
+
+    def _compare_with_disk(self, state: ledger.TranscriptState, path: Path) -> None:
+        """Let the watermark stand after the last archived line of the transcript that is on disk."""
+        found = self._on_disk().get(state.mark.transcript)
+        if found is None:
+            return
+        archived = {uuid for _, text in archive.placed_frames(path) if text for uuid in _uuids(text)}
+        with files.opened(found.path) as file:
+            end = transcript.last_newline(file, found.size)
+            stretches = _stretches(file, end, archived, lambda uuid: privacy.is_private_line(self.store, uuid))
+            kept = stretches[-1][1] if stretches else 0
+            tail_hash = tail.tail_hash(file, kept, self.capture.cleaner)
+        generation, now = state.mark.generation + 1, self.capture.clock()
+        mark = Watermark(state.mark.transcript, kept, found.dev, found.inode, generation, tail_hash)
+        ledger.set_restored(self.store, state, str(found.path), mark, now)
+        for start, stop, rule in stretches:
+            kind = "skipped" if rule == RESTORED else "private"
+            ledger.add_row(self.store, state.id, generation, start, stop, kind, rule, now)
+
+    def _on_disk(self) -> dict[str, files.Found]:
+        found = files.all_transcripts(self.capture.roots)
+        return {transcript.transcript_key(one.path)[0]: one for one in found}
+
+    def _block_again(self, path: Path) -> None:
+        """Where the words of a line were forgotten, its place is still in the archive: it stays forgotten."""
+        shells = [
+            fields
+            for _, text in archive.placed_frames(path)
+            if text and FORGOTTEN.encode() in text
+            for line in text.split(b"\n")
+            if (fields := transcript.parse_line(line) or {}).get(FORGOTTEN)
+        ]
+        facts = [transcript.facts_of(fields) for fields in shells]
+        lines = sorted({one.uuid for one in facts if one.uuid and not is_line_forgotten(self.store, one.uuid)})
+        if not lines:
+            return
+        sessions = sorted({one.session_id for one in facts if one.session_id})
+        uid = hashlib.sha256("\n".join((path.name, *lines)).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        value = {"lines": lines, "sessions": sessions}
+        now = self.capture.clock()
+        add_tombstones(self.store, [Tombstone(uid, "lines", value, None, now, self.capture.device)], now)
+
+
+def leave_out_rest(capture: Capture) -> int:
+    """Count as left out whatever stands in transcripts and is not archived; gives how many bytes that is.
+
+    For a database of which nobody knows what was private: ``ledger_rebuild.let_in`` gives them back to backfill.
+    """
+    capture.meet()
+    for found in files.all_transcripts(capture.roots):
+        state = capture.state_for(found)
+        with files.opened(found.path) as file, capture.store.transaction():
+            end = transcript.last_newline(file, found.size)
+            if state is None:
+                key, origin = capture.origin_of(found.path)
+                mark = Watermark(key, end, found.dev, found.inode, 0, tail.tail_hash(file, end, capture.cleaner))
+                ledger.mark_seen(capture.store, origin, str(found.path), mark, capture.clock())
+            elif state.mark.offset < end:
+                ledger_rebuild.skip_to(
+                    capture.store, state, end, tail.tail_hash(file, end, capture.cleaner), capture.clock()
+                )
+    return ledger_rebuild.leave_out(capture.store)
+
+
+def write_turns(
+    store: Store, state: ledger.TranscriptState, row: checks.LedgerRow, clean: bytes, find_project: FindProject
+) -> int:
+    """Write the turns of a row's archived lines that are not in the store, or not as they were said.
+
+    Inside a transaction. Gives how many.
+    """
+    missing = missing_turns(store, row, clean, state)
+    checks.drop_turns(store, [ident for _, ident in missing if ident is not None])
+    said = [(turn, row.id, chunking.split(turn.text)) for turn, _ in missing]
+    known = {turn.uuid for turn, _ in missing}
+    said += [  # what another session said first is noted as its copy
+        (turn, row.id, [])
+        for turn in turns_in(clean, row.start, state)
+        if turn.uuid not in known and checks.has_turn(store, turn.uuid, turn.part)
+    ]
+    projects = {turn.cwd: find_project(turn.cwd) for turn, *_ in said if turn.cwd}
+    lines = [(row.start, line) for line in clean.split(b"\n")[:-1]]
+    return turns.add_turns(store, state.origin, said, projects, transcript.titles(lines)).turns
+
+
+def _add(taken: Taken, path: Path, size: int) -> None:
+    taken.unreadable[str(path)] = taken.unreadable.get(str(path), 0) + size
+
+
+def _has_lines(text: bytes) -> bool:
+    return bool(text.strip())
+
+
+def _uuids(text: bytes) -> Iterator[str]:
+    return (uuid for line in text.split(b"\n") if (uuid := transcript.line_facts(line).uuid))
+
+
+def _session_in(path: Path) -> str | None:
+    for _, text in archive.placed_frames(path):
+        for line in (text or b"").split(b"\n"):
+            session = transcript.line_facts(line).session_id
+            if session is not None:
+                return session
+    return None
+
+
+def _stretches(
+    file: Iterator[bytes], end: int, archived: set[str], is_private: Callable[[str], bool]
+) -> list[tuple[int, int, str]]:
+    """The bytes up to the last archived line as (first, end, rule): archived already, or known to be private."""
+    stretches: list[tuple[int, int, str]] = []
+    at, rule = 0, RESTORED
+    count, until = 0, 0
+    for line in file:
+        stop = at + len(line)
+        if stop > end:
+            break
+        uuid = transcript.line_facts(line).uuid
+        if uuid is not None:
+            rule = BY_COPY if uuid not in archived and is_private(uuid) else RESTORED
+        if stretches and stretches[-1][2] == rule:
+            stretches[-1] = (stretches[-1][0], stop, rule)
+        else:
+            stretches.append((at, stop, rule))
+        at = stop
+        if uuid in archived:
+            count, until = len(stretches), stop
+    if not count:
+        return []
+    *before, (first, _, rule) = stretches[:count]
+    return [*before, (first, until, rule)]

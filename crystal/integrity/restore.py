@@ -1,0 +1,191 @@
+"""Put an archived session back where ``claude --resume`` finds it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from crystal import transcript
+from crystal.capture import files, tail
+from crystal.config.paths import make_private_dir, write_private
+from crystal.errors import NotFound, UsageProblem
+from crystal.ingest import archive
+from crystal.model.capture import RESTORED, Watermark
+from crystal.store import Store
+from crystal.store.capture import ledger
+from crystal.store.health import checks
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """One file that was written, or would be.
+
+    Attributes:
+        path: Of the file.
+        bytes: Its length.
+        missing: Number of bytes of the transcript that were never captured.
+        cwd: The folder in which ``claude --resume`` finds it; None if no line names one.
+    """
+
+    path: Path
+    bytes: int
+    missing: int
+    cwd: str | None
+
+
+def archived_lines(store: Store, state: ledger.TranscriptState, ldm_home: Path) -> Iterator[bytes]:
+    """The archived lines of one transcript as the file had them, without newlines, each uuid once.
+
+    A file that was replaced (compacted by the client, say) is told as: what only older versions had, then the latest.
+
+    Raises:
+        Damaged: A frame cannot be read.
+    """
+    rows = [row for row in checks.ledger_rows(store, state.id) if row.state == "captured"]
+    latest = max((row.generation for row in rows), default=0)
+    whole = _same_file(checks.ledger_rows(store, state.id), latest)
+    seen: set[str] = set()
+    kept: list[bytes] = []
+    for row in sorted(rows, key=lambda row: (row.generation != latest, row.generation, row.start)):
+        clean = archive.read_frame(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
+        for line in clean.split(b"\n")[:-1]:
+            if line and not line.strip(b" "):
+                continue  # forgotten
+            uuid = transcript.line_facts(line).uuid
+            if uuid is None and row.generation not in whole:
+                continue
+            if uuid is not None:
+                if uuid in seen:
+                    continue
+                seen.add(uuid)
+            if row.generation == latest:
+                kept.append(line)
+            else:
+                yield line
+    yield from kept
+
+
+def _same_file(rows: list[checks.LedgerRow], latest: int) -> set[int]:
+    """The generations that the latest one goes on from: a file that was restored begins with what was before it."""
+    restored = {row.generation for row in rows if row.rule == RESTORED}
+    captured = sorted({row.generation for row in rows if row.state == "captured" and row.generation < latest})
+    whole = {latest}
+    while min(whole) in restored and captured:
+        whole.add(captured.pop())
+    return whole
+
+
+def restore(
+    store: Store,
+    session: str,
+    *,
+    ldm_home: Path,
+    root: Path,
+    project: Path | None,
+    cleaner: tail.Cleaner,
+    now: int,
+    dry_run: bool = False,
+) -> list[Restored]:
+    """Write a session's transcript, and its subagents', back to disk.
+
+    Args:
+        store: Open for writing.
+        session: The session's whole id.
+        ldm_home: What archive paths are relative to.
+        root: Claude Code's ``projects`` folder on this machine.
+        project: The folder to resume in; None for the folder where the session was.
+        cleaner: The hashes of this store.
+        now: The time, ms.
+        dry_run: Only say what would be written.
+
+    Raises:
+        UsageProblem: The session is unknown, or its file is still there.
+    """
+    states = [state for state in ledger.all_states(store) if state.origin.session_id == session and state.archive]
+    if not states:
+        raise NotFound(f"no session {session} is archived", hint="run: crystal sessions")
+    states.sort(key=lambda state: state.origin.subagent is not None)
+    folder = root / folder_name(str(project)) if project else _folder_of(states[0], root, store, ldm_home)
+    done = []
+    for state in states:
+        target = folder / f"{session}.jsonl"
+        if state.origin.subagent is not None:
+            target = folder / session / "subagents" / f"{state.mark.transcript.split('/')[-1]}.jsonl"
+        if target.exists():
+            if state.origin.subagent is not None:
+                continue
+            raise UsageProblem(f"{target} is still there", hint="move it away to restore the archived one")
+        lines = _relinked(list(archived_lines(store, state, ldm_home)))
+        data = b"".join(line + b"\n" for line in lines)
+        missing = sum(
+            row.stop - row.start
+            for row in checks.ledger_rows(store, state.id)
+            if row.state != "captured" and row.rule != RESTORED
+        )
+        done.append(Restored(target, len(data), missing, str(project) if project else _cwd_of(lines)))
+        if not dry_run:
+            make_private_dir(target.parent)
+            write_private(target, data)
+            _note(store, state, target, cleaner, now)
+    return done
+
+
+def folder_name(cwd: str) -> str:
+    """Claude Code's name for a project's folder of transcripts: every other character is a dash."""
+    return re.sub(r"[^A-Za-z0-9]", "-", cwd)
+
+
+def _folder_of(state: ledger.TranscriptState, root: Path, store: Store, ldm_home: Path) -> Path:
+    """Where the session's file was, if that is a folder of this client; else the folder named after its cwd."""
+    was = Path(state.path).parent
+    if was.parent == root:
+        return was
+    cwd = _cwd_of(archived_lines(store, state, ldm_home))
+    return root / ("-" if cwd is None else folder_name(cwd))
+
+
+def _cwd_of(lines: Iterable[bytes]) -> str | None:
+    return next((cwd for line in lines if (cwd := transcript.line_facts(line).cwd) is not None), None)
+
+
+def _relinked(lines: list[bytes]) -> list[bytes]:
+    """Join the conversation where private lines were left out: the client follows ``parentUuid`` and would stop."""
+    known = {uuid for line in lines if (uuid := transcript.line_facts(line).uuid)}
+    last: str | None = None
+    joined = []
+    for line in lines:
+        fields = transcript.parse_line(line)
+        uuid = transcript.line_facts(line).uuid
+        if fields is not None and uuid is not None:
+            parent = fields.get("parentUuid")
+            if isinstance(parent, str) and parent not in known and last is not None:
+                fields["parentUuid"] = last
+                text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+                joined.append(text.encode("utf-8", "surrogatepass"))
+                last = uuid
+                continue
+            last = uuid
+        joined.append(line)
+    return joined
+
+
+def _note(store: Store, state: ledger.TranscriptState, target: Path, cleaner: tail.Cleaner, now: int) -> None:
+    """Tell the ledger that this file holds what is archived, so that no sweep takes it for news."""
+    found = files.look_at(target)
+    if found is None:
+        return
+    with target.open("rb") as file:
+        mark = Watermark(
+            state.mark.transcript,
+            found.size,
+            found.dev,
+            found.inode,
+            state.mark.generation + 1,
+            tail.tail_hash(file, found.size, cleaner),
+        )
+    with store.transaction():
+        ledger.set_restored(store, state, str(target), mark, now)
+        ledger.add_row(store, state.id, mark.generation, 0, found.size, "skipped", RESTORED, now)

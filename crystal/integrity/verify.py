@@ -1,0 +1,367 @@
+"""Prove that nothing is missing: every byte of every transcript, its copy in the archive, and what search stands on.
+
+``verify`` reads and reports; ``repair`` (crystal/integrity/repair.py) mends. A transcript that Claude Code has deleted is proved
+from its archive alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from crystal import transcript
+from crystal.capture import files, tail
+from crystal.capture.safe_open import Folders
+from crystal.config.paths import refused
+from crystal.errors import CrystalError, Damaged, Unavailable
+from crystal.ingest import archive
+from crystal.model.capture import Chunk, Turn
+from crystal.store import Store
+from crystal.store.capture import ledger
+from crystal.store.forget import forgetting
+from crystal.store.health import checks
+from crystal.store.memories import memories
+from crystal.store.search.vectors import table_of
+from crystal.text import chunking
+
+FaultKind = Literal[
+    "behind",
+    "unreadable",
+    "edited",
+    "ledger",
+    "archive",
+    "archive-unknown",
+    "index",
+    "turns",
+    "database",
+    "keywords",
+    "chunks",
+    "vectors",
+    "memories",
+]
+HARMLESS = ("behind", "unreadable")
+"""What is no damage: the next sync captures it, or the system refuses to show it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is not as it should be.
+
+    Attributes:
+        kind: ``behind`` is what the next sync captures, ``unreadable`` what the system refuses to show; all others
+            are damage.
+        what: The thing: a path, a table.
+        message: What is wrong with it, in words.
+        start, stop: The byte range, None where it is no matter of bytes.
+        transcript: The row of the ledger's transcript, None where there is none.
+        row: The row of the ledger, None where it is none.
+    """
+
+    kind: FaultKind
+    what: str
+    message: str
+    start: int | None = None
+    stop: int | None = None
+    transcript: int | None = None
+    row: int | None = None
+
+
+@dataclass(slots=True)
+class Proof:
+    """What was proved. ``bytes_by_state`` counts transcript bytes: captured, private, each rule's name, behind."""
+
+    transcripts: int = 0
+    files_gone: int = 0
+    bytes_by_state: dict[str, int] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+
+    def count(self, state: str, size: int) -> None:
+        """Add bytes in one state."""
+        self.bytes_by_state[state] = self.bytes_by_state.get(state, 0) + size
+
+    @property
+    def damaged(self) -> bool:
+        """Whether anything is wrong with what was captured."""
+        return any(fault.kind not in HARMLESS for fault in self.faults)
+
+    @property
+    def percent(self) -> float:
+        """The share of all known transcript bytes whose state is proved, 0 to 100."""
+        total = max(1, sum(self.bytes_by_state.values()))
+        unproved = sum((fault.stop or 0) - (fault.start or 0) for fault in self.faults if fault.stop is not None)
+        return 100.0 if not self.faults else min(99.999, 100.0 * max(0, total - unproved) / total)
+
+
+def verify(
+    store: Store,
+    *,
+    ldm_home: Path,
+    agents: Path,
+    device: str,
+    folders: Folders,
+    cleaner: tail.Cleaner,
+    progress: Callable[[int], None],
+) -> Proof:
+    """Read everything again and compare.
+
+    Args:
+        store: Open for writing: the keyword index can only be checked under the write lock.
+        ldm_home: What archive paths are relative to.
+        agents: The folder of all agents' archives.
+        device: Whose transcripts can be on this disk.
+        folders: The folders that transcripts are read from.
+        cleaner: The hashes of this store.
+        progress: Told the bytes read.
+    """
+    proof = Proof()
+    proof.faults += [Fault("database", str(store.path), text) for text in checks.database_faults(store)]
+    for listed in ledger.all_states(store):
+        proof.transcripts += 1
+        state, rows = _as_of_one_moment(store, listed)
+        proof.faults += _ledger_faults(state, rows)
+        proof.faults += _archive_faults(store, state, rows, ldm_home, progress)
+        proof.faults += tail_faults(store, state, ldm_home)
+        if state.origin.device == device:
+            try:
+                _check_file(state, rows, cleaner, proof, progress)
+            except FileNotFoundError:
+                proof.files_gone += 1
+            except Unavailable as error:
+                proof.faults.append(_unreadable(state.path, error, state.id))
+        for row in rows:
+            if row.generation == state.mark.generation:
+                proof.count(row.rule or row.state if row.state == "skipped" else row.state, row.stop - row.start)
+    proof.faults += _unseen(store, device, folders, proof)
+    proof.faults += _unknown_archives(store, ldm_home, agents)
+    proof.faults += _index_faults(store)
+    return proof
+
+
+def _as_of_one_moment(
+    store: Store, listed: ledger.TranscriptState
+) -> tuple[ledger.TranscriptState, list[checks.LedgerRow]]:
+    """A transcript's watermark and its rows, both of now: capture goes on while this reads."""
+    with store.reading():
+        state = ledger.state_of(store, listed.origin.device, listed.mark.transcript) or listed
+        return state, checks.ledger_rows(store, state.id)
+
+
+def _unreadable(path: str, error: CrystalError, transcript: int | None = None) -> Fault:
+    return Fault("unreadable", path, error.message.removeprefix(f"{path}: "), transcript=transcript)
+
+
+def _ledger_faults(state: ledger.TranscriptState, rows: list[checks.LedgerRow]) -> Iterator[Fault]:
+    """Holes and overlaps: the rows of the present file must lie edge to edge from 0 to the watermark."""
+    at = 0
+    for row in rows:
+        if row.generation != state.mark.generation:
+            continue
+        if row.start != at:
+            word = "no row covers" if row.start > at else "two rows cover"
+            low, high = sorted((at, row.start))
+            yield Fault("ledger", state.path, f"{word} bytes {low} to {high}", low, high, state.id, row.id)
+        at = row.stop
+    if at != state.mark.offset:
+        low, high = sorted((at, state.mark.offset))
+        yield Fault(
+            "ledger", state.path, f"the rows end at {at}, the watermark is {state.mark.offset}", low, high, state.id
+        )
+
+
+def _archive_faults(
+    store: Store,
+    state: ledger.TranscriptState,
+    rows: list[checks.LedgerRow],
+    ldm_home: Path,
+    progress: Callable[[int], None],
+) -> Iterator[Fault]:
+    """Captured rows whose archived lines are not what was captured, or whose turns are not in the store."""
+    for row in rows:
+        if row.state != "captured" or not row.length:
+            continue  # a row without a frame: its lines went to the home machine, see relay.local_memory
+        fault = (row.start, row.stop, state.id, row.id)
+        try:
+            clean = archive.read_frame(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
+        except Damaged as error:
+            now_state, now_rows = _as_of_one_moment(store, state)
+            if now_state.archive != state.archive:  # written anew meanwhile, without what was forgotten
+                yield from _archive_faults(store, now_state, now_rows, ldm_home, progress)
+                return
+            yield Fault("archive", str(state.archive), error.message, *fault)
+            continue
+        progress(row.stop - row.start)
+        if hashlib.sha256(clean).digest() != row.clean_hash:
+            yield Fault(
+                "archive",
+                str(state.archive),
+                f"frame at byte {row.offset} holds other lines than were captured",
+                *fault,
+            )
+            continue
+        missing = len(missing_turns(store, row, clean, state))
+        if missing:
+            message = f"{missing} turns of bytes {row.start} to {row.stop} are not in the store as they were said"
+            yield Fault("turns", state.path, message, *fault)
+
+
+def tail_faults(store: Store, state: ledger.TranscriptState, ldm_home: Path) -> Iterator[Fault]:
+    """An archive that goes on behind what the ledger knows: the database is older than it, or a process was killed."""
+    if state.archive is None:
+        return
+    path = ldm_home / state.archive
+    end = ledger.archive_end(store, state.id)
+    if not path.exists() or path.stat().st_size <= end or not end:
+        return
+    unknown = [
+        turn
+        for _, text in archive.placed_frames(path, end)
+        for turn in turns_in(text or b"", state.mark.offset, state)
+        if not is_stored(store, turn) and not forgetting.is_line_forgotten(store, turn.uuid)
+    ]
+    now_state, _ = _as_of_one_moment(store, state)
+    if unknown and (now_state.archive, ledger.archive_end(store, state.id)) == (state.archive, end):
+        message = f"{len(unknown)} turns at its end are not in the database"
+        yield Fault("archive-unknown", str(path), message, transcript=state.id)
+
+
+def turns_in(clean: bytes, start: int, state: ledger.TranscriptState) -> Iterator[Turn]:
+    """The turns of archived lines. Offsets count clean bytes from ``start``: right where nothing was taken out."""
+    lines = []
+    at = start
+    for line in clean.split(b"\n")[:-1]:
+        lines.append((at, line))
+        at += len(line) + 1
+    return transcript.parse_turns(lines, state.mark.transcript, subagent=state.origin.subagent is not None)
+
+
+def missing_turns(
+    store: Store, row: checks.LedgerRow, clean: bytes, state: ledger.TranscriptState
+) -> list[tuple[Turn, int | None]]:
+    """The turns of a row's archived lines that are not in the store, or not with these words: each with its id if so.
+
+    The words are only compared for turns that were captured with this row: the client may have written a line anew.
+    """
+    stored = checks.turns_of_row(store, row.id)
+    missing: list[tuple[Turn, int | None]] = []
+    for turn in turns_in(clean, row.start, state):
+        found = stored.get((turn.uuid, turn.part))
+        if found is not None and not _says(found.chunks, turn.text):
+            missing.append((turn, found.id))
+        elif found is None and not is_stored(store, turn) and not forgetting.is_line_forgotten(store, turn.uuid):
+            missing.append((turn, None))
+    return missing
+
+
+def _says(chunks: Sequence[Chunk], text: str) -> bool:
+    try:
+        return chunking.merge(chunks) == text
+    except ValueError:
+        return False
+
+
+def is_stored(store: Store, turn: Turn) -> bool:
+    """Whether a turn is in the store: by its uuid, or by its words when its line has none.
+
+    A uuid that is derived from a line's place is not the same here, where secrets were taken out before the line.
+    """
+    if checks.has_turn(store, turn.uuid, turn.part):
+        return True
+    return turn.uuid.startswith("line-") and checks.has_text(store, chunking.split(turn.text)[0].text)
+
+
+def _check_file(
+    state: ledger.TranscriptState,
+    rows: list[checks.LedgerRow],
+    cleaner: tail.Cleaner,
+    proof: Proof,
+    progress: Callable[[int], None],
+) -> None:
+    """Compare the transcript on disk with the ledger."""
+    found = files.look_at(Path(state.path))
+    if found is None:
+        proof.files_gone += 1
+        return
+    with files.opened(found.path) as file:
+        end = transcript.last_newline(file, found.size)
+        mark = tail.recognise(file, found.size, found.dev, found.inode, state.mark, cleaner)
+        if mark.generation != state.mark.generation:
+            if end:
+                proof.count("behind", end)
+                proof.faults.append(Fault("behind", state.path, "the file was replaced", 0, end, state.id))
+            return
+        for row in rows:
+            if row.generation == mark.generation and row.state == "captured":
+                # Where a line was forgotten the hash is too: it would confirm a guess.
+                if row.raw_hash and _hash_range(file, row.start, row.stop, cleaner) != row.raw_hash:
+                    message = f"bytes {row.start} to {row.stop} changed since they were captured"
+                    proof.faults.append(Fault("edited", state.path, message, row.start, row.stop, state.id, row.id))
+                progress(row.stop - row.start)
+        if end > mark.offset:
+            proof.count("behind", end - mark.offset)
+            proof.faults.append(Fault("behind", state.path, "not captured yet", mark.offset, end, state.id))
+
+
+def _hash_range(file: BinaryIO, start: int, stop: int, cleaner: tail.Cleaner) -> bytes:
+    file.seek(start)
+    return cleaner.hash(file.read(stop - start))
+
+
+def _unseen(store: Store, device: str, folders: Folders, proof: Proof) -> Iterator[Fault]:
+    """Transcripts on disk that the ledger has never heard of, and folders that cannot be looked into."""
+    refusals: list[Fault] = []
+    told = files.all_transcripts(folders.roots, lambda path, error: refusals.append(_refusal(path, error)), folders)
+    there = list(told)
+    yield from refusals
+    states = ledger.all_states(store, device)
+    paths = {state.path for state in states}
+    # The same file under another name of its folder, as a link gives it one.
+    same = {(state.mark.dev, state.mark.inode, Path(state.path).name) for state in states}
+    for found in there:
+        if str(found.path) in paths or (found.dev, found.inode, found.path.name) in same:
+            continue
+        try:
+            with files.opened(found.path) as file:
+                end = transcript.last_newline(file, found.size)
+        except FileNotFoundError:
+            continue
+        except Unavailable as error:
+            yield _unreadable(str(found.path), error)
+            continue
+        if end:
+            proof.count("behind", end)
+            yield Fault("behind", str(found.path), "never seen", 0, end)
+
+
+def _refusal(path: Path, error: Exception) -> Fault:
+    known = refused(error, path) if isinstance(error, OSError) else error
+    return _unreadable(str(path), known if isinstance(known, CrystalError) else Unavailable(str(known)))
+
+
+def _unknown_archives(store: Store, ldm_home: Path, agents: Path) -> Iterator[Fault]:
+    """Archive files without a transcript."""
+    there = sorted(agents.glob("*/memory/transcripts/**/*.jsonl.zst"))
+    with store.transaction():  # an archive is there before its row is: under the write lock both are, or neither
+        known = checks.known_archives(store)
+    for path in there:
+        if path.exists() and path.relative_to(ldm_home).as_posix() not in known:
+            yield Fault("archive-unknown", str(path), "the store knows nothing of this archive file")
+
+
+def _index_faults(store: Store) -> Iterator[Fault]:
+    if not checks.keyword_index_agrees(store):
+        yield Fault("keywords", "chunks_fts", "the keyword index does not agree with the chunks")
+    wrong = checks.chunks_with_wrong_hash(store)
+    if wrong:
+        yield Fault("chunks", "chunks", f"texts that are not what was stored: {len(wrong)}")
+    bare = checks.turns_without_chunks(store)
+    if bare:
+        yield Fault("chunks", "turns", f"turns without text: {len(bare)}")
+    lost = memories.memories_with_other_chunks(store)
+    if lost:
+        yield Fault("chunks", "memories", f"search does not find {len(lost)} memories as they are")
+    for faults in checks.vector_faults(store):
+        message = f"{len(faults.stray)} vectors without a chunk, {len(faults.missing)} chunks without their vector"
+        yield Fault("vectors", table_of(faults.generation), message)

@@ -1,0 +1,156 @@
+"""What may be remembered: the rules for texts, keys and projects, and how a memory changes. Pure.
+
+Every change makes a version that is newer than the one before, also where the clock says otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import cast, get_args
+
+from crystal.errors import UsageProblem
+from crystal.model.capture import Category, MemoryStatus
+from crystal.model.recall import Remembered
+
+MOST_TEXT = 8_000
+MOST_GIVEN = 1_000_000
+"""What is longer is not even cleaned."""
+MOST_KEY = 200
+MOST_NAME = 200
+MOST_TIME = 1 << 52
+"""Where the time of a version ends; the year is 144683."""
+
+CATEGORIES: tuple[str, ...] = get_args(Category)
+STATUSES: tuple[str, ...] = get_args(MemoryStatus)
+MEMORY_ID = re.compile(r"mem-[0-9a-f]{12}")
+MEMORY_BEGINNING = re.compile(r"mem-[0-9a-f]{0,12}")
+
+_LEFT_OUT = re.compile(r"\[redacted:[^\]\s]*\]|\[private\]|\[recalled\]")
+
+CleanText = Callable[[str], tuple[str, Mapping[str, int]]]
+CleanLine = Callable[[bytes], tuple[bytes, Mapping[str, int]]]
+
+
+def is_memory_id(text: str) -> bool:
+    """Whether a text is a memory's id, or the beginning of one."""
+    return MEMORY_BEGINNING.fullmatch(text.strip().lower()) is not None
+
+
+def cleaned_text(text: str, clean: CleanText) -> str:
+    """The text as it is kept: valid Unicode without NUL, without white space around it, without secrets.
+
+    Raises:
+        UsageProblem: It is empty, too long, or nothing is left of it.
+    """
+    plain = _storable(text).strip()
+    if not plain:
+        raise UsageProblem("the text is empty", hint='try: crystal remember "we deploy on Fridays"')
+    _refuse_long(plain, MOST_GIVEN)
+    kept, findings = clean(plain)
+    kept = kept.strip()
+    if findings and not any(character.isalnum() for character in _LEFT_OUT.sub("", kept)):
+        what = ", ".join(sorted(findings))
+        raise UsageProblem(
+            f"nothing of the text may be kept: it is all {what}",
+            hint="crystal keeps no secrets; remember where it is kept instead",
+        )
+    _refuse_long(kept, MOST_TEXT)
+    return kept
+
+
+def is_as_given(kept: str, asked: str) -> bool:
+    """Whether a text was kept as somebody gave it: nothing was taken out."""
+    return unicodedata.normalize("NFC", kept) == unicodedata.normalize("NFC", _storable(asked).strip())
+
+
+def cleaned_key(key: str, clean: CleanText) -> str:
+    """The key as it is kept and looked up: NFC, without white space around it; its case is kept.
+
+    Raises:
+        UsageProblem: It is empty, too long, or holds what no key may.
+    """
+    plain = unicodedata.normalize("NFC", key).strip()
+    if not plain:
+        raise UsageProblem("the key is empty", hint="give a name: --key user_name")
+    if len(plain) > MOST_KEY:
+        raise UsageProblem(f"the key has {len(plain):,} characters, a key has at most {MOST_KEY}", hint="shorten it")
+    if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in plain):
+        raise UsageProblem("the key has a control character", hint="use letters, digits and punctuation")
+    if clean(plain)[1]:
+        raise UsageProblem("the key holds a secret", hint="give it another name")
+    return plain
+
+
+def refuse_named_secret(key: str, text: str, clean_line: CleanLine) -> None:
+    """Refuse a value that is a secret because of its key's name: ``db_password``.
+
+    Raises:
+        UsageProblem: Together they say so.
+    """
+    findings = clean_line(json.dumps({key: text}, ensure_ascii=False).encode())[1]
+    if findings:
+        raise UsageProblem(
+            f"the value of {key!r} is a secret ({', '.join(sorted(findings))}), which crystal does not keep",
+            hint="remember where it is kept instead",
+        )
+
+
+def cleaned_name(name: str, clean: CleanText) -> str:
+    """The name of a project as it is kept.
+
+    Raises:
+        UsageProblem: It is empty, too long, or holds what no name may.
+    """
+    plain = unicodedata.normalize("NFC", name).strip()
+    if not plain or len(plain) > MOST_NAME:
+        size = f"has {len(plain):,} characters, at most {MOST_NAME} may be" if plain else "is empty"
+        raise UsageProblem(f"the project's name {size}", hint="give its name or its folder")
+    if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in plain) or clean(plain)[1]:
+        raise UsageProblem("the project's name holds what no name may", hint="give its name or its folder")
+    return plain
+
+
+def checked_category(category: str) -> Category:
+    """The category that a word names.
+
+    Raises:
+        UsageProblem: It names none.
+    """
+    plain = category.strip().lower()
+    if plain not in CATEGORIES:
+        raise UsageProblem(f"the category is {category!r}, which is none", hint=f"use {', '.join(CATEGORIES)}")
+    return cast("Category", plain)
+
+
+def checked_status(status: str) -> MemoryStatus:
+    """The status that a word names.
+
+    Raises:
+        UsageProblem: It names none.
+    """
+    plain = status.strip().lower()
+    if plain not in STATUSES:
+        raise UsageProblem(f"the status is {status!r}, which is none", hint=f"use {', '.join(STATUSES)}, or all")
+    return cast("MemoryStatus", plain)
+
+
+def changed(one: Remembered, now: int, **fields: object) -> Remembered:
+    """The next version of a memory: newer than the one before, whatever the clock says."""
+    moment = min(max(now, one.updated_at + 1), MOST_TIME)
+    return replace(one, updated_at=moment, **fields)  # type: ignore[arg-type] # fields of Remembered
+
+
+def _refuse_long(text: str, most: int) -> None:
+    if len(text) > most:
+        raise UsageProblem(
+            f"the text has {len(text):,} characters, a memory has at most {MOST_TEXT:,}",
+            hint="remember the gist of it, or several parts",
+        )
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")

@@ -1,0 +1,126 @@
+"""What the memory is asked for, and what it answers: frozen values that packages hand to each other.
+
+Apart from ``crystal.model.capture`` because capturing a turn needs none of them, and making each class takes time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from crystal.model.capture import Category, Memory, MemoryStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """Something that somebody asked to remember.
+
+    Attributes:
+        id: ``mem-`` and 12 hexadecimal digits, the same on every machine.
+        text: What to remember, cleaned.
+        category: What kind of thing it is.
+        key: Names it for exact look-up; one memory has it.
+        project: Where it holds, by name; None: everywhere.
+        cwd: That project's folder; where only a name was given, the name.
+        status: Whether it is found.
+        source: By which door it came: ``cli``, ``mcp``, ``prompt``, ``python``, or a caller's own name.
+        agent: crystal's agent id of the machine where it was asked for.
+        device: That machine's name.
+        session_id: The session in which it was asked for.
+        created_at: When it was first remembered.
+        updated_at: When it was last changed. The newest version wins between machines.
+        memory: Where it was found.
+    """
+
+    id: str
+    text: str
+    category: Category
+    key: str | None
+    project: str | None
+    cwd: str | None
+    status: MemoryStatus
+    source: str
+    agent: str
+    device: str
+    session_id: str | None
+    created_at: int
+    updated_at: int
+    memory: Memory = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class FormerMemory:
+    """What a memory was from one moment until it was changed at another."""
+
+    text: str
+    category: Category
+    status: MemoryStatus
+    from_at: int
+    until_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a search may return. Every set field narrows; None lets all through.
+
+    ``project`` is a name or a folder (the folder and all below it), ``since`` is inclusive and ``before`` exclusive.
+    ``general`` lets memories that hold everywhere through beside those of the project.
+    """
+
+    project: str | None = None
+    session: str | None = None
+    role: str | None = None
+    agent: str | None = None
+    device: str | None = None
+    branch: str | None = None
+    source: str | None = None
+    since: int | None = None
+    before: int | None = None
+    general: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """What a person or the assistant said just before or after a hit: the beginning of it, or before it the end."""
+
+    role: str
+    text: str
+    uuid: str
+    timestamp: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One answer of a search: a chunk and everything that says where it comes from.
+
+    ``score`` is the fused score (higher is better); ``ranks`` and ``scores`` tell each engine's view by name.
+    ``copies`` counts the places within the search's filters that say exactly this, the hit itself included.
+    ``memory`` tells where it was found; the ids of the mirror's chunks have ``MIRROR_IDS`` added. ``similar`` counts
+    answers that say nearly the same and are not shown. ``before`` and ``after`` are what was said around it.
+    Of something that somebody asked to remember, ``uuid`` is its id, ``category`` its kind, and ``key`` its key.
+    """
+
+    id: int
+    score: float
+    text: str
+    role: str
+    session_id: str
+    uuid: str
+    project: str | None
+    cwd: str | None
+    branch: str | None
+    agent: str
+    device: str
+    timestamp: int | None
+    freshness: str
+    source: str
+    ranks: dict[str, int] = field(default_factory=dict)
+    scores: dict[str, float] = field(default_factory=dict)
+    subagent: str | None = None
+    tool: str | None = None
+    copies: int = 1
+    memory: Memory = "local"
+    similar: int = 0
+    before: Neighbour | None = None
+    after: Neighbour | None = None
+    category: Category | None = None
+    key: str | None = None

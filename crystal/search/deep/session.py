@@ -1,0 +1,61 @@
+"""One deep search: who is asked, how long is waited, and why nothing came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from crystal.errors import CrystalError, Unavailable
+from crystal.search.deep.asker import Asker
+from crystal.search.deep.expansion import expand
+from crystal.search.deep.reranking import MOST_PASSAGES, rerank
+
+EXPANSION_SECONDS = 8.0
+RERANKING_SECONDS = 12.0
+
+
+@dataclass(slots=True)
+class Deep:
+    """What a search asks a model, if it may ask one.
+
+    Attributes:
+        asker: Gives who is asked, with so many seconds for it; None when nobody is.
+        now: The time, ms.
+        reasons: Why a step was done without a model, for ``--explain``.
+        is_lost: Whoever is asked could not be reached, and is not waited for again.
+    """
+
+    asker: Callable[[float], Asker] | None
+    now: int
+    reasons: list[str] = field(default_factory=list)
+    is_lost: bool = False
+
+    def expand(self, question: str) -> tuple[str, ...]:
+        """See ``crystal.search.deep.expand``; at most eight seconds."""
+        if self.asker is None:
+            return (question,)
+        asker = _Watched(self.asker(EXPANSION_SECONDS), self)
+        return expand(asker, question, now=self.now, note=self.reasons.append)
+
+    def rerank(self, question: str, passages: Sequence[str]) -> list[int] | None:
+        """See ``crystal.search.deep.rerank``; at most twelve seconds, and of the passages that are shown alone."""
+        if self.asker is None or self.is_lost:
+            return None
+        asker = _Watched(self.asker(RERANKING_SECONDS), self)
+        return rerank(asker, question, passages[:MOST_PASSAGES], note=self.reasons.append)
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """Asks, and notes when nobody is there."""
+
+    asker: Asker
+    deep: Deep
+
+    def ask(self, prompt: str, *, most_tokens: int) -> str:
+        """See ``Asker``."""
+        try:
+            return self.asker.ask(prompt, most_tokens=most_tokens)
+        except CrystalError as error:
+            self.deep.is_lost = isinstance(error, Unavailable)
+            raise

@@ -1,0 +1,42 @@
+"""Where a text has the words of a question: by stem, as the keyword index sees it, by phrase, by substring.
+
+For showing hits. It reads nothing from the store but its tokenizer.
+"""
+
+from __future__ import annotations
+
+import re
+
+from crystal.store import Store
+from crystal.store.search.candidates import stems
+from crystal.text.query import parse_query, unspaced_pairs
+
+Span = tuple[int, int]
+
+
+def match_spans(store: Store, query: str, text: str) -> list[Span]:
+    """The stretches of ``text`` that answer ``query``: (first character, after the last), in order, not overlapping."""
+    asked = parse_query(query)
+    words = " ".join((*asked.phrases, *asked.compounds, *asked.terms))
+    wanted = {stem for _, _, stem in stems(store, words)}
+    tokens = stems(store, text)
+    spans = [(start, end) for start, end, stem in tokens if stem in wanted]
+    for literal in (*asked.phrases, *asked.compounds):
+        pattern = r"\s+".join(map(re.escape, literal.split()))
+        spans += [match.span() for match in re.finditer(pattern, text, re.IGNORECASE)]
+    for pair in unspaced_pairs(asked.text):
+        spans += [match.span() for match in re.finditer(re.escape(pair), text)]
+    if not spans:
+        beginnings = tuple(stem for stem in wanted if len(stem) > 2)
+        spans = [(start, end) for start, end, stem in tokens if beginnings and stem.startswith(beginnings)]
+    return _merged(spans)
+
+
+def _merged(spans: list[Span]) -> list[Span]:
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged

@@ -1,0 +1,93 @@
+"""The derived index beside crystal.db: words and vectors in mapped files, made again whenever they are lost.
+
+crystal.db is the truth; nothing here is needed for correctness. ``open_index`` (``crystal.search.index.reader``) reads it,
+``bring_up_to_date`` keeps it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from crystal.store import Store
+from crystal.store.search import index_log
+
+MAX_FRESH = 5_000
+"""More chunks than this are not read at every search: the index is behind then."""
+
+MAX_ENTRIES = 50_000
+
+
+def folder_of(db: Path) -> Path:
+    """Where the index of a store lies: ``crystal.db`` has its own in ``index/crystal/`` beside it."""
+    return db.parent / "index" / db.stem
+
+
+def bring_up_to_date(
+    store: Store, *, now: int, budget_seconds: float = 20.0, progress: Callable[[int, int], None] = lambda *_: None
+) -> bool:
+    """Put into the index what is not in it yet; a SELECT and a look at the files when there is nothing.
+
+    Call it outside of transactions, and in one process at a time (two do no harm, but one of them works in vain).
+
+    Returns:
+        True when something is left for the next call.
+
+    Raises:
+        StoreBusy, StoreFull, OSError: The index is as it was, or further; nothing else is touched.
+    """
+    folder = folder_of(store.path)
+    if not index_log.has_news(store) and _changed_file(store, folder) is None:
+        return False
+    from crystal.search.index.refresh import refresh
+
+    return refresh(store, folder, now=now, budget_seconds=budget_seconds, progress=progress).left
+
+
+def why_unusable(store: Store, folder: Path) -> str | None:
+    """Return why searches have to do without the index, None if they need not. Reads the list and no file.
+
+    Call it inside ``store.reading()``.
+    """
+    state = index_log.read_state(store)
+    if state is None:
+        return "it was never made"
+    if state.format != index_log.FORMAT:
+        return "it is of another version of crystal"
+    if state.to_read is not None:
+        return "it is being made"
+    return _why_behind(store) or _changed_file(store, folder)
+
+
+def _why_behind(store: Store) -> str | None:
+    """Return how much is missing from the files, if that is more than each search would read from the store."""
+    entries = index_log.count_log(store)[0]
+    if entries > MAX_ENTRIES:
+        return f"it is behind by {entries:,} changes"
+    fresh = len(index_log.read_log(store).fresh) if entries > MAX_FRESH else 0
+    return f"it is behind by {fresh:,} chunks" if fresh > MAX_FRESH else None
+
+
+def _changed_file(store: Store, folder: Path) -> str | None:
+    """Return the name of a file that is missing or was touched, and what is wrong with it; None if there is none."""
+    for name, size, mtime_ns in index_log.places(store):
+        try:
+            found = (folder / name).stat()
+        except OSError as error:
+            return f"{name}: {error.strerror}"
+        if found.st_size != size:
+            return f"{name} has {found.st_size} bytes instead of {size}"
+        if found.st_mtime_ns != mtime_ns:
+            return f"{name} was touched"
+    return None
+
+
+def discard(db: Path) -> None:
+    """Delete the index of a store that is deleted: it has its words."""
+    folder = folder_of(db)
+    for path in folder.glob(f"*{index_log.SUFFIX}*"):
+        path.unlink(missing_ok=True)
+    for empty in (folder, folder.parent):
+        with contextlib.suppress(OSError):  # something else is in it, or it is not there
+            empty.rmdir()

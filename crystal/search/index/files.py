@@ -1,0 +1,290 @@
+"""A file of arrays that is mapped, not read: arrays first, then a directory with the checksum of each.
+
+    CRYSIDX1, padded to 64 bytes
+    the arrays, little-endian, each at a multiple of 64
+    the directory: JSON
+    20 bytes: where the directory begins (u64), its CRC-32 (u32), CRYSIDX1
+
+Opening looks at the directory and at the time of the file; only ``check`` reads everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import mmap
+import os
+import secrets
+import shutil
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from crystal.store.search.index_log import SUFFIX
+
+Array = npt.NDArray[Any]
+Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
+
+MAGIC = b"CRYSIDX1"
+ALIGNMENT = 64
+TRAILER = struct.Struct("<QI8s")
+TEMPORARY = ".tmp"
+_STEP = 1 << 24
+
+
+SYMPTOMS = (IndexError, ValueError, KeyError, OverflowError, MemoryError, TypeError)
+"""What wrong bytes in a file can lead to."""
+
+
+class IndexDamaged(Exception):
+    """A file of the index is missing, or not as it was written. It is made anew; nothing is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What identifies a file that was written."""
+
+    bytes: int
+    mtime_ns: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a file holds: words about it, and its arrays, which must not be written to."""
+
+    meta: Mapping[str, Any]
+    arrays: Mapping[str, Array]
+    mapped: mmap.mmap | None = None
+
+    def let_go(self) -> None:
+        """Give the memory of what was read back to the system; the next one who looks reads it again."""
+        if self.mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self.mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def resident_bytes() -> int:
+    """How much memory of files this process has in use, 0 where the system does not say."""
+    try:
+        with Path("/proc/self/statm").open("rb") as file:
+            return int(file.read().split()[2]) * mmap.PAGESIZE
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def path_of(folder: Path, name: str) -> Path:
+    """Where a file of the index lies."""
+    return folder / f"{name}{SUFFIX}"
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of the index, which nobody else can look into."""
+    for one in (folder.parent, folder):  # with ``parents`` only the last one would be private
+        one.mkdir(mode=0o700, exist_ok=True)
+
+
+def prove_room(folder: Path, size: int) -> None:
+    """Find out whether files can be written, before there is work that would be lost.
+
+    Raises:
+        OSError: The folder cannot be written, or the disk has no room for so many bytes.
+    """
+    make_folder(folder)
+    probe = path_of(folder, f"probe-{secrets.token_hex(8)}")
+    os.close(os.open(probe, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    probe.unlink()
+    if shutil.disk_usage(folder).free < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+
+
+class Draft:
+    """A file being written: its arrays are zeros to be filled; it gets its name when ``finish`` says so."""
+
+    def __init__(self, path: Path, shapes: Shapes) -> None:
+        self._path = path
+        self._temporary = path.with_name(path.name + TEMPORARY)
+        self._is_finished = False
+        self._places: dict[str, int] = {}
+        end = ALIGNMENT
+        for name, (dtype, shape) in shapes.items():
+            self._places[name] = end
+            end += -(-np.dtype(dtype).itemsize * math.prod(shape) // ALIGNMENT) * ALIGNMENT
+        make_folder(path.parent)
+        descriptor = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o600)
+        self._file = os.fdopen(descriptor, "r+b")
+        try:
+            _take_room(self._file, end)
+            self._map = mmap.mmap(self._file.fileno(), end)
+        except BaseException:
+            self._file.close()
+            self._temporary.unlink(missing_ok=True)  # on a full disk nobody else must miss what was taken
+            raise
+        self._map[: len(MAGIC)] = MAGIC
+        self._end = end
+        self.arrays: dict[str, Array] = {
+            name: np.ndarray(shape, dtype, buffer=self._map, offset=self._places[name])
+            for name, (dtype, shape) in shapes.items()
+        }
+
+    def allocate(self, name: str, dtype: str, shape: tuple[int, ...]) -> Array:
+        """The array of this name, see ``meanings.Allocate``."""
+        found = self.arrays[name]
+        assert (found.dtype, found.shape) == (np.dtype(dtype), shape)
+        return found
+
+    def finish(self, meta: Mapping[str, Any]) -> Written:
+        """Make the file durable and give it its name."""
+        listed = {
+            name: {
+                "dtype": array.dtype.str,
+                "shape": array.shape,
+                "at": self._places[name],
+                "crc": _crc(memoryview(self._map), self._places[name], array.nbytes),
+            }
+            for name, array in self.arrays.items()
+        }
+        directory = json.dumps({"meta": meta, "arrays": listed}).encode()
+        checksum = zlib.crc32(directory)
+        self._map.flush()
+        self._file.seek(self._end)
+        self._file.write(directory + TRAILER.pack(self._end, checksum, MAGIC))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._let_go()
+        self._temporary.replace(self._path)
+        self._is_finished = True
+        found = self._path.stat()
+        return Written(found.st_size, found.st_mtime_ns, checksum)
+
+    def close(self) -> None:
+        """Let go of the file; one that was not finished is deleted, so that a full disk has its room again."""
+        self._let_go()
+        if not self._is_finished:
+            remove_file(self._temporary)
+
+    def _let_go(self) -> None:
+        self.arrays = {}
+        with contextlib.suppress(BufferError):  # somebody still holds an array: the map ends with it
+            self._map.close()
+        with contextlib.suppress(OSError):  # what cannot be written has been told, or is not needed
+            self._file.close()
+
+
+def _take_room(file: BinaryIO, size: int) -> None:
+    """Make a file as long as it is to become: writing to a map for which the disk has no room ends the process."""
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+                raise
+        else:
+            return
+    file.writelines(bytes(min(_STEP, size - start)) for start in range(0, size, _STEP))
+    file.flush()
+
+
+def write_file(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> Written:
+    """Write arrays into a new file, durably."""
+    draft = Draft(path, {name: (array.dtype.str, array.shape) for name, array in arrays.items()})
+    try:
+        for name, array in arrays.items():
+            draft.arrays[name][...] = array
+        return draft.finish(meta)
+    finally:
+        draft.close()
+
+
+def open_file(path: Path, written: Written) -> Contents:
+    """Map a file.
+
+    Raises:
+        IndexDamaged: It is missing, or not the one that was written.
+    """
+    is_same(path, written)
+    mapped, directory = _directory(path, written)
+    try:
+        arrays = {
+            name: np.ndarray(tuple(one["shape"]), one["dtype"], buffer=mapped, offset=one["at"])
+            for name, one in directory["arrays"].items()
+        }
+        for array in arrays.values():
+            array.flags.writeable = False
+        return Contents(directory["meta"], arrays, mapped)
+    except (KeyError, TypeError, ValueError) as error:
+        raise IndexDamaged(f"{path.name}: {error}") from error
+
+
+def is_same(path: Path, written: Written) -> None:
+    """Look at a file from outside.
+
+    Raises:
+        IndexDamaged: It is missing, or was changed since.
+    """
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise IndexDamaged(f"{path.name}: {error.strerror}") from error
+    if found.st_size != written.bytes:
+        raise IndexDamaged(f"{path.name} has {found.st_size} bytes instead of {written.bytes}")
+    if found.st_mtime_ns != written.mtime_ns:
+        raise IndexDamaged(f"{path.name} was touched")
+
+
+def check_file(path: Path, written: Written) -> None:
+    """Read a whole file, and compare it with its checksums; its time does not matter.
+
+    Raises:
+        IndexDamaged: It is not as it was written.
+    """
+    mapped, directory = _directory(path, written)
+    with memoryview(mapped) as view:
+        for name, one in directory["arrays"].items():
+            size = np.dtype(one["dtype"]).itemsize * math.prod(one["shape"])
+            if _crc(view, one["at"], size) != one["crc"]:
+                raise IndexDamaged(f"{path.name}: {name} is damaged")
+
+
+def _directory(path: Path, written: Written) -> tuple[mmap.mmap, dict[str, Any]]:
+    try:
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if len(mapped) != written.bytes:
+            raise IndexDamaged(f"{path.name} has {len(mapped)} bytes instead of {written.bytes}")
+        at, checksum, magic = TRAILER.unpack(mapped[-TRAILER.size :])
+        directory = mapped[at : len(mapped) - TRAILER.size]
+        if magic != MAGIC or checksum != written.checksum or zlib.crc32(directory) != checksum:
+            raise IndexDamaged(f"{path.name} is not the file that was written")
+        return mapped, json.loads(directory)
+    except (OSError, ValueError, struct.error) as error:
+        raise IndexDamaged(f"{path.name}: {error}") from error
+
+
+def _crc(view: memoryview, at: int, size: int) -> int:
+    found = 0
+    for start in range(at, at + size, _STEP):
+        found = zlib.crc32(view[start : min(at + size, start + _STEP)], found)
+    return found
+
+
+def files_in(folder: Path) -> Iterator[Path]:
+    """Every file that this room ever writes, finished or not."""
+    for pattern in (f"*{SUFFIX}", f"*{SUFFIX}{TEMPORARY}"):
+        yield from folder.glob(pattern)
+
+
+def remove_file(path: Path) -> bool:
+    """Delete a file; False where that must wait: Windows keeps what somebody reads."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True

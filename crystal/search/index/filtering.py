@@ -1,0 +1,71 @@
+"""Which documents a filter leaves, from the attributes that the index has; SQLite is asked for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from crystal.search.index.documents import NAMES, NO_TIME
+from crystal.search.index.files import Array
+from crystal.search.index.parts import Part
+from crystal.store import Store
+from crystal.store.search import index_source
+from crystal.store.search.scope import Condition
+
+Mask = npt.NDArray[np.bool_]
+
+
+def allowed(store: Store, parts: Sequence[Part], conditions: Sequence[Condition]) -> list[Mask]:
+    """For each part the documents that fulfil all conditions."""
+    masks = [np.ones(part.size, np.bool_) for part in parts]
+    for condition in conditions:
+        found = _fulfilling(store, parts, condition)
+        masks = [mask & one for mask, one in zip(masks, found, strict=True)]
+    return masks
+
+
+def _fulfilling(store: Store, parts: Sequence[Part], condition: Condition) -> list[Mask]:
+    kind, column, values = condition.kind, condition.column, condition.values
+    if kind == "in":
+        return [_named(part, column, values) if column in NAMES else _numbered(part, column, values) for part in parts]
+    if kind == "subagent":
+        return [_named(part, column, values) | ~_named(part, "subagent", ("",)) for part in parts]
+    if kind == "held":
+        return [_numbered(part, "project", values) | _holds_everywhere(part) for part in parts]
+    if kind == "session":
+        turns = np.array(sorted(index_source.copied_turns(store, int(values[0]))), np.int64)
+        return [_numbered(part, "session", values) | _among(part.arrays["turn"], turns) for part in parts]
+    if kind == "from":
+        return [(part.arrays["ts"] >= values[0]) & (part.arrays["ts"] != NO_TIME) for part in parts]
+    if kind == "before":
+        return [(part.arrays["ts"] < values[0]) & (part.arrays["ts"] != NO_TIME) for part in parts]
+    ids = np.array(index_source.ids_where(store, column, values), np.int64)
+    masks = []
+    for part in parts:
+        mask = np.zeros(part.size, np.bool_)
+        places = part.places(ids)
+        mask[places[places >= 0]] = True
+        masks.append(mask)
+    return masks
+
+
+def _holds_everywhere(part: Part) -> Mask:
+    return np.asarray(_named(part, "source", ("memory",)) & (part.arrays["project"] == 0))
+
+
+def _named(part: Part, name: str, values: Sequence[str]) -> Mask:
+    known = np.array([value in values for value in part.names[name]], np.bool_)
+    return known[part.arrays[name]]
+
+
+def _numbered(part: Part, name: str, values: Sequence[int]) -> Mask:
+    wanted = np.array(sorted(values), np.int64)
+    if len(wanted) == 1:
+        return np.asarray(part.arrays[name] == wanted[0])
+    return _among(part.arrays[name], wanted)
+
+
+def _among(numbers: Array, wanted: Array) -> Mask:
+    return np.isin(numbers, wanted) if len(wanted) else np.zeros(len(numbers), np.bool_)

@@ -1,0 +1,308 @@
+"""The vectors of one part of the index: signs to find candidates, two bits for each number to choose among them.
+
+Row i belongs to document i of the part. ``signs`` holds one bit for each dimension of the turned rows, 64 to a word and
+word by word, so that a question is compared with all rows by counting bits. ``rows`` has two bits for each dimension:
+on which side of zero a number is, and whether it is larger than usual; a ``scale`` makes products with them cosines,
+nearly. The exact cosines of the few that are left come from the vectors in the store (``crystal.store.vector_bytes``), which
+are kept once.
+
+Signs are taken from half the mean of the rows: from the whole mean, a sign tells more of the direction, but leaves out
+the mean's own part of the cosine; half was measured to be best.
+
+A question is rounded to integers so small that every sum is exact in float32: the same row gets the same cosine
+wherever it lies, whatever BLAS is at hand, so that equal texts stay in order and one store gives one order.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crystal.search.index.signs import count_different, signs_of
+from crystal.store.vector_bytes import LARGEST
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float32]
+Wide = npt.NDArray[np.float64]
+Ordinals = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Arrays = dict[str, Array]
+Read = Callable[[], Iterable[tuple[int, bytes]]]
+"""Gives ordinals and vectors, as signed bytes, in any order. A vector that is no direction (zero, of another dimension)
+counts as missing, like one that is not given."""
+Allocate = Callable[[str, str, tuple[int, ...]], Array]
+"""Makes an array of zeros from its name, dtype and shape: in memory, or a writable map of a file."""
+CANDIDATES = 4000
+"""The rows of 384 numbers that are guessed, of all parts together, are so many,"""
+CANDIDATES_EACH = 100
+"""and so many more for each one that is asked for,"""
+CANDIDATES_SHARE = 0.01
+"""and this share of those that may be found; of longer rows fewer, because more signs tell more."""
+MORE, TIMES = 200, 4
+"""Rows whose exact cosine is worth knowing: four times those asked for, and so many more. Of 20,000 real messages 0.998
+of the 64 nearest are among them, and all of the ten nearest."""
+USUAL, LARGE, LIMIT = 3, 10, 0.9816
+"""What two bits stand for, and from where on a number is large, in terms of the root of the mean square: the best for
+numbers of a normal distribution, which turned vectors nearly have. Source: Max, Quantizing for minimum distortion
+(1960), table 1, four levels."""
+TIED = 4
+"""Rows of the last distance are taken whole until there are so many times more candidates than needed."""
+SELECTIVE = 8
+"""A mask that leaves less than one row of so many: only the signs of its rows are looked at."""
+RESIDENT = 200_000_000
+"""Bytes of mapped rows that stay in the process's memory; parts beyond it are let go of when they have been read."""
+
+
+STRIPE = 16_384
+"""Rows whose signs are compared at once: they stay in the processor's cache."""
+GATHER = 200_000
+"""Numbers of rows that are scored at once, likewise."""
+BLOCK = 1 << 20
+"""Numbers that are built or merged at once: bounds the memory."""
+CENTRE = 0.5
+"""Where signs are taken from, as a share of the mean."""
+
+
+def zeros(_name: str, dtype: str, shape: tuple[int, ...]) -> Array:
+    """Make an array in memory, see ``Allocate``."""
+    return np.zeros(shape, dtype)
+
+
+def shapes(n: int, dimension: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The arrays of a part of ``n`` rows: their dtypes and shapes, in the order in which they are best laid out."""
+    return {
+        "centre": ("<f4", (dimension,)),
+        "scale": ("<f4", (n,)),
+        "signs": ("<u8", (-(-dimension // 64), n)),
+        "rows": ("|u1", (n, -(-dimension // 4))),
+    }
+
+
+def build_arrays(read: Read, n: int, dim: int, allocate: Allocate = zeros) -> Arrays:
+    """Make a part of ``n`` rows.
+
+    Args:
+        read: Gives the rows; called twice, because signs need the mean of all.
+        n: How many documents the part has.
+        dim: How many numbers a vector has.
+        allocate: Where the arrays are.
+    """
+    arrays = {name: allocate(name, dtype, shape) for name, (dtype, shape) in shapes(n, dim).items()}
+    total, count = np.zeros(dim, np.float64), 0
+    for ordinals, units in _blocks(read, dim):
+        arrays["rows"][ordinals], arrays["scale"][ordinals] = _two_bits(units)
+        total += units.sum(axis=0)
+        count += len(ordinals)
+    arrays["centre"][:] = total * CENTRE / max(1, count)
+    for ordinals, units in _blocks(read, dim):
+        arrays["signs"][:, ordinals] = signs_of(units, arrays["centre"]).T
+    return arrays
+
+
+def _blocks(read: Read, dim: int) -> Iterator[tuple[Ordinals, Floats]]:
+    """Some thousand rows at once, with length 1."""
+    rows = ((ordinal, vector) for ordinal, vector in read() if len(vector) == dim and any(vector))
+    while some := list(islice(rows, max(1, BLOCK // dim))):
+        vectors = np.frombuffer(b"".join(vector for _, vector in some), np.int8).reshape(-1, dim)
+        lengths = np.sqrt(np.square(vectors, dtype=np.float64).sum(axis=1))
+        yield np.array([ordinal for ordinal, _ in some], np.int64), (vectors / lengths[:, None]).astype(np.float32)
+
+
+def _two_bits(units: Floats) -> tuple[Array, Floats]:
+    """Round rows of length 1 to two bits for each number, four numbers to a byte; with the scales."""
+    n, dim = units.shape
+    is_large = np.abs(units) > LIMIT / math.sqrt(dim)
+    levels = np.copysign(np.where(is_large, np.float32(LARGE), np.float32(USUAL)), units)
+    codes = np.zeros((n, -(-dim // 4) * 4), np.uint8)
+    codes[:, :dim] = (units < 0) + 2 * is_large
+    packed = codes.reshape(n, -1, 4) << np.array([0, 2, 4, 6], np.uint8)
+    # A product with the levels is one with what they have in common with the row: divided by that it is the row's.
+    return packed.sum(axis=2, dtype=np.uint8), 1.0 / (units * levels).sum(axis=1)
+
+
+@cache
+def _levels() -> npt.NDArray[np.uint32]:
+    """The four numbers that a byte stands for, as int8 in one word."""
+    bits = np.arange(256)[:, None] >> np.array([0, 2, 4, 6]) & 3
+    return np.asarray(np.array([USUAL, -USUAL, LARGE, -LARGE], np.int8)[bits].view("<u4")[:, 0])
+
+
+def _slices(n: int, dim: int, numbers: int = BLOCK) -> Iterator[slice]:
+    step = max(1, numbers // dim)
+    return (slice(start, start + step) for start in range(0, n, step))
+
+
+class Meanings:
+    """The vectors of one part, over its arrays as ``build_arrays`` gives them, or as maps of a file."""
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self._centre: Floats = arrays["centre"]
+        self._scale: Floats = arrays["scale"]
+        self._has: Mask = self._scale != 0
+        self.signs: npt.NDArray[np.uint64] = arrays["signs"]
+        self._rows: npt.NDArray[np.uint8] = arrays["rows"]
+        self.size, self.dimension = len(self._rows), len(self._centre)
+        self.count = int(np.count_nonzero(self._has))
+
+    def allowed(self, mask: Mask | None) -> Mask | None:
+        """The rows that may be found; None for all of them."""
+        if self.count == self.size:
+            return mask
+        return self._has if mask is None else self._has & mask
+
+    def distances(self, query: Floats, at: Ordinals | None) -> npt.NDArray[np.uint16]:
+        """In how many dimensions rows lie on the other side of the mean than the question: of all rows or of some."""
+        signs = signs_of(query[None, :], self._centre)[0]
+        found = np.empty(self.size if at is None else len(at), np.uint16)
+        for start in range(0, len(found), STRIPE):
+            block = slice(start, start + STRIPE)
+            count_different(self.signs[:, block] if at is None else self.signs[:, at[block]], signs, found[block])
+        return found
+
+    def guessed(self, whole: Floats, ordinals: Ordinals) -> Floats:
+        """The cosines of any number of rows by two bits a number, never more than some hundred rows at once."""
+        found, levels = np.empty(len(ordinals), np.float32), _levels()
+        padded = np.zeros(4 * self._rows.shape[1], np.float32)
+        padded[: self.dimension] = whole
+        for block in _slices(len(ordinals), self.dimension, GATHER):
+            rows = levels.take(self._rows.take(ordinals[block], axis=0)).view(np.int8)
+            found[block] = rows.astype(np.float32) @ padded
+        return found * self._scale.take(ordinals)
+
+    def let_go(self) -> None:
+        """Give the memory of mapped rows back; the system keeps what it can in its cache, and maps it again at need."""
+        _let_go(self._rows)
+
+
+def likely(parts: Sequence[Meanings], query: Floats, k: int, masks: Sequence[Mask | None]) -> Ordinals:
+    """The rows among which the ``k`` nearest to a question are, ascending: some more than ``k``, if there are.
+
+    Args:
+        parts: Where to look. An ordinal counts through all of them, part after part.
+        query: The question's vector, of any length; one that is no direction finds nothing.
+        k: How many are wanted.
+        masks: For each part the rows that may be found, None for all.
+    """
+    whole = _whole(query, parts[0].dimension, LARGE, 2.0**24) if parts and k > 0 else None
+    if whole is None:
+        return np.empty(0, np.int64)
+    chosen = _candidates(parts, (whole / _length(whole)).astype(np.float32), k, masks)
+    starts = np.cumsum([0, *(part.size for part in parts)])
+    ordinals = np.concatenate([start + some for start, some in zip(starts, chosen, strict=False)])
+    ordinals, _ = best(ordinals, _guessed(parts, whole.astype(np.float32), chosen), TIMES * k + MORE)
+    ordinals.sort()
+    return ordinals
+
+
+def measured(query: Floats, rows: Sequence[bytes | None]) -> Floats:
+    """The cosines of a turned question with vectors as the store has them, nan where there is none."""
+    found = np.full(len(rows), np.nan, np.float32)
+    whole = _whole(query, len(query), LARGEST, 2.0**53)
+    known = [at for at, row in enumerate(rows) if row is not None and len(row) == len(query) and any(row)]
+    if whole is None or not known:
+        return found
+    vectors = np.frombuffer(b"".join(rows[at] or b"" for at in known), np.int8).reshape(len(known), -1)
+    for block in _slices(len(known), len(query), GATHER):
+        wide = vectors[block].astype(np.float64)
+        cosines = wide @ whole / (np.sqrt(np.square(wide).sum(axis=1)) * _length(whole))
+        found[known[block]] = np.clip(cosines, -1.0, 1.0)
+    return found
+
+
+def _guessed(parts: Sequence[Meanings], whole: Floats, chosen: Sequence[Ordinals]) -> Floats:
+    found, resident = [], 0
+    for part, some in zip(parts, chosen, strict=True):
+        found.append(part.guessed(whole, some))
+        resident += part.size * part.dimension // 4
+        if resident > RESIDENT:
+            part.let_go()
+    return np.concatenate(found)
+
+
+def _candidates(parts: Sequence[Meanings], query: Floats, k: int, masks: Sequence[Mask | None]) -> list[Ordinals]:
+    """The rows of each part that are worth scoring, ascending."""
+    allowed = [part.allowed(mask) for part, mask in zip(parts, masks, strict=True)]
+    counts = [
+        part.size if may is None else int(np.count_nonzero(may)) for part, may in zip(parts, allowed, strict=True)
+    ]
+    wanted = CANDIDATES + CANDIDATES_EACH * k + CANDIDATES_SHARE * sum(counts)
+    wanted = max(TIMES * k + MORE, int(wanted * min(4.0, 384 / parts[0].dimension)))
+    chosen: list[Ordinals | None] = []
+    for part, may, count in zip(parts, allowed, counts, strict=True):
+        is_few = may is not None and (count * SELECTIVE < part.size or sum(counts) <= wanted)
+        chosen.append(np.flatnonzero(may) if is_few and may is not None else None)
+    if sum(counts) <= wanted:
+        return [np.arange(part.size) if some is None else some for part, some in zip(parts, chosen, strict=True)]
+    far = 64 * len(parts[0].signs) + 1
+    distances = []
+    for part, may, some in zip(parts, allowed, chosen, strict=True):
+        distances.append(part.distances(query, some))
+        if some is None and may is not None:
+            np.copyto(distances[-1], far, where=~may)
+    limit, tied = _limit(distances, far, wanted)
+    found = []
+    for distance, some in zip(distances, chosen, strict=True):
+        near = np.flatnonzero(distance <= limit)
+        on = np.flatnonzero(distance[near] == limit)
+        near = np.delete(near, on[max(0, tied) :])
+        tied -= len(on)
+        found.append(near if some is None else some[near])
+    return found
+
+
+def _limit(distances: Sequence[npt.NDArray[np.uint16]], far: int, wanted: int) -> tuple[int, int]:
+    """The distance up to which rows are candidates, and how many of those at just this distance."""
+    sums = sum(np.bincount(distance, minlength=far + 1) for distance in distances)
+    upto = np.cumsum(np.asarray(sums)[:far])
+    limit = int(np.searchsorted(upto, wanted))
+    nearer = int(upto[limit - 1]) if limit else 0
+    return limit, min(int(upto[limit]), TIED * wanted) - nearer
+
+
+def _whole(query: Floats, dimension: int, largest: int, exact: float) -> Wide | None:
+    """A question as integers whose product with any row, of numbers up to ``largest``, stays below ``exact``.
+
+    None if it is no direction.
+    """
+    wide: Wide = np.asarray(query, np.float64)
+    if wide.shape != (dimension,):
+        raise ValueError(f"the question has {wide.shape} numbers, the rows {dimension}")
+    most = np.abs(wide).max(initial=0.0)
+    if not (np.isfinite(most) and most > 0.0):
+        return None
+    wide = wide / most
+    wide *= (exact / (largest * np.sqrt(dimension)) - np.sqrt(dimension)) / _length(wide)
+    return np.asarray(np.rint(wide), np.float64)
+
+
+def _length(vector: npt.NDArray[Any]) -> float:
+    return float(np.sqrt(np.square(vector, dtype=np.float64).sum()))
+
+
+def _let_go(rows: Array) -> None:
+    """Tell the system that the pages under a read-only map are not needed now."""
+    owner: Any = rows
+    while owner is not None and not isinstance(owner, mmap.mmap):
+        owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
+    if owner is None or rows.flags.writeable or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    first = rows.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
+    start = first // mmap.PAGESIZE * mmap.PAGESIZE
+    owner.madvise(mmap.MADV_DONTNEED, start, first + rows.nbytes - start)
+
+
+def best(ordinals: Ordinals, cosines: Floats, k: int) -> tuple[Ordinals, Floats]:
+    """The ``k`` best, ties by ordinal; the ordinals come ascending."""
+    if len(ordinals) > k:
+        least = np.partition(cosines, len(cosines) - k)[len(cosines) - k]
+        some = np.flatnonzero(cosines >= least)
+        ordinals, cosines = ordinals[some], cosines[some]
+    order = np.argsort(-cosines, kind="stable")[:k]
+    return ordinals[order], cosines[order]

@@ -1,0 +1,147 @@
+"""Parts of the index: documents and their words, built from the store or from other parts, in memory or in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crystal.search.index.documents import Documents, documents_of, merge_documents
+from crystal.search.index.files import Array, Contents, IndexDamaged, Written, open_file, path_of, resident_bytes
+from crystal.search.index.meanings import Meanings
+from crystal.search.index.terms import Tokenize, document_words
+from crystal.search.index.words import Gathering, Words, merge_words
+from crystal.store.search.index_log import PartFile
+from crystal.store.search.index_source import DocumentRow
+
+MOST_DOCUMENTS = 49_152
+"""Documents of one part: bounds the memory that building or merging takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A part as it is made: its contents, and for each source the new ordinal of each document, -1 for none."""
+
+    contents: Contents
+    orders: list[Array]
+
+    @property
+    def size(self) -> int:
+        """How many documents it has."""
+        return len(self.contents.arrays["id"])
+
+
+class Part:
+    """Documents with their words, over a file or over arrays in memory."""
+
+    def __init__(self, contents: Contents) -> None:
+        self.names: dict[str, list[str]] = contents.meta["names"]
+        self.arrays = contents.arrays
+        self.words = Words(self.arrays)
+        self.size = len(self.arrays["id"])
+        self.scorer: object | None = None  # what a search has worked out of it
+
+    @cached_property
+    def joined(self) -> npt.NDArray[np.bool_]:
+        """For each document but the last, whether the next one goes on in the same conversation."""
+        return np.asarray(self.arrays["first"][1:] == 0)
+
+    def places(self, ids: Array) -> Array:
+        """The ordinals of chunks, -1 for those that are not in this part."""
+        if not self.size or not len(ids):
+            return np.full(len(ids), -1, np.int64)
+        known, order = self.arrays["id"], self.arrays["by_id"]
+        at = np.minimum(np.searchsorted(known, ids, sorter=order), self.size - 1)
+        found = order[at].astype(np.int64)
+        return np.where(known[found] == ids, found, -1)
+
+
+def build_part(rows: Iterable[tuple[DocumentRow, str]], tokenize: Tokenize, *, most: int = MOST_DOCUMENTS) -> Built:
+    """Make a part of the next documents, ``most`` at most; their texts are not kept."""
+    gathering = Gathering()
+    documents: list[DocumentRow] = []
+    lengths: list[int] = []
+    for row, text in islice(rows, most):
+        words = document_words(tokenize, text, row.ts)
+        gathering.add([*words.header, *words.text, *words.parts])
+        documents.append(row)
+        lengths.append(len(words.text))
+    arranged = documents_of(documents, lengths)
+    return Built(_contents(arranged, gathering.arrays(arranged.order)), [arranged.order])
+
+
+def merge_parts(parts: Sequence[Part], kept: Sequence[Array]) -> Built:
+    """Make one part of several, with the documents that are kept."""
+    arranged, orders = merge_documents([(part.names, part.arrays) for part in parts], kept)
+    return Built(_contents(arranged, merge_words([part.words for part in parts], orders)), orders)
+
+
+def _contents(documents: Documents, words: dict[str, Array]) -> Contents:
+    return Contents({"names": documents.names}, {**documents.arrays, **words})
+
+
+# ----------------------------------------------------------------------------------------------------------- opened
+
+
+MOST_RESIDENT = 320_000_000
+"""When more of files than this is in memory, searches give it back before they begin: what is needed least first."""
+
+_opened: dict[Path, tuple[Contents, Any]] = {}
+
+
+def open_part(folder: Path, file: PartFile) -> Part:
+    """The part in a file; a process opens each once.
+
+    Raises:
+        IndexDamaged: The file is missing, or not the one that was written.
+    """
+    part: Part = _open(folder, file, Part)
+    return part
+
+
+def open_meanings(folder: Path, file: PartFile) -> Meanings:
+    """The vectors in a file, as ``open_part``."""
+    meanings: Meanings = _open(folder, file, lambda contents: Meanings(contents.arrays))
+    return meanings
+
+
+def spare_memory() -> None:
+    """Give the memory of all maps back if it is much: what was touched by many searches adds up."""
+    if not _opened or resident_bytes() <= MOST_RESIDENT:
+        return
+    opened = list(_opened.values())
+    words = [contents for contents, made in opened if isinstance(made, Part)]
+    for some in (words, [contents for contents, _ in opened]):
+        if resident_bytes() > MOST_RESIDENT:
+            for contents in some:
+                contents.let_go()
+
+
+def written(file: PartFile) -> Written:
+    """What identifies a listed file."""
+    return Written(file.bytes, file.mtime_ns, file.checksum)
+
+
+def forget_others(folder: Path, names: Iterable[str]) -> None:
+    """Let go of all files of a folder but some."""
+    kept = {path_of(folder, name) for name in names}
+    for path in [path for path in list(_opened) if path.parent == folder and path not in kept]:
+        _opened.pop(path, None)
+
+
+def _open(folder: Path, file: PartFile, make: Callable[[Contents], Any]) -> Any:
+    path = path_of(folder, file.name)
+    found = _opened.get(path)
+    if found is None:
+        try:
+            contents = open_file(path, written(file))
+            found = _opened[path] = contents, make(contents)
+        except (KeyError, ValueError, IndexError, TypeError) as error:
+            raise IndexDamaged(f"{path.name}: {error}") from error
+    return found[1]

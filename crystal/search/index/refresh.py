@@ -1,0 +1,171 @@
+"""Keeping the index: taking in what is new, forgetting what is gone, making anew what is lost.
+
+Every step reads one snapshot of the store, writes files under names that were never used, and then changes the list in
+one short transaction, if nobody else has changed it meanwhile. A process killed anywhere leaves files that nothing
+names; they are swept away. What is searched is always one state of list, log and chunks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from crystal.search.index.files import IndexDamaged, check_file, files_in, is_same, path_of, prove_room, remove_file
+from crystal.search.index.parts import MOST_DOCUMENTS, written
+from crystal.search.index.step import Step
+from crystal.store import Store
+from crystal.store.search import index_log
+from crystal.store.search.index_log import Change, PartFile
+
+UNKNOWN_MS = 600_000
+"""So old is a file that no list names and that nobody is writing any more."""
+
+ATTEMPTS = 3
+
+BYTES_EACH = 2_048
+"""Of a document with its vector, roughly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """What a refresh did.
+
+    Attributes:
+        documents: How many documents are in the files now.
+        parts: How many files were written.
+        left: Whether something is left for the next one.
+    """
+
+    documents: int
+    parts: int
+    left: bool
+
+
+def refresh(
+    store: Store,
+    folder: Path,
+    *,
+    now: int,
+    budget_seconds: float = 20.0,
+    progress: Callable[[int, int], None] = lambda *_: None,
+) -> Refreshed:
+    """Bring the index up to date, as far as the time allows; call it outside of transactions.
+
+    Two processes at once do no harm, but one of them works in vain. ``progress`` is told before the first step and
+    after each how many documents are done, and how many there are to do.
+
+    Raises:
+        StoreBusy, StoreFull, OSError: The index is as it was, or further; try again later.
+    """
+    deadline = time.monotonic() + budget_seconds
+    parts = damaged = 0
+    _look(store, folder, now)
+    _sweep(store, folder, now)
+    total = index_log.most_to_write(store)
+    progress(0, total)
+    prove_room(folder, BYTES_EACH * min(MOST_DOCUMENTS, total))
+    while True:
+        step = Step(store, folder, now, lambda: time.monotonic() > deadline)
+        try:
+            is_more = step.take()
+        except IndexDamaged as error:
+            damaged += 1
+            if damaged > ATTEMPTS:
+                raise OSError(errno.EIO, str(error), str(folder)) from error
+            if damaged == ATTEMPTS:  # every file is as it was written, and yet not as it should be
+                _begin(store, folder, now)
+            else:
+                _look(store, folder, now, thoroughly=True)
+            continue
+        parts += step.written
+        left = index_log.most_to_write(store)
+        progress(max(0, total - left), max(total, left))
+        if not is_more or time.monotonic() > deadline:
+            _sweep(store, folder, now)
+            documents = sum(file.documents for file in index_log.parts(store) if file.kind == "words")
+            return Refreshed(documents, parts, index_log.has_news(store))
+
+
+def rebuild(store: Store, folder: Path, *, now: int, budget_seconds: float = 3600.0) -> Refreshed:
+    """Make the index anew."""
+    drop(store, folder)
+    return refresh(store, folder, now=now, budget_seconds=budget_seconds)
+
+
+def drop(store: Store, folder: Path) -> None:
+    """Delete the index. Nothing is noted for it any more until the next refresh."""
+    index_log.end(store)
+    for path in files_in(folder):
+        remove_file(path)
+
+
+def check(store: Store, folder: Path) -> list[str]:
+    """Read every file of the index; gives what is wrong with them, in words."""
+    problems = []
+    for file in index_log.parts(store):
+        try:
+            check_file(path_of(folder, file.name), written(file))
+        except IndexDamaged as error:
+            if file.name in index_log.listed(store):  # not, while it was read, let go of by another process
+                problems.append(str(error))
+    return problems
+
+
+def _look(store: Store, folder: Path, now: int, *, thoroughly: bool = False) -> None:
+    """Begin an index where there is none; begin anew where words are damaged; let go of damaged vectors."""
+    state = index_log.read_state(store)
+    if state is None or state.format != index_log.FORMAT:
+        _begin(store, folder, now)
+        return
+    suspects = [file for file in index_log.parts(store) if not _is_good(store, folder, file, thoroughly=thoroughly)]
+    in_use = {file.name for file in index_log.parts(store)}  # others may have retired and deleted one meanwhile
+    lost = [file for file in suspects if file.name in in_use]
+    if any(file.kind == "words" for file in lost):
+        _begin(store, folder, now)
+    elif lost:
+        damaged = {file.generation for file in lost}
+        kept = {one: model for one, model in state.generations.items() if one not in damaged}
+        what = Change(purged=[file.name for file in lost], to_read=state.to_read, generations=kept)
+        index_log.change(store, state, what, now)
+    for file in lost:
+        remove_file(path_of(folder, file.name))
+
+
+def _begin(store: Store, folder: Path, now: int) -> None:
+    """Begin anew. Of files that no list names nobody knows what they hold: it may have been deleted since."""
+    index_log.begin(store, now)
+    for path in files_in(folder):
+        remove_file(path)
+
+
+def _is_good(store: Store, folder: Path, file: PartFile, *, thoroughly: bool) -> bool:
+    """Whether a file is as it was written; of one that has only another time, that is noted."""
+    path = path_of(folder, file.name)
+    with contextlib.suppress(IndexDamaged):
+        is_same(path, written(file))
+        if not thoroughly:
+            return True
+    try:
+        check_file(path, written(file))
+        index_log.touched(store, file.name, path.stat().st_mtime_ns)
+    except (IndexDamaged, OSError):
+        return False
+    return True
+
+
+def _sweep(store: Store, folder: Path, now: int) -> None:
+    """Delete files of former lists, and those that no list names: of processes that were killed."""
+    old = index_log.retired(store)  # a search that began with one keeps its map, or asks the store itself
+    if old:
+        gone = [name for name in old if remove_file(path_of(folder, name))]
+        with store.transaction():
+            index_log.forget(store, gone)
+    known = {path_of(folder, name) for name in index_log.listed(store)}
+    for path in files_in(folder):
+        with contextlib.suppress(OSError):
+            if path not in known and now - path.stat().st_mtime_ns // 1_000_000 > UNKNOWN_MS:
+                remove_file(path)

@@ -1,0 +1,168 @@
+"""BM25 over one part, twice: of each document alone, and of each with its neighbours in the conversation.
+
+    own[d]    += weight * tf * (K1 + 1) / (tf + K(d)),    K(d)  = K1 * (FLAT + max(0, L - FREE) / SPAN)
+    padded[d] += weight * tp * (K1 + 1) / (tp + Kp(d)),   Kp(d) = K1 * (FLAT + max(0, Lp - FREE_PADDED) / SPAN_PADDED)
+
+tf is how often the document has the word, L how many words it has; tp and Lp are the sums of those over the document
+and its neighbours. Short documents are all alike: what is said in a few words is not better for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from crystal.search.index.documents import distinct
+from crystal.search.index.files import Array
+from crystal.search.index.parts import Part
+
+Floats = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
+
+K1, FLAT = 0.8, 0.25
+FREE, SPAN = 30, 100
+FREE_PADDED, SPAN_PADDED = 60, 200
+
+DENSE = 64
+"""A word that more than one document of so many has is added up over all documents."""
+SELECTIVE = 16
+"""A mask that leaves less than one document of so many: only those are looked at."""
+
+
+class Scorer:
+    """What scoring a part needs of its documents, kept from one question to the next."""
+
+    def __init__(self, part: Part) -> None:
+        length = part.arrays["length"].astype(np.float32)
+        self._part = part
+        self._joined = part.joined.astype(np.float32)
+        self._own = _saturation(length, FREE, SPAN)
+        self._padded = _saturation(self._with_neighbours(length), FREE_PADDED, SPAN_PADDED)
+
+    def add(
+        self, terms: Sequence[tuple[Sequence[bytes], float]], mask: Mask | None, own: Floats, padded: Floats
+    ) -> None:
+        """Add the scores of words to those of the documents that a mask leaves; others become 0.
+
+        Args:
+            terms: For each word its alternatives, counted together, and its weight.
+            mask: The documents, None for all.
+            own: The scores of each document alone.
+            padded: Those of each with its neighbours.
+        """
+        only = None
+        if mask is not None:
+            count = int(np.count_nonzero(mask))
+            if not count:
+                return
+            only = np.flatnonzero(mask) if count * SELECTIVE < self._part.size else None
+        times = np.empty(0, np.float32)
+        for words, weight in terms:
+            spans = [span for span in map(self._part.words.find, dict.fromkeys(words)) if span[0] < span[1]]
+            total = sum(end - start for start, end in spans)
+            if not total:
+                continue
+            if not len(times):
+                times = np.zeros(self._part.size, np.float32)
+            if only is not None:
+                self._add_at(only, self._counted(only, spans, times, total), weight, own, padded)
+            elif total * DENSE > self._part.size:
+                self._add_all(spans, times, weight, own, padded)
+            else:
+                places = self._near(spans)
+                self._add_at(places, self._scattered(places, spans, times), weight, own, padded)
+        if mask is not None and only is None:
+            np.copyto(own, 0.0, where=~mask)
+            np.copyto(padded, 0.0, where=~mask)
+
+    def _add_all(
+        self, spans: Sequence[tuple[int, int]], times: Floats, weight: float, own: Floats, padded: Floats
+    ) -> None:
+        self._scatter(spans, times)
+        both = self._with_neighbours(times)
+        _add_score(own, times, self._own, weight)
+        _add_score(padded, both, self._padded, weight)
+        times.fill(0.0)
+
+    def _add_at(self, places: Array, times: tuple[Floats, Floats], weight: float, own: Floats, padded: Floats) -> None:
+        alone, both = times
+        scored = np.zeros(len(places), np.float32)
+        _add_score(scored, alone, self._own[places], weight)
+        own[places] += scored
+        scored.fill(0.0)
+        _add_score(scored, both, self._padded[places], weight)
+        padded[places] += scored
+
+    def _with_neighbours(self, numbers: Floats) -> Floats:
+        both = numbers.copy()
+        both[1:] += numbers[:-1] * self._joined
+        both[:-1] += numbers[1:] * self._joined
+        return np.asarray(both)
+
+    def _near(self, spans: Sequence[tuple[int, int]]) -> Array:
+        """The documents that have a word, and their neighbours."""
+        found = np.concatenate([self._part.words.document[start:end] for start, end in spans]).astype(np.int64)
+        after = found[found < self._part.size - 1]
+        before = found[found > 0] - 1
+        joined = self._part.joined
+        return distinct(np.concatenate([found, after[joined[after]] + 1, before[joined[before]]]))
+
+    def _scatter(self, spans: Sequence[tuple[int, int]], times: Floats) -> None:
+        words = self._part.words
+        for number, (start, end) in enumerate(spans):
+            if number:
+                times[words.document[start:end]] += words.times(start, end)
+            else:
+                times[words.document[start:end]] = words.times(start, end)
+
+    def _scattered(self, places: Array, spans: Sequence[tuple[int, int]], times: Floats) -> tuple[Floats, Floats]:
+        """How often documents have a word, alone and with their neighbours; ``times`` is zeros before and after."""
+        self._scatter(spans, times)
+        alone = times[places]
+        before, after, has_before, has_after = self._around(places)
+        both = alone + times[before] * has_before + times[after] * has_after
+        for start, end in spans:
+            times[self._part.words.document[start:end]] = 0.0
+        return alone, both
+
+    def _counted(
+        self, places: Array, spans: Sequence[tuple[int, int]], times: Floats, total: int
+    ) -> tuple[Floats, Floats]:
+        """The same, looked up document by document where a word has many more."""
+        if total <= 8 * len(places):
+            return self._scattered(places, spans, times)
+        before, after, has_before, has_after = self._around(places)
+        alone = self._looked_up(places, spans)
+        both = alone + self._looked_up(before, spans) * has_before + self._looked_up(after, spans) * has_after
+        return alone, both
+
+    def _around(self, places: Array) -> tuple[Array, Array, Floats, Floats]:
+        last = self._part.size - 1
+        if not last:
+            nothing = np.zeros(len(places), np.float32)
+            return places, places, nothing, nothing
+        before, after = np.maximum(places - 1, 0), np.minimum(places + 1, last)
+        has_before = self._joined[before] * (places > 0)
+        has_after = self._joined[np.minimum(places, last - 1)] * (places < last)
+        return before, after, has_before.astype(np.float32), has_after.astype(np.float32)
+
+    def _looked_up(self, places: Array, spans: Sequence[tuple[int, int]]) -> Floats:
+        wanted = places.astype(np.uint32)  # as the postings: others would be converted as a whole
+        found = np.zeros(len(places), np.float32)
+        for start, end in spans:
+            documents = self._part.words.document[start:end]
+            at = np.minimum(np.searchsorted(documents, wanted), len(documents) - 1)
+            found += np.where(documents[at] == wanted, self._part.words.times(start, end)[at], 0)
+        return found
+
+
+def _saturation(length: Floats, free: int, span: int) -> Floats:
+    return np.asarray(K1 * (FLAT + np.maximum(0.0, length - free) / span), np.float32)
+
+
+def _add_score(scores: Floats, times: Floats, saturation: Floats, weight: float) -> None:
+    part = times * np.float32(weight * (K1 + 1.0))
+    part /= times + saturation
+    scores += part

@@ -1,0 +1,258 @@
+"""One step of keeping the index: what one snapshot shows, the files that are made of it, and the change of the list."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from crystal.search.index.files import SYMPTOMS, Array, Draft, IndexDamaged, files_in, path_of, remove_file, write_file
+from crystal.search.index.meanings import build_arrays, shapes
+from crystal.search.index.parts import Built, Part, build_part, merge_parts, open_meanings, open_part
+from crystal.search.index.plan import merges
+from crystal.store import Store
+from crystal.store.search import index_log, index_source
+from crystal.store.search.index_log import Change, Log, PartFile, State
+from crystal.store.search.vectors import generations
+from crystal.store.search.words import tokenizer
+
+T = TypeVar("T")
+
+FRESH_AT_ONCE = 16_384
+LEAST_AT_ONCE = 4_096
+"""So many documents are read before a step looks whether its time is over."""
+
+SMALL_PART = 4_096
+WAITING, WAITING_SHARE = 4_096, 16
+"""New vectors are put into a larger part when they are so many, or one in so many of its documents, or all it misses;
+until then they are looked up in the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A part that a new one is made of, with its file if it has one, and what is still true of it."""
+
+    part: Part
+    file: PartFile | None
+    kept: Array
+
+
+class Step:
+    """Reads one snapshot; ``take`` once."""
+
+    def __init__(self, store: Store, folder: Path, now: int, is_over: Callable[[], bool]) -> None:
+        self._store, self._folder, self._now, self._is_over = store, folder, now, is_over
+        self._files: list[PartFile] = []
+        self._dimensions: dict[int, int] = {}
+        self._added: list[PartFile] = []
+        self._retired: list[str] = []
+        self._purged: list[str] = []
+        self._forgets = False
+        self.written = 0
+
+    def take(self) -> bool:
+        """Do what is most urgent; False when there is nothing to do, or somebody else does it.
+
+        Raises:
+            IndexDamaged: A file that is to be merged is not as it was written.
+        """
+        with self._store.reading():
+            state = index_log.read_state(self._store)
+            try:
+                what = None if state is None else self._changes(state)
+            except FileNotFoundError:  # a process that began the index anew deleted what was being written here
+                for file in self._added:
+                    remove_file(path_of(self._folder, file.name))
+                return False
+            except SYMPTOMS as error:
+                raise IndexDamaged(f"it cannot be put together: {error!r}") from error
+            if self._purged:  # what is deleted may be in these too
+                self._purged += [*self._retired, *index_log.retired(self._store)]
+                self._retired = []
+        if state is None or what is None:
+            return False
+        leftovers = self._leftovers() if self._forgets else []
+        is_changed = index_log.change(self._store, state, what(), self._now)
+        gone = self._purged if is_changed else [file.name for file in self._added]
+        for path in [*(path_of(self._folder, name) for name in gone), *(leftovers if is_changed else [])]:
+            remove_file(path)
+        self.written = len(self._added) if is_changed else 0
+        return is_changed
+
+    def _leftovers(self) -> list[Path]:
+        """Files that no list names: of processes that were killed, and of one whose change will not be taken.
+
+        They may hold what is deleted now. Looked for before the list changes: what comes later is of a later state.
+        """
+        known = index_log.listed(self._store).union(file.name for file in self._added)
+        paths = {path_of(self._folder, name) for name in known}
+        return [path for path in files_in(self._folder) if path not in paths]
+
+    def _changes(self, state: State) -> Callable[[], Change] | None:
+        self._files = index_log.parts(self._store)
+        self._dimensions = {one.id: one.dimension for one in generations(self._store)}
+        if state.to_read is not None:
+            to_read = self._read_on(state, state.to_read)
+            return lambda: Change(self._added, to_read=to_read, generations=state.generations)
+        known = index_log.generations(self._store)
+        if known != state.generations:
+            self._change_generations(state, known)
+            return lambda: Change(self._added, self._retired, generations=known)
+        log = index_log.read_log(self._store)
+        self._forgets = not log.stale.issubset(log.fresh)
+        later = frozenset(log.fresh[FRESH_AT_ONCE:])
+        waiting = self._take_in(log, later, tuple(known))
+        if not (self._added or self._retired or self._purged or index_log.has_news(self._store)):
+            return None
+        done = (log.stale | frozenset(log.embedded)) - later if later else None
+        return lambda: Change(
+            self._added, self._retired, self._purged, None, known, log.last, done=done, waiting=waiting
+        )
+
+    def _read_on(self, state: State, newest: int) -> int | None:
+        """Make a part of the next chunks, from the newest to the oldest; gives the next one to read."""
+        rows = _for_a_while(index_source.documents_down_from(self._store, newest), self._is_over)
+        built = build_part(rows, tokenizer(self._store))
+        if not built.size:
+            return None
+        name = self._write(built)
+        known = index_log.generations(self._store)
+        for generation, model in state.generations.items():
+            if known.get(generation) == model:
+                self._write_vectors(name, built.contents.arrays["id"], generation)
+        return int(built.contents.arrays["id"].min()) - 1
+
+    # ---------------------------------------------------------------------------------------------------- taking in
+
+    def _take_in(self, log: Log, later: frozenset[int], tracked: Sequence[int]) -> frozenset[int]:
+        """Write the parts that change anew; gives the chunks whose new vectors stay in the log."""
+        sources = self._sources(np.array(sorted(log.stale - later), np.int64))
+        fresh = [chunk for chunk in log.fresh if chunk not in later]
+        if fresh:
+            part = Part(build_part(index_source.documents(self._store, fresh), tokenizer(self._store)).contents)
+            sources.append(_Source(part, None, np.ones(part.size, np.bool_)))
+        groups = merges([int(np.count_nonzero(source.kept)) for source in sources])
+        grouped = {at for group in groups for at in group}
+        for at, source in enumerate(sources):
+            if at not in grouped and (source.file is None or not source.kept.all()):
+                groups.append([at])
+                grouped.add(at)
+        embedded = np.array(log.embedded, np.int64)
+        for group in groups:
+            self._put_together([sources[at] for at in group], tracked)
+        waiting: set[int] = set()
+        for at, source in enumerate(sources):
+            if at not in grouped and source.file is not None and len(embedded):
+                own = _places(embedded, source.part.places(embedded))
+                if own and not self._embed(source.file, own, tracked):
+                    waiting.update(own)
+        return frozenset(waiting)
+
+    def _sources(self, stale: Array) -> list[_Source]:
+        """The parts in use, each with what is still true of it."""
+        sources = []
+        for file in self._files:
+            if file.kind == "words":
+                part = open_part(self._folder, file)
+                kept = np.ones(part.size, np.bool_)
+                places = part.places(stale)
+                kept[places[places >= 0]] = False
+                sources.append(_Source(part, file, kept))
+        return sources
+
+    def _put_together(self, sources: Sequence[_Source], tracked: Sequence[int]) -> None:
+        """Make one part of some."""
+        for source in sources:
+            if source.file is not None:
+                names = [one.name for one in self._files if source.file.name in (one.name, one.of)]
+                (self._retired if source.kept.all() else self._purged).extend(names)
+        if not any(source.kept.any() for source in sources):
+            return
+        built = merge_parts([source.part for source in sources], [source.kept for source in sources])
+        name = self._write(built)
+        for generation in tracked:
+            self._write_vectors(name, built.contents.arrays["id"], generation)
+
+    def _embed(self, file: PartFile, own: dict[int, int], tracked: Sequence[int]) -> bool:
+        """Put new vectors into those of a part, if they are enough to be worth it."""
+        for generation in tracked:
+            known = self._vectors_of(file, generation)
+            missing = file.documents - (0 if known is None else open_meanings(self._folder, known).count)
+            enough = min(WAITING, file.documents // WAITING_SHARE, max(1, missing))
+            if file.documents > SMALL_PART and len(own) < enough:
+                return False
+        for generation in tracked:
+            known = self._vectors_of(file, generation)
+            self._write_vectors(file.name, open_part(self._folder, file).arrays["id"], generation)
+            if known is not None:
+                self._retired.append(known.name)
+        return True
+
+    # -------------------------------------------------------------------------------------------------- generations
+
+    def _vectors_of(self, words: PartFile, generation: int) -> PartFile | None:
+        found = (one for one in self._files if one.of == words.name and one.generation == generation)
+        return next(found, None)
+
+    def _change_generations(self, state: State, known: dict[int, str]) -> None:
+        """Let go of the vectors of models that are no more, and write those that a new one has already."""
+        current = {one for one, model in known.items() if state.generations.get(one) == model}
+        for file in self._files:
+            is_void = file.generation not in known or file.generation in state.generations
+            if file.kind == "vectors" and file.generation not in current and is_void:
+                self._retired.append(file.name)
+        self._files = [file for file in self._files if file.name not in self._retired]
+        for generation in known.keys() - current:
+            for file in [one for one in self._files if one.kind == "words"]:
+                if self._vectors_of(file, generation) is None:
+                    self._write_vectors(file.name, open_part(self._folder, file).arrays["id"], generation)
+
+    # ------------------------------------------------------------------------------------------------------ writing
+
+    def _write(self, built: Built) -> str:
+        """Write documents and their words."""
+        name = f"words-{secrets.token_hex(8)}"
+        found = write_file(path_of(self._folder, name), built.contents.meta, built.contents.arrays)
+        self._added.append(
+            PartFile(name, "words", None, None, built.size, found.bytes, found.mtime_ns, found.checksum, self._now)
+        )
+        return name
+
+    def _write_vectors(self, of: str, ids: Array, generation: int) -> None:
+        """Write the vectors of a part's documents, if there are any."""
+        dimension, size, places = self._dimensions[generation], len(ids), _places(ids)
+
+        def read() -> Iterator[tuple[int, bytes]]:
+            found = index_source.vectors(self._store, generation, ids.tolist())
+            return ((places[ident], vector) for ident, vector in found)
+
+        if next(read(), None) is None:
+            return
+        name = f"vectors-{secrets.token_hex(8)}"
+        draft = Draft(path_of(self._folder, name), shapes(size, dimension))
+        try:
+            build_arrays(read, size, dimension, draft.allocate)
+            found = draft.finish({})
+        finally:
+            draft.close()
+        self._added.append(
+            PartFile(name, "vectors", of, generation, size, found.bytes, found.mtime_ns, found.checksum, self._now)
+        )
+
+
+def _places(ids: Array, places: Array | None = None) -> dict[int, int]:
+    """The ordinals of chunks that have one, by chunk; in the order of ``ids`` when no places are given."""
+    listed = range(len(ids)) if places is None else places.tolist()
+    return {ident: place for ident, place in zip(ids.tolist(), listed, strict=True) if place >= 0}
+
+
+def _for_a_while(items: Iterator[T], is_over: Callable[[], bool]) -> Iterator[T]:
+    """Some thousand of the items, and more while there is time."""
+    for count, item in enumerate(items, 1):
+        yield item
+        if count % LEAST_AT_ONCE == 0 and is_over():
+            return

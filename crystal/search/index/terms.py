@@ -1,0 +1,127 @@
+"""What the words of a text are: stems of the keyword index, parts of compound names, pairs of characters, its date."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from crystal.store import Store
+from crystal.store.search.words import tokenizer
+from crystal.text.query import MARKS, UNSPACED, character_pairs
+
+Tokenize = Callable[[str], list[str]]
+
+_HUMP = re.compile("[a-z][A-Z]")
+# A run of letters with a small one before a capital; written so that a long run is looked at once.
+_CAMEL = re.compile(r"(?<![A-Za-z])[A-Z]*[a-z]+[A-Z][A-Za-z]*")
+_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
+_MARKS = re.compile(f"[{MARKS}\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+")
+# A letter beside a mark that joins it to nothing: a reader sees a border there.
+_BORDER = r"[0-9A-Za-z\u00c0-\u024f\u0370-\u052f]"
+_JOINED = re.compile(rf"\S*(?:{_BORDER}[{MARKS}]|[{MARKS}]{_BORDER})\S*")
+# To FTS5 a private character (the icons of a terminal's font) is a letter.
+_PRIVATE = re.compile("[\ue000-\uf8ff\U000f0000-\U0010ffff]+")
+_LETTERS = str.maketrans({
+    "\u00df": "ss", "\u1e9e": "ss", "\u0131": "i", "\u00f8": "o", "\u00d8": "O", "\u0142": "l", "\u0141": "L",
+    "\u0111": "d", "\u0110": "D", "\u0127": "h", "\u0126": "H", "\u00e6": "ae", "\u00c6": "Ae", "\u0153": "oe",
+    "\u0152": "Oe", "\u00fe": "th", "\u00de": "Th", "\u00f0": "d", "\u00d0": "D",
+})  # fmt: skip
+_DAY_MS = 86_400_000
+_MONTHS = "january february march april may june july august september october november december".split()
+_DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The words of one document: of its date, of its text in order, and the parts of compound names, each once.
+
+    All of them are looked up and counted; only those of the text make its length. ``parts`` also has the last
+    characters of runs without spaces.
+    """
+
+    header: list[str]
+    text: list[str]
+    parts: list[str]
+
+
+def document_words(tokenize: Tokenize, text: str, ts: int | None) -> Words:
+    """Take a document apart; ``ts`` is its time in milliseconds, or None."""
+    header = [word for one in date_words(ts).split() for word in tokenize(one)]
+    parts = [*camel_parts(text), *last_characters(text), *_beside_marks(text)]
+    return Words(header, tokenize(normalised(text)), tokenize(" ".join(parts)) if parts else [])
+
+
+def query_terms(store: Store, text: str) -> list[str]:
+    """The words of a question in the form in which the index has them, in order, repeated ones too."""
+    tokenize = tokenizer(store)
+    return [*tokenize(normalised(text)), *tokenize(" ".join(camel_parts(text)))]
+
+
+def normalised(text: str) -> str:
+    """Make words where a script has none: runs of Han, kana, Hangul, Thai and the like become pairs of characters.
+
+    Wide, narrow and composed forms of a character become one, accents and vowel signs fall away, and letters that are
+    no letters of ASCII with a sign become what people type for them.
+    """
+    return text if text.isascii() else UNSPACED.sub(_pairs, _folded(text))
+
+
+def last_characters(text: str) -> list[str]:
+    """The last character of each run without spaces, each once: every other one begins a pair."""
+    if text.isascii():
+        return []
+    runs = UNSPACED.findall(_folded(text))
+    return list(dict.fromkeys(run[-1] for run in runs if len(run) > 1))
+
+
+def _beside_marks(text: str) -> list[str]:
+    """Return the pieces of words between marks that stand for themselves, such as a joiner between two letters."""
+    if text.isascii():
+        return []
+    return [
+        piece
+        for run in _JOINED.findall(text.casefold())
+        for piece in _split_at_marks(unicodedata.normalize("NFKD", run))
+    ]
+
+
+def _split_at_marks(run: str) -> list[str]:
+    """Return the pieces of a run between its marks; one that only changes a letter (an accent) is no border."""
+    bare = "".join(char for char in run if not unicodedata.combining(char))
+    pieces = _MARKS.split(bare)
+    return pieces if len(pieces) > 1 else []
+
+
+def _folded(text: str) -> str:
+    bare = _MARKS.sub("", unicodedata.normalize("NFKD", _PRIVATE.sub(" ", text.casefold())))
+    return unicodedata.normalize("NFC", bare).translate(_LETTERS)
+
+
+def camel_parts(text: str) -> list[str]:
+    """The parts of names like ``FindMostRecentSession``, each once, in order."""
+    if _HUMP.search(text) is None:
+        return []
+    found = (part for name in _CAMEL.findall(text) for part in _PART.findall(name))
+    return list(dict.fromkeys(found))
+
+
+def date_words(ts: int | None) -> str:
+    """The day in words, as people name it: ``8 may 2023 monday`` (UTC)."""
+    return "" if ts is None else _day_words(ts // _DAY_MS)
+
+
+@lru_cache(maxsize=4096)
+def _day_words(day: int) -> str:
+    try:
+        date = dt.date(1970, 1, 1) + dt.timedelta(days=day)
+    except OverflowError:
+        return ""
+    return f"{date.day} {_MONTHS[date.month - 1]} {date.year} {_DAYS[date.weekday()]}"
+
+
+def _pairs(match: re.Match[str]) -> str:
+    return f" {' '.join(character_pairs(match[0]))} "

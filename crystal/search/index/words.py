@@ -1,0 +1,194 @@
+"""The words of a part: which documents have them, and how often.
+
+Words are sorted by their UTF-8 bytes and found by binary search in the map. A posting is the ordinal of a document
+and how often it has the word, in four bits: of each byte the lower half is of the even posting, the upper half of the
+odd one. While a part is made a posting is one number, word << 32 | document << 8 | count, so that sorting numbers is
+all there is to do.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crystal.search.index.files import Array
+
+Keys = npt.NDArray[np.uint64]
+
+MOST_TIMES = 64
+TIMES = np.array([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 24, 32, 48, 64], np.uint8)
+"""How often a document can have a word: four bits each. More often is counted as the next number below."""
+BLOCK = 1 << 20
+_WORD, _DOCUMENT = np.uint64(32), np.uint64(8)
+_COUNT, _ORDINAL = np.uint64(0xFF), np.uint64(0xFFFFFF)
+
+
+class Vocabulary(dict[str, int]):
+    """A number for each word, given when it is first asked for."""
+
+    def __missing__(self, word: str) -> int:
+        self[word] = number = len(self)
+        return number
+
+
+class Gathering:
+    """The words of documents as they come, some thousand documents at once."""
+
+    def __init__(self) -> None:
+        self._vocabulary = Vocabulary()
+        self._blocks: list[Keys] = []
+        self._numbers: list[int] = []
+        self._ends: list[int] = []
+        self._done = 0
+
+    def add(self, words: Iterable[str]) -> None:
+        """Take the words of the next document."""
+        self._numbers.extend(map(self._vocabulary.__getitem__, words))
+        self._ends.append(len(self._numbers))
+        if len(self._numbers) > 1_000_000:
+            self._pack()
+
+    def arrays(self, order: Array) -> dict[str, Array]:
+        """The words of all documents; ``order`` says at which ordinal each one lies."""
+        self._pack()
+        words = sorted(self._vocabulary)
+        rank = np.empty(len(words), np.uint64)
+        numbers = np.fromiter((self._vocabulary[word] for word in words), np.int64, len(words))
+        rank[numbers] = np.arange(len(words), dtype=np.uint64)
+        return arrays_of([word.encode() for word in words], _taken(self._blocks, rank, order.astype(np.uint64)))
+
+    def _pack(self) -> None:
+        ends = np.array([0, *self._ends])
+        documents = np.repeat(np.arange(self._done, self._done + len(self._ends)), np.diff(ends)).astype(np.uint64)
+        keys = np.array(self._numbers, np.uint64) << _WORD | documents << _DOCUMENT
+        keys.sort()
+        starts = np.flatnonzero(np.diff(keys, prepend=keys[:1] + np.uint64(1)))
+        counts = np.diff(starts, append=len(keys))
+        self._blocks.append(keys[starts] | np.minimum(counts, MOST_TIMES).astype(np.uint64))
+        self._done += len(self._ends)
+        self._numbers, self._ends = [], []
+
+
+def _taken(blocks: list[Keys], rank: Keys, order: Keys) -> Keys:
+    """Put blocks of postings together with other numbers for words and documents; the blocks are used up."""
+    keys = np.empty(sum(map(len, blocks)), np.uint64)
+    at = len(keys)
+    while blocks:
+        block = blocks.pop()
+        at -= len(block)
+        keys[at : at + len(block)] = (
+            rank[block >> _WORD] << _WORD | order[block >> _DOCUMENT & _ORDINAL] << _DOCUMENT | block & _COUNT
+        )
+    return keys
+
+
+def merge_words(parts: Sequence[Words], orders: Sequence[Array]) -> dict[str, Array]:
+    """The words of some parts together; ``orders`` gives each document its new ordinal, -1 leaves it out."""
+    lists = [part.all() for part in parts]
+    words = sorted(set().union(*lists))
+    number = {word: at for at, word in enumerate(words)}
+    keys = []
+    for part, known, order in zip(parts, lists, orders, strict=True):
+        rank = np.fromiter((number[word] for word in known), np.uint64, len(known))
+        word = np.repeat(rank, _lengths(part.start))
+        document = order[part.document]
+        there, times = document >= 0, part.times(0, len(document))
+        keys.append(
+            word[there] << _WORD | document[there].astype(np.uint64) << _DOCUMENT | times[there].astype(np.uint64)
+        )
+    return arrays_of(words, np.concatenate(keys))
+
+
+def arrays_of(words: Sequence[bytes], keys: Keys) -> dict[str, Array]:
+    """Lay out postings, which are sorted in place; a word without any is left out."""
+    keys.sort()
+    frequencies = _lengths(np.searchsorted(keys, np.arange(len(words) + 1, dtype=np.uint64) << _WORD))
+    newest = int((keys >> _DOCUMENT & _ORDINAL).max(initial=np.uint64(0)))
+    document = np.empty(len(keys), "<u2" if newest < 1 << 16 else "<u4")
+    level = np.zeros(len(keys) + len(keys) % 2, "|u1")
+    for start in range(0, len(keys), BLOCK):
+        block = slice(start, start + BLOCK)
+        document[block] = keys[block] >> _DOCUMENT & _ORDINAL
+        level[: len(keys)][block] = np.searchsorted(TIMES, (keys[block] & _COUNT).astype(np.uint8), "right") - 1
+    used = [word for word, frequency in zip(words, frequencies.tolist(), strict=True) if frequency]
+    ends = np.cumsum(np.fromiter(map(len, used), np.int64, len(used)))
+    return {
+        "words": np.frombuffer(b"".join(used), np.uint8),
+        "word_at": np.concatenate([[0], ends]).astype("<u4" if not len(ends) or ends[-1] < 2**32 else "<u8"),
+        "posting_at": np.concatenate([[0], np.cumsum(frequencies[frequencies > 0])]).astype("<u4"),
+        "document": document,
+        "times": level[::2] | level[1::2] << 4,
+    }
+
+
+class Words:
+    """The words of one part, over its arrays."""
+
+    def __init__(self, arrays: Mapping[str, Any]) -> None:
+        self._words: memoryview = memoryview(arrays["words"])
+        self._at: Array = arrays["word_at"]
+        self.start: Array = arrays["posting_at"]
+        self.document: Array = arrays["document"]
+        self._times: Array = arrays["times"]
+        self.size = len(self._at) - 1
+
+    def times(self, start: int, end: int) -> Array:
+        """How often the documents of some postings have their word."""
+        packed = self._times[start // 2 : (end + 1) // 2]
+        levels = np.empty(2 * len(packed), np.uint8)
+        levels[::2], levels[1::2] = packed & 15, packed >> 4
+        return np.asarray(TIMES.take(levels[start % 2 :][: end - start]))
+
+    def word(self, number: int) -> bytes:
+        """The word with a number; numbers go by the words' order."""
+        return bytes(self._words[int(self._at[number]) : int(self._at[number + 1])])
+
+    def all(self) -> list[bytes]:
+        """Every word, in order."""
+        data, at = bytes(self._words), self._at.tolist()
+        return [data[start:end] for start, end in pairwise(at)]
+
+    def at(self, word: bytes) -> int:
+        """The number of the first word that does not come before this one."""
+        return bisect_left(range(self.size), word, key=self.word)
+
+    def find(self, word: bytes) -> tuple[int, int]:
+        """Where the postings of a word begin and end; nowhere for one that is not there."""
+        number = self.at(word)
+        if number == self.size or self.word(number) != word:
+            return 0, 0
+        return int(self.start[number]), int(self.start[number + 1])
+
+    def containing(self, part: bytes) -> list[tuple[int, int]]:
+        """Where the postings of every word that contains some bytes begin and end."""
+        data, found = bytes(self._words), []
+        at = data.find(part)
+        while at >= 0:
+            number = int(np.searchsorted(self._at, at, "right")) - 1
+            if at + len(part) <= int(self._at[number + 1]):
+                found.append((int(self.start[number]), int(self.start[number + 1])))
+            at = data.find(part, int(self._at[number + 1]))
+        return found
+
+    def beginning(self, prefix: bytes) -> tuple[int, Array]:
+        """The number of the first word that begins so, and how many documents have each of those that do."""
+        first = self.at(prefix)
+        after = _after(prefix)
+        last = self.size if after is None else self.at(after)
+        return first, _lengths(self.start[first : last + 1])
+
+
+def _lengths(ends: Array) -> Array:
+    ends = ends.astype(np.int64)
+    return np.asarray(ends[1:] - ends[:-1])
+
+
+def _after(prefix: bytes) -> bytes | None:
+    """The least string of bytes that is greater than all that begin with this one; None when there is none."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

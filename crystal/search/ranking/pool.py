@@ -1,0 +1,265 @@
+"""The chunks that may answer a question, of one memory or of two, with what each engine says of them.
+
+Words are weighed over both memories together, so that their scores compare. A chunk is a candidate when its words, its
+neighbours' words or its meaning are among the best, or when its words are among the best of a time that is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from crystal.search.index.documents import NO_TIME, distinct
+from crystal.search.index.reader import Index
+from crystal.text.query import UNSPACED
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+CANDIDATES = 1000
+"""How many chunks their words propose at least."""
+NEAREST = 64
+"""How many chunks their meaning proposes at least."""
+IN_SPAN = 200
+"""How many chunks of a time that is asked for are proposed."""
+PADDED = 0.5
+"""What the words of a chunk together with its neighbours count, beside its own."""
+SHORTENED = 3
+"""How many letters a beginning of a word may have more than a stem: ``migratio`` finds ``migrat``."""
+BEGINNINGS = 400
+"""How many words a beginning stands for, when no word is just so;"""
+COMPOUNDS = 8
+"""and beside a word that is."""
+COMPOUND_WEIGHT = 0.3
+"""What a longer word with this beginning counts beside the word itself: ``Datenbank`` and ``Datenbankzugriff``."""
+COMPOUND_LETTERS = 5
+SHORT_WEIGHT = 0.01
+"""What it counts where the word is shorter: those that have the word itself come first."""
+BEGUN_LETTERS = 3
+FEW = 10
+PAIRS = 1000
+"""How many pairs of characters a single one stands for."""
+_HASH = re.compile("(?=.*[0-9])[0-9a-f]{7,63}")
+RARE = 0.01
+"""Only a word that fewer documents have than this share is looked for in longer ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One memory as a question sees it.
+
+    Attributes:
+        index: Its index, in the state of a snapshot.
+        mask: What the filters leave; None for everything.
+        generation: The vectors to compare ``vector`` with.
+        vector: The question as a unit vector; None where there is none to ask with.
+        floor: The cosine under which two texts have nothing to do with each other.
+        exact: Chunk ids that have the very thing looked for, each with its tier: 0 is the most exact.
+        named: Chunk ids that have names of the question as they are written, each with what these weigh as words.
+    """
+
+    index: Index
+    mask: Flags | None
+    generation: int
+    vector: Floats | None
+    floor: float
+    exact: dict[int, int]
+    named: dict[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Candidates as columns: row i of each array is one chunk. ``best_own`` and ``best_padded`` are of all chunks."""
+
+    field: Ints
+    ordinal: Ints
+    id: Ints
+    session: Ints
+    turn: Ints
+    ts: Ints
+    is_user: Flags
+    own: Floats
+    padded: Floats
+    cosine: Floats
+    exact: Ints
+    best_own: float
+    best_padded: float
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """A word of the question: the stems that stand for it, and what it weighs."""
+
+    stems: tuple[str, ...]
+    weight: float
+
+
+def frequency(indexes: Sequence[Index], word: str) -> int:
+    """How many documents of all memories have a word; those that have changed since count twice."""
+    return sum(index.frequency(word) for index in indexes)
+
+
+def sought_words(
+    indexes: Sequence[Index], stems: Sequence[str], completed: Callable[[str], Sequence[str]] = lambda _: ()
+) -> tuple[list[Sought], list[str]]:
+    """Weigh the words of a question by how rare they are; give also those that only beginnings of words stand for.
+
+    ``completed`` gives the stems that a word may have once it is typed to its end.
+    """
+    documents = sum(index.documents for index in indexes)
+    found: list[Sought] = []
+    begun: list[str] = []
+    for stem in dict.fromkeys(stems):
+        count = frequency(indexes, stem)
+        if count:
+            found.append(Sought((stem,), rarity(count, documents)))
+        longer = _longer(indexes, stem, count, documents)
+        if not count:
+            longer = longer | {
+                word: times for word in completed(stem) if word not in longer and (times := frequency(indexes, word))
+            }
+        if longer and _is_character(stem):
+            found = [one for one in found if one.stems != (stem,)]
+            found.append(Sought((stem, *longer), rarity(count + sum(longer.values()), documents)))
+        elif longer:
+            times = min(documents, sum(longer.values()))
+            share = 1.0 if not count else COMPOUND_WEIGHT if len(stem) >= COMPOUND_LETTERS else SHORT_WEIGHT
+            found.append(Sought(tuple(longer), share * rarity(times, documents)))
+            begun += [] if count else [stem]
+    return found, begun
+
+
+def rarity(count: int, documents: int) -> float:
+    """The weight of a word that ``count`` of the documents have (the idf of BM25, never negative).
+
+    The count may be too high: documents that have changed since count twice.
+    """
+    count = min(count, documents)
+    return max(math.log((documents - count + 0.5) / (count + 0.5)), 1e-6)
+
+
+def _is_character(stem: str) -> bool:
+    return len(stem) == 1 and UNSPACED.fullmatch(stem) is not None
+
+
+def _longer(indexes: Sequence[Index], stem: str, count: int, documents: int) -> dict[str, int]:
+    """The words that begin so, for a word that is nowhere, and for a rare one that may be part of a compound."""
+    if _is_character(stem):  # of a script without spaces: every pair that begins with it has it
+        return {word: times for index in indexes for word, times in index.beginning(stem, PAIRS) if word != stem}
+    is_compound = len(stem) >= BEGUN_LETTERS and (stem.isalpha() or _HASH.fullmatch(stem) is not None)
+    if count and (count > max(RARE * documents, FEW) or not is_compound):
+        return {}
+    if not count and len(stem) < (3 if stem.isascii() else 1):
+        return {}
+    longer: dict[str, int] = {}
+    for index in indexes:
+        for word, times in index.beginning(stem, COMPOUNDS if count else BEGINNINGS):
+            longer[word] = longer.get(word, 0) + times
+        if not count:
+            for cut in range(1, SHORTENED + 1):
+                short = stem[:-cut]
+                if len(short) >= COMPOUND_LETTERS and (times := index.frequency(short)):
+                    longer[short] = longer.get(short, 0) + times
+                    break
+    longer.pop(stem, None)
+    return longer
+
+
+def pool_of(
+    fields: Sequence[Field], words: Sequence[Sought], spans: Sequence[tuple[int, int]], depth: int, *, by_meaning: bool
+) -> Pool:
+    """Collect the candidates.
+
+    Args:
+        fields: The memories.
+        words: What the question asks for.
+        spans: Times that it names: first moment, and the one after the last, ms.
+        depth: At least so many candidates, if there are as many.
+        by_meaning: Whether what has none of the words may answer.
+    """
+    terms = [(word.stems, word.weight) for word in words]
+    scored = [field.index.scores(terms, field.mask) for field in fields] if terms else []
+    for (own, _), field in zip(scored, fields, strict=False):
+        places = field.index.find(sorted(field.named))
+        own[places[places >= 0]] += np.array([field.named[one] for one in sorted(field.named)], np.float32)[places >= 0]
+    best_own = max((float(own.max(initial=0.0)) for own, _ in scored), default=0.0)
+    best_padded = max((float(padded.max(initial=0.0)) for _, padded in scored), default=0.0)
+    rows = []
+    for at, field in enumerate(fields):
+        size = field.index.size
+        own, padded = scored[at] if scored else (np.zeros(size, np.float32), np.zeros(size, np.float32))
+        chosen = _chosen(field, own, padded, (best_own, best_padded), spans, depth, by_meaning=by_meaning)
+        rows.append(_columns(at, field, chosen, own, padded))
+    columns = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+    return Pool(**columns, best_own=best_own, best_padded=best_padded)
+
+
+def _chosen(
+    field: Field, own: Floats, padded: Floats, best: tuple[float, float], spans: Sequence[tuple[int, int]], depth: int,
+    *, by_meaning: bool,
+) -> Ints:  # fmt: skip
+    index, found = field.index, [np.empty(0, np.int64)]
+    if best[1] > 0:
+        some = np.flatnonzero(padded)  # what has a word also has it among its neighbours' words
+        together = padded[some] * np.float32(PADDED / best[1])
+        if best[0] > 0:
+            together += own[some] * np.float32(1 / best[0])
+        found.append(some[_top(together, max(CANDIDATES, depth))])
+        if spans:
+            inside = within(index.take("ts", some), spans)
+            found.append(some[inside][_top(together[inside], IN_SPAN)])
+    if field.vector is not None and by_meaning:
+        near, cosines = index.nearest(field.generation, field.vector, max(NEAREST, depth), field.mask)
+        found.append(near[cosines >= field.floor])
+    if field.exact:
+        found.append(index.find(sorted(field.exact)))
+    chosen = distinct(np.concatenate(found))
+    return chosen[chosen >= 0]
+
+
+def _top(scores: Floats, count: int) -> Ints:
+    """The places of the best scores above zero; all that are as good as the last one, up to twice as many."""
+    if len(scores) > count:
+        least = max(float(np.partition(scores, -count)[-count]), np.finfo(np.float32).tiny)
+        return np.flatnonzero(scores >= least)[: 2 * count]
+    return np.flatnonzero(scores > 0)
+
+
+def _columns(at: int, field: Field, chosen: Ints, own: Floats, padded: Floats) -> dict[str, npt.NDArray[np.generic]]:
+    index = field.index
+    ids = np.asarray(index.take("id", chosen), np.int64)
+    cosine = np.zeros(len(chosen), np.float32)
+    if field.vector is not None and len(chosen):
+        cosine = np.nan_to_num(index.cosines(field.generation, field.vector, chosen), nan=0.0)
+    exact = np.array([field.exact.get(ident, -1) for ident in ids.tolist()], np.int64)
+    return {
+        "field": np.full(len(chosen), at, np.int64),
+        "ordinal": chosen,
+        "id": ids,
+        # Rows of two memories have nothing to do with each other.
+        "session": np.asarray(index.take("session", chosen), np.int64) * 2 + at,
+        "turn": np.asarray(index.take("turn", chosen), np.int64) * 2 + at,
+        "ts": np.asarray(index.take("ts", chosen), np.int64),
+        "is_user": np.asarray(index.take("role", chosen) == "user", np.bool_),
+        "own": own[chosen],
+        "padded": padded[chosen],
+        "cosine": np.maximum(cosine, np.float32(0)),
+        "exact": exact,
+    }
+
+
+def within(ts: Ints, spans: Sequence[tuple[int, int]]) -> Flags:
+    """Which times are in one of some spans."""
+    inside = np.zeros(len(ts), np.bool_)
+    for start, end in spans:
+        inside |= (ts >= start) & (ts < end) & (ts != NO_TIME)
+    return inside

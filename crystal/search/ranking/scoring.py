@@ -1,0 +1,133 @@
+"""What each candidate is worth: its words, its neighbours' words, its meaning, its session, and small preferences.
+
+Preferences only decide between answers that are nearly as good: what a person said himself, the time that a question
+names, and (as the user likes) what is new. No age ever buries an old answer that fits better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from crystal.model.capture import Fusion, Recency
+from crystal.search.index.documents import NO_TIME
+from crystal.search.ranking.pool import PADDED, Floats, Ints, Pool, within
+from crystal.search.rrf import RRF_K
+
+RECENCY: dict[str, float] = {"off": 0.0, "light": 0.01, "strong": 0.1}
+"""How much more the newest is worth than what is long ago, as a share."""
+RECENT_MS = 30 * 86_400_000
+"""After so long the preference for what is new has fallen to a third."""
+
+SESSION = 1.0
+"""What the best session adds to each of its chunks; the best chunk's own words count 1."""
+SESSION_TURNS = 5
+"""A session is as good as so many of its best turns together."""
+USER = 0.05
+"""How much more is worth what a person said himself, as a share."""
+IN_TIME = 0.2
+"""How much more is worth what was said in the time that is asked for, as a share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """What the question and the user prefer: spans of time, what is new, and how engines are put together."""
+
+    now: int
+    spans: tuple[tuple[int, int], ...] = ()
+    recency: Recency = "light"
+    fusion: Fusion = "weighted"
+
+
+def base_scores(pool: Pool, preferences: Preferences) -> Floats:
+    """Score the candidates; higher is better, and above zero."""
+    fused = _rrf(pool) if preferences.fusion == "rrf" else _weighted(pool)
+    return np.asarray(fused * preference(pool, preferences), np.float32)
+
+
+def _weighted(pool: Pool) -> Floats:
+    """Sum of the engines' scores, each as a part of the best one; a session of good turns lifts them all."""
+    total = pool.cosine.copy()
+    if pool.best_own > 0:
+        total += pool.own / np.float32(pool.best_own)
+    if pool.best_padded > 0:
+        total += pool.padded * np.float32(PADDED / pool.best_padded)
+    return np.asarray(total + np.float32(SESSION) * session_scores(pool, total), np.float32)
+
+
+def _rrf(pool: Pool) -> Floats:
+    """Reciprocal Rank Fusion with k = 60 of words and meanings."""
+    total = np.zeros(len(pool), np.float32)
+    for scores in (pool.own, pool.cosine):
+        ranks = rank_numbers(scores)
+        total += np.where(ranks > 0, 1.0 / (RRF_K + ranks), 0.0).astype(np.float32)
+    return np.asarray(total + np.float32(1e-6 / max(pool.best_padded, 1e-9)) * pool.padded, np.float32)
+
+
+def session_scores(pool: Pool, scores: Floats) -> Floats:
+    """For each candidate the sum of its session's best turns, as a part of the best session's."""
+    if not len(pool):
+        return scores
+    units = _units(pool)
+    best_of_turn = np.lexsort((-scores, units))
+    keys = units[best_of_turn]
+    first = best_of_turn[np.concatenate([[True], keys[1:] != keys[:-1]])]  # the best chunk of each turn
+    order = first[np.lexsort((-scores[first], pool.session[first]))]
+    session = pool.session[order]
+    begins = np.flatnonzero(np.concatenate([[True], session[1:] != session[:-1]]))
+    place = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
+    counted = np.where(place < SESSION_TURNS, scores[order], np.float32(0))
+    names = session[begins]
+    sums = np.where(names > 1, np.add.reduceat(counted, begins), np.float32(0))  # what has no session is in none
+    best = float(sums.max())
+    if best <= 0:
+        return np.zeros(len(pool), np.float32)
+    return np.asarray(sums[np.searchsorted(names, pool.session)] / np.float32(best), np.float32)
+
+
+def preference(pool: Pool, preferences: Preferences) -> Floats:
+    """What the scores are multiplied with, for each candidate: 1 and a little more."""
+    factor = 1 + np.float32(USER) * pool.is_user
+    if preferences.spans:
+        factor = factor * (1 + np.float32(IN_TIME) * within(pool.ts, preferences.spans))
+    share = RECENCY[preferences.recency]
+    if share:
+        factor = factor * (1 + np.float32(share) * newness(pool.ts, preferences.now))
+    return np.asarray(factor, np.float32)
+
+
+def newness(ts: Ints, now: int) -> Floats:
+    """1 for what was said just now, falling to 0; 0 for what has no time."""
+    age = np.maximum(now - np.where(ts == NO_TIME, 0, ts), 0).astype(np.float64)
+    return np.where(ts == NO_TIME, 0.0, np.exp(-age / RECENT_MS)).astype(np.float32)
+
+
+def rank_numbers(scores: Floats) -> Ints:
+    """The rank of each candidate by some scores, from 1; equal scores share the first rank; 0 for a score of 0."""
+    order = np.argsort(-scores, kind="stable")
+    ordered = scores[order]
+    is_new = np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(ordered)]
+    place = np.flatnonzero(is_new)[np.cumsum(is_new) - 1] + 1 if len(ordered) else ordered.astype(np.int64)
+    ranks = np.zeros(len(scores), np.int64)
+    ranks[order] = place
+    return np.where(scores > 0, ranks, 0)
+
+
+def best_first(pool: Pool, scores: Floats) -> Ints:
+    """The rows in order: what has the very thing looked for, then the better, the newer, the later stored one."""
+    tier = np.where(pool.exact >= 0, pool.exact, 99)
+    return np.lexsort((pool.field, -pool.id, -pool.ts, -scores, tier))
+
+
+def one_a_turn(pool: Pool, order: Sequence[int] | Ints) -> Ints:
+    """Of each turn the best row, in order; a chunk that belongs to no turn stands for itself."""
+    rows = np.asarray(order, np.int64)
+    _, first = np.unique(_units(pool)[rows], return_index=True)
+    return rows[np.sort(first)]
+
+
+def _units(pool: Pool) -> Ints:
+    """What counts as one answer: a number for each turn, and for each chunk that belongs to none."""
+    return np.where(pool.turn > 1, pool.turn, -2 * pool.id - pool.field - 2)

@@ -1,0 +1,164 @@
+"""What was said last, and what happened on which day: sessions and memories in the order of time.
+
+Where there is a mirror of home's memory, both are told as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import tzinfo
+
+from crystal.errors import UsageProblem
+from crystal.model.capture import MIRROR_IDS, Memory
+from crystal.model.recall import Filters, Remembered
+from crystal.sessions.reading import SessionSummary, sessions
+from crystal.store import Store
+from crystal.store.search.scope import project_ids, scope_of
+from crystal.store.sessions.recent import MessageRow, latest_messages, moments
+from crystal.timewords.parse import local
+
+MOST_MESSAGES = 1_000
+EVER = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Something that a person or the assistant said. ``hit`` is the number under which ``show`` finds it."""
+
+    hit: int
+    uuid: str
+    role: str
+    text: str
+    timestamp: int
+    session_id: str
+    project: str | None
+    branch: str | None
+    agent: str
+    device: str
+    memory: Memory = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What of a session belongs to one day: the first and the last moment, and how many turns it had then."""
+
+    session: SessionSummary
+    first: int
+    last: int
+    turns: int
+
+
+@dataclass(slots=True)
+class Day:
+    """A day on the local calendar (``2026-11-20``), what went on in it and what was remembered, the latest first."""
+
+    date: str
+    sessions: list[Stretch] = field(default_factory=list)
+    memories: list[Remembered] = field(default_factory=list)
+
+
+def messages(
+    store: Store,
+    *,
+    project: str | None = None,
+    before: int | None = None,
+    without: str | None = None,
+    limit: int = 20,
+    mirror: Store | None = None,
+) -> tuple[list[Message], tuple[str, ...]]:
+    """The latest messages, the last one first, and why there are none for a project that nobody knows.
+
+    Args:
+        store: The store.
+        project: Only this one: a name, or a folder and all below it.
+        before: Only what was said before this.
+        without: A session whose messages are left out.
+        limit: How many at most.
+        mirror: The mirror of home's memory.
+
+    Raises:
+        UsageProblem: ``limit`` is out of range.
+    """
+    if not 1 <= limit <= MOST_MESSAGES:
+        raise UsageProblem(f"the number of messages is {limit}", hint=f"use 1 to {MOST_MESSAGES}")
+    found: dict[tuple[str, int], Message] = {}
+    notes: list[tuple[str, ...]] = []
+    places: tuple[tuple[Store | None, Memory], ...] = ((store, "local"), (mirror, "mirror"))
+    for place, memory in places:
+        if place is None:
+            continue
+        ids = None if project is None else project_ids(place, project)
+        notes.append(scope_of(place, Filters(project=project)).notes if ids == [] else ())
+        end = min(EVER, EVER if before is None else before)
+        for row in latest_messages(place, projects=ids, before=end, without=without, limit=limit):
+            found.setdefault((row.uuid, row.part), _message(row, memory))
+    both = sorted(found.values(), key=lambda one: one.timestamp, reverse=True)[:limit]
+    return both, notes[0] if all(notes) else ()
+
+
+def _message(row: MessageRow, memory: Memory) -> Message:
+    hit = row.chunk + (MIRROR_IDS if memory == "mirror" else 0)
+    return Message(
+        hit, row.uuid, row.role, row.text, row.ts, row.session, row.project, row.branch, row.agent, row.device, memory
+    )
+
+
+def timeline(
+    store: Store,
+    *,
+    since: int,
+    before: int,
+    project: str | None = None,
+    memories: Iterable[Remembered] = (),
+    limit: int = 100,
+    mirror: Store | None = None,
+    tz: tzinfo | None = None,
+) -> tuple[list[Day], tuple[str, ...]]:
+    """Which sessions went on and what was remembered, day by day, the latest first.
+
+    Args:
+        store: The store.
+        since: From this moment on.
+        before: To this moment, which is not in it.
+        project: Only this one: a name, or a folder and all below it.
+        memories: What was remembered, in any order; only what was changed last in the span is told.
+        limit: How many sessions at most, the latest.
+        mirror: The mirror of home's memory.
+        tz: The zone of the days; None for the machine's.
+
+    Returns:
+        The days on which there was something, and why there are none for a project that nobody knows.
+    """
+    found, notes = sessions(store, project=project, since=since, before=before, limit=limit, mirror=mirror)
+    days: dict[str, Day] = {}
+
+    def day_of(moment: int) -> Day:
+        date = f"{local(moment, tz):%Y-%m-%d}".rjust(10, "0")
+        return days.setdefault(date, Day(date))
+
+    for session in found:
+        place = mirror if session.memory == "mirror" and mirror is not None else store
+        for stretch in _stretches(place, session, since, before, tz):
+            day_of(stretch.first).sessions.append(stretch)
+    for memory in memories:
+        if since <= memory.updated_at < before:
+            day_of(memory.updated_at).memories.append(memory)
+    for day in days.values():
+        day.sessions.sort(key=lambda one: one.last, reverse=True)
+        day.memories.sort(key=lambda one: one.updated_at, reverse=True)
+    return sorted(days.values(), key=lambda day: day.date, reverse=True), notes
+
+
+def _stretches(store: Store, session: SessionSummary, since: int, before: int, tz: tzinfo | None) -> Sequence[Stretch]:
+    """A session's days within the span."""
+    first, last = session.started_at, session.last_at
+    if first is None or last is None:
+        return ()
+    is_within = since <= first and last < before
+    if is_within and local(first, tz).date() == local(last, tz).date():
+        return (Stretch(session, first, last, session.turns),)
+    by_day: dict[object, list[int]] = {}
+    for moment in moments(store, session.id, since, before):
+        by_day.setdefault(local(moment, tz).date(), []).append(moment)
+    return tuple(Stretch(session, many[0], many[-1], len(many)) for many in by_day.values())

@@ -1,0 +1,386 @@
+"""The byte ledger and the watermarks: which bytes of which transcript are in which state.
+
+Every byte before a transcript's watermark lies in exactly one row of ``segments``. Rows are only written inside the
+transaction that uses them; a claim fails when another process was there first.
+"""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from crystal.errors import WatermarkMoved
+from crystal.model.capture import BEFORE_CRYSTAL, Origin, Piece, Segment, Watermark
+from crystal.store.connection import Row, Store
+
+
+class TranscriptState(NamedTuple):
+    """What the store knows of one transcript."""
+
+    id: int
+    origin: Origin
+    path: str
+    mark: Watermark
+    archive: str | None
+    updated_at: int
+
+
+FORKED_FROM = 1_000_000
+"""Generations from here on are given by a home machine to files that two copies of a device continued differently."""
+
+_COLUMNS = (
+    "id, agent, device, session_id, subagent, path, transcript, offset, dev, inode, generation, tail_hash, archive,"
+    " updated_at"
+)
+
+
+def _stored(path: Path | str) -> str | bytes:
+    """A path as it is stored: text, or the system's own bytes where those are no UTF-8."""
+    text = str(path)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(text)
+    return text
+
+
+def _state(row: Row) -> TranscriptState:
+    ident, agent, device, session, subagent, path, key, offset, dev, inode, generation, tail, archive, updated = row
+    origin = Origin(agent, device, session, subagent)
+    mark = Watermark(key, offset, dev, inode, generation, bytes(tail))
+    return TranscriptState(ident, origin, os.fsdecode(path), mark, archive, updated)
+
+
+def state_of(store: Store, device: str, transcript: str) -> TranscriptState | None:
+    """What is known of one transcript, None when it was never seen."""
+    row = store.row(f"SELECT {_COLUMNS} FROM capture_state WHERE device = ? AND transcript = ?", (device, transcript))
+    return None if row is None else _state(row)
+
+
+def all_states(store: Store, device: str | None = None) -> list[TranscriptState]:
+    """Every transcript ever seen (on one device)."""
+    where, values = ("", ()) if device is None else (" WHERE device = ?", (device,))
+    return [_state(row) for row in store.rows(f"SELECT {_COLUMNS} FROM capture_state{where} ORDER BY id", values)]
+
+
+def last_rule(store: Store, state: TranscriptState) -> str | None:
+    """Why the bytes just before the watermark are private, None when they are not."""
+    value = store.value(
+        "SELECT rule FROM segments WHERE transcript = ? AND generation = ? AND stop = ? AND state = 'private'",
+        (state.id, state.mark.generation, state.mark.offset),
+    )
+    return None if value is None else str(value)
+
+
+def has_private(store: Store, session_id: str, *, except_for: str) -> bool:
+    """Whether bytes of a session's transcripts are private under any rule but one."""
+    return (
+        store.value(
+            "SELECT 1 FROM capture_state c JOIN segments s ON s.transcript = c.id"
+            " WHERE c.session_id = ? AND s.state = 'private' AND s.rule <> ? LIMIT 1",
+            (session_id, except_for),
+        )
+        is not None
+    )
+
+
+def skipped_ranges(store: Store, state: TranscriptState, rule: str = BEFORE_CRYSTAL) -> list[tuple[int, int]]:
+    """The byte ranges [start, stop) of the present file that were left out under ``rule``, in order."""
+    return [
+        (int(start), int(stop))
+        for start, stop in store.rows(
+            "SELECT start, stop FROM segments WHERE transcript = ? AND generation = ? AND state = 'skipped'"
+            " AND rule = ? ORDER BY start",
+            (state.id, state.mark.generation, rule),
+        )
+    ]
+
+
+def transcripts_with_skipped(store: Store, rule: str = BEFORE_CRYSTAL) -> dict[int, int]:
+    """How many bytes are left out under ``rule``, by transcript id, of the files' present generation."""
+    sql = (
+        "SELECT s.transcript, sum(s.stop - s.start) FROM segments s JOIN capture_state c ON c.id = s.transcript"
+        " AND c.generation = s.generation WHERE s.state = 'skipped' AND s.rule = ? GROUP BY s.transcript"
+    )
+    return {int(ident): int(size) for ident, size in store.rows(sql, (rule,))}
+
+
+def claim_tail(store: Store, segment: Segment, now: int) -> int:
+    """Move the watermark over a segment that starts at it. Inside a transaction.
+
+    Returns:
+        The transcript's row id.
+
+    Raises:
+        WatermarkMoved: The watermark is not where the segment was read from.
+    """
+    known = state_of(store, segment.origin.device, segment.before.transcript)
+    if known is None:
+        if segment.before.offset or segment.before.generation:
+            raise WatermarkMoved(f"{segment.path}: its watermark is gone")
+        return _insert_state(store, segment.origin, segment.path, segment.after, now)
+    if (known.mark.offset, known.mark.generation) != (segment.before.offset, segment.before.generation):
+        raise WatermarkMoved(f"{segment.path}: captured up to byte {known.mark.offset} by another process")
+    after = segment.after
+    store.execute(
+        "UPDATE capture_state SET path = ?, offset = ?, dev = ?, inode = ?, generation = ?, tail_hash = ?,"
+        " updated_at = ? WHERE id = ?",
+        (_stored(segment.path), after.offset, after.dev, after.inode, after.generation, after.tail_hash, now, known.id),
+    )
+    return known.id
+
+
+def claim_skipped(store: Store, segment: Segment, now: int) -> int:
+    """Take a segment's bytes out of a range skipped under before-crystal; the watermark stays. Inside a transaction.
+
+    Raises:
+        WatermarkMoved: No skipped range starts where the segment does, or the file was replaced meanwhile.
+    """
+    known = state_of(store, segment.origin.device, segment.before.transcript)
+    start, stop = segment.pieces[0].start, segment.pieces[-1].end
+    row = (
+        None
+        if known is None or known.mark.generation != segment.before.generation
+        else store.row(
+            "SELECT id, stop FROM segments WHERE transcript = ? AND generation = ? AND start = ? AND stop >= ?"
+            " AND state = 'skipped' AND rule = ?",
+            (known.id, known.mark.generation, start, stop, BEFORE_CRYSTAL),
+        )
+    )
+    if known is None or row is None:
+        raise WatermarkMoved(f"{segment.path}: bytes {start} to {stop} are no longer skipped")
+    if row[1] == stop:
+        store.execute("DELETE FROM segments WHERE id = ?", (row[0],))
+    else:
+        store.execute("UPDATE segments SET start = ? WHERE id = ?", (stop, row[0]))
+    store.execute(
+        "UPDATE capture_state SET path = ?, updated_at = ? WHERE id = ?", (_stored(segment.path), now, known.id)
+    )
+    return known.id
+
+
+def claim_sent(store: Store, segment: Segment, now: int) -> int:
+    """Take a segment's bytes that another machine captured and sent. Inside a transaction.
+
+    Segments may come in any order, so nothing is asked of the watermark: it stands at the end of what has come, and
+    what has not come before it counts as skipped until it comes. The bytes must not be covered yet.
+
+    Raises:
+        WatermarkMoved: Another process took some of these bytes.
+    """
+    start, stop, generation = segment.pieces[0].start, segment.pieces[-1].end, segment.after.generation
+    known = state_of(store, segment.origin.device, segment.before.transcript)
+    if known is None:
+        # A file of a copy is no file of the device: its watermark stands at the beginning of one that never came.
+        is_fork = generation >= FORKED_FROM
+        mark = Watermark(segment.after.transcript) if is_fork else _mark_at(segment, stop)
+        ident = _insert_state(store, segment.origin, segment.path, mark, now)
+        _cover_gap(store, ident, generation, 0, start, now)
+        return ident
+    if covered(store, known.id, generation, start, stop):
+        raise WatermarkMoved(f"{segment.path}: bytes {start} to {stop} have come already")
+    _carve(store, known.id, generation, start, stop)
+    end = store.value("SELECT max(stop) FROM segments WHERE transcript = ? AND generation = ?", (known.id, generation))
+    _cover_gap(store, known.id, generation, end or 0, start, now)
+    mark = known.mark
+    if generation < FORKED_FROM and (generation, stop) > (mark.generation, mark.offset):
+        mark = _mark_at(segment, stop)
+    store.execute(
+        "UPDATE capture_state SET path = ?, offset = ?, dev = ?, inode = ?, generation = ?, tail_hash = ?,"
+        " updated_at = ? WHERE id = ?",
+        (_stored(segment.path), mark.offset, mark.dev, mark.inode, mark.generation, mark.tail_hash, now, known.id),
+    )
+    return known.id
+
+
+def _mark_at(segment: Segment, stop: int) -> Watermark:
+    after = segment.after
+    return after if after.offset == stop else Watermark(after.transcript, stop, 0, 0, after.generation)
+
+
+_OPEN = (
+    "state = 'skipped' AND rule = ?5 OR state = 'captured' AND archive_length IS NULL AND start >= ?3 AND stop <= ?4"
+)
+"""Rows of bytes that are still to come, or to come with their lines, for a segment of [?3, ?4)."""
+
+
+def covered(store: Store, transcript: int, generation: int, start: int, stop: int) -> list[tuple[int, int, int]]:
+    """The rows, in order, that hold bytes of [start, stop) in a final state: (row id, first byte, end).
+
+    A row whose lines are not kept here is not final: what comes with its lines takes its place.
+    """
+    rows = store.rows(
+        "SELECT id, start, stop FROM segments WHERE transcript = ?1 AND generation = ?2 AND start < ?4 AND stop > ?3"
+        f" AND NOT ({_OPEN}) ORDER BY start",
+        (transcript, generation, start, stop, BEFORE_CRYSTAL),
+    )
+    return [(int(ident), int(first), int(end)) for ident, first, end in rows]
+
+
+def _carve(store: Store, transcript: int, generation: int, start: int, stop: int) -> None:
+    """Take [start, stop) out of what counts as skipped, or has its lines elsewhere."""
+    rows = store.rows(
+        "SELECT id, start, stop, captured_at FROM segments WHERE transcript = ?1 AND generation = ?2 AND start < ?4"
+        f" AND stop > ?3 AND ({_OPEN})",
+        (transcript, generation, start, stop, BEFORE_CRYSTAL),
+    )
+    for ident, first, end, at in rows:
+        store.execute("DELETE FROM segments WHERE id = ?", (ident,))
+        for low, high in ((first, start), (stop, end)):
+            if low < high:
+                add_row(store, transcript, generation, low, high, "skipped", BEFORE_CRYSTAL, at)
+
+
+def _cover_gap(store: Store, transcript: int, generation: int, start: int, stop: int, now: int) -> None:
+    if start < stop:
+        add_row(store, transcript, generation, start, stop, "skipped", BEFORE_CRYSTAL, now)
+
+
+def mark_seen(store: Store, origin: Origin, path: str, mark: Watermark, now: int) -> None:
+    """Note a transcript as seen up to ``mark``, its bytes skipped under before-crystal. Inside a transaction.
+
+    Does nothing when the transcript is known already.
+    """
+    if state_of(store, origin.device, mark.transcript) is not None:
+        return
+    ident = _insert_state(store, origin, path, mark, now)
+    if mark.offset:
+        add_row(store, ident, mark.generation, 0, mark.offset, "skipped", BEFORE_CRYSTAL, now)
+
+
+def moved(store: Store, state: TranscriptState, path: str, dev: int, inode: int) -> None:
+    """Note that the same file is now at another path or inode."""
+    store.execute(
+        "UPDATE capture_state SET path = ?, dev = ?, inode = ? WHERE id = ?", (_stored(path), dev, inode, state.id)
+    )
+
+
+def set_restored(store: Store, state: TranscriptState, path: str, mark: Watermark, now: int) -> None:
+    """Point a transcript at the file that was written back from its archive. Inside a transaction."""
+    store.execute(
+        "UPDATE capture_state SET path = ?, dev = ?, inode = ?, generation = ?, offset = ?, tail_hash = ?,"
+        " updated_at = ? WHERE id = ?",
+        (_stored(path), mark.dev, mark.inode, mark.generation, mark.offset, mark.tail_hash, now, state.id),
+    )
+
+
+def add_row(
+    store: Store, transcript: int, generation: int, start: int, stop: int, state: str, rule: str | None, now: int
+) -> None:
+    """Write a ledger row for bytes that are not kept. Inside a transaction."""
+    store.execute(
+        "INSERT INTO segments (transcript, generation, start, stop, state, rule, captured_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (transcript, generation, start, stop, state, rule, now),
+    )
+
+
+class Kept(NamedTuple):
+    """A captured byte range and where its clean lines lie in the archive."""
+
+    start: int
+    stop: int
+    raw_hash: bytes
+    archive_offset: int
+    archive_length: int
+    clean_hash: bytes
+    clean_length: int
+
+
+def add_captured(store: Store, transcript: int, generation: int, kept: Kept, now: int) -> int:
+    """Write a ledger row for captured bytes and give its id. Inside a transaction."""
+    store.execute(
+        "INSERT INTO segments (transcript, generation, start, stop, state, raw_hash, archive_offset, archive_length,"
+        " clean_hash, clean_length, captured_at) VALUES (?, ?, ?, ?, 'captured', ?, ?, ?, ?, ?, ?)",
+        (
+            transcript,
+            generation,
+            kept.start,
+            kept.stop,
+            kept.raw_hash,
+            kept.archive_offset,
+            kept.archive_length,
+            kept.clean_hash,
+            kept.clean_length,
+            now,
+        ),
+    )
+    return int(store.value("SELECT last_insert_rowid()"))
+
+
+def add_relayed(store: Store, transcript: int, generation: int, piece: Piece, now: int) -> None:
+    """Write a ledger row for captured bytes whose lines only home keeps. Inside a transaction."""
+    store.execute(
+        "INSERT INTO segments (transcript, generation, start, stop, state, raw_hash, clean_hash, clean_length,"
+        " captured_at) VALUES (?, ?, ?, ?, 'captured', ?, ?, ?, ?)",
+        (
+            transcript,
+            generation,
+            piece.start,
+            piece.end,
+            piece.raw_hash,
+            hashlib.sha256(piece.clean).digest(),
+            len(piece.clean),
+            now,
+        ),
+    )
+
+
+def forget_relayed(store: Store, device: str) -> None:
+    """Count bytes whose lines only home has as not captured, so that they can come back. Inside a transaction."""
+    store.execute(
+        "UPDATE segments SET state = 'skipped', rule = ?, raw_hash = NULL, clean_hash = NULL, clean_length = NULL"
+        " WHERE state = 'captured' AND archive_length IS NULL"
+        " AND transcript IN (SELECT id FROM capture_state WHERE device = ?)",
+        (BEFORE_CRYSTAL, device),
+    )
+
+
+def set_archive(store: Store, transcript: int, archive: str) -> None:
+    """Note the transcript's archive file, relative to the LDM home."""
+    store.execute("UPDATE capture_state SET archive = ? WHERE id = ?", (archive, transcript))
+
+
+def has_archive(store: Store, archive: str) -> bool:
+    """Whether a transcript is archived in this file, relative to the LDM home."""
+    return store.value("SELECT 1 FROM capture_state WHERE archive = ? LIMIT 1", (archive,)) is not None
+
+
+def archive_end(store: Store, transcript: int) -> int:
+    """Where the last frame ends that the ledger knows of, in bytes; 0 when there is none."""
+    return int(
+        store.value("SELECT max(archive_offset + archive_length) FROM segments WHERE transcript = ?", (transcript,))
+        or 0
+    )
+
+
+def met_roots(store: Store) -> set[str]:
+    """The transcript folders that crystal has met."""
+    return {os.fsdecode(path) for (path,) in store.rows("SELECT path FROM capture_roots")}
+
+
+def meet_root(store: Store, root: Path, now: int) -> None:
+    """Note a transcript folder as met. Inside a transaction."""
+    store.execute("INSERT INTO capture_roots (path, met_at) VALUES (?, ?) ON CONFLICT DO NOTHING", (_stored(root), now))
+
+
+def _insert_state(store: Store, origin: Origin, path: str, mark: Watermark, now: int) -> int:
+    store.execute(
+        "INSERT INTO capture_state (device, transcript, agent, session_id, subagent, path, dev, inode, generation,"
+        " offset, tail_hash, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            origin.device,
+            mark.transcript,
+            origin.agent,
+            origin.session_id,
+            origin.subagent,
+            _stored(path),
+            mark.dev,
+            mark.inode,
+            mark.generation,
+            mark.offset,
+            mark.tail_hash,
+            now,
+        ),
+    )
+    return int(store.value("SELECT last_insert_rowid()"))

@@ -1,0 +1,60 @@
+"""The ledger of transcripts of which only the archive is known, or of which nobody knows what was private."""
+
+from __future__ import annotations
+
+import hashlib
+
+from crystal.model.capture import BEFORE_CRYSTAL, PRIVACY_LOST, Origin, Watermark
+from crystal.store.capture import ledger
+from crystal.store.capture.ledger import TranscriptState
+from crystal.store.connection import Store
+
+
+def state_archived_in(store: Store, archive: str) -> TranscriptState | None:
+    """The transcript whose archive is this file, relative to the LDM home."""
+    row = store.row("SELECT device, transcript FROM capture_state WHERE archive = ?", (archive,))
+    return None if row is None else ledger.state_of(store, *row)
+
+
+def begin_archived(store: Store, origin: Origin, path: str, key: str, archive: str, now: int) -> TranscriptState:
+    """Note a transcript of which only the archive is known. Inside a transaction.
+
+    One whose key belongs to another archive gets a key of its own.
+    """
+    known = ledger.state_of(store, origin.device, key)
+    if known is not None and known.archive not in (None, archive):
+        key = f"{key}~{hashlib.sha256(archive.encode()).hexdigest()[:8]}"
+    mark = Watermark(key)
+    ledger.mark_seen(store, origin, path, mark, now)
+    ident = int(store.value("SELECT id FROM capture_state WHERE device = ? AND transcript = ?", (origin.device, key)))
+    ledger.set_archive(store, ident, archive)
+    return TranscriptState(ident, origin, path, mark, archive, now)
+
+
+def forget_rows(store: Store, transcript: int) -> None:
+    """Let go of what the ledger says of a transcript, to count its archived lines anew. Inside a transaction."""
+    rows = "SELECT id FROM segments WHERE transcript = ?"
+    store.execute(f"UPDATE turns SET segment = NULL WHERE segment IN ({rows})", (transcript,))
+    store.execute("DELETE FROM segments WHERE transcript = ?", (transcript,))
+
+
+def skip_to(store: Store, state: TranscriptState, end: int, tail_hash: bytes, now: int) -> None:
+    """Move a watermark without reading: the bytes count as skipped under before-crystal. Inside a transaction."""
+    ledger.add_row(store, state.id, state.mark.generation, state.mark.offset, end, "skipped", BEFORE_CRYSTAL, now)
+    store.execute("UPDATE capture_state SET offset = ?, tail_hash = ? WHERE id = ?", (end, tail_hash, state.id))
+
+
+def leave_out(store: Store) -> int:
+    """Keep all that backfill would import away from it, until ``let_in``; gives how many bytes that is."""
+    _rename_rule(store, BEFORE_CRYSTAL, PRIVACY_LOST)
+    return sum(ledger.transcripts_with_skipped(store, PRIVACY_LOST).values())
+
+
+def let_in(store: Store) -> None:
+    """Give back to backfill what ``leave_out`` kept away."""
+    _rename_rule(store, PRIVACY_LOST, BEFORE_CRYSTAL)
+
+
+def _rename_rule(store: Store, old: str, new: str) -> None:
+    with store.transaction():
+        store.execute("UPDATE segments SET rule = ? WHERE state = 'skipped' AND rule = ?", (new, old))

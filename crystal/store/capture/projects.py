@@ -1,0 +1,173 @@
+"""Rows of ``projects``: one for each folder; rows with the same root or the same identity are one project.
+
+The identity stands in the column ``remote``: the address of ``origin``; else ``marker:ID`` from a marker file; else
+``commit:ID``, the first commit; ``joined:ID`` where a person joined folders that have none of these.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from crystal.model.capture import Project
+from crystal.store.connection import Store
+from crystal.store.notes import MEMORY_RECORD_SIZE, drop_note
+
+
+class KnownProject(NamedTuple):
+    """A project with everything that is kept of it.
+
+    Attributes:
+        name: What it is called.
+        folders: Where its work went on, the root first, then by last use, newest first.
+        identity: What tells it when its folder moves; None if nothing does.
+        rows: Ids of its rows.
+        sessions: Number of sessions that began in it.
+        memories: Number of memories that hold in it.
+        last_at: Time of its latest turn, ms since the epoch.
+        joined: True if a person joined folders into it.
+    """
+
+    name: str
+    folders: tuple[str, ...]
+    identity: str | None
+    rows: tuple[int, ...]
+    sessions: int
+    memories: int
+    last_at: int | None
+    joined: bool
+
+
+def project_row(store: Store, project: Project) -> int:
+    """Return the id of a folder's row, made or brought up to date. Inside a transaction.
+
+    A folder that is gone keeps what git said of it when it was there; a name or an identity that a person chose stays,
+    and holds for new folders of the same project.
+    """
+    known = store.row("SELECT own_name, joined_to FROM projects WHERE cwd = ?", (project.cwd,))
+    own_name, joined_to = known or _chosen(store, project)
+    store.execute(
+        "INSERT INTO projects (cwd, git_root, remote, name, own_name, joined_to)"
+        " VALUES (?1, ?2, coalesce(?6, ?3), coalesce(?5, ?4), ?5, ?6) ON CONFLICT (cwd) DO UPDATE SET"
+        " git_root = coalesce(?2, git_root), remote = coalesce(?6, ?3, remote),"
+        " name = CASE WHEN ?5 IS NOT NULL THEN ?5 WHEN ?2 IS NULL THEN name ELSE ?4 END",
+        (project.cwd, project.git_root, project.remote, project.name, own_name, joined_to),
+    )
+    store.execute(
+        "UPDATE projects SET remote = ? WHERE git_root = ? AND remote IS NULL",
+        (joined_to or project.remote, project.git_root),
+    )
+    return int(store.value("SELECT id FROM projects WHERE cwd = ?", (project.cwd,)))
+
+
+def identity_of_root(store: Store, git_root: str) -> str | None:
+    """Return the identity that is stored for a repository's root, if any."""
+    sql = "SELECT remote FROM projects WHERE git_root = ? AND remote IS NOT NULL LIMIT 1"
+    found = store.value(sql, (git_root,))
+    return None if found is None else str(found)
+
+
+def root_with_identity(store: Store, identity: str) -> tuple[str, str] | None:
+    """Return the root and the name of the project with an identity, of several roots the newest."""
+    sql = "SELECT coalesce(git_root, cwd), name FROM projects WHERE remote = ? ORDER BY id DESC LIMIT 1"
+    found = store.row(sql, (identity,))
+    return None if found is None else (str(found[0]), str(found[1]))
+
+
+def with_same_identity(store: Store, rows: Sequence[int]) -> list[int]:
+    """Return the rows and all others that have the root or the identity of one of them, in order."""
+    if not rows:
+        return []
+    found = store.rows(
+        "WITH wanted AS (SELECT git_root, remote FROM projects WHERE id IN (SELECT value FROM json_each(?1)))"
+        " SELECT id FROM projects WHERE id IN (SELECT value FROM json_each(?1))"
+        " OR git_root IN (SELECT git_root FROM wanted) OR remote IN (SELECT remote FROM wanted) ORDER BY id",
+        (json.dumps(list(rows)),),
+    )
+    return [int(ident) for (ident,) in found]
+
+
+def known_projects(store: Store) -> list[KnownProject]:
+    """Return every project, the one that was used last first."""
+    rows = store.rows(
+        "SELECT p.id, p.cwd, p.git_root, p.remote, p.name, p.joined_to,"
+        " (SELECT count(*) FROM sessions s WHERE s.project = p.id),"
+        " (SELECT count(*) FROM memories m WHERE m.project = p.id AND m.status = 'active'),"
+        " (SELECT max(s.last_at) FROM sessions s WHERE s.project = p.id) FROM projects p ORDER BY 9 DESC, p.id"
+    )
+    identities = {root: identity for _, _, root, identity, *_ in rows if root and identity}
+    groups: dict[str, list[tuple[object, ...]]] = {}
+    for row in rows:
+        root, identity = row[2] or row[1], row[3]
+        groups.setdefault(identities.get(root) or identity or root, []).append(tuple(row))
+    found = [_known(one) for one in groups.values()]
+    return sorted(found, key=lambda one: (-(one.last_at or 0), one.name.casefold()))
+
+
+def rename(store: Store, rows: Sequence[int], name: str) -> None:
+    """Give a project another name, also for folders of it that are met later. Inside a transaction."""
+    drop_note(store, MEMORY_RECORD_SIZE)  # the record of memories names their projects
+    store.execute(
+        "UPDATE projects SET name = ?1, own_name = ?1 WHERE id IN (SELECT value FROM json_each(?2))",
+        (name, json.dumps(list(rows))),
+    )
+
+
+def join(store: Store, rows: Sequence[int], into: Sequence[int], name: str, identity: str) -> None:
+    """Make two projects one, under a name and an identity. Inside a transaction."""
+    drop_note(store, MEMORY_RECORD_SIZE)
+    store.execute(
+        "UPDATE projects SET remote = ?1, joined_to = ?1, name = ?2, own_name = ?2"
+        " WHERE id IN (SELECT value FROM json_each(?3))",
+        (identity, name, json.dumps(list(rows))),
+    )
+    store.execute(
+        "UPDATE projects SET remote = ?1, joined_to = ?1"
+        " WHERE remote IS NULL AND id IN (SELECT value FROM json_each(?2))",
+        (identity, json.dumps(list(into))),
+    )
+
+
+def folders_of(store: Store, rows: Sequence[int]) -> list[str]:
+    """Return the folder of each row, in the order of the rows."""
+    return [str(store.value("SELECT cwd FROM projects WHERE id = ?", (row,))) for row in rows]
+
+
+def split(store: Store, rows: Sequence[int], found: Sequence[Project]) -> None:
+    """Undo ``join`` for rows whose folders are now told apart as ``found`` says. Inside a transaction."""
+    for row, project in zip(rows, found, strict=True):
+        store.execute(
+            "UPDATE projects SET remote = ?, joined_to = NULL, name = ?, own_name = NULL WHERE id = ?",
+            (project.remote, project.name, row),
+        )
+
+
+def joined_rows(store: Store, folder: str) -> list[int]:
+    """Return the joined rows of a folder: those of its repository, or of the folder itself."""
+    sql = "SELECT id FROM projects WHERE joined_to IS NOT NULL AND (git_root = ?1 OR cwd = ?1) ORDER BY id"
+    return [int(ident) for (ident,) in store.rows(sql, (folder,))]
+
+
+def _chosen(store: Store, project: Project) -> tuple[str | None, str | None]:
+    """Return the name and the identity that a person chose for another folder of the same project."""
+    found = store.row(
+        "SELECT own_name, joined_to FROM projects WHERE (git_root = ?1 OR remote = ?2)"
+        " AND (own_name IS NOT NULL OR joined_to IS NOT NULL) ORDER BY id DESC LIMIT 1",
+        (project.git_root, project.remote),
+    )
+    return (None, None) if found is None else (found[0], found[1])
+
+
+def _known(rows: Sequence[tuple[object, ...]]) -> KnownProject:
+    """Put the rows of one project together; the newest comes first."""
+    folders = dict.fromkeys(str(row[2] or row[1]) for row in rows)
+    times = [int(str(row[8])) for row in rows if row[8] is not None]
+    return KnownProject(
+        name=str(rows[0][4]),
+        folders=tuple(folders),
+        identity=next((str(row[3]) for row in rows if row[3] is not None), None),
+        rows=tuple(int(str(row[0])) for row in rows),
+        sessions=sum(int(str(row[6])) for row in rows),
+        memories=sum(int(str(row[7])) for row in rows),
+        last_at=max(times, default=None),
+        joined=any(row[5] is not None for row in rows),
+    )

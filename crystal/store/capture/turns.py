@@ -1,0 +1,187 @@
+"""Writing what was said: sessions, turns, chunks and their keyword index, each turn once whatever file it stands in."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from crystal.model.capture import Chunk, Origin, Project, Turn
+from crystal.store.capture.projects import project_row
+from crystal.store.connection import Store
+from crystal.store.texts import packed
+
+CONVERSATION = "conversation"
+
+
+class Added(NamedTuple):
+    """What a write changed: rows that are new, and turns that were there already."""
+
+    turns: int
+    chunks: int
+    repeated: int
+
+
+def add_turns(
+    store: Store,
+    origin: Origin,
+    said: Sequence[tuple[Turn, int | None, list[Chunk]]],
+    projects: dict[str, Project],
+    title: str | None,
+) -> Added:
+    """Write the turns of one stretch of transcript. Inside a transaction; writing the same again changes nothing.
+
+    Args:
+        store: The store.
+        origin: Of the transcript that the turns stand in.
+        said: Each turn with the id of its ledger row (or None) and its chunks, in transcript order.
+        projects: What is known of each folder that the turns name.
+        title: A title that the transcript gives the session, None when it gives none.
+    """
+    if not said and title is None:
+        return Added(0, 0, 0)
+    session = _session(store, origin)
+    folders = {cwd: project_row(store, project) for cwd, project in projects.items()}
+    stored = _stored(store, {turn.uuid for turn, _, _ in said})
+    next_turn, next_chunk = _next_id(store, "turns"), _next_id(store, "chunks")
+    turn_rows: list[tuple[object, ...]] = []
+    chunk_rows: list[tuple[object, ...]] = []
+    copies: list[Turn] = []
+    for turn, segment, chunks in said:
+        if (turn.uuid, turn.part) in stored:
+            copies.append(turn)
+            continue
+        stored.add((turn.uuid, turn.part))
+        folder = None if turn.cwd is None else folders.get(turn.cwd)
+        ident = next_turn + len(turn_rows)
+        turn_rows.append(_turn_row(store, origin, turn, ident, session, segment, folder))
+        for chunk in chunks:
+            sha = hashlib.sha256(chunk.text.encode()).digest()
+            chunk_rows.append(
+                (
+                    next_chunk + len(chunk_rows),
+                    ident,
+                    chunk.start,
+                    chunk.text,
+                    sha,
+                    CONVERSATION,
+                    turn.role,
+                    session,
+                    folder,
+                    origin.agent,
+                    origin.device,
+                    turn.branch,
+                    origin.subagent,
+                    turn.timestamp,
+                )
+            )
+    _insert(store, turn_rows, chunk_rows)
+    _note_copies(store, copies, session)
+    newest = next_turn + len(turn_rows) - 1 if turn_rows else 0
+    _touch_session(store, session, [turn for turn, _, _ in said], folders, newest, title)
+    return Added(len(turn_rows), len(chunk_rows), len(copies))
+
+
+def _next_id(store: Store, table: str) -> int:
+    """The id after the largest ever used; ours alone, because the caller holds the write lock."""
+    return 1 + int(store.value("SELECT max(seq) FROM sqlite_sequence WHERE name = ?", (table,)) or 0)
+
+
+def _stored(store: Store, uuids: set[str]) -> set[tuple[str, int]]:
+    """Which turns of these lines are stored already."""
+    rows = store.rows(
+        "SELECT uuid, part FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", (json.dumps(sorted(uuids)),)
+    )
+    return {(str(uuid), int(part)) for uuid, part in rows}
+
+
+def _session(store: Store, origin: Origin) -> int:
+    store.execute(
+        "INSERT INTO sessions (session_id, agent, device) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+        (origin.session_id, origin.agent, origin.device),
+    )
+    return int(store.value("SELECT id FROM sessions WHERE session_id = ?", (origin.session_id,)))
+
+
+def _turn_row(
+    store: Store, origin: Origin, turn: Turn, ident: int, session: int, segment: int | None, project: int | None
+) -> tuple[object, ...]:
+    tool = turn.tool
+    if tool is None and turn.role == "tool_result" and turn.parent_uuid is not None:
+        # The call was captured in an earlier stretch; a result's parent is its own call.
+        tool = store.value("SELECT tool FROM turns WHERE uuid = ? AND role = 'tool_call' LIMIT 1", (turn.parent_uuid,))
+    return (
+        ident,
+        turn.uuid,
+        turn.part,
+        session,
+        segment,
+        turn.offset,
+        turn.role,
+        tool,
+        turn.parent_uuid,
+        origin.subagent,
+        turn.timestamp,
+        project,
+        turn.branch,
+        turn.message_id,
+        turn.model,
+        turn.full_length or len(turn.text),
+    )
+
+
+def _insert(store: Store, turn_rows: Sequence[tuple[object, ...]], chunk_rows: Sequence[tuple[object, ...]]) -> None:
+    store.execute_many(
+        "INSERT INTO turns (id, uuid, part, session, segment, offset, role, tool, parent_uuid, subagent, ts, project,"
+        " branch, message_id, model, full_length) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        turn_rows,
+    )
+    store.execute_many(
+        "INSERT INTO chunks (id, turn, start, body, text_sha256, source, role, session, project, agent, device, branch,"
+        " subagent, ts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [(*row[:3], packed(str(row[3])), *row[4:]) for row in chunk_rows],
+    )
+    words = [(row[0], row[3]) for row in chunk_rows]
+    store.execute_many("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", words)
+
+
+def _note_copies(store: Store, copies: Sequence[Turn], session: int) -> None:
+    """Remember that turns stored for one session stand in another session's transcript too."""
+    store.execute_many(
+        "INSERT INTO turn_copies (session, turn) SELECT ?, id FROM turns WHERE uuid = ? AND part = ? AND session <> ?"
+        " ON CONFLICT DO NOTHING",
+        [(session, turn.uuid, turn.part, session) for turn in copies],
+    )
+
+
+def _touch_session(
+    store: Store, session: int, turns: Sequence[Turn], folders: dict[str, int], newest: int, title: str | None
+) -> None:
+    times = [turn.timestamp for turn in turns if turn.timestamp is not None]
+    first_folder = next((folders[turn.cwd] for turn in turns if turn.cwd in folders), None)
+    branch = next((turn.branch for turn in reversed(turns) if turn.branch), None)
+    store.execute(
+        "UPDATE sessions SET project = coalesce(project, ?), branch = coalesce(?, branch), title = coalesce(?, title),"
+        " started_at = min(coalesce(started_at, ?), coalesce(?, started_at)),"
+        " last_at = max(coalesce(last_at, ?), coalesce(?, last_at)), last_turn = max(last_turn, ?) WHERE id = ?",
+        (
+            first_folder,
+            branch,
+            title,
+            min(times, default=None),
+            min(times, default=None),
+            max(times, default=None),
+            max(times, default=None),
+            newest,
+            session,
+        ),
+    )
+
+
+def end_session(store: Store, session_id: str, at: int) -> None:
+    """Note that a session has ended. Its summary is due now."""
+    store.execute("UPDATE sessions SET ended_at = ? WHERE session_id = ?", (at, session_id))
+
+
+def reopen_session(store: Store, session_id: str) -> None:
+    """Note that a session goes on after its end."""
+    store.execute("UPDATE sessions SET ended_at = NULL WHERE session_id = ? AND ended_at IS NOT NULL", (session_id,))

@@ -1,0 +1,281 @@
+"""What was forgotten: tombstones, what they block, and the work that is left. Names only, never words.
+
+A tombstone is the queue and the memory at once: while ``done_at`` is NULL something of it is still here, afterwards it
+keeps away what another file, machine or backup brings. What blocks lines are the tables of privacy: ids of lines in
+``private_lines``, sessions, folders and times in ``private_marks`` with the reason ``forgotten``.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from crystal.store.capture.privacy import is_private_line
+from crystal.store.connection import Row, Store
+from crystal.store.notes import read_note, write_note
+from crystal.store.search.scope import is_within
+
+FORGOTTEN = "forgotten"
+"""The reason of marks that a tombstone makes: capture is not off because of them."""
+
+TombstoneKind = Literal["lines", "session", "project", "before", "memory"]
+KINDS: tuple[TombstoneKind, ...] = ("lines", "session", "project", "before", "memory")
+
+
+class Tombstone(NamedTuple):
+    """What was forgotten, by name.
+
+    Attributes:
+        uid: 32 hexadecimal digits, the same on every machine.
+        kind: ``lines`` {"lines", "sessions"}, ``session`` {"session", "lines"}, ``project`` {"folders", "lines"},
+            ``before`` {"lines"}, ``memory`` {"memories", "lines", "sessions"}; each a list of ids but ``session``.
+        value: The names.
+        until_at: session, project, before: what was said before this moment, ms.
+        made_at: When it was forgotten, ms.
+        device: On which machine.
+    """
+
+    uid: str
+    kind: TombstoneKind
+    value: Mapping[str, Any]
+    until_at: int | None
+    made_at: int
+    device: str
+
+    def names(self, what: str) -> tuple[str, ...]:
+        """One list of the value's names; empty where there is none, whatever another machine sent."""
+        found = self.value.get(what)
+        return tuple(name for name in found if isinstance(name, str)) if isinstance(found, list | tuple) else ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Ids of transcript lines."""
+        return self.names("lines")
+
+    @property
+    def sessions(self) -> tuple[str, ...]:
+        """Claude Code's ids of the sessions that something was forgotten of."""
+        session = self.value.get("session")
+        return (*((session,) if isinstance(session, str) else ()), *self.names("sessions"))
+
+    @property
+    def memories(self) -> tuple[str, ...]:
+        """Ids of memories (mem-...)."""
+        return self.names("memories")
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Folders of a project."""
+        return self.names("folders")
+
+
+MOST_NAMES = 1_000
+MOST_LETTERS = 1 << 18
+"""What one tombstone names at most, and how many characters that has, about: it travels in bounded messages."""
+
+_LISTS = ("folders", "memories", "sessions", "lines")
+_OWN_KIND = {"folders": "project", "memories": "memory"}
+
+
+def parts(tombstone: Tombstone) -> list[Tombstone]:
+    """A tombstone, or several whose uids follow from its own when it has very many names: the same everywhere."""
+    runs: list[list[tuple[str, str]]] = [[]]
+    letters = 0
+    named = [(what, name) for what in _LISTS for name in tombstone.names(what)]
+    for what, name in named:
+        if len(runs[-1]) >= MOST_NAMES or (runs[-1] and letters + len(name) > MOST_LETTERS):
+            runs.append([])
+            letters = 0
+        runs[-1].append((what, name))
+        letters += len(name)
+    return [tombstone] if len(runs) == 1 else [_part(tombstone, number, run) for number, run in enumerate(runs)]
+
+
+def _part(whole: Tombstone, number: int, names: Sequence[tuple[str, str]]) -> Tombstone:
+    value: dict[str, Any] = {"session": whole.value["session"]} if number == 0 and "session" in whole.value else {}
+    for what, name in names:
+        value.setdefault(what, []).append(name)
+    uid = hashlib.sha256(f"{whole.uid}:{number}".encode()).hexdigest()[:32]
+    if number and all(_OWN_KIND.get(what) != whole.kind for what in value):
+        return Tombstone(uid, "lines", value, None, whole.made_at, whole.device)
+    return Tombstone(uid, whole.kind, value, whole.until_at, whole.made_at, whole.device)
+
+
+_COLUMNS = "uid, kind, value, until_at, made_at, device"
+
+
+def _tombstone(row: Row) -> Tombstone:
+    uid, kind, value, until_at, made_at, device = row
+    return Tombstone(uid, kind, json.loads(value), until_at, made_at, device)
+
+
+def add_tombstones(store: Store, tombstones: Iterable[Tombstone], now: int) -> int:
+    """Note what is forgotten and block it, inside the caller's transaction; gives how many were new.
+
+    Idempotent by ``uid``. Deletes nothing: what is here is found and deleted by ``crystal.forgetting.finish``, whose
+    queue the tombstones without ``done_at`` are. One with very many names is kept in parts.
+    """
+    new = 0
+    for tombstone in (part for one in tombstones for part in parts(one)):
+        if store.value("SELECT 1 FROM tombstones WHERE uid = ?", (tombstone.uid,)) is not None:
+            continue
+        store.execute(
+            f"INSERT INTO tombstones ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                tombstone.uid,
+                tombstone.kind,
+                json.dumps(dict(tombstone.value), ensure_ascii=False, sort_keys=True),
+                tombstone.until_at,
+                tombstone.made_at,
+                tombstone.device,
+            ),
+        )
+        _block(store, tombstone, now)
+        new += 1
+    if new:
+        from crystal.store.sync.inbox import give_back_fragments  # noqa: PLC0415 - the worker asks this room at every turn
+
+        give_back_fragments(store)
+    return new
+
+
+def _block(store: Store, tombstone: Tombstone, now: int) -> None:
+    store.execute_many(
+        "INSERT INTO private_lines (uuid) VALUES (?) ON CONFLICT DO NOTHING", [(uuid,) for uuid in tombstone.lines]
+    )
+    taint_sessions(store, tombstone.sessions)
+    if tombstone.until_at is None:
+        return
+    places: list[tuple[str | None, str | None]] = []
+    if tombstone.kind == "session":
+        places = [(session, None) for session in tombstone.sessions]
+    elif tombstone.kind == "project":
+        places = [(None, folder) for folder in tombstone.folders]
+    elif tombstone.kind == "before":
+        places = [(None, None)]
+    store.execute_many(
+        "INSERT INTO private_marks (session_id, reason, from_at, last_at, until_at, folder) VALUES (?, ?, 0, ?, ?, ?)",
+        [(session, FORGOTTEN, now, tombstone.until_at, folder) for session, folder in places],
+    )
+
+
+def taint_sessions(store: Store, session_ids: Iterable[str]) -> None:
+    """Note that something of sessions was forgotten, so that nothing may repeat it. Inside a transaction."""
+    store.execute_many(
+        "INSERT INTO forgotten_sessions (session_id) VALUES (?) ON CONFLICT DO NOTHING",
+        [(session,) for session in session_ids],
+    )
+
+
+def tombstones_after(store: Store, number: int, limit: int) -> list[tuple[int, Tombstone]]:
+    """Tombstones in the order in which this machine learnt of them, with their numbers, after one of these."""
+    rows = store.rows(f"SELECT id, {_COLUMNS} FROM tombstones WHERE id > ? ORDER BY id LIMIT ?", (number, limit))
+    return [(int(row[0]), _tombstone(row[1:])) for row in rows]
+
+
+def newest_tombstone(store: Store) -> int:
+    """The number of the newest tombstone, 0 when there is none."""
+    return int(store.value("SELECT max(id) FROM tombstones") or 0)
+
+
+def open_tombstones(store: Store, limit: int = 1000) -> list[tuple[int, Tombstone]]:
+    """Tombstones of which something may still be here, oldest first, with their numbers."""
+    rows = store.rows(f"SELECT id, {_COLUMNS} FROM tombstones WHERE done_at IS NULL ORDER BY id LIMIT ?", (limit,))
+    return [(int(row[0]), _tombstone(row[1:])) for row in rows]
+
+
+def is_work_left(store: Store) -> bool:
+    """Whether ``finish`` has something to do: two looks into tables that are empty or indexed."""
+    return bool(
+        store.value(
+            "SELECT EXISTS (SELECT 1 FROM tombstones WHERE done_at IS NULL) OR EXISTS (SELECT 1 FROM forget_work)"
+        )
+    )
+
+
+def is_anything_forgotten(store: Store) -> bool:
+    """Whether anything was ever forgotten here, so that lines must be looked at."""
+    return store.value("SELECT 1 FROM tombstones LIMIT 1") is not None
+
+
+def is_session_forgotten(store: Store, session_id: str) -> bool:
+    """Whether something of this session was forgotten: what may repeat it is left out."""
+    return store.value("SELECT 1 FROM forgotten_sessions WHERE session_id = ?", (session_id,)) is not None
+
+
+def forgotten_memories(store: Store, uids: Sequence[str]) -> set[str]:
+    """Which of these memories were forgotten."""
+    if not uids:
+        return set()
+    rows = store.rows(
+        "SELECT DISTINCT m.value FROM tombstones t, json_each(t.value, '$.memories') m"
+        " WHERE t.kind = 'memory' AND m.value IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(uids)),),
+    )
+    return {str(uid) for (uid,) in rows}
+
+
+# ---------------------------------------------------------------------------------------------------------- blocking
+
+
+class Blocks(NamedTuple):
+    """What was forgotten, as a question about single lines. Read once for a stretch of them.
+
+    ``marks`` are (session or None, folder or None, until ms).
+    """
+
+    store: Store
+    marks: tuple[tuple[str | None, str | None, int], ...]
+
+    def holds(self, uuid: str | None, session_id: str, at: int | None, cwd: str | None) -> bool:
+        """Whether a line or a turn was forgotten: by its id, or by where and when it was said."""
+        if uuid is not None and is_private_line(self.store, uuid):
+            return True
+        return at is not None and any(
+            at < until
+            and session in (None, session_id)
+            and (folder is None or (cwd is not None and is_within(cwd, folder)))
+            for session, folder, until in self.marks
+        )
+
+
+def read_blocks(store: Store) -> Blocks | None:
+    """What keeps lines away, None when nothing was ever forgotten."""
+    if not is_anything_forgotten(store):
+        return None
+    rows = store.rows(
+        "SELECT DISTINCT session_id, folder, until_at FROM private_marks WHERE reason = ? AND until_at IS NOT NULL",
+        (FORGOTTEN,),
+    )
+    return Blocks(store, tuple((session, folder, int(until)) for session, folder, until in rows))
+
+
+def is_line_forgotten(store: Store, uuid: str) -> bool:
+    """Whether a line is kept away, where anything was forgotten at all."""
+    return is_anything_forgotten(store) and is_private_line(store, uuid)
+
+
+# -------------------------------------------------------------------------------------------------- the file of names
+
+NAMES_FILE = "forgotten.json"
+_NOTE = "forgotten_file"
+
+
+def names_agree(store: Store, path: Path) -> bool:
+    """Whether the file of names is as it was when it was last compared with the tombstones. Costs a look at it."""
+    newest = newest_tombstone(store)
+    return (newest == 0 and not path.exists()) or read_note(store, _NOTE) == f"{newest} {_look(path)}"
+
+
+def note_names(store: Store, path: Path) -> None:
+    """Note that the file of names and the tombstones agree."""
+    write_note(store, _NOTE, f"{newest_tombstone(store)} {_look(path)}")
+
+
+def _look(path: Path) -> str:
+    try:
+        found = path.stat()
+    except OSError:
+        return ""
+    return f"{found.st_size} {found.st_mtime_ns}"

@@ -1,0 +1,331 @@
+"""The rows of what is to be forgotten: found by name, by place and by text; and where archives keep their lines.
+
+Finding only reads. What changes the ledger runs inside the caller's transactions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from crystal.model.capture import Memory
+from crystal.store.connection import Row, Store, translated
+from crystal.store.search.scope import is_within
+
+PAGE = 500
+
+LARGE_CHUNKS = 20_000
+LARGE_ARCHIVE_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a transcript as a list shows it: the beginning of what its first part says."""
+
+    uuid: str
+    role: str
+    text: str
+    session_id: str
+    project: str | None
+    device: str | None
+    timestamp: int | None
+    memory: Memory = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one turn or one memory says, whole. One of ``uuid`` (of a line) and ``uid`` (of a memory) is empty."""
+
+    uuid: str
+    uid: str
+    text: str
+
+
+# ---------------------------------------------------------------------------------------------------------- finding
+
+
+def each_text(store: Store, turns: Collection[int] | None = None) -> Iterator[Said]:
+    """Every text of the store: of turns (of some only, by row), of memories and of what these were before."""
+    with translated(store.path):
+        if turns is None:
+            yield from _texts_of_turns(store.db.execute(f"{_TURN_TEXTS} ORDER BY c.turn, c.start"))
+        wanted = sorted(turns or ())
+        for at in range(0, len(wanted), PAGE):
+            page = (json.dumps(wanted[at : at + PAGE]),)
+            rows = store.db.execute(
+                f"{_TURN_TEXTS} WHERE c.turn IN (SELECT value FROM json_each(?)) ORDER BY c.turn, c.start", page
+            )
+            yield from _texts_of_turns(rows)
+        for uid, words, key in store.db.execute(
+            "SELECT uid, text, key FROM memories UNION ALL"
+            " SELECT m.uid, h.text, NULL FROM memory_history h JOIN memories m ON m.id = h.memory"
+        ):
+            yield Said("", uid, words if key is None else f"{key}: {words}")
+
+
+_TURN_TEXTS = "SELECT c.turn, t.uuid, c.start, c.text FROM chunks c JOIN turns t ON t.id = c.turn"
+
+
+def _texts_of_turns(rows: Iterable[Row]) -> Iterator[Said]:
+    for (_, uuid), chunks in groupby(rows, key=lambda row: row[:2]):
+        text = ""
+        for *_, start, piece in chunks:
+            text = text[:start] + piece if start <= len(text) else f"{text}\n{piece}"
+        yield Said(uuid, "", text)
+
+
+def is_large(store: Store) -> bool:
+    """Whether a store and its archives are so large that reading all of them takes longer than a person waits."""
+    chunks = int(store.value("SELECT count(*) FROM chunks"))
+    archived = int(store.value("SELECT coalesce(sum(clean_length), 0) FROM segments"))
+    return chunks > LARGE_CHUNKS or archived > LARGE_ARCHIVE_BYTES
+
+
+def lines_named(store: Store, uuids: Collection[str], memory: Memory = "local") -> list[Line]:
+    """The lines of these ids that are in the store."""
+    found: list[Line] = []
+    wanted = sorted(uuids)
+    for at in range(0, len(wanted), PAGE):
+        rows = store.rows(
+            "SELECT t.uuid, t.role, (SELECT substr(c.text, 1, 300) FROM chunks c WHERE c.turn = t.id AND c.start = 0),"
+            " s.session_id, p.name, s.device, t.ts, min(t.part) FROM turns t JOIN sessions s ON s.id = t.session"
+            " LEFT JOIN projects p ON p.id = t.project WHERE t.uuid IN (SELECT value FROM json_each(?))"
+            " GROUP BY t.uuid",
+            (json.dumps(wanted[at : at + PAGE]),),
+        )
+        found += [
+            Line(uuid, role, text or "", session, project, device, ts, memory)
+            for uuid, role, text, session, project, device, ts, _ in rows
+        ]
+    return found
+
+
+def uuids_of_sessions(store: Store, session_ids: Collection[str], until: int | None) -> set[str]:
+    """The lines that were said in these sessions (not those that they repeat from others), before a moment."""
+    rows = store.rows(
+        "SELECT DISTINCT t.uuid FROM turns t JOIN sessions s ON s.id = t.session"
+        " WHERE s.session_id IN (SELECT value FROM json_each(?1)) AND (?2 IS NULL OR t.ts IS NULL OR t.ts < ?2)",
+        (json.dumps(sorted(session_ids)), until),
+    )
+    return {str(uuid) for (uuid,) in rows}
+
+
+def uuids_repeated(store: Store, session_ids: Collection[str], since: int) -> set[str]:
+    """The lines since a moment that these sessions have in common with others, and the store has from the others."""
+    rows = store.rows(
+        "SELECT DISTINCT t.uuid FROM turn_copies c JOIN turns t ON t.id = c.turn JOIN sessions s ON s.id = c.session"
+        " WHERE s.session_id IN (SELECT value FROM json_each(?)) AND t.ts >= ?",
+        (json.dumps(sorted(session_ids)), since),
+    )
+    return {str(uuid) for (uuid,) in rows}
+
+
+def uuids_lent(store: Store, session_ids: Collection[str], before: int) -> set[str]:
+    """The lines before a moment that the store has from these sessions, and other sessions have as well."""
+    rows = store.rows(
+        "SELECT DISTINCT t.uuid FROM sessions s JOIN turns t ON t.session = s.id JOIN turn_copies c ON c.turn = t.id"
+        " JOIN sessions o ON o.id = c.session WHERE s.session_id IN (SELECT value FROM json_each(?1))"
+        " AND o.session_id NOT IN (SELECT value FROM json_each(?1)) AND t.ts < ?2",
+        (json.dumps(sorted(session_ids)), before),
+    )
+    return {str(uuid) for (uuid,) in rows}
+
+
+def session_ids(store: Store) -> list[str]:
+    """Claude Code's ids of all sessions."""
+    return [str(name) for (name,) in store.rows("SELECT session_id FROM sessions")]
+
+
+def uuid_of_turn(store: Store, turn: int) -> str:
+    """The id of the line that a turn is a part of."""
+    return str(store.value("SELECT uuid FROM turns WHERE id = ?", (turn,)))
+
+
+def folders_of_projects(store: Store, projects: Sequence[int]) -> set[str]:
+    """The folders of some projects."""
+    rows = store.rows(
+        "SELECT cwd FROM projects WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(projects)),)
+    )
+    return {str(cwd) for (cwd,) in rows}
+
+
+def folders_within(store: Store, folders: Collection[str]) -> list[int]:
+    """The projects that lie in these folders or below."""
+    rows = store.rows("SELECT id, cwd FROM projects")
+    return [ident for ident, cwd in rows if any(is_within(cwd, folder) for folder in folders)]
+
+
+def uuids_of_projects(store: Store, projects: Sequence[int], until: int | None) -> set[str]:
+    """The lines that were said in these projects before a moment."""
+    rows = store.rows(
+        "SELECT DISTINCT uuid FROM turns WHERE project IN (SELECT value FROM json_each(?1))"
+        " AND (?2 IS NULL OR ts IS NULL OR ts < ?2)",
+        (json.dumps(list(projects)), until),
+    )
+    return {str(uuid) for (uuid,) in rows}
+
+
+def counts_before(store: Store, until: int) -> tuple[int, int, int | None]:
+    """Return how many lines were said before a moment, in how many sessions, and when the first of them was."""
+    row = store.row("SELECT count(DISTINCT uuid), count(DISTINCT session), min(ts) FROM turns WHERE ts < ?", (until,))
+    return (0, 0, None) if row is None else (int(row[0]), int(row[1]), row[2])
+
+
+def uuids_before(store: Store, until: int) -> set[str]:
+    """The lines that were said before a moment."""
+    return {str(uuid) for (uuid,) in store.rows("SELECT DISTINCT uuid FROM turns WHERE ts < ?", (until,))}
+
+
+def uuids_there(store: Store, uuids: Collection[str]) -> set[str]:
+    """Those of some lines that are in the store."""
+    rows = store.rows(
+        "SELECT DISTINCT uuid FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", (json.dumps(sorted(uuids)),)
+    )
+    return {str(uuid) for (uuid,) in rows}
+
+
+def memories_where(
+    store: Store, *, sessions: Collection[str] = (), projects: Sequence[int] = (), before: int | None = None
+) -> set[str]:
+    """Memories that were asked for in these sessions, hold in these projects, or were last changed before a moment."""
+    rows = store.rows(
+        "SELECT uid FROM memories WHERE session IN (SELECT value FROM json_each(?1))"
+        " OR project IN (SELECT value FROM json_each(?2)) OR (?3 IS NOT NULL AND updated_at < ?3)",
+        (json.dumps(sorted(sessions)), json.dumps(list(projects)), before),
+    )
+    return {str(uid) for (uid,) in rows}
+
+
+def sessions_of(store: Store, uuids: Collection[str]) -> set[str]:
+    """Claude Code's ids of the sessions in whose transcripts these lines stand, forks as well."""
+    found: set[str] = set()
+    wanted = sorted(uuids)
+    for at in range(0, len(wanted), PAGE):
+        rows = store.rows(
+            "SELECT DISTINCT s.session_id FROM turns t LEFT JOIN turn_copies c ON c.turn = t.id"
+            " JOIN sessions s ON s.id IN (t.session, c.session)"
+            " WHERE t.uuid IN (SELECT value FROM json_each(?))",
+            (json.dumps(wanted[at : at + PAGE]),),
+        )
+        found |= {str(session) for (session,) in rows}
+    return found
+
+
+def summaries_after(store: Store, uuids: Collection[str]) -> set[str]:
+    """The client's summaries of conversations (lines of role summary) that came after some lines in their session."""
+    rows = store.rows(
+        "SELECT DISTINCT y.uuid FROM turns t JOIN turns y ON y.session = t.session AND y.role = 'summary'"
+        " AND (y.ts IS NULL OR t.ts IS NULL OR y.ts >= t.ts)"
+        " WHERE t.uuid IN (SELECT value FROM json_each(?))"
+        " UNION SELECT DISTINCT y.uuid FROM turns t JOIN turn_copies c ON c.turn = t.id"
+        " JOIN turns y ON y.session = c.session AND y.role = 'summary'"
+        " AND (y.ts IS NULL OR t.ts IS NULL OR y.ts >= t.ts)"
+        " WHERE t.uuid IN (SELECT value FROM json_each(?))",
+        (json.dumps(sorted(uuids)),) * 2,
+    )
+    return {str(uuid) for (uuid,) in rows}
+
+
+def turns_of_session(store: Store, session_id: str) -> list[tuple[str, str, str | None, str]]:
+    """The turns of a session that a person or a tool call made, as (uuid, role, tool, text)."""
+    rows = store.rows(
+        "SELECT t.uuid, t.role, t.tool, group_concat(c.text, '') FROM turns t JOIN sessions s ON s.id = t.session"
+        " JOIN chunks c ON c.turn = t.id WHERE s.session_id = ? AND t.role IN ('user', 'tool_call', 'tool_result')"
+        " GROUP BY t.id ORDER BY t.id",
+        (session_id,),
+    )
+    return [(str(uuid), str(role), tool, str(text)) for uuid, role, tool, text in rows]
+
+
+def files_of_sessions(store: Store, session_ids: Collection[str], device: str) -> list[str | bytes]:
+    """Where the transcripts of these sessions were seen last on a device."""
+    rows = store.rows(
+        "SELECT path FROM capture_state WHERE device = ? AND session_id IN (SELECT value FROM json_each(?))",
+        (device, json.dumps(sorted(session_ids))),
+    )
+    return [path for (path,) in rows]
+
+
+# --------------------------------------------------------------------------------------------------------- archives
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRow:
+    """A row of the ledger whose lines are archived; ``transcript`` is the row of its transcript, ``key`` its key."""
+
+    id: int
+    transcript: int
+    key: str
+    session_id: str
+    subagent: str | None
+    device: str
+    archive: str
+    offset: int
+    length: int
+    start: int
+
+
+_KEPT = (
+    "SELECT s.id, c.id, c.transcript, c.session_id, c.subagent, c.device, c.archive, s.archive_offset,"
+    " s.archive_length, s.start FROM segments s JOIN capture_state c ON c.id = s.transcript"
+    " WHERE s.state = 'captured' AND s.archive_length > 0 AND c.archive IS NOT NULL"
+)
+
+
+def kept_rows(store: Store) -> list[KeptRow]:
+    """Every row whose lines are archived, file by file."""
+    return [KeptRow(*row) for row in store.rows(f"{_KEPT} ORDER BY c.id, s.archive_offset")]
+
+
+def kept_rows_of(store: Store, transcript: int) -> list[KeptRow]:
+    """The same, of one transcript."""
+    return [KeptRow(*row) for row in store.rows(f"{_KEPT} AND c.id = ? ORDER BY s.archive_offset", (transcript,))]
+
+
+def kept_rows_of_session(store: Store, session_id: str) -> list[KeptRow]:
+    """The same, of one session, in the order of capture."""
+    return [KeptRow(*row) for row in store.rows(f"{_KEPT} AND c.session_id = ? ORDER BY s.id", (session_id,))]
+
+
+def transcript_of_row(store: Store, row: int) -> int | None:
+    """The transcript that a ledger row belongs to."""
+    value = store.value("SELECT transcript FROM segments WHERE id = ?", (row,))
+    return None if value is None else int(value)
+
+
+def move_archive(store: Store, transcript: int, archive: str | None) -> None:
+    """Note that a transcript's lines are in another file now, or in none. Inside a transaction."""
+    store.execute("UPDATE capture_state SET archive = ? WHERE id = ?", (archive, transcript))
+
+
+def place_lines(store: Store, row: int, offset: int, length: int, sha: bytes, size: int) -> None:
+    """Note where a row's lines lie and what they are, now that some were forgotten. Inside a transaction.
+
+    The hash of the bytes in the file goes: it would confirm a guess.
+    """
+    store.execute(
+        "UPDATE segments SET archive_offset = ?, archive_length = ?, clean_hash = ?, clean_length = ?,"
+        " raw_hash = x'' WHERE id = ?",
+        (offset, length, sha, size, row),
+    )
+
+
+def close_row(store: Store, row: int, rule: str) -> None:
+    """Let a row's bytes be private: all of its lines were forgotten. Inside a transaction."""
+    store.execute(
+        "UPDATE segments SET state = 'private', rule = ?, raw_hash = NULL, archive_offset = NULL,"
+        " archive_length = NULL, clean_hash = NULL, clean_length = NULL WHERE id = ?",
+        (rule, row),
+    )
+
+
+def close_relayed(store: Store, session_ids: Collection[str], rule: str) -> None:
+    """Let the bytes of whole sessions be private whose lines only home has. Inside a transaction."""
+    store.execute(
+        "UPDATE segments SET state = 'private', rule = ?, raw_hash = NULL, clean_hash = NULL, clean_length = NULL"
+        " WHERE state = 'captured' AND archive_length IS NULL AND transcript IN"
+        " (SELECT id FROM capture_state WHERE session_id IN (SELECT value FROM json_each(?)))",
+        (rule, json.dumps(sorted(session_ids))),
+    )

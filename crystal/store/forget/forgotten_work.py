@@ -1,0 +1,198 @@
+"""Deleting the rows of what is forgotten, and noting the work that this leaves in files.
+
+Everything runs inside the caller's transactions. Nothing stays in free pages: the connection deletes securely; what
+stays between cells is cleared by ``scrub``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crystal.store.connection import Store
+from crystal.store.memories.memories import delete_memories
+from crystal.store.search import space
+
+PAGE = 500
+MANY = 1_000
+"""More chunks than this are deleted in batches, and their words with them when all are gone."""
+
+BATCH = 4_000
+
+
+# --------------------------------------------------------------------------------------------------------- deleting
+
+
+def chunks_of(store: Store, uuids: Collection[str]) -> list[int]:
+    """The chunks of these lines."""
+    found: list[int] = []
+    wanted = sorted(uuids)
+    for at in range(0, len(wanted), PAGE):
+        found += [
+            int(ident)
+            for (ident,) in store.rows(
+                "SELECT c.id FROM chunks c JOIN turns t ON t.id = c.turn"
+                " WHERE t.uuid IN (SELECT value FROM json_each(?))",
+                (json.dumps(wanted[at : at + PAGE]),),
+            )
+        ]
+    return found
+
+
+def delete_marked(store: Store, ids: Sequence[int]) -> None:
+    """Delete some of very many chunks with their vectors, inside a transaction.
+
+    Their words are only marked in the keyword index: ``merge_words`` takes them out when all are deleted.
+    """
+    space.delete_chunks(store, ids, marked=True)
+
+
+def merge_words(store: Store) -> None:
+    """Take the words of deleted chunks out of the keyword index, some pages at a time, so that others can write."""
+    space.merge_words(store)
+
+
+def delete_lines(store: Store, uuids: Collection[str]) -> None:
+    """Delete the turns of lines and all that is left of their chunks, inside a transaction."""
+    wanted = sorted(uuids)
+    for at in range(0, len(wanted), PAGE):
+        page = (json.dumps(wanted[at : at + PAGE]),)
+        some = "(SELECT id FROM turns WHERE uuid IN (SELECT value FROM json_each(?)))"
+        space.delete_chunks(
+            store, [ident for (ident,) in store.rows(f"SELECT id FROM chunks WHERE turn IN {some}", page)]
+        )
+        store.execute(f"DELETE FROM turn_copies WHERE turn IN {some}", page)
+        store.execute("DELETE FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", page)
+
+
+def hand_over(store: Store, uuids: Collection[str], session_ids: Collection[str]) -> None:
+    """Give the turns of lines that these sessions have to another session that repeats them. Inside a transaction."""
+    for turn, old, new in store.rows(
+        "SELECT t.id, t.session, min(c.session) FROM turns t JOIN turn_copies c ON c.turn = t.id"
+        " JOIN sessions o ON o.id = c.session WHERE t.uuid IN (SELECT value FROM json_each(?))"
+        " AND o.session_id NOT IN (SELECT value FROM json_each(?)) GROUP BY t.id",
+        (json.dumps(sorted(uuids)), json.dumps(sorted(session_ids))),
+    ):
+        store.execute("UPDATE turns SET session = ? WHERE id = ?", (new, turn))
+        store.execute("UPDATE chunks SET session = ? WHERE turn = ?", (new, turn))
+        store.execute("DELETE FROM turn_copies WHERE turn = ? AND session = ?", (turn, new))
+        store.execute("INSERT INTO turn_copies (session, turn) VALUES (?, ?) ON CONFLICT DO NOTHING", (old, turn))
+
+
+def delete_copies(store: Store, session_ids: Collection[str]) -> None:
+    """Let sessions that are forgotten as a whole repeat nothing of others any more. Inside a transaction."""
+    store.execute(
+        "DELETE FROM turn_copies WHERE session IN (SELECT id FROM sessions WHERE session_id IN"
+        " (SELECT value FROM json_each(?)))",
+        (json.dumps(sorted(session_ids)),),
+    )
+
+
+def delete_remembered(store: Store, uids: Sequence[str]) -> int:
+    """Delete memories with their history, inside a transaction."""
+    return delete_memories(store, list(uids))
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """A session whose title and summary were taken back; ``summary_path`` is below its agent's folder."""
+
+    session_id: str
+    agent: str
+    summary_path: str | None
+    is_gone: bool
+
+
+def reset_sessions(store: Store, session_ids: Collection[str]) -> list[Reset]:
+    """Take back what was made of sessions: title, summary, log line. Sessions without a turn go. In a transaction."""
+    done: list[Reset] = []
+    for session_id in sorted(session_ids):
+        row = store.row("SELECT id, agent, summary_path FROM sessions WHERE session_id = ?", (session_id,))
+        if row is None:
+            continue
+        ident, agent, path = row
+        turns = "(SELECT id, ts FROM turns WHERE session = ?1 UNION ALL SELECT t.id, t.ts FROM turn_copies c"
+        turns += " JOIN turns t ON t.id = c.turn WHERE c.session = ?1)"
+        newest = store.value(f"SELECT max(id) FROM {turns}", (ident,))
+        if newest is None and store.value("SELECT 1 FROM chunks WHERE session = ? LIMIT 1", (ident,)) is None:
+            store.execute("DELETE FROM turn_copies WHERE session = ?", (ident,))
+            store.execute("DELETE FROM sessions WHERE id = ?", (ident,))
+        else:
+            store.execute(
+                "UPDATE sessions SET title = NULL, summary_title = NULL, summary_mode = NULL, summary_path = NULL,"
+                f" summarized_turn = 0, logged_turn = 0, last_turn = ?2, started_at = (SELECT min(ts) FROM {turns}),"
+                f" last_at = (SELECT max(ts) FROM {turns}) WHERE id = ?1",
+                (ident, newest or 0),
+            )
+        done.append(Reset(session_id, agent, path, newest is None))
+    return done
+
+
+def log_again(store: Store, session_id: str) -> None:
+    """Let a session's lines in the daily log be written again. Inside the transaction that took them out."""
+    store.execute("UPDATE sessions SET logged_turn = 0 WHERE session_id = ?", (session_id,))
+
+
+def give_title(store: Store, session_id: str, title: str) -> None:
+    """Note the title that is left in a session's transcript, where it has none now."""
+    store.execute("UPDATE sessions SET title = ? WHERE session_id = ? AND title IS NULL", (title, session_id))
+
+
+def documents(store: Store) -> Iterator[tuple[str, bytes]]:
+    """The documents of a mirror, as (agent/path, content)."""
+    for agent, path in store.rows("SELECT agent, path FROM documents ORDER BY agent, path"):
+        content = store.value("SELECT content FROM documents WHERE agent = ? AND path = ?", (agent, path))
+        yield f"{agent}/{path}", bytes(content or b"")
+
+
+def write_document(store: Store, name: str, content: bytes) -> None:
+    """Change a document of a mirror."""
+    store.execute("UPDATE documents SET content = ? WHERE agent || '/' || path = ?", (content, name))
+
+
+# ------------------------------------------------------------------------------------------------------------- work
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Something that still holds what was forgotten; its rows are gone. See the table ``forget_work``."""
+
+    id: int
+    kind: str
+    target: str
+    detail: Any
+
+
+def add_work(store: Store, kind: str, target: str, detail: object, now: int) -> None:
+    """Note work that is left, inside a transaction; the same once."""
+    text = json.dumps(detail, sort_keys=True)
+    known = "SELECT 1 FROM forget_work WHERE kind = ? AND target = ? AND detail = ?"
+    if store.value(known, (kind, target, text)) is None:
+        store.execute(
+            "INSERT INTO forget_work (kind, target, detail, made_at) VALUES (?, ?, ?, ?)", (kind, target, text, now)
+        )
+
+
+def works(store: Store, kind: str) -> list[Work]:
+    """The work of one kind, in the order in which it was noted."""
+    rows = store.rows("SELECT id, kind, target, detail FROM forget_work WHERE kind = ? ORDER BY id", (kind,))
+    return [Work(ident, name, target, json.loads(detail)) for ident, name, target, detail in rows]
+
+
+def work_kinds(store: Store) -> dict[str, int]:
+    """How much work of each kind is left."""
+    return {str(kind): int(count) for kind, count in store.rows("SELECT kind, count(*) FROM forget_work GROUP BY kind")}
+
+
+def end_works(store: Store, done: Sequence[Work]) -> None:
+    """Let go of work that is done."""
+    store.execute_many("DELETE FROM forget_work WHERE id = ?", [(one.id,) for one in done])
+
+
+def end_tombstones(store: Store, uids: Sequence[str], now: int) -> None:
+    """Note that nothing of some tombstones is left here. Inside a transaction."""
+    store.execute_many(
+        "UPDATE tombstones SET done_at = ? WHERE uid = ? AND done_at IS NULL", [(now, uid) for uid in uids]
+    )

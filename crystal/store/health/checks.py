@@ -1,0 +1,351 @@
+"""Questions that ``crystal verify`` asks of the store, and the mending of what is derived."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+
+from crystal.errors import StoreDamaged
+from crystal.model.capture import Chunk
+from crystal.store.capture.privacy import is_key
+from crystal.store.connection import Store, translated
+from crystal.store.memories import memories
+from crystal.store.search import vectors
+
+PROGRESS_STEPS = 1_000
+"""Steps of SQLite between two looks at the clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """One row of the byte ledger. ``offset`` and ``length`` place its frame in the archive, 0 when not captured."""
+
+    id: int
+    generation: int
+    start: int
+    stop: int
+    state: str
+    rule: str | None
+    raw_hash: bytes | None
+    offset: int
+    length: int
+    clean_hash: bytes | None
+    clean_length: int
+
+
+def ledger_rows(store: Store, transcript: int) -> list[LedgerRow]:
+    """All rows of one transcript, by generation and place."""
+    return [
+        LedgerRow(*row)
+        for row in store.rows(
+            "SELECT id, generation, start, stop, state, rule, raw_hash, coalesce(archive_offset, 0),"
+            " coalesce(archive_length, 0), clean_hash, coalesce(clean_length, 0) FROM segments"
+            " WHERE transcript = ? ORDER BY generation, start",
+            (transcript,),
+        )
+    ]
+
+
+def database_faults(store: Store) -> list[str]:
+    """What SQLite itself finds wrong, in its words; empty when all is well."""
+    faults = [str(text) for (text,) in store.rows("PRAGMA integrity_check(20)") if text != "ok"]
+    orphans = store.rows("PRAGMA foreign_key_check")
+    if orphans:
+        faults.append(f"{len(orphans)} rows of {orphans[0][0]} point at rows that are gone")
+    return faults
+
+
+def quick_fault(store: Store, seconds: float = float("inf")) -> str | None:
+    """Return the first thing that is wrong in a quick look at every page; None when all is well.
+
+    After SQLite's own check texts are decoded for so many seconds, small tables first.
+    """
+    return _page_fault(store) or _undecodable(store, time.monotonic() + seconds)
+
+
+def _page_fault(store: Store) -> str | None:
+    try:
+        return next((str(text) for (text,) in store.rows("PRAGMA quick_check(1)") if text != "ok"), None)
+    except apsw.SQLError as error:
+        return _one_line(error)
+
+
+def _one_line(error: apsw.SQLError) -> str:
+    """Return SQLite's words for a definition of a table that cannot be read, without the bytes that are no text."""
+    return " ".join(str(error).replace("\ufffd", "?").split())
+
+
+def damage(path: Path) -> str | None:
+    """What makes a database unusable, looked for in all of it; None when it can be worked with. Changes nothing.
+
+    An inverted index that disagrees with the chunks is none: it is made again from them.
+    """
+    try:
+        with Store.open_untouched(path) as store:
+            found = [str(text) for (text,) in store.rows("PRAGMA integrity_check(20)") if text != "ok"]
+            real = [text for text in found if "inverted index" not in text]
+            return real[0] if real else _undecodable(store, float("inf")) or _implausible(store)
+    except StoreDamaged as error:
+        return error.message.removeprefix(f"{path}: ")
+    except apsw.SQLError as error:
+        return _one_line(error)
+
+
+def _undecodable(store: Store, deadline: float) -> str | None:
+    """A table with a row that cannot be read, None where none was met in time. Newest rows first, large tables last."""
+    tables = [str(name) for (name,) in store.rows("SELECT name FROM pragma_table_list WHERE type = 'table'")]
+    for table in sorted((name for name in tables if "_fts_" not in name), key=lambda name: (name in _LARGE, name)):
+        try:
+            for _ in store.db.execute(
+                f"SELECT * FROM {table} ORDER BY 1 DESC" if table in _LARGE else f"SELECT * FROM {table}"
+            ):
+                if time.monotonic() > deadline:
+                    return None
+        except UnicodeDecodeError:
+            return f"a text in table {table} cannot be decoded"
+        except apsw.Error as error:
+            return f"table {table}: {error}"
+    return None
+
+
+_LARGE = ("chunks", "turns")
+_JSON = (("tombstones", "value"), ("injections", "chosen"), ("relay_peers", "serials_in"), ("relay_peers", "stale"))
+
+
+def _implausible(store: Store) -> str | None:
+    """A text that no crystal wrote, None when there is none."""
+    key = store.value("SELECT value FROM meta WHERE key = 'hash_key'")
+    if key is not None and not is_key(key):
+        return "the key of its hashes is damaged"
+    for table, column in _JSON:
+        if store.value(f"SELECT 1 FROM {table} WHERE NOT json_valid({column}) LIMIT 1"):
+            return f"table {table}: {column} is no JSON"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class BriefLook:
+    """What a look at the file found in the time it had; ``is_whole`` when that was enough for every page."""
+
+    fault: str | None
+    is_whole: bool
+
+
+def look_briefly(store: Store, seconds: float) -> BriefLook:
+    """Look for faults as ``quick_fault`` does: at pages, then at texts, for so many seconds each.
+
+    In a file too large for that, texts get a third: they are a sample then.
+    """
+    deadline = time.monotonic() + seconds
+    store.db.set_progress_handler(lambda: time.monotonic() > deadline, PROGRESS_STEPS)
+    try:
+        found, is_whole = _page_fault(store), True
+    except apsw.InterruptError:
+        found, is_whole = None, False
+    finally:
+        store.db.set_progress_handler(None)
+    seconds = seconds if is_whole else seconds / 3
+    return BriefLook(found or _undecodable(store, time.monotonic() + seconds), is_whole)
+
+
+def keyword_index_agrees(store: Store) -> bool:
+    """Whether the keyword index holds exactly the chunks' text. Takes the write lock."""
+    with translated(store.path):
+        try:
+            store.db.execute("INSERT INTO chunks_fts(chunks_fts, rank) VALUES ('integrity-check', 1)")
+        except apsw.CorruptError:
+            return False
+    return True
+
+
+def rebuild_keyword_index(store: Store) -> None:
+    """Make the keyword index again from the chunks."""
+    with store.transaction():
+        rebuild_keywords(store)
+
+
+def rebuild_keywords(store: Store) -> None:
+    """Make the keyword index again, inside a transaction."""
+    store.execute("INSERT INTO chunks_fts(chunks_fts) VALUES ('rebuild')")
+
+
+def chunks_with_wrong_hash(store: Store) -> list[int]:
+    """Chunks whose text is not the text that was hashed."""
+    with translated(store.path):
+        return [
+            int(ident)
+            for ident, text, sha in store.db.execute("SELECT id, text, text_sha256 FROM chunks")
+            if hashlib.sha256(text.encode()).digest() != sha
+        ]
+
+
+def turns_without_chunks(store: Store) -> list[int]:
+    """Turns of which no chunk is left."""
+    return [
+        int(ident)
+        for (ident,) in store.rows(
+            "SELECT id FROM turns t WHERE NOT EXISTS (SELECT 1 FROM chunks c WHERE c.turn = t.id)"
+        )
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTurn:
+    """A turn's row id and its chunks."""
+
+    id: int
+    chunks: tuple[Chunk, ...]
+
+
+def turns_of_row(store: Store, row: int) -> dict[tuple[str, int], StoredTurn]:
+    """The turns that were captured with a ledger row, by uuid and part."""
+    found: dict[tuple[str, int], tuple[int, list[Chunk]]] = {}
+    for ident, uuid, part, start, text in store.rows(
+        "SELECT t.id, t.uuid, t.part, c.start, c.text FROM turns t JOIN chunks c ON c.turn = t.id WHERE t.segment = ?",
+        (row,),
+    ):
+        found.setdefault((uuid, part), (ident, []))[1].append(Chunk(start, text))
+    return {name: StoredTurn(ident, tuple(chunks)) for name, (ident, chunks) in found.items()}
+
+
+def has_turn(store: Store, uuid: str, part: int) -> bool:
+    """Whether a turn is stored."""
+    return store.value("SELECT 1 FROM turns WHERE uuid = ? AND part = ?", (uuid, part)) is not None
+
+
+def has_text(store: Store, text: str) -> bool:
+    """Whether some chunk says exactly this."""
+    sha = hashlib.sha256(text.encode()).digest()
+    return store.value("SELECT 1 FROM chunks WHERE text_sha256 = ?", (sha,)) is not None
+
+
+def drop_turns(store: Store, turns: list[int]) -> None:
+    """Delete turns with their chunks and vectors, to write them again from the archive. In a transaction.
+
+    The keyword index keeps the chunks' words: damaged text is not what it was made of. Make it again afterwards.
+    """
+    for turn in turns:
+        _drop_chunks(store, "turn = ?", (turn,))
+        store.execute("DELETE FROM turn_copies WHERE turn = ?", (turn,))
+        store.execute("DELETE FROM turns WHERE id = ?", (turn,))
+
+
+def _drop_chunks(store: Store, where: str, values: tuple[object, ...] = ()) -> None:
+    vectors.delete_vectors(store, [ident for (ident,) in store.rows(f"SELECT id FROM chunks WHERE {where}", values)])
+    store.execute(f"DELETE FROM chunks WHERE {where}", values)
+
+
+_ORPHANS = (
+    (
+        "UPDATE turns SET segment = NULL WHERE segment NOT IN (SELECT id FROM segments WHERE transcript IN"
+        " (SELECT id FROM capture_state))"
+    ),
+    "DELETE FROM segments WHERE transcript NOT IN (SELECT id FROM capture_state)",
+    "UPDATE turns SET project = NULL WHERE project NOT IN (SELECT id FROM projects)",
+    "UPDATE chunks SET project = NULL WHERE project NOT IN (SELECT id FROM projects)",
+    "UPDATE sessions SET project = NULL WHERE project NOT IN (SELECT id FROM projects)",
+    "UPDATE memories SET project = NULL WHERE project NOT IN (SELECT id FROM projects)",
+    "DELETE FROM memory_history WHERE memory NOT IN (SELECT id FROM memories)",
+    "DELETE FROM turn_copies WHERE session NOT IN (SELECT id FROM sessions) OR turn NOT IN (SELECT id FROM turns)",
+)
+
+
+def mend_orphans(store: Store) -> bool:
+    """Let go of rows that point at rows that are gone; the archive gives back what they said. False if there are none.
+
+    The keyword index is to be made again afterwards, see ``drop_turns``.
+    """
+    if not store.rows("PRAGMA foreign_key_check"):
+        return False
+    with store.transaction():
+        for sql in _ORPHANS:
+            store.execute(sql)
+        bare = store.rows("SELECT id FROM turns WHERE session NOT IN (SELECT id FROM sessions)")
+        drop_turns(store, [ident for (ident,) in bare])
+        for column, table in (("turn", "turns"), ("session", "sessions"), ("memory", "memories")):
+            _drop_chunks(store, f"{column} IS NOT NULL AND {column} NOT IN (SELECT id FROM {table})")
+    return True
+
+
+def mend_memories(store: Store) -> int:
+    """Make the chunks of memories again from their texts, where they are others; gives how many memories that were.
+
+    The keyword index is to be made again afterwards, see ``drop_turns``.
+    """
+    wrong = memories.memories_with_other_chunks(store)
+    for uid in wrong:
+        with store.transaction():
+            row = memories.row_of(store, uid)
+            _drop_chunks(store, "memory = ?", (row,))
+            memories.write_chunks_again(store, uid)
+    return len(wrong)
+
+
+def turns_of_chunks(store: Store, chunks: list[int]) -> list[int]:
+    """The turns that chunks belong to."""
+    found = {store.value("SELECT turn FROM chunks WHERE id = ?", (chunk,)) for chunk in chunks}
+    return sorted(int(turn) for turn in found if turn is not None)
+
+
+def rows_of_turns(store: Store, turns: list[int]) -> dict[int, list[int]]:
+    """The turns by the ledger row that they were captured in."""
+    found: dict[int, list[int]] = {}
+    for turn in turns:
+        row = store.value("SELECT segment FROM turns WHERE id = ?", (turn,))
+        if row is not None:
+            found.setdefault(int(row), []).append(turn)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class VectorFaults:
+    """Of one embedding generation: vectors whose chunk is gone, and chunks whose vector is."""
+
+    generation: int
+    stray: tuple[int, ...]
+    missing: tuple[int, ...]
+
+
+def vector_faults(store: Store) -> Iterator[VectorFaults]:
+    """Where vectors and chunks disagree."""
+    for generation in vectors.generations(store):
+        table = vectors.table_of(generation.id)
+        stray = store.rows(f"SELECT rowid FROM {table}_rowids WHERE rowid NOT IN (SELECT id FROM chunks)")
+        missing = store.rows(
+            f"SELECT id FROM chunks WHERE vector_generation = ? AND id NOT IN (SELECT rowid FROM {table}_rowids)",
+            (generation.id,),
+        )
+        if stray or missing:
+            yield VectorFaults(generation.id, tuple(row[0] for row in stray), tuple(row[0] for row in missing))
+
+
+def mend_vectors(store: Store, faults: VectorFaults) -> None:
+    """Drop stray vectors; put chunks without their vector back into the queue."""
+    table = vectors.table_of(faults.generation)
+    with store.transaction():
+        store.execute_many(f"DELETE FROM {table} WHERE rowid = ?", [(ident,) for ident in faults.stray])
+        store.execute_many(
+            "UPDATE chunks SET vector_generation = 0 WHERE id = ?", [(ident,) for ident in faults.missing]
+        )
+
+
+def place_frame(store: Store, row: int, offset: int, length: int) -> None:
+    """Note where a ledger row's lines lie in the archive now. In a transaction."""
+    store.execute("UPDATE segments SET archive_offset = ?, archive_length = ? WHERE id = ?", (offset, length, row))
+
+
+def restart(store: Store, transcript: int) -> None:
+    """Let a transcript be read again from its first byte, as if its file had been replaced; uuids prevent doubles."""
+    store.execute(
+        "UPDATE capture_state SET generation = generation + 1, offset = 0, tail_hash = x'' WHERE id = ?", (transcript,)
+    )
+
+
+def known_archives(store: Store) -> set[str]:
+    """The archive files of the ledger, relative to the LDM home."""
+    return {str(path) for (path,) in store.rows("SELECT archive FROM capture_state WHERE archive IS NOT NULL")}

@@ -1,0 +1,282 @@
+"""Read what can still be read of a damaged crystal.db, and put it into a fresh one.
+
+The tables that are made from the archive (turns, chunks, keywords, vectors) are left out: they are made again. A table
+is read in the order of its key from both ends, so that one page that cannot be read costs the rows on it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from crystal.store import migrate
+from crystal.store.capture.privacy import is_key
+from crystal.store.connection import Store
+
+_STREAMS = (
+    "relay_out",
+    "outbox",
+    "relay_in",
+    "relay_claims",
+    "relay_fragments",
+    "relay_skips",
+    "relay_files",
+)
+"""These agree with each other: they come back together or not at all."""
+
+_DERIVED = (
+    *("turns", "turn_copies", "chunks", "embedding_generations", "problems", "hook_runs", "quarantine", "refusals"),
+    *(
+        "documents",
+        "index_state",
+        "index_parts",
+        "index_log",
+        "mirror_home",
+        "mirror_keys",
+        "mirror_objects",
+        "mirror_rows",
+    ),
+    *("mirror_waiting", "mirror_files", "mirror_trash", "mirror_applied"),
+)
+"""Tables that are made again, or begin anew."""
+
+_DERIVED_NOTES = ("forgotten_file", "private_record", "memory_record_size")
+"""Notes in ``meta`` that compare the tables with a file: to be compared anew."""
+_DEFAULT_PAGE_SIZE = 4096
+
+
+@dataclass(slots=True)
+class Salvage:
+    """What was read.
+
+    Attributes:
+        rows: How many rows came back, by table.
+        partly: Tables of which some rows, or all, could not be read.
+    """
+
+    rows: dict[str, int] = field(default_factory=dict)
+    partly: list[str] = field(default_factory=list)
+
+    def is_whole(self, *tables: str) -> bool:
+        """Whether every row of these tables came back."""
+        return all(table in self.rows and table not in self.partly for table in tables)
+
+
+def salvage(damaged: Path, scratch: Path, store: Store) -> Salvage:
+    """Copy what can be read of a damaged database into a fresh store.
+
+    Args:
+        damaged: The file; its log beside it is read too. Neither is changed.
+        scratch: Where a copy of both is made, to be deleted by the caller.
+        store: A new store.
+    """
+    db = _opened_copy(damaged, scratch)
+    if db is None:
+        return Salvage(partly=_tables(store))
+    store.execute("PRAGMA foreign_keys = 0")
+    try:
+        with store.transaction():
+            found = _copy(db, store)
+    finally:
+        db.close()
+        store.execute("PRAGMA foreign_keys = 1")
+    return found
+
+
+def _copy(db: apsw.Connection, store: Store) -> Salvage:
+    found = Salvage()
+    for table in _tables(store):
+        _copy_table(db, store, table, found)
+    if not found.is_whole(*_STREAMS):
+        for table in reversed(_STREAMS):
+            store.execute(f"DELETE FROM {table}")
+    if not found.is_whole("capture_state"):  # else transcripts that were skipped would count as new
+        store.execute("DELETE FROM capture_roots")
+    _copy_notes(db, store)
+    if not is_key(store.value("SELECT value FROM meta WHERE key = 'hash_key'")):
+        # No hash of the ledger can be compared any more: every transcript would count as replaced.
+        for table in ("segments", "capture_state", "capture_roots"):
+            store.execute(f"DELETE FROM {table}")
+        store.execute("DELETE FROM meta WHERE key = 'hash_key'")
+    _drop_orphans(store)
+    store.execute(
+        "UPDATE sessions SET summarized_turn = CASE WHEN summarized_turn = last_turn THEN -1 ELSE 0 END,"
+        " logged_turn = CASE WHEN logged_turn = last_turn THEN -1 ELSE 0 END, last_turn = 0"
+    )
+    return found
+
+
+def _tables(store: Store) -> list[str]:
+    """The tables that hold what no archive has."""
+    found = store.rows("SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' ORDER BY name")
+    return [name for (name,) in found if name not in ("meta", *_DERIVED) and not name.startswith("sqlite_")]
+
+
+def finish_sessions(store: Store) -> None:
+    """Let summaries that were up to date be so again, and sessions without a turn go. Inside a transaction."""
+    store.execute("UPDATE sessions SET summarized_turn = last_turn WHERE summarized_turn = -1")
+    store.execute("UPDATE sessions SET logged_turn = last_turn WHERE logged_turn = -1")
+    store.execute(
+        "DELETE FROM sessions WHERE id NOT IN (SELECT session FROM turns)"
+        " AND id NOT IN (SELECT session FROM turn_copies)"
+    )
+
+
+def _drop_orphans(store: Store) -> None:
+    """Let go of salvaged rows that point at rows which could not be read. Inside a transaction."""
+    while orphans := store.rows("PRAGMA foreign_key_check"):
+        for table, rowid, *_ in orphans:
+            if rowid is None:
+                store.execute(f"DELETE FROM {table}")  # a table without row numbers: small, and heard of anew
+            else:
+                store.execute(f"DELETE FROM {table} WHERE rowid = ?", (rowid,))
+
+
+def _opened_copy(damaged: Path, scratch: Path) -> apsw.Connection | None:
+    """Open a copy, with a header that SQLite accepts; None where nothing can be read."""
+    if not damaged.is_file() or damaged.stat().st_size < _DEFAULT_PAGE_SIZE:
+        return None
+    copy = scratch / "copy.db"
+    shutil.copyfile(damaged, copy)
+    log = damaged.with_name(damaged.name + "-wal")
+    if log.is_file():
+        shutil.copyfile(log, copy.with_name(copy.name + "-wal"))
+    _mend_header(copy)
+    db = apsw.Connection(str(copy))
+    try:
+        db.execute("PRAGMA writable_schema = ON")  # read on where one entry of the schema cannot be understood
+        db.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    except (apsw.Error, UnicodeDecodeError):
+        db.close()
+        return None
+    return db
+
+
+def _mend_header(path: Path) -> None:
+    """Write the first 100 bytes anew where they are not those of a crystal.db: all of these have the same."""
+    with path.open("r+b") as file:
+        header = file.read(100)
+        is_ours = header[60:64] <= struct.pack(">I", migrate.MAX_VERSION) and header[68:72] == struct.pack(
+            ">I", migrate.APPLICATION_ID
+        )
+        if is_ours and header.startswith(migrate.HEADER) and header[16:24] == b"\x10\x00\x02\x02\x00\x40\x20\x20":
+            return
+        pages = path.stat().st_size // _DEFAULT_PAGE_SIZE
+        file.seek(0)
+        file.write(migrate.HEADER + b"\x10\x00\x02\x02\x00\x40\x20\x20")
+        file.write(
+            struct.pack(">IIIIIIIIIIII", 1, pages, 0, 0, 1, 4, 0, 0, 1, migrate.newest(), 0, migrate.APPLICATION_ID)
+        )
+        file.write(bytes(20) + struct.pack(">II", 1, 3_054_000))
+
+
+def _copy_table(db: apsw.Connection, store: Store, table: str, found: Salvage) -> None:
+    ours = store.rows(f"PRAGMA table_info({table})")
+    columns = [row for row in ours if row[1] in _columns_of(db, table)]
+    if not columns:
+        found.partly.append(table)
+        return
+    names = [str(row[1]) for row in columns]
+    keys = sorted((row[5], row[1]) for row in ours if row[5])
+    key = str(keys[0][1]) if keys else "rowid"
+    insert = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+    found.rows[table] = 0
+    is_whole = True
+    for order in ("ASC", "DESC"):
+        for row in _rows_to_damage(db, table, columns, f"{key} {order}"):
+            if row is None:
+                is_whole = False
+                continue
+            try:
+                store.db.execute(insert, row)
+            except apsw.ConstraintError:
+                is_whole = False
+                if order == "DESC":  # met from the other end
+                    break
+            else:
+                found.rows[table] += 1
+        if is_whole:
+            return
+    found.partly.append(table)
+
+
+def _columns_of(db: apsw.Connection, table: str) -> set[str]:
+    try:
+        return {str(row[1]) for row in db.execute(f"PRAGMA table_info({table})")}
+    except (apsw.Error, UnicodeDecodeError):
+        return set()
+
+
+def _rows_to_damage(
+    db: apsw.Connection, table: str, columns: list[tuple[Any, ...]], order: str
+) -> Iterator[list[Any] | None]:
+    """The rows of a table; None for one whose text cannot be decoded, and at the end where no more can be read."""
+    asked = [f"CAST({name} AS BLOB)" if kind == "TEXT" else str(name) for _, name, kind, *_ in columns]
+    try:
+        for row in db.execute(f"SELECT {', '.join(asked)} FROM {table} ORDER BY {order}"):
+            yield _decoded(row, columns)
+    except apsw.Error:
+        yield None
+
+
+def _decoded(row: tuple[Any, ...], columns: list[tuple[Any, ...]]) -> list[Any] | None:
+    values = list(row)
+    for at, (_, name, kind, *_) in enumerate(columns):
+        if kind == "TEXT" and values[at] is not None:
+            try:
+                values[at] = values[at].decode()
+            except UnicodeDecodeError:
+                if name != "path":  # a path may be bytes that are no text
+                    return None
+    return values
+
+
+def _copy_notes(db: apsw.Connection, store: Store) -> None:
+    columns = store.rows("PRAGMA table_info(meta)")
+    for order in ("key ASC", "key DESC"):
+        for row in _rows_to_damage(db, "meta", columns, order):
+            if row is not None and row[0] not in _DERIVED_NOTES:
+                store.execute("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING", row)
+
+
+_COUNTED = {
+    "sessions": "session",
+    "turns": "turn",
+    "memories": "memory",
+    "private_marks": "time in which capture was off",
+    "private_lines": "line left out as private or forgotten",
+    "tombstones": "note of what was forgotten",
+    "relay_peers": "connection to another machine",
+}
+_PLURALS = {
+    "memories": "memories",
+    "private_marks": "times in which capture was off",
+    "private_lines": "lines left out as private or forgotten",
+    "tombstones": "notes of what was forgotten",
+    "relay_peers": "connections to other machines",
+}
+
+
+def what_is_there(store: Store) -> list[str]:
+    """What a store holds that was made again, in words."""
+    words = []
+    for table, noun in _COUNTED.items():
+        where = " WHERE reason <> 'forgotten'" if table == "private_marks" else ""
+        count = int(store.value(f"SELECT count(*) FROM {table}{where}"))
+        if count or table in ("sessions", "turns"):
+            words.append(f"{count:,} {noun if count == 1 else _PLURALS.get(table, noun + 's')}")
+    return words
+
+
+def device_of_agent(store: Store, agent: str) -> str | None:
+    """The machine that sends what is said under an agent's name; None where that is this one, or not known."""
+    name = store.value(
+        "SELECT p.name FROM relay_agents a JOIN relay_peers p ON p.id = a.peer WHERE a.agent = ?", (agent,)
+    )
+    return None if name is None else str(name)

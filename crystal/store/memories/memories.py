@@ -1,0 +1,382 @@
+"""What somebody asked to remember: versions of memories that merge the same way in whatever order they arrive.
+
+A memory is known by its id on every machine, and its newest version wins. A key belongs to one memory: of two that
+claim it, the one that was changed last has it, and the other is deprecated without it. An active memory's text stands
+in chunks, so that search finds it; a deprecated one has none. What was forgotten never comes back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from crystal.model.capture import Chunk, Project
+from crystal.model.recall import FormerMemory, Remembered
+from crystal.store.capture.projects import project_row
+from crystal.store.connection import Row, Store
+from crystal.store.memories.history import note_history, replace_history
+from crystal.store.notes import MEMORY_RECORD_SIZE, drop_aliases, drop_note
+from crystal.store.search.space import delete_chunks
+from crystal.store.texts import packed
+from crystal.text.chunking import merge, split
+
+SOURCE = "memory"
+ROLE = "memory"
+
+_COLUMNS = (
+    "m.uid, m.text, m.category, m.key, p.name, p.cwd, m.status, m.source, m.agent, m.device, m.session, m.created_at,"
+    " m.updated_at"
+)
+_FROM = "FROM memories m LEFT JOIN projects p ON p.id = m.project"
+_LATEST = "ORDER BY m.updated_at DESC, m.uid"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A memory as it is at one moment, with all that is known of the project where it holds."""
+
+    memory: Remembered
+    project: Project | None = None
+
+
+def order_of(one: Remembered) -> tuple[Any, ...]:
+    """The greater version wins: the newest; of two of one moment by text, then deprecated before active."""
+    folder = one.cwd or ""
+    return (one.updated_at, one.text, one.category, folder, one.status == "deprecated", one.key is None, one.key)
+
+
+def claim_of(one: Remembered) -> tuple[Any, ...]:
+    """The greater one has the key that two memories claim."""
+    return (one.status == "active", one.updated_at, one.text, one.id)
+
+
+def searched_text(key: str | None, text: str) -> str:
+    """What the chunks of a memory hold: its words, with the key before them, which says what they are."""
+    return text if key is None else f"{key_prefix(key)}{text}"
+
+
+def key_prefix(key: str) -> str:
+    """What stands before the words of a memory with a key, where it is searched."""
+    return f"{key}: "
+
+
+# --------------------------------------------------------------------------------------------------------- reading
+
+
+def memory_of(store: Store, uid: str) -> Remembered | None:
+    """The memory with this id."""
+    row = store.row(f"SELECT {_COLUMNS} {_FROM} WHERE m.uid = ?", (uid,))
+    return None if row is None else Remembered(*row)
+
+
+def memories_like(store: Store, beginning: str, limit: int) -> list[Remembered]:
+    """The memories whose id begins so, the latest first."""
+    sql = f"SELECT {_COLUMNS} {_FROM} WHERE substr(m.uid, 1, ?) = ? {_LATEST} LIMIT ?"
+    return [Remembered(*row) for row in store.rows(sql, (len(beginning), beginning, limit))]
+
+
+def memory_by_key(store: Store, key: str) -> Remembered | None:
+    """The memory that has this key."""
+    row = store.row(f"SELECT {_COLUMNS} {_FROM} WHERE m.key = ?", (key,))
+    return None if row is None else Remembered(*row)
+
+
+def memory_by_words(store: Store, text: str, cwd: str | None) -> Remembered | None:
+    """The memory that says exactly this of a project, None: of everything; active first, without key first.
+
+    A letter and its accent may be one character or two.
+    """
+    forms = [text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD"))]
+    sql = (
+        f"SELECT {_COLUMNS} {_FROM} WHERE m.text IN (?, ?, ?) AND p.cwd IS ?"
+        " ORDER BY m.status, m.key IS NOT NULL, m.updated_at DESC, m.uid LIMIT 1"
+    )
+    row = store.row(sql, (*forms, cwd))
+    return None if row is None else Remembered(*row)
+
+
+def all_memories(store: Store) -> list[Remembered]:
+    """Every memory, the latest first."""
+    return [Remembered(*row) for row in store.rows(f"SELECT {_COLUMNS} {_FROM} {_LATEST}")]
+
+
+def version_of(store: Store, uid: str) -> Version | None:
+    """A memory with its project."""
+    row = store.row(f"SELECT {_COLUMNS}, p.cwd, p.git_root, p.remote, p.name {_FROM} WHERE m.uid = ?", (uid,))
+    return None if row is None else _version(row)
+
+
+def versions_after(store: Store, after: int, limit: int) -> list[tuple[int, Version]]:
+    """The memories whose row ids are greater, in their order."""
+    rows = store.rows(
+        f"SELECT m.id, {_COLUMNS}, p.cwd, p.git_root, p.remote, p.name {_FROM} WHERE m.id > ? ORDER BY m.id LIMIT ?",
+        (after, limit),
+    )
+    return [(int(row[0]), _version(row[1:])) for row in rows]
+
+
+def count_memories(store: Store) -> int:
+    """How many there are."""
+    return int(store.value("SELECT count(*) FROM memories"))
+
+
+def row_of(store: Store, uid: str) -> int | None:
+    """The row id of a memory."""
+    found = store.value("SELECT id FROM memories WHERE uid = ?", (uid,))
+    return None if found is None else int(found)
+
+
+_FORGOTTEN = "SELECT j.value FROM tombstones t, json_each(t.value, '$.memories') j WHERE t.kind = 'memory'"
+
+
+def is_forgotten(store: Store, uid: str) -> bool:
+    """Whether this memory was forgotten for good."""
+    return store.value(f"{_FORGOTTEN} AND j.value = ? LIMIT 1", (uid,)) is not None
+
+
+def forgotten_memories(store: Store) -> set[str]:
+    """The ids of all that were forgotten for good."""
+    return {str(uid) for (uid,) in store.rows(_FORGOTTEN)}
+
+
+def first_chunk(store: Store, uid: str) -> int | None:
+    """The chunk with which an active memory begins."""
+    sql = "SELECT c.id FROM chunks c JOIN memories m ON m.id = c.memory WHERE m.uid = ? ORDER BY c.start LIMIT 1"
+    found = store.value(sql, (uid,))
+    return None if found is None else int(found)
+
+
+def memory_of_chunk(store: Store, chunk: int) -> Remembered | None:
+    """The memory that a chunk is a part of."""
+    sql = f"SELECT {_COLUMNS} {_FROM} JOIN chunks c ON c.memory = m.id WHERE c.id = ?"
+    row = store.row(sql, (chunk,)) if 0 < chunk < 2**63 else None
+    return None if row is None else Remembered(*row)
+
+
+def superseded(store: Store, mirror: Store) -> list[int]:
+    """The row ids of the mirror's memories that are newer here, or forgotten: they are not to be found there."""
+    gone, own = forgotten_memories(store), _orders(store)
+    if not own and not gone:
+        return []
+    theirs = mirror.rows(_ORDERS_OF, (json.dumps([*own, *gone]),))
+    return [row for row, uid, *order in theirs if uid in gone or own.get(uid, ()) > tuple(order)]
+
+
+def outdated(store: Store, mirror: Store) -> list[str]:
+    """The ids of memories that home has in another version, and no older one."""
+    own = _orders(store)
+    theirs = mirror.rows(_ORDERS_OF, (json.dumps([*own]),))
+    return [uid for _, uid, *order in theirs if uid in own and own[uid] != tuple(order) and own[uid][0] <= order[0]]
+
+
+_ORDERS = (
+    "SELECT m.id, m.uid, m.updated_at, m.text, m.category, coalesce(p.cwd, ''), m.status = 'deprecated', m.key IS NULL"
+    f" {_FROM}"
+)
+_ORDERS_OF = f"{_ORDERS} WHERE m.uid IN (SELECT value FROM json_each(?))"
+
+
+def _orders(store: Store) -> dict[str, Row]:
+    return {uid: tuple(order) for _, uid, *order in store.rows(_ORDERS)}
+
+
+def _version(row: Row) -> Version:
+    fields: list[Any] = list(row)
+    memory, (cwd, root, remote, name) = Remembered(*fields[:13]), fields[13:]
+    return Version(memory, None if cwd is None else Project(cwd, root, remote, name))
+
+
+# --------------------------------------------------------------------------------------------------------- writing
+
+
+def put_version(store: Store, version: Version) -> bool:
+    """Take in a version of a memory, if it is newer than what is here. Inside a transaction; idempotent.
+
+    Returns:
+        Whether anything has changed.
+    """
+    return _put(store, version, _is_newer)
+
+
+def take_from_home(store: Store, version: Version) -> bool:
+    """Take in home's version of a memory; of two of one moment home's counts. Inside a transaction; idempotent."""
+    return _put(store, version, _is_not_older)
+
+
+def _is_newer(one: Remembered, known: Remembered) -> bool:
+    return order_of(one) > order_of(known)
+
+
+def _is_not_older(one: Remembered, known: Remembered) -> bool:
+    return one.updated_at >= known.updated_at and order_of(one) != order_of(known)
+
+
+def _put(store: Store, version: Version, wins: Callable[[Remembered, Remembered], bool]) -> bool:
+    uid = version.memory.id
+    if is_forgotten(store, uid):
+        return False
+    known = version_of(store, uid)
+    if known is not None:
+        version = _as_known(version, known)
+        if not wins(version.memory, known.memory):
+            return False
+    version = _with_its_key(store, version)
+    if known is not None and not wins(version.memory, known.memory):
+        return False
+    folder = None if version.project is None else project_row(store, version.project)
+    row = _write_row(store, version.memory, folder)
+    if known is not None:
+        note_history(store, row, known.memory, version.memory)
+    _write_chunks(store, row, version.memory, folder)
+    return True
+
+
+def _as_known(version: Version, known: Version) -> Version:
+    """Who asked for it first, and when, stays."""
+    one, old = version.memory, known.memory
+    first = min(one.created_at, old.created_at)
+    return replace(version, memory=replace(one, agent=old.agent, device=old.device, created_at=first))
+
+
+def _with_its_key(store: Store, version: Version) -> Version:
+    """Settle which memory has the key; another one that loses it is changed at once."""
+    one = version.memory
+    if one.key is None:
+        return version
+    other = memory_by_key(store, one.key)
+    if other is None or other.id == one.id:
+        return version
+    if claim_of(other) > claim_of(one):
+        return replace(version, memory=_loser(one))
+    loser, folder = _loser(other), store.value("SELECT project FROM memories WHERE uid = ?", (other.id,))
+    row = _write_row(store, loser, folder)
+    note_history(store, row, other, replace(loser, updated_at=max(one.updated_at, other.updated_at)))
+    _write_chunks(store, row, loser, folder)
+    return version
+
+
+def _loser(one: Remembered) -> Remembered:
+    """A memory whose key another one has: its moment stays, so that it is the same wherever that is settled."""
+    return replace(one, key=None, status="deprecated")
+
+
+def restore_version(store: Store, version: Version, former: Sequence[FormerMemory]) -> bool:
+    """Write a memory and its history exactly as they were recorded. Inside a transaction; idempotent.
+
+    Returns:
+        False if the memory was forgotten: then nothing is written.
+    """
+    uid = version.memory.id
+    if is_forgotten(store, uid):
+        return False
+    version = _with_its_key(store, version)
+    folder = None if version.project is None else project_row(store, version.project)
+    row = _write_row(store, version.memory, folder)
+    replace_history(store, row, former)
+    _write_chunks(store, row, version.memory, folder)
+    return True
+
+
+def _note_change(store: Store, uid: str) -> None:
+    """Let the record hear of a change; where none is kept, it is out of step from now on."""
+    if store.before_commit is None:
+        drop_note(store, MEMORY_RECORD_SIZE)
+    else:
+        store.changed_memories.setdefault(uid, [])
+
+
+def _write_row(store: Store, one: Remembered, folder: int | None) -> int:
+    _note_change(store, one.id)
+    # Not OR REPLACE: the row keeps its id, and its history.
+    return int(
+        store.value(
+            "INSERT INTO memories (uid, text, category, key, project, status, source, agent, device, session,"
+            " created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (uid) DO UPDATE SET"
+            " text = excluded.text, category = excluded.category, key = excluded.key, project = excluded.project,"
+            " status = excluded.status, source = excluded.source, session = excluded.session,"
+            " agent = excluded.agent, device = excluded.device,"
+            " created_at = excluded.created_at, updated_at = excluded.updated_at RETURNING id",
+            (
+                one.id, one.text, one.category, one.key, folder, one.status, one.source, one.agent, one.device,
+                one.session_id, one.created_at, one.updated_at,
+            ),
+        )
+    )  # fmt: skip
+
+
+def _write_chunks(store: Store, row: int, one: Remembered, folder: int | None) -> None:
+    """Let the chunks of a memory say what it says: none of a deprecated one; the same words keep their vectors."""
+    chunks = _chunks(store, row)
+    if one.status == "active" and _says(chunks, one):
+        store.execute(
+            "UPDATE chunks SET project = ?, agent = ?, device = ?, ts = ? WHERE memory = ?",
+            (folder, one.agent, one.device, one.updated_at, row),
+        )
+        return
+    delete_chunks(store, [ident for ident, _ in chunks])
+    if one.status == "active":
+        _insert_chunks(store, row, one, folder)
+
+
+def _insert_chunks(store: Store, row: int, one: Remembered, folder: int | None) -> None:
+    for chunk in split(searched_text(one.key, one.text)):
+        sha = hashlib.sha256(chunk.text.encode()).digest()
+        ident = store.value(
+            "INSERT INTO chunks (start, body, text_sha256, source, role, project, agent, device, ts, memory)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+            (chunk.start, packed(chunk.text), sha, SOURCE, ROLE, folder, one.agent, one.device, one.updated_at, row),
+        )
+        store.execute("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (ident, chunk.text))
+
+
+def _chunks(store: Store, row: int) -> list[tuple[int, Chunk]]:
+    rows = store.rows("SELECT id, start, text FROM chunks WHERE memory = ? ORDER BY start", (row,))
+    return [(ident, Chunk(start, text)) for ident, start, text in rows]
+
+
+def _says(chunks: Sequence[tuple[int, Chunk]], one: Remembered) -> bool:
+    if not chunks:
+        return False
+    try:
+        return merge([chunk for _, chunk in chunks]) == searched_text(one.key, one.text)
+    except ValueError:
+        return False
+
+
+def write_chunks_again(store: Store, uid: str) -> None:
+    """Make the chunks of a memory that has none any more. Inside a transaction."""
+    row, one = row_of(store, uid), memory_of(store, uid)
+    if row is not None and one is not None and one.status == "active":
+        _insert_chunks(store, row, one, store.value("SELECT project FROM memories WHERE id = ?", (row,)))
+
+
+def delete_memories(store: Store, ids: Sequence[str]) -> int:
+    """Delete memories with their history and chunks, inside the caller's transaction; gives how many there were."""
+    store.deleted_memories.update(ids)
+    for uid in ids:
+        drop_aliases(store, uid)
+    if store.before_commit is None:
+        drop_note(store, MEMORY_RECORD_SIZE)
+    rows = [row for uid in dict.fromkeys(ids) if (row := row_of(store, uid)) is not None]
+    delete_chunks(store, [ident for row in rows for ident, _ in _chunks(store, row)])
+    for row in rows:
+        store.execute("DELETE FROM memory_history WHERE memory = ?", (row,))
+        store.execute("DELETE FROM memories WHERE id = ?", (row,))
+    return len(rows)
+
+
+# --------------------------------------------------------------------------------------------------------- checking
+
+
+def memories_with_other_chunks(store: Store) -> list[str]:
+    """The memories that search would not find as they are: active ones whose chunks are others, deprecated with any."""
+    found = []
+    for row, version in versions_after(store, 0, -1):
+        chunks, one = _chunks(store, row), version.memory
+        if not _says(chunks, one) if one.status == "active" else bool(chunks):
+            found.append(one.id)
+    return found

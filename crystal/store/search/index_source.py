@@ -1,0 +1,99 @@
+"""What the derived index is made of: chunks with their place in the conversation, and their vectors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from crystal.store.connection import Row, Store, translated
+from crystal.store.search.vectors import table_of
+
+PAGE = 500
+
+MANY = 100
+"""Vectors of one block of sqlite-vec, which has 1,024: it is read as a whole for more."""
+
+
+class DocumentRow(NamedTuple):
+    """A chunk without its text. ``offset`` and ``part`` are its turn's."""
+
+    id: int
+    session: int | None
+    turn: int | None
+    project: int | None
+    ts: int | None
+    offset: int | None
+    part: int | None
+    start: int
+    role: str
+    source: str
+    agent: str
+    device: str
+    branch: str | None
+    subagent: str | None
+
+
+_DOCUMENTS = """
+SELECT c.id, c.session, c.turn, c.project, c.ts, t.offset, t.part, c.start, c.role, c.source, c.agent, c.device,
+       c.branch, c.subagent, c.text
+FROM chunks AS c LEFT JOIN turns AS t ON t.id = c.turn
+"""
+
+
+def documents_down_from(store: Store, newest: int) -> Iterator[tuple[DocumentRow, str]]:
+    """Chunks with their texts from an id downwards, read one by one."""
+    with translated(store.path):
+        for row in store.db.execute(_DOCUMENTS + "WHERE c.id <= ? ORDER BY c.id DESC", (newest,)):
+            yield _document(row)
+
+
+def documents(store: Store, ids: Sequence[int]) -> Iterator[tuple[DocumentRow, str]]:
+    """Some chunks with their texts, in any order; ids that are gone are left out."""
+    for some in _pages(ids):
+        for row in store.rows(f"{_DOCUMENTS}WHERE c.id IN ({', '.join('?' * len(some))})", some):
+            yield _document(row)
+
+
+def vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    """The vectors that a generation has of some chunks, as (id, signed bytes), in any order."""
+    size = store.value("SELECT dimension FROM embedding_generations WHERE id = ?", (generation,))
+    if size is None or not ids:
+        return
+    # sqlite-vec reads all its rows for an IN, and looks one up in 20 to 50 microseconds: its blocks are read instead.
+    table = table_of(generation)
+    sql = f"SELECT chunk_id, chunk_offset, rowid FROM {table}_rowids WHERE rowid IN (SELECT value FROM json_each(?))"
+    places = sorted(store.rows(sql, (json.dumps(list(ids)),)))
+    if not places:
+        return
+    with store.db.blob_open("main", f"{table}_vector_chunks00", "vectors", places[0][0], False) as blocks:
+        for block, group in groupby(places, key=lambda place: place[0]):
+            blocks.reopen(block)
+            rows = list(group)
+            data = blocks.read() if len(rows) > MANY else b""
+            for _, at, ident in rows:
+                if data:
+                    yield ident, data[at * size : (at + 1) * size]
+                    continue
+                blocks.seek(at * size)
+                yield ident, blocks.read(size)
+
+
+def ids_where(store: Store, sql: str, values: Sequence[object]) -> list[int]:
+    """The chunks that fulfil a condition on columns of ``chunks``."""
+    return [int(ident) for (ident,) in store.rows(f"SELECT id FROM chunks WHERE {sql}", values)]
+
+
+def copied_turns(store: Store, session: int) -> list[int]:
+    """The turns of other sessions that stand in the transcript of this one too."""
+    return [int(turn) for (turn,) in store.rows("SELECT turn FROM turn_copies WHERE session = ?", (session,))]
+
+
+def _document(row: Row) -> tuple[DocumentRow, str]:
+    return DocumentRow(*row[:-1]), row[-1]
+
+
+def _pages(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    for at in range(0, len(ids), PAGE):
+        yield ids[at : at + PAGE]

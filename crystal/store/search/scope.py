@@ -1,0 +1,320 @@
+"""From filters to one SQL condition on ``chunks``: names become rows, and names that nothing has are explained.
+
+The condition is used inside the candidate search of both engines, so it names columns of ``chunks`` alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+from crystal.model.capture import Project, Role
+from crystal.store.capture.projects import root_with_identity, with_same_identity
+from crystal.store.connection import Store
+
+if TYPE_CHECKING:
+    from crystal.model.recall import Filters
+
+ROLES: tuple[str, ...] = get_args(Role)
+SOURCES = ("conversation", "file", "memory")
+ROLE_GROUPS = {"tool": ("tool_call", "tool_result")}
+"""Words that stand for several roles."""
+_NAMES_SHOWN = 5
+
+
+class Condition(NamedTuple):
+    """One of the conditions that a scope joins by AND, for who does not ask SQLite.
+
+    Attributes:
+        kind: ``in``: the column has one of the values. ``from``, ``before``: the time is known and not earlier than
+            the value; earlier. ``session``: of the session whose row id is the value, or a turn that it copied.
+            ``subagent``: the role is one of the values, or a subagent said it. ``held``: of one of the projects, or a
+            memory that holds everywhere. ``sql``: only SQLite can tell; the column is the condition.
+        column: Of ``chunks``.
+        values: What it may have.
+    """
+
+    kind: Literal["in", "from", "before", "session", "subagent", "held", "sql"]
+    column: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a search may look at.
+
+    Attributes:
+        sql: A condition on columns of ``chunks``, empty when everything is allowed.
+        values: The values of its question marks.
+        notes: Why nothing can be found, for names that the store does not have.
+        is_empty: Nothing fulfils it, there is no need to look.
+        session: The session that the filter names, with its row id, when it names one.
+        parts: What ``sql`` says, condition by condition; see ``conditions``.
+    """
+
+    sql: str = ""
+    values: tuple[Any, ...] = ()
+    notes: tuple[str, ...] = ()
+    is_empty: bool = False
+    session: tuple[int, str] | None = None
+    parts: tuple[Condition, ...] = ()
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The same as ``sql``: all of these together."""
+        return self.parts or ((Condition("sql", self.sql, self.values),) if self.sql else ())
+
+    def __and__(self, other: Scope) -> Scope:
+        return Scope(
+            " AND ".join(part for part in (self.sql, other.sql) if part),
+            self.values + other.values,
+            self.notes + other.notes,
+            self.is_empty or other.is_empty,
+            self.session or other.session,
+            self.conditions + other.conditions,
+        )
+
+
+def scope_of(store: Store, filters: Filters) -> Scope:
+    """Resolve filters against what the store holds. Never raises for what a filter says; it explains instead."""
+    filters = _valid(filters)
+    scope = Scope()
+    if filters.project is not None:
+        scope &= _held_scope(store, filters.project) if filters.general else _project_scope(store, filters.project)
+    if filters.session is not None:
+        scope &= _session_scope(store, filters.session)
+    if filters.role is not None:
+        scope &= _role_scope(filters.role)
+    if filters.source is not None:
+        scope &= _source_scope(filters.source)
+    for column, value in (("agent", filters.agent), ("device", filters.device), ("branch", filters.branch)):
+        if value is not None:
+            scope &= _name_scope(store, column, value)
+    if filters.since is not None:
+        scope &= _meaning("from", "ts >= ?", "ts", (_clamped(filters.since),))
+    if filters.before is not None:
+        scope &= _meaning("before", "ts < ?", "ts", (_clamped(filters.before),))
+    return scope
+
+
+def roles_named(text: str) -> tuple[str, ...]:
+    """The roles that a word names, or several with commas between; empty when one of them is unknown."""
+    roles: list[str] = []
+    for word in text.split(","):
+        name = word.strip().lower().replace("-", "_").replace(" ", "_")
+        if name not in ROLE_GROUPS and name not in ROLES:
+            return ()
+        roles += ROLE_GROUPS.get(name, (name,))
+    return tuple(dict.fromkeys(roles))
+
+
+def role_words() -> str:
+    """The words that a role filter takes, for messages."""
+    return ", ".join((*ROLES, *ROLE_GROUPS))
+
+
+# -------------------------------------------------------------------------------------------------------- projects
+
+
+def project_ids(store: Store, wanted: str) -> list[int]:
+    """Return the rows of a project, by its name or a folder, wherever its folder lies or lay before.
+
+    Rows with the same git root or the same identity are one project: see ``crystal.store.capture.projects``. A folder inside a
+    project stands for itself alone.
+    """
+    found = _matching_rows(store, wanted)
+    whole = [ident for ident, root in found if not is_folder(wanted) or is_within(root, wanted)]
+    return sorted({*(ident for ident, _ in found), *with_same_identity(store, whole)})
+
+
+def matching_projects(store: Store, wanted: str) -> list[int]:
+    """Return the rows with a name (in any case), or of a folder and all below it, by working folder or git root."""
+    return [ident for ident, _ in _matching_rows(store, wanted)]
+
+
+def _matching_rows(store: Store, wanted: str) -> list[tuple[int, str]]:
+    """Return the rows that a name or a folder names, each with its project's root."""
+    rows = store.rows("SELECT id, cwd, coalesce(git_root, cwd), name FROM projects ORDER BY id")
+    if is_folder(wanted):
+        return [(ident, root) for ident, cwd, root, _ in rows if is_within(cwd, wanted) or is_within(root, wanted)]
+    name = wanted.strip().casefold()
+    return [(ident, root) for ident, _, root, known in rows if known.casefold() == name]
+
+
+def project_named(store: Store, wanted: str) -> Project | None:
+    """The project of a name in any case, as a whole repository; of several the one that was used last."""
+    ids = project_ids(store, wanted) if not is_folder(wanted) else []
+    if not ids:
+        return None
+    row = store.row(
+        "SELECT coalesce(p.git_root, p.cwd), p.git_root, p.remote, p.name FROM projects p"
+        " LEFT JOIN sessions s ON s.project = p.id WHERE p.id IN (SELECT value FROM json_each(?))"
+        " GROUP BY p.id ORDER BY max(s.last_at) IS NULL, max(s.last_at) DESC, p.id LIMIT 1",
+        (json.dumps(ids),),
+    )
+    return None if row is None else Project(*row)
+
+
+def home_of(store: Store, here: Project) -> tuple[str, str] | None:
+    """Return the known project of a folder as (folder, name): by git root, by identity, else the nearest one above."""
+    rows = store.rows("SELECT cwd, git_root, name FROM projects ORDER BY id")
+    if here.git_root is not None:
+        for _, root, name in rows:
+            if root is not None and _same_folder(root, here.git_root):
+                return root, name
+    moved = None if here.remote is None else root_with_identity(store, here.remote)
+    if moved is not None:
+        return moved
+    above = [(folder, name) for known, root, name in rows for folder in (known, root)
+             if folder and not is_root(folder) and is_within(here.cwd, folder)]  # fmt: skip
+    return max(above, key=lambda found: len(found[0]), default=None)
+
+
+def is_folder(text: str) -> bool:
+    """Whether a project filter means a folder: an absolute path."""
+    return text.startswith(("/", "\\\\")) or re.match(r"[A-Za-z]:[\\/]", text) is not None
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Whether ``path`` is ``folder`` or below it; by text alone, with either separator."""
+    path, folder = _plain(path), _plain(folder)
+    return path == folder or path.startswith(folder + "/") or folder == ""
+
+
+def is_root(folder: str) -> bool:
+    """Whether a folder is the top of a file system, to which everything belongs and which therefore says nothing."""
+    return re.fullmatch(r"|[A-Za-z]:", _plain(folder)) is not None
+
+
+def _same_folder(one: str, other: str) -> bool:
+    return _plain(one) == _plain(other)
+
+
+def _plain(path: str) -> str:
+    plain = path.replace("\\", "/") if re.match(r"[A-Za-z]:|\\\\", path) else path
+    return plain.rstrip("/")
+
+
+def _project_scope(store: Store, wanted: str) -> Scope:
+    ids = project_ids(store, wanted)
+    if ids:
+        sql = f"project IN ({', '.join(map(str, ids))})"
+        return Scope(sql, parts=(Condition("in", "project", tuple(ids)),))
+    by_use = (
+        "SELECT p.name FROM projects p LEFT JOIN sessions s ON s.project = p.id"
+        " GROUP BY p.name ORDER BY max(s.last_at) DESC, p.name"
+    )
+    known = [name for (name,) in store.rows(by_use)]
+    return _nothing("project", wanted, known)
+
+
+def _held_scope(store: Store, wanted: str) -> Scope:
+    """What is of a project, and memories that hold everywhere; of a project that is unknown here only these."""
+    ids = project_ids(store, wanted)
+    sql = f"(project IN ({', '.join(map(str, ids))}) OR (project IS NULL AND source = 'memory'))"
+    return Scope(sql, parts=(Condition("held", "project", tuple(ids)),))
+
+
+def without_memories(rows: Sequence[int]) -> Scope:
+    """What is not a part of some memories."""
+    if not rows:
+        return Scope()
+    return Scope(f"(memory IS NULL OR memory NOT IN ({', '.join(str(int(row)) for row in rows)}))")
+
+
+# -------------------------------------------------------------------------------------------------------- sessions
+
+
+def session_matches(store: Store, wanted: str, limit: int = _NAMES_SHOWN + 1) -> list[tuple[int, str]]:
+    """The sessions that an id or the beginning of one names, as (row id, session id); an exact id names one."""
+    wanted = wanted.strip()
+    exact = store.row("SELECT id, session_id FROM sessions WHERE session_id = ?", (wanted,))
+    if exact is not None:
+        return [(int(exact[0]), str(exact[1]))]
+    if not wanted:
+        return []
+    rows = store.rows(
+        "SELECT id, session_id FROM sessions WHERE substr(lower(session_id), 1, ?) = ?"
+        " ORDER BY last_at DESC, id DESC LIMIT ?",
+        (len(wanted), wanted.lower(), limit),
+    )
+    return [(int(ident), str(session)) for ident, session in rows]
+
+
+def _session_scope(store: Store, wanted: str) -> Scope:
+    found = session_matches(store, wanted)
+    if len(found) == 1:
+        ident = found[0][0]
+        in_fork = "turn IN (SELECT turn FROM turn_copies WHERE session = ?)"
+        parts = (Condition("session", "session", (ident,)),)
+        return Scope(f"(session = ? OR {in_fork})", (ident, ident), session=found[0], parts=parts)
+    if found:
+        names = ", ".join(session for _, session in found[:_NAMES_SHOWN])
+        more = ", ..." if len(found) > _NAMES_SHOWN else ""
+        return Scope(notes=(f"several sessions begin with {wanted!r}: {names}{more}",), is_empty=True)
+    return _nothing("session", wanted, [])
+
+
+# ------------------------------------------------------------------------------------------------------ other names
+
+
+def _role_scope(wanted: str) -> Scope:
+    roles = roles_named(wanted)
+    if not roles:
+        return Scope(notes=(f"no role {wanted!r}; known: {role_words()}",), is_empty=True)
+    sql = f"role IN ({', '.join('?' * len(roles))})"
+    if "subagent" in roles:
+        return _meaning("subagent", f"({sql} OR subagent IS NOT NULL)", "role", roles)
+    return _meaning("in", sql, "role", roles)
+
+
+def _source_scope(wanted: str) -> Scope:
+    if wanted.strip().lower() not in SOURCES:
+        return Scope(notes=(f"no source {wanted!r}; known: {', '.join(SOURCES)}",), is_empty=True)
+    return _meaning("in", "source = ?", "source", (wanted.strip().lower(),))
+
+
+def _name_scope(store: Store, column: str, wanted: str) -> Scope:
+    if store.value(f"SELECT 1 FROM sessions WHERE {column} = ? LIMIT 1", (wanted,)) is None and (
+        store.value(f"SELECT 1 FROM chunks WHERE {column} = ? LIMIT 1", (wanted,)) is None
+    ):
+        known = store.rows(
+            f"SELECT {column} FROM sessions WHERE {column} IS NOT NULL GROUP BY 1 ORDER BY max(last_at) DESC"
+        )
+        return _nothing(column, wanted, [name for (name,) in known])
+    return _meaning("in", f"{column} = ?", column, (wanted,))
+
+
+def _nothing(kind: str, wanted: str, known: Iterable[str]) -> Scope:
+    names = list(dict.fromkeys(known))
+    folded = {name.casefold(): name for name in names}
+    import difflib  # noqa: PLC0415 - every turn loads this file, and nearly none suggests a name
+
+    close = difflib.get_close_matches(wanted.casefold(), folded, n=_NAMES_SHOWN, cutoff=0.5)
+    near = [folded[name] for name in close] or [name for name in names if wanted.casefold() in name.casefold()]
+    shown = (near or names)[:_NAMES_SHOWN]
+    more = ", ..." if not near and len(names) > _NAMES_SHOWN else ""
+    tail = f"; did you mean {', '.join(shown)}?" if near else f"; known: {', '.join(shown)}{more}" if shown else ""
+    return Scope(notes=(f"no {kind} {wanted!r}{tail}",), is_empty=True)
+
+
+def _meaning(
+    kind: Literal["in", "from", "before", "subagent"], sql: str, column: str, values: tuple[Any, ...]
+) -> Scope:
+    return Scope(sql, values, parts=(Condition(kind, column, values),))
+
+
+def _clamped(ms: int) -> int:
+    return max(-(2**63), min(2**63 - 1, ms))
+
+
+def _valid(filters: Filters) -> Filters:
+    """Replace what SQLite cannot take as text (lone surrogates); no stored name has them."""
+    fields = ("project", "session", "role", "agent", "device", "branch", "source")
+    texts = {name: getattr(filters, name) for name in fields}
+    return replace(
+        filters, **{name: text.encode("utf-8", "replace").decode() for name, text in texts.items() if text is not None}
+    )

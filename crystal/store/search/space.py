@@ -1,0 +1,266 @@
+"""Deleting chunks, and giving the space of what was deleted back to the disk.
+
+A deleted row leaves free pages in the file, a hole in a block of vectors (sqlite-vec frees a block of 1,024 when its
+last row goes, and fills no holes), and half-empty pages in the keyword index. ``give_back`` closes the holes, merges
+the index and cuts the file, in short transactions, so that it may stop anywhere and nobody waits long to write.
+Measured: benchmarks/growth.py.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apsw
+
+from crystal.store.connection import BUSY_TIMEOUT_MS, Store, translated
+from crystal.store.notes import drop_note, read_note, write_note
+from crystal.store.recompress import SPARSE
+from crystal.store.search import vectors
+
+DELETED = "deleted_chunks"
+"""The key in ``meta`` of how many chunks were deleted since their space was looked after."""
+
+LEAST_BYTES = 4 << 20
+LEAST_CHUNKS = 500
+SHARE = 10
+"""One part in so many must be waste before anything is done about it."""
+
+SLICE_PAGES = 2_000
+SLICE_WORDS = 500
+INCREMENTAL = 2
+
+ONE_BY_ONE = 1_000
+REWRITE_SHARE = 200
+"""More deletions than 1,000 and one chunk in 200: rewriting the keyword index is faster than cleaning it."""
+
+PAGE = 500
+
+
+class Space(NamedTuple):
+    """The bytes of the file, those of its free pages, and the holes among the vectors."""
+
+    size: int
+    free: int
+    holes: int
+
+
+def delete_chunks(store: Store, ids: Sequence[int], *, marked: bool = False) -> int:
+    """Delete chunks with their words and vectors, inside the caller's transaction; gives how many there were.
+
+    The keyword index keeps nothing of them: with ``secure-delete`` each word is taken out of its page, 4 ms a chunk.
+    For many chunks the words are marked and the index is written anew, without them, in the same transaction. With
+    ``marked`` they are only marked, for a caller who deletes more and then calls ``merge_words``.
+    """
+    deleted = 0
+    with _words_marked(store) if marked else _words_removed(store, len(ids)):
+        for at in range(0, len(ids), PAGE):
+            some = ids[at : at + PAGE]
+            marks = ", ".join("?" * len(some))
+            found = store.rows(f"SELECT id, text FROM chunks WHERE id IN ({marks})", some)
+            store.execute_many("INSERT INTO chunks_fts (chunks_fts, rowid, text) VALUES ('delete', ?, ?)", found)
+            vectors.delete_vectors(store, some)
+            store.execute_many("DELETE FROM chunks WHERE id = ?", [(ident,) for ident, _ in found])
+            deleted += len(found)
+    if deleted:
+        write_note(store, DELETED, str(deleted + int(read_note(store, DELETED) or 0)))
+    return deleted
+
+
+@contextlib.contextmanager
+def _words_removed(store: Store, count: int) -> Iterator[None]:
+    if count <= ONE_BY_ONE or count <= store.value("SELECT count(*) FROM chunks") // REWRITE_SHARE:
+        yield
+        return
+    store.execute("INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('secure-delete', 0)")
+    yield
+    store.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('optimize')")
+    store.execute("INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('secure-delete', 1)")
+
+
+@contextlib.contextmanager
+def _words_marked(store: Store) -> Iterator[None]:
+    store.execute("INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('secure-delete', 0)")
+    yield
+    store.execute("INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('secure-delete', 1)")
+
+
+def merge_words(store: Store) -> None:
+    """Write the keyword index into one piece, without the words that are only marked as deleted.
+
+    Outside of a transaction; it uses short ones of its own.
+    """
+    _merge_words(store, lambda: False)
+
+
+# ------------------------------------------------------------------------------------------------------- looking
+
+
+def space(store: Store) -> Space:
+    """What is used and what is waste. Looks at every block of vectors, a few bytes each."""
+    page, pages, free = _pages(store)
+    holes = sum(_holes(store, generation) for generation in vectors.generations(store))
+    return Space(page * pages, page * free, holes)
+
+
+def size_of(store: Store) -> int:
+    """The bytes of the file, without its log."""
+    page, pages, _ = _pages(store)
+    return page * pages
+
+
+def note_import(store: Store, before: int) -> None:
+    """Note that the file is to be written anew if an import made it much larger than it was.
+
+    Rows of the past go between others in every index, which leaves pages half empty.
+    """
+    size = size_of(store)
+    if size - before >= LEAST_BYTES and (size - before) * SHARE >= size:
+        write_note(store, SPARSE, "1")
+
+
+def is_due(store: Store) -> bool:
+    """Whether enough is waste for ``give_back`` to do something. Costs nothing: it reads three numbers."""
+    return _has_free_pages(store) or _has_deletions(store) or read_note(store, SPARSE) is not None
+
+
+def _has_free_pages(store: Store) -> bool:
+    page, pages, free = _pages(store)
+    return free * page >= LEAST_BYTES and free * SHARE >= pages
+
+
+def _has_deletions(store: Store) -> bool:
+    deleted = int(read_note(store, DELETED) or 0)
+    return deleted >= LEAST_CHUNKS and deleted * SHARE >= store.value("SELECT count(*) FROM chunks")
+
+
+def _pages(store: Store) -> tuple[int, int, int]:
+    page, pages, free = (int(store.value(f"PRAGMA {name}")) for name in ("page_size", "page_count", "freelist_count"))
+    return page, pages, free
+
+
+# --------------------------------------------------------------------------------------------------- giving back
+
+
+def give_back(store: Store, *, should_stop: Callable[[], bool] = lambda: False) -> int:
+    """Give the space of what was deleted back to the disk, if there is enough of it; gives the bytes.
+
+    No transaction may be open. A process that is killed, or told to stop, leaves the rest to the next call; so does
+    one that has no room on the disk for what it must write first. Readers and writers go on meanwhile.
+
+    Raises:
+        StoreBusy, StoreFull: Nothing is lost; try again later.
+    """
+    before, has_deletions = _pages(store), _has_deletions(store)
+    if read_note(store, SPARSE) is not None and not should_stop() and _rewrite(store):
+        drop_note(store, SPARSE)
+    is_done = not has_deletions or (_fill_holes(store, should_stop) and _merge_words(store, should_stop))
+    if is_done and (has_deletions or _has_free_pages(store)):
+        is_done = _cut(store, should_stop)
+    if is_done and has_deletions:
+        drop_note(store, DELETED)
+    return max(0, (before[1] - _pages(store)[1]) * before[0])
+
+
+def _cut(store: Store, should_stop: Callable[[], bool]) -> bool:
+    """Cut the free pages off the file. False if stopped."""
+    if store.value("PRAGMA auto_vacuum") == INCREMENTAL:
+        while store.value("PRAGMA freelist_count"):
+            if should_stop():
+                return False
+            store.rows(f"PRAGMA incremental_vacuum({SLICE_PAGES})")
+    elif _has_free_pages(store):
+        if should_stop():
+            return False
+        _rewrite(store)
+    empty_log(store)
+    return True
+
+
+def _rewrite(store: Store) -> bool:
+    """Write the whole file anew. False where there is no room for the copy.
+
+    Once for a store from before crystal asked for files that can be cut piece by piece, and when much was imported or
+    what is stored has become smaller.
+    """
+    page, pages, free = _pages(store)
+    import shutil  # noqa: PLC0415 - every hook's worker asks ``is_due``, and nearly none goes on
+    import tempfile  # noqa: PLC0415
+
+    folders = {store.path.parent, Path(tempfile.gettempdir())}
+    if any(shutil.disk_usage(folder).free < 2 * page * (pages - free) + LEAST_BYTES for folder in folders):
+        return False
+    store.execute("PRAGMA temp_store = FILE")  # the copy would be made in memory
+    try:
+        store.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
+        store.execute("VACUUM")
+    finally:
+        store.execute("PRAGMA temp_store = MEMORY")
+    empty_log(store)
+    return True
+
+
+def empty_log(store: Store) -> bool:
+    """Write the log back into the file and cut it; False while others read, which leaves it to a later checkpoint."""
+    with translated(store.path):
+        store.db.set_busy_timeout(0)
+        try:
+            store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except (apsw.BusyError, apsw.LockedError):
+            return False
+        finally:
+            store.db.set_busy_timeout(BUSY_TIMEOUT_MS)
+    return True
+
+
+# ------------------------------------------------------------------------------------------------------- vectors
+
+
+def _blocks(store: Store, table: str) -> list[tuple[int, int, int]]:
+    """The blocks of a vec0 table as (id, rows it can hold, rows it has)."""
+    rows: list[Any] = store.rows(f"SELECT chunk_id, size, validity FROM {table}_chunks ORDER BY chunk_id")
+    return [(ident, size, int.from_bytes(validity, "little").bit_count()) for ident, size, validity in rows]
+
+
+def _holes(store: Store, generation: vectors.Generation) -> int:
+    """The bytes of a generation's holes; the newest block is still being filled."""
+    blocks = _blocks(store, vectors.table_of(generation.id))[:-1]
+    return sum(size - used for _, size, used in blocks) * generation.dimension
+
+
+def _fill_holes(store: Store, should_stop: Callable[[], bool]) -> bool:
+    """Move the rows of blocks with many holes behind the newest row: a block goes with its last. False if stopped."""
+    for generation in vectors.generations(store):
+        table = vectors.table_of(generation.id)
+        for ident, size, used in _blocks(store, table)[:-1]:
+            if should_stop():
+                return False
+            if size - used >= size // SHARE:
+                _move(store, table, ident)
+    return True
+
+
+def _move(store: Store, table: str, block: int) -> None:
+    with store.transaction():
+        rows = store.rows(f"SELECT rowid FROM {table}_rowids WHERE chunk_id = ?", (block,))
+        for (ident,) in rows:
+            vector = store.value(f"SELECT embedding FROM {table} WHERE rowid = ?", (ident,))
+            store.execute(f"DELETE FROM {table} WHERE rowid = ?", (ident,))
+            store.execute(f"INSERT INTO {table} (rowid, embedding) VALUES (?, vec_int8(?))", (ident, vector))
+
+
+# --------------------------------------------------------------------------------------------------------- words
+
+
+def _merge_words(store: Store, should_stop: Callable[[], bool]) -> bool:
+    """Merge each keyword index into one piece with full pages, some pages at a time. False if stopped."""
+    tables = store.rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE '%USING fts5%' ORDER BY name")
+    for (table,) in tables:
+        pages, changes = -SLICE_WORDS, 2  # the first step makes all pieces candidates
+        while changes >= 2:  # fewer is what FTS5 says when nothing is left to merge
+            if should_stop():
+                return False
+            before = store.db.total_changes()
+            store.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (pages,))
+            changes, pages = store.db.total_changes() - before, SLICE_WORDS
+    return True

@@ -1,0 +1,377 @@
+"""The vectors of chunks, in generations: one for each (provider, model, dimension), each with a vec0 table of its own.
+
+One generation serves. A newer one fills beside it and begins to serve, in one transaction, when no chunk waits for it;
+the very first serves at once. ``chunks.vector_generation`` is the queue: 0 for a chunk without a vector, else the
+newest generation that has its vector; ``-n`` says that the provider of generation n refuses the text, which ends its
+waiting without a vector. Vectors come and go as little-endian float32 of length 1; they are stored as signed bytes (see
+``crystal.store.vector_bytes``), which keep their direction.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from crystal.store.connection import Store
+from crystal.store.vector_bytes import cosines, restored, rounded
+
+MAX_NEIGHBOURS = 4096
+"""The largest k that sqlite-vec answers."""
+
+MORE = 32
+"""Neighbours that are measured: so many more than twice those asked for, because the question was rounded, too."""
+
+SLICE = 5000
+"""Vectors deleted in one transaction: a tenth of a second or so."""
+
+# The plus keeps SQLite from walking through all chunks of the generation instead of the few with this text.
+SAME_TEXT = "SELECT id FROM chunks WHERE text_sha256 = ? AND +vector_generation = ? LIMIT 1"
+
+
+class Generation(NamedTuple):
+    """The vectors of one model: ``dimension`` numbers each; ``serving`` when searches use them."""
+
+    id: int
+    provider: str
+    model: str
+    dimension: int
+    serving: bool
+
+
+class VectorCounts(NamedTuple):
+    """How far one generation is: chunks that have a vector, that wait for one, and that its provider refuses."""
+
+    stored: int
+    pending: int
+    refused: int
+
+
+# ----------------------------------------------------------------------------------------------------- generations
+
+
+def generations(store: Store) -> list[Generation]:
+    """Every generation, the oldest first."""
+    rows = store.rows("SELECT id, provider, model, dimension, serving FROM embedding_generations ORDER BY id")
+    return [_generation(row) for row in rows]
+
+
+def serving_generation(store: Store) -> Generation | None:
+    """The generation that searches use, or None before the first one."""
+    row = store.row("SELECT id, provider, model, dimension, serving FROM embedding_generations WHERE serving = 1")
+    return None if row is None else _generation(row)
+
+
+def find_generation(store: Store, provider: str, model: str, dimension: int) -> Generation | None:
+    """The generation of a model, or None."""
+    row = store.row(
+        "SELECT id, provider, model, dimension, serving FROM embedding_generations"
+        " WHERE provider = ? AND model = ? AND dimension = ?",
+        (provider, model, dimension),
+    )
+    return None if row is None else _generation(row)
+
+
+def ensure_generation(store: Store, provider: str, model: str, dimension: int, now: int) -> int:
+    """Make the generation of a model, or find it, and give its id.
+
+    Other generations that do not serve are dropped: whoever asks for this one has changed his mind about those. So is
+    one that served before the present one did, also when it is asked for: it has missed what came since.
+    """
+    found = find_generation(store, provider, model, dimension)
+    if found is not None and (found.serving or found == generations(store)[-1]):
+        idle = [other for other in generations(store) if not other.serving and other != found]
+        if not idle:
+            return found.id
+    with store.transaction():
+        serving = serving_generation(store)
+        for other in generations(store):
+            is_asked_for = (other.provider, other.model, other.dimension) == (provider, model, dimension)
+            is_newer = serving is not None and other.id > serving.id
+            if not other.serving and not (is_asked_for and is_newer):
+                _drop(store, other.id)
+        found = find_generation(store, provider, model, dimension)
+        return (found or _make(store, provider, model, dimension, now)).id
+
+
+def promote(store: Store, generation: int) -> bool:
+    """Let a generation serve if no chunk waits for it any more; the others are dropped when it does.
+
+    Returns:
+        True when it serves now, whether or not it did before.
+    """
+    serving = serving_generation(store)
+    if serving is None or serving.id != generation:
+        with store.transaction():
+            if not _exists(store, generation) or pending_chunks(store, generation, 1):
+                return False
+            _serve(store, generation)
+    for other in generations(store):  # in a transaction each; a process killed here leaves the rest to the next call
+        if other.id < generation:
+            drop_generation(store, other.id)
+    return True
+
+
+def drop_generation(store: Store, generation: int) -> None:
+    """Delete a generation and its vectors; chunks that only it knew wait again. Dropping it twice does nothing.
+
+    The vectors of one that has served its time go in many short transactions, so that nobody waits long to write.
+    """
+    serving = serving_generation(store)
+    while serving is not None and generation < serving.id and _exists(store, generation):
+        with store.transaction():
+            rows = store.rows(f"SELECT rowid FROM {table_of(generation)}_rowids LIMIT ?", (SLICE,))
+            store.execute_many(f"DELETE FROM {table_of(generation)} WHERE rowid = ?", rows)
+        if len(rows) < SLICE:
+            break
+    with store.transaction():
+        if _exists(store, generation):
+            _drop(store, generation)
+
+
+def _generation(row: Sequence[Any]) -> Generation:
+    ident, provider, model, dimension, serving = row
+    return Generation(ident, provider, model, dimension, bool(serving))
+
+
+def _make(store: Store, provider: str, model: str, dimension: int, now: int) -> Generation:
+    newest = store.value("SELECT max(id) FROM embedding_generations") or 0
+    # A number that a chunk still carries must not come back with another meaning.
+    marked = store.value("SELECT max(vector_generation) FROM chunks") or 0
+    ident = max(newest, marked) + 1
+    store.execute(
+        "INSERT INTO embedding_generations (id, provider, model, dimension, created_at) VALUES (?, ?, ?, ?, ?)",
+        (ident, provider, model, dimension, now),
+    )
+    create_table(store, ident, dimension)
+    # What one provider refused, another may take.
+    store.execute("UPDATE chunks SET vector_generation = 0 WHERE vector_generation < 0")
+    first = serving_generation(store) is None
+    if first:
+        _serve(store, ident)
+    return Generation(ident, provider, model, dimension, first)
+
+
+def _serve(store: Store, generation: int) -> None:
+    store.execute("UPDATE embedding_generations SET serving = (id = ?)", (generation,))
+    store.execute("DROP VIEW IF EXISTS chunks_vec")
+    store.execute(f"CREATE VIEW chunks_vec AS SELECT rowid AS id, embedding FROM {table_of(generation)}")
+
+
+def _drop(store: Store, generation: int) -> None:
+    store.execute("DELETE FROM embedding_generations WHERE id = ?", (generation,))
+    if serving_generation(store) is None:
+        store.execute("DROP VIEW IF EXISTS chunks_vec")
+        for newest in generations(store)[-1:]:
+            _serve(store, newest.id)
+    store.execute(f"DROP TABLE IF EXISTS {table_of(generation)}")
+    store.execute(
+        "UPDATE chunks SET vector_generation = 0 WHERE vector_generation IN (?, ?)", (generation, -generation)
+    )
+    for older in generations(store):  # ascending, so that the newest one that has the vector wins
+        store.execute(
+            "UPDATE chunks SET vector_generation = ? WHERE vector_generation >= 0 AND vector_generation < ?"
+            f" AND id IN (SELECT rowid FROM {table_of(older.id)})",
+            (older.id, older.id),
+        )
+
+
+def _exists(store: Store, generation: int) -> bool:
+    return store.value("SELECT 1 FROM embedding_generations WHERE id = ?", (generation,)) is not None
+
+
+def table_of(generation: int) -> str:
+    """Return the name of the table that has the vectors of a generation."""
+    return f"chunks_vec_{int(generation)}"
+
+
+def create_table(store: Store, generation: int, dimension: int) -> None:
+    """Make the table of a generation."""
+    store.execute(
+        f"CREATE VIRTUAL TABLE {table_of(generation)} USING"
+        f" vec0(embedding int8[{int(dimension)}] distance_metric=cosine)"
+    )
+
+
+def adopt_generation(store: Store, ident: int, provider: str, model: str, dimension: int) -> int:
+    """Make a generation under a number that another machine gave it; the first one serves. Inside a transaction."""
+    known = find_generation(store, provider, model, dimension)
+    if known is not None and known.id == ident:
+        return ident
+    for other in generations(store):
+        if other.id == ident or other == known:
+            _drop(store, other.id)
+    store.execute(
+        "INSERT INTO embedding_generations (id, provider, model, dimension, created_at) VALUES (?, ?, ?, ?, 0)",
+        (ident, provider, model, dimension),
+    )
+    create_table(store, ident, dimension)
+    if serving_generation(store) is None:
+        _serve(store, ident)
+    return ident
+
+
+def serve(store: Store, generation: int) -> None:
+    """Let a generation serve, whatever waits for it. Inside a transaction."""
+    serving = serving_generation(store)
+    if serving is None or serving.id != generation:
+        _serve(store, generation)
+
+
+# ----------------------------------------------------------------------------------------------------------- queue
+
+
+def pending_chunks(store: Store, generation: int, limit: int) -> list[tuple[int, bytes, str]]:
+    """Chunks that wait for a vector of ``generation``, as (id, SHA-256, text), the newest first.
+
+    Generation 0 stands for a model that was never used: all chunks wait for it.
+    """
+    found: list[tuple[int, bytes, str]] = []
+    for state in _waiting_states(store, generation):
+        if len(found) < limit:
+            found += store.rows(
+                "SELECT id, text_sha256, text FROM chunks WHERE vector_generation = ?"
+                " ORDER BY ts DESC, id DESC LIMIT ?",
+                (state, limit - len(found)),
+            )
+    return found
+
+
+def count_pending(store: Store, generation: int) -> int:
+    """How many chunks wait for a vector of ``generation``; 0 as for ``pending_chunks``."""
+    states = _waiting_states(store, generation)
+    return sum(store.value("SELECT count(*) FROM chunks WHERE vector_generation = ?", (state,)) for state in states)
+
+
+def _waiting_states(store: Store, generation: int) -> list[int]:
+    """The values of ``vector_generation`` that mean waiting, each a range of the index: a hook looks in no time."""
+    older = (other.id for other in generations(store) if generation == 0 or other.id < generation)
+    return [0, *sorted(older, reverse=True)]
+
+
+def copy_vectors(store: Store, generation: int, chunks: Iterable[tuple[int, bytes]]) -> set[int]:
+    """Give chunks the vectors that ``generation`` holds for the same texts, and end their waiting; in one transaction.
+
+    Args:
+        store: The store.
+        generation: The generation.
+        chunks: Waiting chunks, each with the SHA-256 of its text.
+
+    Returns:
+        The chunks whose text has a vector.
+    """
+    table, known = table_of(generation), set()
+    with store.transaction():
+        for ident, sha in chunks:
+            same = store.value(SAME_TEXT, (sha, generation))
+            data = None if same is None else store.value(f"SELECT embedding FROM {table} WHERE rowid = ?", (same,))
+            if data is None:
+                continue
+            known.add(ident)
+            if _settle(store, ident, generation, generation):
+                _write_rounded(store, table, [(ident, bytes(data))])
+    return known
+
+
+def vector_of(store: Store, generation: int, chunk: int) -> bytes | None:
+    """Return the vector of a chunk as little-endian float32."""
+    data = store.value(f"SELECT embedding FROM {table_of(generation)} WHERE rowid = ?", (chunk,))
+    return None if data is None else restored(bytes(data))
+
+
+def write_vectors(store: Store, generation: int, vectors: Sequence[tuple[int, bytes]]) -> None:
+    """Store vectors of chunks, or replace them. Inside a transaction."""
+    if not vectors:
+        return
+    data = rounded([vector for _, vector in vectors], dimension=len(vectors[0][1]) // 4)
+    found = [(ident, one) for (ident, _), one in zip(vectors, data, strict=True)]
+    _write_rounded(store, table_of(generation), found)
+
+
+def _write_rounded(store: Store, table: str, vectors: Sequence[tuple[int, bytes]]) -> None:
+    store.execute_many(f"DELETE FROM {table} WHERE rowid = ?", [(ident,) for ident, _ in vectors])
+    store.execute_many(f"INSERT INTO {table} (rowid, embedding) VALUES (?, vec_int8(?))", vectors)
+
+
+def put_vectors(store: Store, generation: int, vectors: Iterable[tuple[int, bytes]]) -> int:
+    """Store vectors of chunks and end their waiting, in one transaction.
+
+    Chunks that were deleted meanwhile, or that another process has served, are passed over: doing it twice is
+    harmless.
+
+    Returns:
+        How many were stored.
+    """
+    with store.transaction():
+        if not _exists(store, generation):
+            return 0
+        settled = [one for one in vectors if _settle(store, one[0], generation, generation)]
+        write_vectors(store, generation, settled)
+        return len(settled)
+
+
+def refuse_chunks(store: Store, generation: int, chunk_ids: Iterable[int]) -> None:
+    """End the waiting of chunks that the provider of ``generation`` will never take. A new generation asks again."""
+    with store.transaction():
+        if _exists(store, generation):
+            for ident in chunk_ids:
+                _settle(store, ident, generation, -generation)
+
+
+def _settle(store: Store, ident: int, generation: int, state: int) -> bool:
+    settled = store.value(
+        "UPDATE chunks SET vector_generation = ? WHERE id = ? AND vector_generation >= 0 AND vector_generation < ?"
+        " RETURNING 1",
+        (state, ident, generation),
+    )
+    return settled is not None
+
+
+def is_gone(store: Store, generation: int) -> bool:
+    """Tell whether another process has dropped a generation meanwhile."""
+    return not _exists(store, generation)
+
+
+def delete_vectors(store: Store, chunk_ids: Iterable[int]) -> None:
+    """Delete the vectors of chunks from every generation; call it in the transaction that deletes the chunks."""
+    ids = [(ident,) for ident in chunk_ids]
+    for generation in generations(store):
+        store.execute_many(f"DELETE FROM {table_of(generation.id)} WHERE rowid = ?", ids)
+
+
+def has_any(store: Store, generation: int) -> bool:
+    """Whether a generation has any vector."""
+    return store.value(f"SELECT 1 FROM {table_of(generation)}_rowids LIMIT 1") is not None
+
+
+def vector_counts(store: Store, generation: int) -> VectorCounts:
+    """How far a generation is."""
+    return VectorCounts(
+        stored=store.value(f"SELECT count(*) FROM {table_of(generation)}_rowids"),
+        pending=count_pending(store, generation),
+        refused=store.value("SELECT count(*) FROM chunks WHERE vector_generation = ?", (-generation,)),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- search
+
+
+def nearest(
+    store: Store, generation: int, query: bytes, k: int, where: str = "", values: Sequence[Any] = ()
+) -> list[tuple[int, float]]:
+    """The chunks whose vectors are nearest to ``query``, as (chunk id, cosine), best first, ties by id.
+
+    Args:
+        store: The store.
+        generation: Which vectors to search; ``query`` must come from the same model.
+        query: A unit vector, little-endian float32.
+        k: How many, at most ``MAX_NEIGHBOURS``; more is cut to that.
+        where: An SQL condition on columns of ``chunks``; it acts inside the search, so ``k`` chunks that fulfil it
+            are found if there are as many.
+        values: The values of the condition's question marks.
+    """
+    condition = f" AND rowid IN (SELECT id FROM chunks WHERE {where})" if where else ""
+    k = max(0, min(k, MAX_NEIGHBOURS))
+    rows = store.rows(
+        f"SELECT rowid, embedding FROM {table_of(generation)} WHERE embedding MATCH vec_int8(?) AND k = ?{condition}",
+        (rounded([query], len(query) // 4)[0], min(2 * k + MORE, MAX_NEIGHBOURS) if k else 0, *values),
+    )
+    scored = zip((ident for ident, _ in rows), cosines(query, [data for _, data in rows]), strict=True)
+    return sorted(scored, key=lambda hit: (-hit[1], hit[0]))[:k]

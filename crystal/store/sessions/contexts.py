@@ -1,0 +1,79 @@
+"""What the start of a session needs to know: where work goes on, which sessions were there, and what was told when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crystal.model.capture import Project
+from crystal.store.connection import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """What one session was told at its start. ``chosen`` are ids of memories and of sessions."""
+
+    at: int
+    session_id: str
+    source: str
+    candidates: int
+    chosen: tuple[str, ...]
+    omitted: int
+    tokens: int
+
+
+def add_injection(store: Store, told: Injection) -> None:
+    """Note what was told. Idempotent: the first time of a session and a source counts."""
+    store.execute(
+        "INSERT INTO injections (at, session_id, source, candidates, chosen, omitted, tokens)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        (told.at, told.session_id, told.source, told.candidates, json.dumps(told.chosen), told.omitted, told.tokens),
+    )
+
+
+def injections(store: Store, limit: int) -> list[Injection]:
+    """What was told, the latest first."""
+    rows = store.rows(
+        "SELECT at, session_id, source, candidates, chosen, omitted, tokens FROM injections"
+        " ORDER BY at DESC, id DESC LIMIT ?",
+        (limit,),
+    )
+    return [
+        Injection(at, session, source, candidates, tuple(json.loads(chosen)), omitted, tokens)
+        for at, session, source, candidates, chosen, omitted, tokens in rows
+    ]
+
+
+def working_folders(store: Store, device: str, limit: int) -> list[Project]:
+    """The folders in which sessions of a machine began, the one of the latest session first."""
+    rows = store.rows(
+        "SELECT p.cwd, p.git_root, p.remote, p.name FROM sessions s JOIN projects p ON p.id = s.project"
+        " WHERE s.device = ? GROUP BY p.id ORDER BY max(s.last_at) IS NULL, max(s.last_at) DESC, p.id LIMIT ?",
+        (device, limit),
+    )
+    return [Project(*row) for row in rows]
+
+
+def project_rows(store: Store) -> list[tuple[int, Project]]:
+    """Every project with its row id."""
+    rows = store.rows("SELECT id, cwd, git_root, remote, name FROM projects ORDER BY id")
+    return [(int(row[0]), Project(*row[1:])) for row in rows]
+
+
+def blocked_sessions(store: Store, sessions: Sequence[str]) -> set[str]:
+    """Those of the sessions of which something was forgotten here."""
+    rows = store.rows(
+        "SELECT session_id FROM forgotten_sessions WHERE session_id IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(sessions)),),
+    )
+    return {str(session) for (session,) in rows}
+
+
+def state_of_memory(store: Store) -> tuple[int, ...]:
+    """What changes when a memory is added or changed, or anything forgotten; to see whether it was meanwhile."""
+    row = store.row(
+        "SELECT (SELECT count(*) FROM memories), (SELECT coalesce(max(updated_at), 0) FROM memories),"
+        " (SELECT coalesce(max(id), 0) FROM tombstones), (SELECT count(*) FROM tombstones WHERE done_at IS NULL)"
+    )
+    return tuple(row or ())

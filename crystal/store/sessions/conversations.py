@@ -1,0 +1,189 @@
+"""Reading conversations back: sessions as a list, the turns of one in order, their texts.
+
+A session's turns are its own and those that its transcript repeats from another session (a fork begins with copies).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from crystal.model.capture import Chunk
+from crystal.store.connection import Store
+from crystal.text.chunking import merge
+
+_ALL_TURNS = (
+    "(SELECT *, 0 AS copied FROM turns WHERE session = ?1"
+    " UNION ALL SELECT t.*, 1 FROM turn_copies c JOIN turns t ON t.id = c.turn WHERE c.session = ?1)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A session as a list shows it. ``title`` is None when nobody gave one and no summary was made."""
+
+    row: int
+    id: str
+    title: str | None
+    agent: str
+    device: str
+    project: str | None
+    cwd: str | None
+    branch: str | None
+    started_at: int | None
+    last_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRow:
+    """A turn without its text. ``copied`` is 1 when it was said in another session, which this one forks, else 0."""
+
+    id: int
+    uuid: str
+    part: int
+    role: str
+    tool: str | None
+    subagent: str | None
+    ts: int | None
+    offset: int
+    branch: str | None
+    message_id: str | None
+    model: str | None
+    full_length: int
+    copied: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a chunk stands: its turn and its session as row ids, None for what no transcript said."""
+
+    chunk: int
+    turn: int | None
+    session: int | None
+
+
+_SESSION = (
+    "SELECT s.id, s.session_id, s.title, s.agent, s.device, p.name, p.cwd, s.branch, s.started_at, s.last_at"
+    " FROM sessions s LEFT JOIN projects p ON p.id = s.project"
+)
+_HAS_TURNS = (
+    "(EXISTS (SELECT 1 FROM turns t WHERE t.session = s.id)"
+    " OR EXISTS (SELECT 1 FROM turn_copies c WHERE c.session = s.id))"
+)
+
+
+def list_sessions(
+    store: Store, *, projects: Sequence[int] | None, since: int | None, before: int | None, limit: int
+) -> list[SessionRow]:
+    """Sessions in which something was said, the latest first.
+
+    Args:
+        store: The store.
+        projects: Only sessions that began in one of these; None for all.
+        since: Only sessions that went on at this time or later.
+        before: Only sessions that began before.
+        limit: How many at most.
+    """
+    conditions, values = [_HAS_TURNS], []
+    if projects is not None:
+        conditions.append(f"s.project IN ({', '.join(str(int(ident)) for ident in projects)})")
+    if since is not None:
+        conditions.append("s.last_at >= ?")
+        values.append(since)
+    if before is not None:
+        conditions.append("coalesce(s.started_at, s.last_at) < ?")
+        values.append(before)
+    rows = store.rows(
+        f"{_SESSION} WHERE {' AND '.join(conditions)} ORDER BY s.last_at IS NULL, s.last_at DESC, s.id DESC LIMIT ?",
+        (*values, limit),
+    )
+    return [SessionRow(*row) for row in rows]
+
+
+def session_row(store: Store, row: int) -> SessionRow | None:
+    """One session."""
+    found = store.row(f"{_SESSION} WHERE s.id = ?", (row,))
+    return None if found is None else SessionRow(*found)
+
+
+def has_session(store: Store, session_id: str) -> bool:
+    """Whether a session has exactly this id."""
+    return store.value("SELECT 1 FROM sessions WHERE session_id = ?", (session_id,)) is not None
+
+
+def count_turns(store: Store, session: int) -> int:
+    """How many turns a session has."""
+    own = store.value("SELECT count(*) FROM turns WHERE session = ?", (session,))
+    return int(own + store.value("SELECT count(*) FROM turn_copies WHERE session = ?", (session,)))
+
+
+def first_words(store: Store, session: int, characters: int) -> str | None:
+    """The beginning of the first thing that the human said in a session."""
+    words = store.value(
+        f"SELECT substr(c.text, 1, ?2) FROM {_ALL_TURNS} t JOIN chunks c ON c.turn = t.id AND c.start = 0"
+        " WHERE t.role = 'user' AND t.subagent IS NULL ORDER BY t.ts IS NULL, t.ts, t.offset, t.part LIMIT 1",
+        (session, characters),
+    )
+    return None if words is None else str(words)
+
+
+def session_turns(store: Store, session: int) -> list[TurnRow]:
+    """The turns of a session in the order in which they were said.
+
+    Lines stand out of order in a transcript at times, so time decides; a turn without a time stays behind the one
+    before it in its file.
+    """
+    rows = store.rows(
+        "SELECT id, uuid, part, role, tool, subagent, ts, offset, branch, message_id, model, full_length, copied"
+        f" FROM {_ALL_TURNS} ORDER BY subagent IS NOT NULL, subagent, offset, part, id",
+        (session,),
+    )
+    turns = [TurnRow(*row) for row in rows]
+    keyed: list[tuple[int, TurnRow]] = []
+    last: tuple[str | None, int] = (None, 0)
+    for turn in turns:
+        known = last[1] if last[0] == turn.subagent else 0
+        last = (turn.subagent, known if turn.ts is None else turn.ts)
+        keyed.append((last[1], turn))
+    return [turn for _, turn in sorted(keyed, key=lambda item: item[0])]
+
+
+def turn_texts(store: Store, turns: Iterable[int]) -> dict[int, tuple[int, str]]:
+    """The texts of turns, laid together from their chunks, with the id of the first chunk, by turn."""
+    ids, found = list(turns), dict[int, list[tuple[int, int, str]]]()
+    for at in range(0, len(ids), 500):
+        rows = store.rows(
+            "SELECT turn, id, start, text FROM chunks WHERE turn IN (SELECT value FROM json_each(?))"
+            " ORDER BY turn, start",
+            (json.dumps(ids[at : at + 500]),),
+        )
+        for turn, chunk, start, text in rows:
+            found.setdefault(turn, []).append((chunk, start, text))
+    return {turn: (parts[0][0], _laid_together(parts)) for turn, parts in found.items()}
+
+
+def place_of_chunk(store: Store, chunk: int) -> Place | None:
+    """Where a chunk stands, None when there is no such chunk."""
+    if not 0 < chunk < 2**63:
+        return None
+    row = store.row("SELECT id, turn, session FROM chunks WHERE id = ?", (chunk,))
+    return None if row is None else Place(*row)
+
+
+def chunk_of_uuid(store: Store, uuid: str) -> int | None:
+    """The first chunk of the transcript line with this id."""
+    found = store.value(
+        "SELECT c.id FROM turns t JOIN chunks c ON c.turn = t.id WHERE t.uuid = ? ORDER BY t.part, c.start LIMIT 1",
+        (uuid,),
+    )
+    return None if found is None else int(found)
+
+
+def _laid_together(parts: list[tuple[int, int, str]]) -> str:
+    """The text of chunks; where a stretch is in none of them (the store is damaged), an ellipsis stands for it."""
+    chunks = [Chunk(start, text) for _, start, text in parts]
+    try:
+        return merge(chunks)
+    except ValueError:
+        return "\n[...]\n".join(chunk.text for chunk in chunks)

@@ -1,0 +1,70 @@
+"""What was said last by a person or the assistant, and when a session went on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from crystal.store.connection import Row, Store
+from crystal.store.sessions.conversations import turn_texts
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    """A message of the main conversation. ``chunk`` is its first."""
+
+    chunk: int
+    turn: int
+    uuid: str
+    part: int
+    role: str
+    ts: int
+    session: str
+    project: str | None
+    branch: str | None
+    agent: str
+    device: str
+    text: str = ""
+
+
+# The plus signs keep SQLite on the index of times: the latest few are read, not all of a role.
+_MESSAGES = (
+    "SELECT c.id, t.id, t.uuid, t.part, c.role, c.ts, s.session_id, p.name, c.branch, c.agent, c.device FROM chunks c"
+    " JOIN turns t ON t.id = c.turn JOIN sessions s ON s.id = c.session LEFT JOIN projects p ON p.id = c.project"
+    " WHERE c.start = 0 AND +c.role IN ('user', 'assistant') AND +c.source = 'conversation' AND +c.subagent IS NULL"
+    " AND c.ts < ? AND s.session_id IS NOT ?"
+)
+_LATEST = " ORDER BY c.ts DESC, c.id DESC LIMIT ?"
+
+
+def latest_messages(
+    store: Store, *, projects: Sequence[int] | None, before: int, without: str | None, limit: int
+) -> list[MessageRow]:
+    """The latest messages with a time, the last one first.
+
+    Args:
+        store: The store.
+        projects: Only in these; None for all.
+        before: Only what was said before this.
+        without: A session whose messages are left out.
+        limit: How many at most.
+    """
+    with store.reading():
+        rows: list[Row] = []
+        if projects is None:
+            rows = store.rows(_MESSAGES + _LATEST, (before, without, limit))
+        for project in projects or ():
+            rows += store.rows(f"{_MESSAGES} AND c.project = ?{_LATEST}", (before, without, project, limit))
+        rows.sort(key=lambda row: (row[5], row[0]), reverse=True)
+        texts = turn_texts(store, [int(row[1]) for row in rows[:limit]])
+    return [replace(MessageRow(*row), text=texts[row[1]][1]) for row in rows[:limit] if row[1] in texts]
+
+
+def moments(store: Store, session_id: str, since: int, before: int) -> list[int]:
+    """When something was said in a session, within a span of time, in order."""
+    rows = store.rows(
+        "SELECT t.ts FROM turns t JOIN sessions s ON s.id = t.session"
+        " WHERE s.session_id = ? AND t.ts >= ? AND t.ts < ? ORDER BY t.ts",
+        (session_id, since, before),
+    )
+    return [int(ts) for (ts,) in rows]

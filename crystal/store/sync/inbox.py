@@ -1,0 +1,375 @@
+"""The inbox: streams that others write, how far each is committed, and what stands in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from crystal.errors import WatermarkMoved
+from crystal.model.capture import Project
+from crystal.store.capture.ledger import FORKED_FROM
+from crystal.store.connection import Row, Store
+from crystal.store.sync.outbox import NO_TAG
+
+MAX_UNPROVEN_STREAMS = 256
+"""How many streams of one device are written down in which nothing opened yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class InStream:
+    """A stream that this machine reads; see the table ``relay_in``."""
+
+    id: int
+    stream: bytes
+    peer: int | None
+    channel: int
+    lane: str | None
+    last_seq: int
+    last_tag: bytes
+    head: int
+    listed: int
+    state: str
+    code: str | None
+    detail: str | None
+    since: int | None
+    tries: int
+    retry_at: int | None
+    resend: int | None
+    forked: bool
+    opened_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """A hole that the user decided to leave."""
+
+    stream: bytes
+    seq: int
+    code: str | None
+    at: int
+
+
+_COLUMNS = (
+    "id, stream, peer, channel, lane, last_seq, last_tag, head, listed, state, code, detail, since, tries, retry_at,"
+    " resend, forked, opened_at"
+)
+
+
+def _stream(row: Row) -> InStream:
+    fields = list(row)
+    fields[1], fields[6], fields[16] = bytes(row[1]), bytes(row[6]), bool(row[16])
+    return InStream(*fields)
+
+
+def all_streams(store: Store) -> list[InStream]:
+    """Every stream ever met, in that order."""
+    return [_stream(row) for row in store.rows(f"SELECT {_COLUMNS} FROM relay_in ORDER BY id")]
+
+
+def find_stream(store: Store, stream: bytes) -> InStream | None:
+    """One stream, None when it was never met."""
+    row = store.row(f"SELECT {_COLUMNS} FROM relay_in WHERE stream = ?", (stream,))
+    return None if row is None else _stream(row)
+
+
+def meet_stream(store: Store, stream: bytes, now: int) -> InStream:
+    """A stream, written down at the first meeting."""
+    found = find_stream(store, stream)
+    if found is None:
+        store.execute(
+            "INSERT INTO relay_in (stream, last_tag, opened_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            (stream, NO_TAG, now),
+        )
+        found = find_stream(store, stream)
+        assert found is not None
+    return found
+
+
+def seen_stream(store: Store, stream: bytes, now: int) -> InStream:
+    """Give a stream that the relay lists; a new one is written down only if few of its device are unproven.
+
+    What is not written down has the id 0, and no cursor that could move: ``meet_stream`` writes it.
+    """
+    found = find_stream(store, stream)
+    if found is not None:
+        return found
+    unproven = store.value(
+        "SELECT count(*) FROM relay_in WHERE stream BETWEEN ? AND ? AND peer IS NULL AND channel = 0",
+        (stream[:8] + bytes(8), stream[:8] + b"\xff" * 8),
+    )
+    if int(unproven) < MAX_UNPROVEN_STREAMS:
+        return meet_stream(store, stream, now)
+    return InStream(0, stream, None, 0, None, 0, NO_TAG, 0, 0, "ok", None, None, None, 0, None, None, False, now)
+
+
+def drop_unlisted(store: Store, listed: Collection[bytes]) -> None:
+    """Forget streams in which nothing ever opened and which the relay does not list any more."""
+    rows = store.rows(
+        "SELECT id, stream FROM relay_in WHERE peer IS NULL AND channel = 0 AND last_seq = 0 AND state <> 'left'"
+    )
+    gone = [(ident,) for ident, stream in rows if bytes(stream) not in listed]
+    if gone:
+        with store.transaction():
+            store.execute_many("DELETE FROM relay_in WHERE id = ?", gone)
+
+
+def note_listed(store: Store, ident: int, listed: int) -> None:
+    """Note the newest seq that the relay lists."""
+    store.execute(
+        "UPDATE relay_in SET listed = max(listed, ?1), head = max(head, ?1) WHERE id = ?2 AND listed < ?1",
+        (listed, ident),
+    )
+
+
+def take_claims(store: Store, source: int, claims: Mapping[bytes, int]) -> None:
+    """Note how far a device says that it has sealed its streams. Inside a transaction.
+
+    Args:
+        store: The store.
+        source: The stream of heartbeats that says so; it takes back what it said before.
+        claims: The newest seq by stream. The streams are met already.
+    """
+    before = {bytes(row[0]) for row in store.rows("SELECT stream FROM relay_claims WHERE source = ?", (source,))}
+    store.execute("DELETE FROM relay_claims WHERE source = ?", (source,))
+    store.execute_many(
+        "INSERT INTO relay_claims (source, stream, head) VALUES (?, ?, ?)",
+        [(source, stream, head) for stream, head in claims.items()],
+    )
+    for stream in before | set(claims):
+        _settle_head(store, stream)
+
+
+def _settle_head(store: Store, stream: bytes) -> None:
+    store.execute(
+        "UPDATE relay_in SET head = max(last_seq, listed,"
+        " coalesce((SELECT max(c.head) FROM relay_claims c WHERE c.stream = relay_in.stream), 0))"
+        " WHERE stream = ? AND state <> 'left'",
+        (stream,),
+    )
+
+
+def missing(store: Store) -> dict[bytes, range]:
+    """What was sealed, as far as anybody told, and is not taken: the numbers by stream.
+
+    Source: what the relay listed, and what devices told of themselves. Streams that were left go on in others.
+    """
+    rows = store.rows(
+        "SELECT stream, last_seq, head FROM relay_in WHERE head > last_seq AND state <> 'left'"
+        " AND coalesce(lane, '') <> 'latest' ORDER BY id"
+    )
+    return {bytes(stream): range(last + 1, head + 1) for stream, last, head in rows}
+
+
+def bind(store: Store, ident: int, peer: int, channel: int, lane: str | None) -> None:
+    """Note who seals a stream and what it carries, after a blob of it opened."""
+    store.execute("UPDATE relay_in SET peer = ?, channel = ?, lane = ? WHERE id = ?", (peer, channel, lane, ident))
+
+
+def advance(store: Store, known: InStream, seq: int, tag: bytes) -> None:
+    """Move the cursor over what was taken. Inside the transaction that used it.
+
+    Raises:
+        WatermarkMoved: Another poller was there first.
+    """
+    store.execute(
+        "UPDATE relay_in SET last_seq = ?1, last_tag = ?2, head = max(head, ?1), state = 'ok', code = NULL,"
+        " detail = NULL, since = NULL, tries = 0, retry_at = NULL, resend = NULL"
+        " WHERE id = ?3 AND last_seq = ?4 AND state <> 'left'",
+        (seq, tag, known.id, known.last_seq),
+    )
+    if not store.value("SELECT changes()"):
+        raise WatermarkMoved(f"stream {known.stream.hex()[:8]}: another poller took number {seq}")
+
+
+def stand_still(
+    store: Store,
+    known: InStream,
+    state: str,
+    code: str,
+    detail: str,
+    *,
+    now: int,
+    retry_at: int | None,
+    resend: int | None,
+) -> None:
+    """Note why a stream cannot go on. The cursor stays; nothing happens when another poller has moved it."""
+    store.execute(
+        "UPDATE relay_in SET tries = iif(state = ?1 AND code IS ?2, tries + 1, 1),"
+        " since = iif(state = ?1 AND code IS ?2, since, ?4), state = ?1, code = ?2, detail = ?3, retry_at = ?5,"
+        " resend = ?6 WHERE id = ?7 AND last_seq = ?8 AND state <> 'left'",
+        (state, code, detail, now, retry_at, resend, known.id, known.last_seq),
+    )
+
+
+def is_due(store: Store, now: int) -> bool:
+    """Whether a stream that stands still is to be tried again now."""
+    return store.value("SELECT 1 FROM relay_in WHERE retry_at <= ? AND state <> 'left' LIMIT 1", (now,)) is not None
+
+
+def end_waiting(store: Store) -> None:
+    """Forget what could not be fetched where nothing is missing any more: it came in another way, or was none."""
+    store.execute(
+        "UPDATE relay_in SET state = 'ok', code = NULL, detail = NULL, since = NULL, tries = 0, retry_at = NULL,"
+        " resend = NULL WHERE state = 'waiting' AND code IN ('relay', 'gap') AND head <= last_seq"
+    )
+
+
+def go_on(store: Store, known: InStream) -> None:
+    """Forget why a stream stood still."""
+    if known.state != "ok":
+        store.execute(
+            "UPDATE relay_in SET state = 'ok', code = NULL, detail = NULL, since = NULL, tries = 0, retry_at = NULL,"
+            " resend = NULL WHERE id = ?",
+            (known.id,),
+        )
+
+
+def leave(store: Store, known: InStream, code: str, detail: str, now: int) -> None:
+    """Wait for nothing more of a stream: what it would hold goes on in another. Inside a transaction."""
+    store.execute(
+        "UPDATE relay_in SET state = 'left', code = ?, detail = ?, since = ?, retry_at = NULL, resend = NULL,"
+        " head = last_seq WHERE id = ?",
+        (code, detail, now, known.id),
+    )
+    drop_fragments(store, known.id)
+
+
+def note_forked(store: Store, known: InStream) -> None:
+    """Note that a copy of the device went on elsewhere. What it put here is no promise any more. In a transaction."""
+    store.execute("UPDATE relay_in SET forked = 1, listed = last_seq WHERE id = ?", (known.id,))
+    _settle_head(store, known.stream)
+
+
+def add_skip(store: Store, stream: bytes, seq: int, code: str | None, now: int) -> None:
+    """Put a hole on record. Inside the transaction that moves the cursor over it."""
+    store.execute(
+        "INSERT INTO relay_skips (stream, seq, code, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        (stream, seq, code, now),
+    )
+
+
+def skips(store: Store) -> list[Skip]:
+    """The holes on record, the oldest first."""
+    return [
+        Skip(bytes(row[0]), *row[1:])
+        for row in store.rows("SELECT stream, seq, code, at FROM relay_skips ORDER BY at, seq")
+    ]
+
+
+def skip_over(store: Store, known: InStream, seq: int, tag: bytes, now: int) -> None:
+    """Move the cursor over a number that is not taken, on record. Inside a transaction.
+
+    Args:
+        store: The store, open for writing.
+        known: The stream.
+        seq: The number.
+        tag: Its tag, which the next blob must name; empty when it is unknown: then the next may name any.
+        now: The time, ms.
+
+    Raises:
+        WatermarkMoved: A poller took it.
+    """
+    add_skip(store, known.stream, seq, known.code, now)
+    advance(store, known, seq, tag)
+    drop_fragments(store, known.id)  # a message of which a part is missing never becomes whole
+
+
+def add_fragment(store: Store, stream: int, seq: int, body: bytes) -> None:
+    """Keep a part of a message whose last part has not come. Inside the transaction that moves the cursor over it."""
+    store.execute("INSERT INTO relay_fragments (stream, seq, body) VALUES (?, ?, ?)", (stream, seq, body))
+
+
+def fragments(store: Store, stream: int) -> list[bytes]:
+    """The parts that have come, in order."""
+    return [
+        bytes(body)
+        for (body,) in store.rows("SELECT body FROM relay_fragments WHERE stream = ? ORDER BY seq", (stream,))
+    ]
+
+
+def fragments_bytes(store: Store, stream: int) -> int:
+    """How many bytes of a message have come that is not whole."""
+    return int(store.value("SELECT coalesce(sum(length(body)), 0) FROM relay_fragments WHERE stream = ?", (stream,)))
+
+
+def drop_fragments(store: Store, stream: int) -> None:
+    """Let go of the parts: the message is whole, or given up. Inside a transaction."""
+    store.execute("DELETE FROM relay_fragments WHERE stream = ?", (stream,))
+
+
+def give_back_fragments(store: Store) -> int:
+    """Let go of all parts of messages that are not whole, and ask for them again; gives in how many streams.
+
+    They lie here in the clear, and nothing tells what they hold. Inside a transaction.
+    """
+    rows = store.rows("SELECT stream, min(seq) FROM relay_fragments GROUP BY stream")
+    # Any predecessor is taken once: the tag of the blob before is not known any more.
+    store.execute_many(
+        "UPDATE relay_in SET last_seq = ?2 - 1, last_tag = x'', resend = ?2 WHERE id = ?1", [tuple(row) for row in rows]
+    )
+    store.execute("DELETE FROM relay_fragments")
+    return len(rows)
+
+
+def file_generation(store: Store, device: str, transcript: str, stream: bytes, sent_as: int) -> int:
+    """The ledger's generation for a file of a stream: as it was sent, unless a copy of the device went on from it."""
+    value = store.value(
+        "SELECT generation FROM relay_files WHERE device = ? AND transcript = ? AND stream = ? AND sent_as = ?",
+        (device, transcript, stream, sent_as),
+    )
+    return sent_as if value is None else int(value)
+
+
+def fork_file(store: Store, device: str, transcript: str, stream: bytes, sent_as: int) -> int:
+    """Give a file of a stream a generation of its own, apart from those that devices count. In a transaction."""
+    known = store.value(
+        "SELECT max(generation) FROM (SELECT generation FROM relay_files WHERE device = ?1 AND transcript = ?2"
+        " UNION ALL SELECT s.generation FROM segments s JOIN capture_state c ON c.id = s.transcript"
+        " WHERE c.device = ?1 AND c.transcript = ?2 AND s.generation >= ?3)",
+        (device, transcript, FORKED_FROM),
+    )
+    generation = FORKED_FROM if known is None else int(known) + 1
+    store.execute(
+        "INSERT INTO relay_files (device, transcript, stream, sent_as, generation) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET generation = excluded.generation",
+        (device, transcript, stream, sent_as, generation),
+    )
+    return generation
+
+
+def forked_generations(store: Store, device: str, transcript: str, sent_as: int) -> list[int]:
+    """The generations that copies' versions of a file have in the ledger, in the order of their appearance."""
+    return [
+        int(generation)
+        for (generation,) in store.rows(
+            "SELECT DISTINCT generation FROM relay_files WHERE device = ? AND transcript = ? AND sent_as = ?"
+            " ORDER BY generation",
+            (device, transcript, sent_as),
+        )
+    ]
+
+
+def use_generation(store: Store, device: str, transcript: str, stream: bytes, sent_as: int, generation: int) -> None:
+    """Let a file of a stream go on as a version that is here already. Inside a transaction."""
+    store.execute(
+        "INSERT INTO relay_files (device, transcript, stream, sent_as, generation) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET generation = excluded.generation",
+        (device, transcript, stream, sent_as, generation),
+    )
+
+
+def project_here(store: Store, cwd: str) -> Project | None:
+    """What is known of a folder of this name, on whichever machine."""
+    row = store.row("SELECT cwd, git_root, remote, name FROM projects WHERE cwd = ?", (cwd,))
+    return None if row is None else Project(*row)
+
+
+def is_project_of_others(store: Store, cwd: str, device: str) -> bool:
+    """Whether sessions of another machine than ``device`` belong to a folder of this name."""
+    sql = "SELECT 1 FROM sessions s JOIN projects p ON p.id = s.project WHERE p.cwd = ? AND s.device <> ? LIMIT 1"
+    return store.value(sql, (cwd, device)) is not None
+
+
+def is_session_of(store: Store, session_id: str, device: str) -> bool:
+    """Whether a session began on this machine."""
+    return store.value("SELECT 1 FROM sessions WHERE session_id = ? AND device = ?", (session_id, device)) is not None

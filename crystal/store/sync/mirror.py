@@ -1,0 +1,354 @@
+"""What the home machine has published: the list of objects, the keys they are sealed with, what is to be deleted.
+
+Positions number the steps of what was published, without gaps. An object covers a run of them; the objects of the
+list cover each position once. A row of the list without a hash is a step that was decided and not uploaded yet.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as replaced
+from typing import Any
+
+from crystal.store.connection import Store
+from crystal.store.sync.mirror_content import VectorSpace
+
+LOST, FORGOTTEN = 1, 2
+"""Why an object is stale: the relay has lost it, or it holds what was deleted since."""
+
+MARK_BYTES = 8
+MOST_EPOCHS = 256
+
+Random = Callable[[int], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """How far publishing is, see the table ``mirror_home``."""
+
+    stream: bytes
+    epoch: bytes
+    version: int
+    position: int
+    number: int
+    chunks_upto: int
+    turns_upto: int
+    vectors_upto: int
+    generation: int
+    is_changed: int
+    published_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An object of the list: the positions ``first`` to ``last``, and where it lies."""
+
+    last: int
+    first: int
+    marks: bytes
+    number: int
+    sha256: bytes | None
+    size: int
+    raw: int
+    level: int
+    sealed_by: int
+    made_at: int
+    chunks_after: int
+    chunks_upto: int
+    turns_after: int
+    turns_upto: int
+    generation: int
+    vectors: tuple[tuple[int, int], ...]
+    stale: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A sealed object: its seq, its hash, its size, its size before, and the key."""
+
+    number: int
+    sha256: bytes
+    size: int
+    raw: int
+    sealed_by: int
+
+
+_LISTED = (
+    "SELECT last, first, marks, number, sha256, size, raw, level, sealed_by, made_at, chunks_after, chunks_upto,"
+    " turns_after, turns_upto, generation, vectors, stale FROM mirror_objects"
+)
+
+# ------------------------------------------------------------------------------------------------------------ home
+
+
+def home(store: Store) -> Home | None:
+    """How far publishing is, None where nothing was ever published."""
+    row = store.row(
+        "SELECT stream, epoch, version, position, number, chunks_upto, turns_upto, vectors_upto, generation,"
+        " is_changed, published_at FROM mirror_home"
+    )
+    return None if row is None else Home(*row)
+
+
+def begin(store: Store, random: Random, now: int) -> Home:
+    """Begin to publish, if that was not done yet: from here on, changes are noted."""
+    found = home(store)
+    if found is not None:
+        return found
+    with store.transaction():
+        if home(store) is None:
+            store.execute("INSERT INTO mirror_home (id, stream, epoch) VALUES (1, ?, ?)", (random(16), random(16)))
+            store.execute("INSERT INTO mirror_keys (link, made_at) VALUES (?, ?)", (random(32), now))
+            for sql in _EVERYTHING:
+                store.execute(sql)
+    begun = home(store)
+    assert begun is not None
+    return begun
+
+
+_EVERYTHING = (
+    "INSERT OR IGNORE INTO mirror_rows SELECT 'project', id, 0 FROM projects",
+    "INSERT OR IGNORE INTO mirror_rows SELECT 'session', id, 0 FROM sessions",
+    "INSERT OR IGNORE INTO mirror_rows SELECT 'memory', id, 0 FROM memories",
+    "INSERT OR IGNORE INTO mirror_rows SELECT 'private', uuid, 0 FROM private_lines",
+    "INSERT OR IGNORE INTO mirror_rows SELECT 'copy', session || ':' || turn, 0 FROM turn_copies",
+)
+
+
+def next_number(store: Store) -> int:
+    """The number of the next sealed object; never given twice. Inside a transaction."""
+    return int(store.value("UPDATE mirror_home SET number = number + 1 RETURNING number"))
+
+
+def note_published(store: Store, now: int, refresh_ms: int) -> bool:
+    """Note that nothing is left to publish. Gives whether the list is another than that of the newest manifest.
+
+    Where it is the same, the time is renewed when it is older than ``refresh_ms``, so that manifests are few.
+    """
+    at = home(store)
+    if at is None or (not at.is_changed and 0 <= now - at.published_at < refresh_ms):
+        return False
+    with store.transaction():
+        store.execute(
+            "UPDATE mirror_home SET version = version + is_changed, is_changed = 0, published_at = ?",
+            (now,),
+        )
+        if at.is_changed:
+            counted = {} if is_waiting(store, at) else count_rows(store)
+            store.execute("UPDATE mirror_home SET counts = ?", (json.dumps(counted),))
+        return bool(at.is_changed)
+
+
+def begin_epoch(store: Store, ended: bytes, random: Random) -> bool:
+    """Begin an epoch, because a device knows a state of this one, or an epoch, that this machine never published.
+
+    This machine was restored from a backup, or is home instead of another. False when that epoch has ended already:
+    the device has not heard of it yet.
+    """
+    with store.transaction():
+        row = store.row("SELECT epoch, ended FROM mirror_home")
+        assert row is not None
+        known = [*json.loads(row[1])]
+        if ended.hex() in known:
+            return False
+        known += [one for one in dict.fromkeys((ended.hex(), row[0].hex())) if one not in known]
+        store.execute(
+            "UPDATE mirror_home SET epoch = ?, ended = ?, version = 0, is_changed = 1, looked_at = 0",
+            (random(16), json.dumps(known[-MOST_EPOCHS:])),
+        )
+        return True
+
+
+def space_of(store: Store, generation: int) -> VectorSpace | None:
+    """The model of an embedding generation, None when it is gone."""
+    row = store.row("SELECT id, provider, model, dimension FROM embedding_generations WHERE id = ?", (generation,))
+    return None if row is None else VectorSpace(*row)
+
+
+COUNTED = ("projects", "sessions", "turns", "chunks", "turn_copies", "memories", "private_lines")
+
+
+def counts(store: Store) -> dict[str, int]:
+    """How many rows a mirror of the present list has, by table; empty when that is not known."""
+    text = store.value("SELECT counts FROM mirror_home WHERE NOT is_changed")
+    return {} if text is None else dict(json.loads(text))
+
+
+def count_rows(store: Store) -> dict[str, int]:
+    """How many rows there are, by table."""
+    return {table: int(store.value(f"SELECT count(*) FROM {table}")) for table in COUNTED}
+
+
+def is_waiting(store: Store, at: Home) -> bool:
+    """Whether rows wait to be published; vectors and files are not looked at."""
+    return bool(
+        store.value("SELECT 1 FROM mirror_rows WHERE position = 0 LIMIT 1")
+        or store.value("SELECT 1 FROM chunks WHERE id > ? LIMIT 1", (at.chunks_upto,))
+        or store.value("SELECT 1 FROM turns WHERE id > ? LIMIT 1", (at.turns_upto,))
+        or store.value("SELECT 1 FROM mirror_objects WHERE sha256 IS NULL LIMIT 1")
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ keys
+
+
+def newest_key(store: Store) -> tuple[int, bytes]:
+    """The key that objects are sealed with from now on, with its number."""
+    row = store.row("SELECT id, link FROM mirror_keys ORDER BY id DESC LIMIT 1")
+    assert row is not None
+    return int(row[0]), bytes(row[1])
+
+
+def add_key(store: Store, link: bytes, now: int) -> None:
+    """Seal what comes with another key."""
+    with store.transaction():
+        store.execute("INSERT INTO mirror_keys (link, made_at) VALUES (?, ?)", (link, now))
+        _drop_index(store, now)
+
+
+def keys_in_use(store: Store) -> list[bytes]:
+    """The keys that open the objects of the list, and the newest."""
+    rows = store.rows(
+        "SELECT link FROM mirror_keys WHERE id IN (SELECT sealed_by FROM mirror_objects WHERE sha256 IS NOT NULL)"
+        " OR id = (SELECT max(id) FROM mirror_keys) ORDER BY id"
+    )
+    return [bytes(link) for (link,) in rows]
+
+
+# ------------------------------------------------------------------------------------------------------------ list
+
+
+def listed(store: Store) -> list[Listed]:
+    """The objects that are at the relay, in order."""
+    return _listed(store, "WHERE sha256 IS NOT NULL ORDER BY last")
+
+
+def decided(store: Store) -> list[Listed]:
+    """Steps that were decided and not uploaded yet, in order."""
+    return _listed(store, "WHERE sha256 IS NULL ORDER BY last")
+
+
+def _listed(store: Store, where: str, values: Sequence[Any] = ()) -> list[Listed]:
+    found = [Listed(*row) for row in store.rows(f"{_LISTED} {where}", values)]
+    return [replaced(one, vectors=tuple((low, high) for low, high in json.loads(str(one.vectors)))) for one in found]
+
+
+def note_upload(store: Store, sha256: bytes, now: int) -> None:
+    """Note that an object is about to be uploaded: if it never gets into the list, it is deleted one day."""
+    store.execute(
+        "INSERT INTO mirror_trash (object, since) VALUES (?, ?) ON CONFLICT DO UPDATE SET since = excluded.since",
+        (sha256[:16], now),
+    )
+
+
+def place(store: Store, step: Listed, sealed: Sealed, now: int) -> bool:
+    """Put the uploaded object of a decided step into the list. False when it is there already."""
+    with store.transaction():
+        placed = store.value(
+            "UPDATE mirror_objects SET number = ?, sha256 = ?, size = ?, raw = ?, sealed_by = ?, made_at = ?"
+            " WHERE last = ? AND first = ? AND sha256 IS NULL RETURNING 1",
+            (sealed.number, sealed.sha256, sealed.size, sealed.raw, sealed.sealed_by, now, step.last, step.first),
+        )
+        if placed:
+            _untrash(store, sealed)
+            store.execute("UPDATE mirror_home SET is_changed = 1")
+        return bool(placed)
+
+
+def replace(store: Store, old: Sequence[Listed], sealed: Sealed, union: Listed, now: int) -> bool:
+    """Let one object stand for a run of the list. False when the list has changed meanwhile: the new one is trash.
+
+    An object that holds what was deleted goes to the trash at once, others after their time.
+    """
+    with store.transaction():
+        rows = store.rows(
+            "SELECT sha256, stale FROM mirror_objects WHERE last BETWEEN ? AND ? ORDER BY last",
+            (union.first, union.last),
+        )
+        if [bytes(sha) for sha, _ in rows if sha is not None] != [one.sha256 for one in old]:
+            return False
+        for sha, stale in rows:
+            since = 0 if stale == FORGOTTEN else now
+            store.execute("INSERT OR REPLACE INTO mirror_trash (object, since) VALUES (?, ?)", (sha[:16], since))
+        store.execute("DELETE FROM mirror_objects WHERE last BETWEEN ? AND ?", (union.first, union.last))
+        store.execute(
+            "INSERT INTO mirror_objects (last, first, marks, number, sha256, size, raw, level, sealed_by, made_at,"
+            " chunks_after, chunks_upto, turns_after, turns_upto, generation, vectors)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                union.last, union.first, union.marks, sealed.number, sealed.sha256, sealed.size, sealed.raw,
+                union.level, sealed.sealed_by, now, union.chunks_after, union.chunks_upto, union.turns_after,
+                union.turns_upto, union.generation, json.dumps(union.vectors),
+            ),
+        )  # fmt: skip
+        store.execute(
+            "DELETE FROM mirror_rows AS r WHERE position BETWEEN ? AND ? AND EXISTS (SELECT 1 FROM mirror_rows n"
+            " WHERE n.kind = r.kind AND n.key = r.key AND n.position > r.position)",
+            (union.first, union.last),
+        )
+        _untrash(store, sealed)
+        store.execute("UPDATE mirror_home SET is_changed = 1")
+        return True
+
+
+def _untrash(store: Store, sealed: Sealed) -> None:
+    store.execute("DELETE FROM mirror_trash WHERE object = ?", (sealed.sha256[:16],))
+
+
+def mark_lost(store: Store, objects: Iterable[bytes], made_before: int, now: int) -> int:
+    """Note that the relay has lost objects, by id, or keeps damaged ones. Gives how many of them are listed.
+
+    What was made between ``made_before`` and ``now`` is left alone.
+    """
+    with store.transaction():
+        lost = 0
+        for ident in objects:
+            lost += bool(
+                store.value(
+                    "UPDATE mirror_objects SET stale = max(stale, ?) WHERE substr(sha256, 1, 16) = ?"
+                    " AND NOT made_at BETWEEN ? AND ? RETURNING 1",
+                    (LOST, ident, made_before, now),
+                )
+            )
+            if index_id(store) == ident:
+                lost += 1
+                _drop_index(store, now)
+        return lost
+
+
+def _drop_index(store: Store, now: int) -> None:
+    old = index_id(store)
+    if old is not None:
+        store.execute("INSERT OR REPLACE INTO mirror_trash (object, since) VALUES (?, ?)", (old, now))
+    store.execute("UPDATE mirror_home SET index_object = NULL, index_of = NULL, index_upto = 0, is_changed = 1")
+
+
+def index_id(store: Store) -> bytes | None:
+    """The id of the index object, None while there is none."""
+    text = store.value("SELECT index_object FROM mirror_home")
+    return None if text is None else bytes.fromhex(json.loads(text)["sha256"])[:16]
+
+
+# ----------------------------------------------------------------------------------------------------------- index
+
+
+def index(store: Store) -> tuple[int, bytes | None, dict[str, Any] | None]:
+    """Up to which position the index object lists, the hash of its list, and its entry."""
+    row = store.row("SELECT index_upto, index_of, index_object FROM mirror_home")
+    assert row is not None
+    return int(row[0]), row[1], None if row[2] is None else json.loads(row[2])
+
+
+def set_index(store: Store, upto: int, digest: bytes | None, entry: dict[str, Any] | None, now: int) -> None:
+    """Let another index object, or none, stand for the old part of the list."""
+    with store.transaction():
+        _drop_index(store, now)
+        text = None if entry is None else json.dumps(entry)
+        if entry is not None:
+            store.execute("DELETE FROM mirror_trash WHERE object = ?", (bytes.fromhex(entry["sha256"])[:16],))
+        store.execute(
+            "UPDATE mirror_home SET index_upto = ?, index_of = ?, index_object = ?, is_changed = 1",
+            (upto, digest, text),
+        )

@@ -1,0 +1,359 @@
+"""The other ends of the relay: a home machine's devices, a device's home."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from crystal.errors import NotFound, UsageProblem
+from crystal.store.connection import Row, Store
+from crystal.store.sync import quarantine
+
+Side = Literal["home", "device"]
+HIGHEST_SERIAL = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other end of a link.
+
+    Attributes:
+        id: The row.
+        device_id: The device's 16 bytes; the same on both ends of the link.
+        side: What the other end is: ``home`` on a device, ``device`` on the home machine.
+        name: What the user calls it.
+        agent: The agent id that a device was paired with.
+        generation: Of the device's keys in use.
+        accepted_from: Blobs of older generations are refused.
+        up_prefix, down_prefix: The first 8 bytes of the streams from and to the device.
+        token_id: The device's token at the relay.
+        paired_at, revoked_at, heard_at: Times by our clock, ms.
+        told_at: The newest time that its documents name, by its clock, ms.
+        serials_in: Of the newest documents taken, by channel number.
+        serial_out: Of the newest document sent.
+        told: What its newest document says.
+        sent: Fingerprints of the newest documents to it, by channel number.
+        stale: Serials that it must exceed to be heard, by channel number: it sent older ones.
+        vouches: Whether it may send what other devices said.
+        forked_at: When two copies of the device were last seen, None if never.
+    """
+
+    id: int
+    device_id: bytes
+    side: Side
+    name: str
+    agent: str | None
+    generation: int
+    accepted_from: int
+    up_prefix: bytes
+    down_prefix: bytes
+    token_id: str | None
+    paired_at: int
+    revoked_at: int | None
+    heard_at: int | None
+    told_at: int | None
+    serials_in: Mapping[str, int]
+    serial_out: int
+    told: Mapping[str, Any]
+    sent: Mapping[str, str]
+    stale: Mapping[str, int]
+    vouches: bool
+    forked_at: int | None
+
+
+_COLUMNS = (
+    "id, device_id, side, name, agent, generation, accepted_from, up_prefix, down_prefix, token_id, paired_at,"
+    " revoked_at, heard_at, told_at, serials_in, serial_out, told, sent, stale, vouches, forked_at"
+)
+
+
+def _peer(row: Row) -> Peer:
+    fields = list(row)
+    fields[1], fields[7], fields[8] = bytes(row[1]), bytes(row[7]), bytes(row[8])
+    fields[14] = json.loads(row[14])
+    fields[16], fields[17] = json.loads(row[16] or "{}"), json.loads(row[17] or "{}")
+    fields[18], fields[19] = json.loads(row[18]), bool(row[19])
+    return Peer(*fields)
+
+
+def all_peers(store: Store, side: Side | None = None) -> list[Peer]:
+    """Every other end, in the order of pairing."""
+    where, values = ("", ()) if side is None else (" WHERE side = ?", (side,))
+    return [_peer(row) for row in store.rows(f"SELECT {_COLUMNS} FROM relay_peers{where} ORDER BY id", values)]
+
+
+def peer_by_id(store: Store, ident: int) -> Peer:
+    """One of them, by its row."""
+    row = store.row(f"SELECT {_COLUMNS} FROM relay_peers WHERE id = ?", (ident,))
+    if row is None:
+        raise LookupError(f"there is no peer {ident}")
+    return _peer(row)
+
+
+def home_peer(store: Store) -> Peer | None:
+    """The home machine that this device sends to; None on a home or standalone machine."""
+    row = store.row(
+        f"SELECT {_COLUMNS} FROM relay_peers WHERE side = 'home' AND revoked_at IS NULL ORDER BY id DESC LIMIT 1"
+    )
+    return None if row is None else _peer(row)
+
+
+def find_peer(store: Store, name: str) -> Peer:
+    """A device by its name, or by the beginning of its id in hexadecimal (4 signs at least).
+
+    Raises:
+        NotFound: There is none.
+        UsageProblem: There is more than one.
+    """
+    peers = all_peers(store)
+    found = [peer for peer in peers if peer.name == name]
+    if not found and len(name) >= 4:
+        found = [peer for peer in peers if peer.device_id.hex().startswith(name.lower())]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(peer.name for peer in peers)
+    hint = f"the devices: {names}" if names else "there are no devices yet; add one: crystal relay pair"
+    if not found:
+        raise NotFound(f"no device is called {name!r}", hint=hint)
+    raise UsageProblem(f"more than one device is called {name!r}", hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class NewLink:
+    """What pairing settles: the fields are those of ``Peer``."""
+
+    device_id: bytes
+    side: Side
+    name: str
+    agent: str | None
+    generation: int
+    up_prefix: bytes
+    down_prefix: bytes
+    token_id: str | None = None
+
+
+def add_peer(store: Store, link: NewLink, now: int) -> int:
+    """Write down a new link and give its row. Inside a transaction.
+
+    Raises:
+        UsageProblem: Another machine has that name.
+    """
+    if store.value("SELECT 1 FROM relay_peers WHERE name = ?", (link.name,)):
+        raise UsageProblem(f"another device is called {link.name!r}", hint="choose another name")
+    store.execute(
+        "INSERT INTO relay_peers (device_id, side, name, agent, generation, accepted_from, up_prefix, down_prefix,"
+        " token_id, paired_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            link.device_id,
+            link.side,
+            link.name,
+            link.agent,
+            link.generation,
+            link.generation,
+            link.up_prefix,
+            link.down_prefix,
+            link.token_id,
+            now,
+        ),
+    )
+    ident = int(store.value("SELECT last_insert_rowid()"))
+    if link.agent is not None and link.side == "device":
+        own_agent(store, link.agent, ident)
+    return ident
+
+
+def remove_peer(store: Store, ident: int) -> None:
+    """Forget a link and its streams, with what waits in them. Inside a transaction."""
+    outs = "SELECT id FROM relay_out WHERE peer = ?"
+    store.execute(f"DELETE FROM outbox WHERE stream IN ({outs})", (ident,))
+    store.execute("DELETE FROM relay_out WHERE peer = ?", (ident,))
+    ins = "SELECT id FROM relay_in WHERE peer = ?"
+    store.execute(f"DELETE FROM relay_fragments WHERE stream IN ({ins})", (ident,))
+    store.execute(f"DELETE FROM relay_claims WHERE source IN ({ins})", (ident,))
+    quarantine.purge(store, ident)
+    store.execute("DELETE FROM relay_in WHERE peer = ?", (ident,))
+    store.execute("DELETE FROM relay_agents WHERE peer = ?", (ident,))
+    store.execute("DELETE FROM relay_peers WHERE id = ?", (ident,))
+
+
+def set_revoked(store: Store, ident: int, now: int) -> None:
+    """Take nothing more of a device, and delete what is kept of it unread. Inside a transaction."""
+    store.execute("UPDATE relay_peers SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?", (now, ident))
+    quarantine.purge(store, ident)
+    store.execute("DELETE FROM relay_fragments WHERE stream IN (SELECT id FROM relay_in WHERE peer = ?)", (ident,))
+
+
+def set_in_use(store: Store, ident: int) -> None:
+    """Use a link again that was given up."""
+    store.execute("UPDATE relay_peers SET revoked_at = NULL WHERE id = ?", (ident,))
+
+
+def set_generation(store: Store, ident: int, generation: int, accepted_from: int) -> None:
+    """Note which keys a device uses, and from which generation on its blobs are taken.
+
+    What was told counts as not told when the keys in use change: the first word under new keys ends the old ones.
+    """
+    store.execute(
+        "UPDATE relay_peers SET sent = iif(generation = ?1 AND accepted_from = ?2, sent, NULL), generation = ?1,"
+        " accepted_from = ?2 WHERE id = ?3",
+        (generation, accepted_from, ident),
+    )
+
+
+def set_vouches(store: Store, ident: int) -> None:
+    """Let a machine that was home send what other devices said."""
+    store.execute("UPDATE relay_peers SET vouches = 1 WHERE id = ?", (ident,))
+
+
+def note_fork(store: Store, ident: int, now: int) -> None:
+    """Note that two copies of a device write."""
+    store.execute("UPDATE relay_peers SET forked_at = ? WHERE id = ?", (now, ident))
+
+
+def set_token(store: Store, ident: int, token_id: str | None) -> None:
+    """Note a device's token at the relay."""
+    store.execute("UPDATE relay_peers SET token_id = ? WHERE id = ?", (token_id, ident))
+
+
+def settle_peer(store: Store, ident: int, name: str, agent: str) -> None:
+    """Give a device whose pairing has ended its own name and its agent. Inside a transaction."""
+    store.execute("UPDATE relay_peers SET name = ?, agent = ? WHERE id = ?", (name, agent, ident))
+    own_agent(store, agent, ident)
+
+
+def heard(store: Store, ident: int, now: int) -> None:
+    """Note that something authentic came."""
+    store.execute("UPDATE relay_peers SET heard_at = max(coalesce(heard_at, ?1), ?1) WHERE id = ?2", (now, ident))
+
+
+class Told(Protocol):
+    """What ``take_document`` needs of a document."""
+
+    @property
+    def serial(self) -> int:
+        """Higher than that of every document before it."""
+
+    @property
+    def as_of(self) -> int:
+        """When it was written, by the writer's clock, ms."""
+
+
+def take_document(
+    store: Store, ident: int, channel: int, told: Told, now: int, *, keep: Mapping[str, Any] | None = None
+) -> bool:
+    """Take a peer's document; False when a newer one of the channel was taken already. Inside a transaction.
+
+    ``keep`` is what is remembered of it: names that it does not have keep what earlier ones said. Of an older one it
+    is noted which serial the next must exceed: its sender may have lost its own.
+    """
+    row = store.row("SELECT serials_in, coalesce(told, '{}'), stale FROM relay_peers WHERE id = ?", (ident,))
+    if row is None:
+        return False
+    serials, before, stale = (json.loads(text) for text in row)
+    name = str(int(channel))
+    newest = serials.get(name, 0)
+    if told.serial <= newest:
+        if told.serial < newest and stale.get(name) != newest:
+            store.execute("UPDATE relay_peers SET stale = ? WHERE id = ?", (json.dumps({**stale, name: newest}), ident))
+        return False
+    serials[name] = told.serial
+    stale.pop(name, None)
+    store.execute(
+        "UPDATE relay_peers SET serials_in = ?, told_at = max(coalesce(told_at, 0), ?), told = ?, heard_at = ?,"
+        " stale = ? WHERE id = ?",
+        (json.dumps(serials), told.as_of, json.dumps({**before, **(keep or {})}), now, json.dumps(stale), ident),
+    )
+    return True
+
+
+def exceed(store: Store, ident: int, stale: object) -> None:
+    """Act on what the other end says it refuses as too old: this machine was restored, or its clock was.
+
+    ``stale`` is what it says, of any kind. Inside a transaction.
+    """
+    told = stale.values() if isinstance(stale, dict) else ()
+    serial = max((one for one in told if type(one) is int and 0 < one < HIGHEST_SERIAL), default=0)
+    store.execute(
+        "UPDATE relay_peers SET serial_out = ?1, sent = NULL WHERE id = ?2 AND serial_out < ?1", (serial, ident)
+    )
+
+
+def tell_again(store: Store, ident: int) -> None:
+    """Let the next documents be sent whether or not they say something new: the other end seems not to have them."""
+    store.execute("UPDATE relay_peers SET sent = NULL WHERE id = ? AND sent IS NOT NULL", (ident,))
+
+
+def next_serial(store: Store, ident: int, now: int) -> int:
+    """A serial for the next document: above all before, also above those of a state that a backup took back."""
+    serial = max(now, 1 + int(store.value("SELECT serial_out FROM relay_peers WHERE id = ?", (ident,)) or 0))
+    store.execute("UPDATE relay_peers SET serial_out = ? WHERE id = ?", (serial, ident))
+    return serial
+
+
+def digest_of(body: Mapping[str, Any]) -> str:
+    """A fingerprint of a document, to tell whether it says something new. It may hold keys, so it is not kept."""
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def note_sent(store: Store, ident: int, channel: int, body: Mapping[str, Any], now: int) -> None:
+    """Remember what was sent on a channel, so that it is not sent again while it stays the same."""
+    before = json.loads(store.value("SELECT coalesce(sent, '{}') FROM relay_peers WHERE id = ?", (ident,)) or "{}")
+    sent = json.dumps({**before, str(int(channel)): digest_of(body), f"{int(channel)} at": str(now)})
+    store.execute("UPDATE relay_peers SET sent = ? WHERE id = ?", (sent, ident))
+
+
+def was_sent(peer: Peer, channel: int, body: Mapping[str, Any]) -> bool:
+    """Whether the newest document sent on a channel says just this."""
+    return peer.sent.get(str(int(channel))) == digest_of(body)
+
+
+def was_sent_since(peer: Peer, channel: int, earliest: int, now: int) -> bool:
+    """Whether a document was sent on a channel in this time, ms; no if the clock was set back since."""
+    return earliest <= int(peer.sent.get(f"{int(channel)} at", -1)) <= now
+
+
+def owner_of_agent(store: Store, agent: str) -> int | None:
+    """The device that an agent id belongs to, None when it belongs to none.
+
+    An agent is a folder, and on some systems the case of a folder's name means nothing; so it means nothing here.
+    """
+    owner = store.value("SELECT peer FROM relay_agents WHERE agent = ? COLLATE NOCASE", (agent,))
+    return None if owner is None else int(owner)
+
+
+def own_agent(store: Store, agent: str, peer: int) -> bool:
+    """Let an agent id belong to a device; False when it belongs to another one."""
+    owner = owner_of_agent(store, agent)
+    if owner is None:
+        store.execute("INSERT INTO relay_agents (agent, peer) VALUES (?, ?)", (agent, peer))
+    return owner in (None, peer)
+
+
+def others_use(store: Store, agent: str, device: str) -> bool:
+    """Whether transcripts of another machine than ``device`` are kept under an agent id."""
+    sql = "SELECT 1 FROM capture_state WHERE agent = ? COLLATE NOCASE AND device <> ? LIMIT 1"
+    return store.value(sql, (agent, device)) is not None
+
+
+def rename_peer(store: Store, peer: Peer, name: str) -> None:
+    """Give a device another name, also in everything that it said. Inside a transaction.
+
+    Raises:
+        UsageProblem: The name is taken.
+    """
+    taken = store.value("SELECT 1 FROM relay_peers WHERE name = ? AND id <> ?", (name, peer.id))
+    if taken or store.value("SELECT 1 FROM capture_state WHERE device = ?", (name,)):
+        raise UsageProblem(f"another device is called {name!r}", hint="choose another name")
+    store.execute("UPDATE relay_peers SET name = ? WHERE id = ?", (name, peer.id))
+    rename_rows(store, peer.name, name)
+
+
+def rename_rows(store: Store, old: str, name: str) -> None:
+    """Give everything that a device said its new name. Inside a transaction."""
+    if old == name:
+        return
+    for table in ("capture_state", "sessions", "chunks", "memories", "relay_files"):
+        store.execute(f"UPDATE {table} SET device = ? WHERE device = ?", (name, old))

@@ -1,0 +1,286 @@
+"""What a relay may say, read strictly: types, ranges and lengths, before anything is believed.
+
+The relay is not trusted. Whatever is not exactly as docs/spec/relay-http.md has it is ``RelayBroken``, and nothing of
+that answer is used. Keys that are unknown here are passed over: answers may grow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import orjson
+
+LARGEST_SEQ = 2**53 - 1
+"""The highest number of the protocol: what JSON carries exactly everywhere."""
+LARGEST_BLOB = 8_388_608 + 148
+"""Bytes of the largest blob: the same number as ``crystal.sync.envelope.MAX_BLOB``, without loading its cryptography."""
+SMALLEST_BLOB = 148
+LARGEST_OBJECT = LARGEST_BLOB
+LARGEST_MAIL = 16_384
+LARGEST_LISTING = 8 * 1024 * 1024
+"""Bytes of JSON."""
+SMALL_ANSWER = 64 * 1024
+"""Bytes of an answer that says little, or of a refusal."""
+MOST_LISTED = 50_000
+"""Streams, objects or tokens in one listing."""
+PAGE = 1000
+"""Blobs or objects in one answer."""
+
+_TOKEN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+
+T = TypeVar("T")
+
+
+class BadAnswer(ValueError):
+    """An answer that is not as the protocol has it; says in which way, in words of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back, complete, and not yet believed."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """One stream at the relay.
+
+    Attributes:
+        stream: Its id, 16 bytes.
+        head: The highest number ever stored; 0 when none.
+        acked: Up to here its reader has it.
+        count: Blobs that wait.
+        bytes: Their size.
+        expired_upto: Up to here blobs may have been deleted unread, for age.
+    """
+
+    stream: bytes
+    head: int
+    acked: int
+    count: int
+    bytes: int
+    expired_upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamList:
+    """Streams, and the account's change counter at that moment, to ask for later changes with."""
+
+    change: int
+    streams: tuple[StreamInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlobInfo:
+    """One blob that waits: its number, its size in bytes, its last 32 bytes."""
+
+    seq: int
+    size: int
+    tag: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BlobPage:
+    """Blobs of a stream in order, and how the stream stands."""
+
+    blobs: tuple[BlobInfo, ...]
+    head: int
+    acked: int
+    expired_upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One write-once object: its id, 16 bytes, its size, and when it was stored."""
+
+    object_id: bytes
+    size: int
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenInfo:
+    """What a relay tells about a token: never the token itself."""
+
+    id: str
+    label: str
+    scopes: tuple[str, ...]
+    created_at: int
+    last_used_at: int | None
+    revoked_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MadeToken:
+    """A new token, shown once. Its repr hides it."""
+
+    id: str
+    token: str
+
+    def __repr__(self) -> str:
+        """Leave the token out."""
+        return f"MadeToken(id={self.id!r}, token=***)"
+
+
+def parse_object(body: bytes) -> Mapping[str, Any]:
+    """Read a JSON object, as strict as RFC 8259: no NaN, no lone surrogates, nothing after it."""
+    try:
+        value = orjson.loads(body)
+    except ValueError as error:
+        raise BadAnswer("it is not JSON") from error
+    if not isinstance(value, dict):
+        raise BadAnswer("it is not a JSON object")
+    return value
+
+
+def parse_streams(body: bytes) -> StreamList:
+    """Read a listing of streams."""
+    answer = parse_object(body)
+    streams = _listed(answer, "streams", MOST_LISTED, _stream_info)
+    if len({one.stream for one in streams}) != len(streams):
+        raise BadAnswer("a stream is listed twice")
+    return StreamList(_number(answer, "change"), streams)
+
+
+def parse_stream(body: bytes, stream: bytes) -> StreamInfo:
+    """Read how one stream stands."""
+    found = _stream_info(parse_object(body))
+    if found.stream != stream:
+        raise BadAnswer("it is about another stream")
+    return found
+
+
+def parse_blobs(body: bytes, after: int, limit: int) -> BlobPage:
+    """Read a page of blobs: at most ``limit``, their numbers rising from above ``after``."""
+    answer = parse_object(body)
+    blobs = _listed(answer, "blobs", limit, _blob_info)
+    numbers = [after, *(one.seq for one in blobs)]
+    if any(later <= earlier for earlier, later in pairwise(numbers)):
+        raise BadAnswer("its blobs are not in order")
+    return BlobPage(blobs, _number(answer, "head"), _number(answer, "acked"), _number(answer, "expired_upto"))
+
+
+def parse_objects(body: bytes, after: bytes | None) -> tuple[ObjectInfo, ...]:
+    """Read a page of objects, their ids rising from above ``after``."""
+    found = _listed(parse_object(body), "objects", PAGE, _object_info)
+    ids = [after if after is not None else b"", *(one.object_id for one in found)]
+    if any(later <= earlier for earlier, later in pairwise(ids)):
+        raise BadAnswer("its objects are not in order")
+    return found
+
+
+def parse_tokens(body: bytes) -> tuple[TokenInfo, ...]:
+    """Read a listing of tokens."""
+    return _listed(parse_object(body), "tokens", MOST_LISTED, _token_info)
+
+
+def parse_made_token(body: bytes) -> MadeToken:
+    """Read a token that was made just now."""
+    answer = parse_object(body)
+    token = _text(answer, "token", 512)
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise BadAnswer("its token is none")
+    return MadeToken(_token_id(answer), token)
+
+
+def parse_nameplate(body: bytes) -> int:
+    """Read the number of a new mailbox."""
+    return _number(parse_object(body), "nameplate", least=1, most=999_999_999)
+
+
+def parse_stored(body: bytes, named: Mapping[str, int | str], result: str) -> None:
+    """Check that the relay confirms what was sent, not something else.
+
+    Args:
+        body: The answer.
+        named: The fields that it must repeat.
+        result: ``created`` or ``duplicate``, as its status says.
+    """
+    answer = parse_object(body)
+    for key, value in {**named, "result": result}.items():
+        if type(answer.get(key)) is not type(value) or answer[key] != value:
+            raise BadAnswer(f"its {key} is not that of what was sent")
+
+
+def _stream_info(item: Mapping[str, Any]) -> StreamInfo:
+    return StreamInfo(
+        stream=_id(item, "stream", 16),
+        head=_number(item, "head"),
+        acked=_number(item, "acked"),
+        count=_number(item, "count"),
+        bytes=_number(item, "bytes"),
+        expired_upto=_number(item, "expired_upto"),
+    )
+
+
+def _blob_info(item: Mapping[str, Any]) -> BlobInfo:
+    size = _number(item, "size", least=SMALLEST_BLOB, most=LARGEST_BLOB)
+    return BlobInfo(_number(item, "seq", least=1), size, _id(item, "tag", 32))
+
+
+def _object_info(item: Mapping[str, Any]) -> ObjectInfo:
+    return ObjectInfo(_id(item, "id", 16), _number(item, "size", most=LARGEST_OBJECT), _number(item, "created_at"))
+
+
+def _token_info(item: Mapping[str, Any]) -> TokenInfo:
+    scopes = item.get("scopes")
+    if not isinstance(scopes, list) or len(scopes) > 64 or not all(isinstance(one, str) for one in scopes):
+        raise BadAnswer("its scopes are none")
+    return TokenInfo(
+        id=_token_id(item),
+        label=_text(item, "label", 200),
+        scopes=tuple(str(one)[:100] for one in scopes),
+        created_at=_number(item, "created_at"),
+        last_used_at=_number_or_none(item, "last_used_at"),
+        revoked_at=_number_or_none(item, "revoked_at"),
+    )
+
+
+def _listed(answer: Mapping[str, Any], key: str, most: int, read: Callable[[Mapping[str, Any]], T]) -> tuple[T, ...]:
+    items = answer.get(key)
+    if not isinstance(items, list):
+        raise BadAnswer(f"its {key} are no list")
+    if len(items) > most:
+        raise BadAnswer(f"it lists {len(items)} {key}; {most} at most are read")
+    if not all(isinstance(item, dict) for item in items):
+        raise BadAnswer(f"its {key} are not objects")
+    return tuple(read(item) for item in items)
+
+
+def _number(item: Mapping[str, Any], key: str, *, least: int = 0, most: int = LARGEST_SEQ) -> int:
+    value = item.get(key)
+    if type(value) is not int or not least <= value <= most:
+        raise BadAnswer(f"its {key} is no whole number from {least} to {most}")
+    return value
+
+
+def _number_or_none(item: Mapping[str, Any], key: str) -> int | None:
+    return None if item.get(key) is None else _number(item, key)
+
+
+def _id(item: Mapping[str, Any], key: str, size: int) -> bytes:
+    value = item.get(key)
+    if not isinstance(value, str) or not re.fullmatch(f"[0-9a-f]{{{2 * size}}}", value, re.ASCII):
+        raise BadAnswer(f"its {key} is not {2 * size} hex digits")
+    return bytes.fromhex(value)
+
+
+def _text(item: Mapping[str, Any], key: str, longest: int) -> str:
+    value = item.get(key)
+    if not isinstance(value, str) or len(value) > longest:
+        raise BadAnswer(f"its {key} is no text of at most {longest} characters")
+    return value
+
+
+def _token_id(item: Mapping[str, Any]) -> str:
+    value = _text(item, "id", 64)
+    if not _TOKEN_ID.fullmatch(value):
+        raise BadAnswer("its token's id is none")
+    return value

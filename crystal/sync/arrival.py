@@ -1,0 +1,262 @@
+"""What another machine captured, taken into this machine's memory: each byte range once, whatever came before.
+
+A device that was restored from a backup, or cloned, sends ranges that are here already. Lines that are the same are
+left out; where a copy of the device went on differently, its file is kept beside the other one. So the same segment
+may come any number of times, in any order, over any stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from crystal import transcript
+from crystal.errors import Damaged
+from crystal.ingest import archive
+from crystal.ingest.forgotten_filter import BY_FORGETTING, without_forgotten
+from crystal.ingest.ingest import IngestReport, Prepared, prepare, write
+from crystal.model.capture import Piece, Project, Segment, Watermark
+from crystal.store import Store
+from crystal.store.capture import ledger, privacy
+from crystal.store.forget.forgetting import is_anything_forgotten, read_blocks
+from crystal.store.health import checks
+from crystal.store.sync import inbox
+from crystal.sync.wire import Sent, line_starts
+
+BLANK = "blank"
+"""The rule under which lines without a character are skipped that stand alone between what is here."""
+
+NOTHING = IngestReport(0, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Where segments of other machines go.
+
+    Attributes:
+        store: This machine's store, open for writing.
+        ldm_home: What archive paths are relative to.
+        agent_folder: Gives an agent's folder.
+    """
+
+    store: Store
+    ldm_home: Path
+    agent_folder: Callable[[str], Path]
+
+
+def arrive(
+    arrivals: Arrivals, sent: Sent, prepared: Prepared, stream: bytes, *, now: int, flushes: ExitStack
+) -> IngestReport:
+    """Write what is new of a segment. Inside a transaction.
+
+    Args:
+        arrivals: This machine.
+        sent: The segment; its origin's device and agent are trusted.
+        prepared: What it says.
+        stream: The stream that it came over.
+        now: The time, ms.
+        flushes: Makes the archive durable; ended before the transaction.
+
+    Raises:
+        WatermarkMoved: Another process was first; look again. Nothing is to be kept of the transaction.
+        StoreFull, StoreBusy, Unavailable: The same; try again later.
+    """
+    total = NOTHING
+    if (blocks := read_blocks(arrivals.store)) is not None:
+        kept = without_forgotten(blocks, sent.segment)
+        if kept is not sent.segment:
+            sent, prepared = replace(sent, segment=kept), prepare(kept)
+    privacy.add_private_lines(arrivals.store, sent.segment.private_uuids)
+    for part in _new_parts(arrivals, sent.segment, stream):
+        said = prepared if part.pieces == sent.segment.pieces else prepare(part)
+        report = write(
+            arrivals.store,
+            part,
+            said,
+            ldm_home=arrivals.ldm_home,
+            archive_folder=arrivals.agent_folder(part.origin.agent) / "transcripts",
+            projects={cwd: _project(arrivals.store, sent, cwd) for cwd in said.folders},
+            now=now,
+            claim=ledger.claim_sent,
+            flushes=flushes,
+        )
+        total = _sum(total, report)
+    return total
+
+
+def _project(store: Store, sent: Sent, cwd: str) -> Project:
+    """What is kept of a folder: no device changes what others say of a folder of that name."""
+    told = sent.projects.get(cwd)
+    if told is None:
+        return _unknown_project(cwd)
+    here = inbox.project_here(store, cwd)
+    if here is not None and here != told and inbox.is_project_of_others(store, cwd, sent.segment.origin.device):
+        return Project(cwd, name=told.name)
+    return told
+
+
+def _unknown_project(cwd: str) -> Project:
+    """A folder of another machine of which nothing is told: this machine's folders say nothing of it."""
+    return Project(cwd, name=cwd.replace("\\", "/").rstrip("/").rpartition("/")[2] or cwd)
+
+
+def _new_parts(arrivals: Arrivals, segment: Segment, stream: bytes) -> list[Segment]:
+    """What of a segment is not here yet, as segments of the ledger's own generations."""
+    store, device, key = arrivals.store, segment.origin.device, segment.before.transcript
+    state = ledger.state_of(store, device, key)
+    sent_as = segment.after.generation
+    generation = inbox.file_generation(store, device, key, stream, sent_as)
+    if state is None:
+        return [_as_generation(segment, generation)]
+    known = _overlap(store, state, segment, generation)
+    if known and not _agrees(arrivals, state, known, segment):
+        generation = _version_of(arrivals, state, segment, stream, generation)
+        known = _overlap(store, state, segment, generation)
+    return _without(_as_generation(segment, generation), [(low, high) for _, low, high in known])
+
+
+def _overlap(
+    store: Store, state: ledger.TranscriptState, segment: Segment, generation: int
+) -> list[tuple[int, int, int]]:
+    return ledger.covered(store, state.id, generation, segment.pieces[0].start, segment.pieces[-1].end)
+
+
+def _version_of(
+    arrivals: Arrivals, state: ledger.TranscriptState, segment: Segment, stream: bytes, refused: int
+) -> int:
+    """The generation of the version of a file that a segment goes on from: one that holds its lines, or a new one."""
+    store, device, key = arrivals.store, segment.origin.device, segment.before.transcript
+    sent_as = segment.after.generation
+    for generation in (sent_as, *inbox.forked_generations(store, device, key, sent_as)):
+        if generation != refused:
+            known = _overlap(store, state, segment, generation)
+            if known and _agrees(arrivals, state, known, segment):
+                inbox.use_generation(store, device, key, stream, sent_as, generation)
+                return generation
+    return inbox.fork_file(store, device, key, stream, sent_as)
+
+
+def _as_generation(segment: Segment, generation: int) -> Segment:
+    if segment.after.generation == generation:
+        return segment
+    return segment._replace(after=segment.after._replace(generation=generation))
+
+
+def _agrees(
+    arrivals: Arrivals, state: ledger.TranscriptState, known: list[tuple[int, int, int]], segment: Segment
+) -> bool:
+    """Whether the lines that are here are the lines that come, wherever both are there to be compared."""
+    rows = {row.id: row for row in checks.ledger_rows(arrivals.store, state.id)}
+    for ident, low, high in known:
+        row = rows[ident]
+        coming = _lines_between(segment, low, high)
+        if coming is None:
+            return False
+        if not coming:
+            continue
+        if row.state != "captured":
+            if _are_others(arrivals.store, row, coming):
+                return False
+            continue  # private stays private, whatever a copy of the device says
+        if row.clean_hash is not None and row.length == 0:
+            continue
+        frame = archive.Frame(row.offset, row.length)
+        try:
+            clean = archive.read_frame(arrivals.ldm_home / str(state.archive), frame)
+        except Damaged:
+            continue  # verify reports it; what is here counts as what it was
+        here = [line for line in clean.split(b"\n")[:-1] if line.strip()]
+        if not (_holds_run(here, coming) or (_may_lack_lines(arrivals.store, segment) and _holds(here, coming))):
+            return False
+    return True
+
+
+def _may_lack_lines(store: Store, segment: Segment) -> bool:
+    """Whether lines may be missing in one place because they were forgotten, and stand in the other still."""
+    return is_anything_forgotten(store) or any(piece.rule == BY_FORGETTING for piece in segment.pieces)
+
+
+def _are_others(store: Store, row: checks.LedgerRow, coming: list[bytes]) -> bool:
+    """Whether lines are certainly not those that were left out here, in bytes of a row without lines.
+
+    Of what is private only the lines' ids are known; where a line has none, it counts as the private one.
+    """
+    if row.state == "skipped":
+        return row.rule == BLANK
+    uuids = [uuid for line in coming if (uuid := transcript.line_facts(line).uuid) is not None]
+    return any(not privacy.is_private_line(store, uuid) for uuid in uuids)
+
+
+def _lines_between(segment: Segment, low: int, high: int) -> list[bytes] | None:
+    """The captured lines of a segment that begin in [low, high); None when the cuts fall into its lines."""
+    lines = []
+    for piece in segment.pieces:
+        if piece.state == "captured":
+            begins = set(line_starts(piece))
+            if any(piece.start < cut < piece.end and cut not in begins for cut in (low, high)):
+                return None
+        lines += [line for offset, line in piece.lines if low <= offset < high]
+    return lines
+
+
+def _holds(here: list[bytes], coming: list[bytes]) -> bool:
+    """Whether lines stand in others, in this order."""
+    rest = iter(here)
+    return all(line in rest for line in coming)
+
+
+def _holds_run(here: list[bytes], coming: list[bytes]) -> bool:
+    """Whether lines stand in others in one run."""
+    return b"\n".join((b"", *coming, b"")) in b"\n".join((b"", *here, b""))
+
+
+def _without(segment: Segment, known: list[tuple[int, int]]) -> list[Segment]:
+    """A segment without the ranges that are here: one segment for each stretch between them."""
+    if not known:
+        return [segment]
+    stretches = []
+    at, end = segment.pieces[0].start, segment.pieces[-1].end
+    for low, high in [*known, (end, end)]:
+        if at < low:
+            stretches.append((at, low))
+        at = max(at, high)
+    parts: list[Segment] = []
+    for low, high in stretches:
+        pieces = tuple(cut for piece in segment.pieces if (cut := _cut(piece, low, high)) is not None)
+        after = segment.after if segment.after.offset == high else _mark_at(segment.after, high)
+        parts.append(segment._replace(pieces=pieces, after=after, findings=() if parts else segment.findings))
+    return parts
+
+
+def _mark_at(mark: Watermark, offset: int) -> Watermark:
+    return Watermark(mark.transcript, offset, 0, 0, mark.generation)
+
+
+def _cut(piece: Piece, low: int, high: int) -> Piece | None:
+    """The part of a piece in [low, high), None when there is none."""
+    start, end = max(piece.start, low), min(piece.end, high)
+    if start >= end:
+        return None
+    if (start, end) == (piece.start, piece.end):
+        return piece
+    if piece.state != "captured":
+        return Piece(start, end, piece.state, piece.rule)
+    whole = zip(line_starts(piece), piece.clean.split(b"\n")[:-1], strict=True)
+    lines = [(offset, line) for offset, line in whole if start <= offset < end]
+    if not lines:
+        return Piece(start, end, "skipped", BLANK)
+    clean = b"".join(line + b"\n" for _, line in lines)
+    said = tuple((offset, line) for offset, line in lines if line.strip())
+    return Piece(start, end, "captured", piece.rule, clean, None, said)
+
+
+def _sum(one: IngestReport, other: IngestReport) -> IngestReport:
+    return IngestReport(
+        one.bytes_captured + other.bytes_captured,
+        one.bytes_private + other.bytes_private,
+        one.turns + other.turns,
+        one.chunks + other.chunks,
+        one.repeated + other.repeated,
+    )

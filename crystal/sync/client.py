@@ -1,0 +1,361 @@
+"""What a machine asks of its relay, as methods: one request each, strict about the answer, never trusting it.
+
+The room promises that a token goes to the relay's own address and nowhere else, that no answer takes more memory or
+time than it may, and that whatever a relay says, only bytes and numbers of the right shape come out. It knows neither
+keys nor what is sealed. Names of streams come from the caller; what a relay lists is read as 16 bytes, never as text.
+
+Source: docs/spec/relay-http.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+import orjson
+
+from crystal.sync import answers
+from crystal.sync.address import parse_address
+from crystal.sync.answers import (
+    SMALL_ANSWER,
+    Answer,
+    BlobPage,
+    MadeToken,
+    ObjectInfo,
+    StreamInfo,
+    StreamList,
+    TokenInfo,
+)
+from crystal.sync.errors import BlobTooLarge
+from crystal.sync.pace import Timeouts
+from crystal.sync.refusal import broken, check, check_digest, check_kind
+
+if TYPE_CHECKING:
+    import httpx
+
+LONGEST_WAIT = 30.0
+"""Seconds that a relay holds an answer back at most."""
+
+Stored = Literal["created", "duplicate"]
+Side = Literal["a", "b"]
+T = TypeVar("T")
+
+_PHASE = re.compile(r"[a-z0-9-]{1,32}", re.ASCII)
+_TOKEN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+
+
+class RelayClient:
+    """A relay, seen by one token. Keeps its connections; close it, or use it in a ``with``. Threads may share it.
+
+    Args:
+        url: The relay's address (``crystal.sync.address``).
+        token: What it is asked with; None for the joining side of a pairing and for ``health``.
+        claim: 32 random bytes: the joining side of a pairing, which has no token yet.
+        ca_file: PEM of the one authority to trust instead of the well-known ones.
+        transport: Carries the requests instead of the network; it is closed with the client.
+        allow_insecure: Take plain http to another machine.
+        timeouts: Seconds for the steps of a request.
+
+    Every method raises ``RelayUnavailable`` when there is no good answer in time, ``RelayBroken`` when it is none of
+    a relay's, ``RelayDenied`` when the token does not allow it, ``VersionRefused`` when the two do not understand
+    each other.
+
+    Raises:
+        UsageProblem: The address or the token cannot be used.
+        NotConfigured: The authority's file cannot be read.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        *,
+        claim: bytes | None = None,
+        ca_file: Path | None = None,
+        transport: httpx.BaseTransport | None = None,
+        allow_insecure: bool = False,
+        timeouts: Timeouts | None = None,
+    ) -> None:
+        # Here and not above: httpx takes a tenth of a second to load, and most commands never ask a relay.
+        from crystal.sync.exchange import Exchange, authorization
+
+        address = parse_address(url, allow_insecure=allow_insecure)
+        self.shown = address.shown
+        self._exchange = Exchange(
+            address, authorization(token, claim), ca_file=ca_file, transport=transport, timeouts=timeouts
+        )
+
+    def __enter__(self) -> RelayClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"RelayClient({self.shown!r})"
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._exchange.close()
+
+    # ------------------------------------------------------------------------------------------------------ streams
+
+    def put(self, stream: bytes, seq: int, blob: bytes, *, resend: bool = False) -> Stored:
+        """Store a sealed blob; the same again is harmless.
+
+        Args:
+            stream: 16 bytes.
+            seq: Its number.
+            blob: The sealed bytes.
+            resend: Store the body anew even if the relay remembers it as collected, or keeps a rotten one.
+
+        Returns:
+            ``created`` when it is on the relay's disk now, ``duplicate`` when the relay has, or had, this very blob.
+
+        Raises:
+            StreamConflict: Another blob has this number.
+            BlobTooLarge: The format or the relay does not take as much.
+            RelayFull: There is no room; the blob stays here.
+        """
+        if len(blob) > answers.LARGEST_BLOB:
+            raise BlobTooLarge(f"a blob has {len(blob)} bytes; {answers.LARGEST_BLOB} is the most")
+        named: dict[str, int | str] = {"seq": seq, "tag": blob[-32:].hex()}
+        return self._store(f"{_stream_path(stream)}/blobs/{_seq(seq)}", blob, {"resend": 1} if resend else None, named)
+
+    def streams(self, *, changed_after: int | None = None, wait: float = 0) -> StreamList:
+        """List the streams that the token may see.
+
+        Args:
+            changed_after: Only those that got something since that ``change``.
+            wait: Seconds to wait for one, at most ``LONGEST_WAIT``.
+        """
+        params: dict[str, str | int] = {}
+        if changed_after is not None:
+            params["changed_after"] = changed_after
+        answer = self._get("/v1/streams", params, largest=answers.LARGEST_LISTING, wait=wait)
+        return self._read(answer, answers.parse_streams)
+
+    def stream(self, stream: bytes) -> StreamInfo:
+        """Tell how one stream stands; all zeros if nothing was ever stored in it."""
+        answer = self._get(_stream_path(stream))
+        return self._read(answer, lambda body: answers.parse_stream(body, stream))
+
+    def blobs(self, stream: bytes, after: int, limit: int = 100) -> BlobPage:
+        """List the blobs of a stream above a number, in order; a page shorter than ``limit`` is the last."""
+        limit = max(1, min(limit, answers.PAGE))
+        params: dict[str, str | int] = {"after": after, "limit": limit}
+        answer = self._get(f"{_stream_path(stream)}/blobs", params, largest=answers.LARGEST_LISTING)
+        return self._read(answer, lambda body: answers.parse_blobs(body, after, limit))
+
+    def get(self, stream: bytes, seq: int) -> bytes:
+        """Fetch one blob as it was stored, unopened and unproven.
+
+        Raises:
+            NotAtRelay: It never came, was collected, has expired, or the relay has lost it (code ``body-lost``).
+        """
+        return self._fetch(f"{_stream_path(stream)}/blobs/{_seq(seq)}", answers.LARGEST_BLOB)
+
+    def ack(self, stream: bytes, upto: int) -> None:
+        """Say that everything up to a number is safe here; the relay deletes it."""
+        self._ask("POST", f"{_stream_path(stream)}/ack", json={"upto": upto}, expect=(204,))
+
+    # ------------------------------------------------------------------------------------------------------ objects
+
+    def put_object(self, object_id: bytes, data: bytes, *, resend: bool = False) -> Stored:
+        """Store a write-once object; the same again is harmless.
+
+        Raises:
+            ObjectConflict: Other bytes are stored under this id.
+            BlobTooLarge: The relay does not take as much.
+            RelayFull: There is no room.
+        """
+        if len(data) > answers.LARGEST_OBJECT:
+            raise BlobTooLarge(f"an object has {len(data)} bytes; {answers.LARGEST_OBJECT} is the most")
+        named: dict[str, int | str] = {"id": object_id.hex(), "size": len(data)}
+        return self._store(_object_path(object_id), data, {"resend": 1} if resend else None, named)
+
+    def get_object(self, object_id: bytes) -> bytes:
+        """Fetch an object.
+
+        Raises:
+            NotAtRelay: There is none, or the relay has lost it (code ``body-lost``).
+        """
+        return self._fetch(_object_path(object_id), answers.LARGEST_OBJECT)
+
+    def delete_object(self, object_id: bytes) -> None:
+        """Delete an object; one that is not there is fine."""
+        self._ask("DELETE", _object_path(object_id), expect=(204,))
+
+    def objects(self) -> tuple[ObjectInfo, ...]:
+        """List the account's objects by rising id, page after page, up to ``answers.MOST_LISTED``."""
+        found: list[ObjectInfo] = []
+        while len(found) < answers.MOST_LISTED:
+            page = self._objects_after(found[-1].object_id if found else None)
+            found += page
+            if len(page) < answers.PAGE:
+                break
+        return tuple(found)
+
+    def _objects_after(self, after: bytes | None) -> tuple[ObjectInfo, ...]:
+        params: dict[str, str | int] = {"limit": answers.PAGE, **({} if after is None else {"after": after.hex()})}
+        answer = self._get("/v1/objects", params, largest=answers.LARGEST_LISTING)
+        return self._read(answer, lambda body: answers.parse_objects(body, after))
+
+    # ------------------------------------------------------------------------------------------------------- tokens
+
+    def make_token(self, label: str, scopes: Sequence[str]) -> MadeToken:
+        """Make a token for another machine of the account. It is shown this once."""
+        answer = self._ask("POST", "/v1/tokens", json={"label": label, "scopes": list(scopes)}, expect=(201,))
+        return self._read(answer, answers.parse_made_token)
+
+    def tokens(self) -> tuple[TokenInfo, ...]:
+        """List the account's tokens, revoked ones too."""
+        return self._read(self._get("/v1/tokens", largest=answers.LARGEST_LISTING), answers.parse_tokens)
+
+    def revoke_token(self, token_id: str) -> None:
+        """Make a token worthless from its next request on.
+
+        Raises:
+            NotAtRelay: There is none with this id.
+        """
+        if not _TOKEN_ID.fullmatch(token_id):
+            raise ValueError("not a token's id")
+        self._ask("DELETE", f"/v1/tokens/{token_id}", expect=(204,))
+
+    # ------------------------------------------------------------------------------------------------------ pairing
+
+    def open_mailbox(self) -> int:
+        """Open a mailbox for a pairing, as side ``a``, for ten minutes.
+
+        Returns:
+            Its nameplate, the number before the words.
+        """
+        return self._read(self._ask("POST", "/v1/pair", json={}, expect=(201,)), answers.parse_nameplate)
+
+    def claim_mailbox(self, nameplate: int) -> None:
+        """Become side ``b`` of a mailbox, with the client's ``claim``; again is harmless.
+
+        Raises:
+            MailboxTaken: Somebody else was first: the code has been seen by others, make a new one.
+            NotAtRelay: There is no such mailbox, or not any more.
+        """
+        self._ask("PUT", f"{_mailbox_path(nameplate)}/claim", content=b"", expect=(200, 201))
+
+    def put_mail(self, nameplate: int, side: Side, phase: str, data: bytes) -> None:
+        """Write one message of one's own side; the same again is harmless.
+
+        Raises:
+            MailboxTaken: Something else was written there.
+            NotAtRelay: The mailbox is closed.
+        """
+        self._ask("PUT", _mail_path(nameplate, side, phase), content=data, expect=(200, 201))
+
+    def get_mail(self, nameplate: int, side: Side, phase: str, *, wait: float = 0) -> bytes | None:
+        """Read a message, waiting for it at most ``wait`` seconds; None when it is not there yet.
+
+        Raises:
+            NotAtRelay: The mailbox is closed.
+        """
+        path = _mail_path(nameplate, side, phase)
+        answer = self._get(path, largest=answers.LARGEST_MAIL, wait=wait, expect=(200, 204))
+        return self._bytes_of(answer) if answer.status == 200 else None
+
+    def close_mailbox(self, nameplate: int) -> None:
+        """Close a mailbox and forget its messages; one that is closed is fine."""
+        self._ask("DELETE", _mailbox_path(nameplate), expect=(204,))
+
+    # ------------------------------------------------------------------------------------------------------- health
+
+    def health(self) -> None:
+        """Return when the relay can store now; raise what is wrong otherwise. Needs no token."""
+        self._get("/readyz")
+
+    # ----------------------------------------------------------------------------------------------------- requests
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        content: bytes | None = None,
+        json: object = None,
+        params: Mapping[str, str | int] | None = None,
+        expect: tuple[int, ...] = (200,),
+    ) -> Answer:
+        kind = "application/octet-stream"
+        if json is not None:
+            content, kind = orjson.dumps(json), "application/json"
+        answer = self._exchange.ask(method, path, params=params, content=content, kind=kind)
+        return check(answer, expect, self.shown)
+
+    def _get(
+        self,
+        path: str,
+        params: Mapping[str, str | int] | None = None,
+        *,
+        largest: int = SMALL_ANSWER,
+        wait: float = 0,
+        expect: tuple[int, ...] = (200,),
+    ) -> Answer:
+        held = max(0.0, min(wait, LONGEST_WAIT))
+        full = {**(params or {}), **({"wait": f"{held:.3f}"} if held else {})}
+        answer = self._exchange.ask("GET", path, params=full, largest=largest, wait=held)
+        return check(answer, expect, self.shown)
+
+    def _store(
+        self, path: str, body: bytes, params: Mapping[str, str | int] | None, named: Mapping[str, int | str]
+    ) -> Stored:
+        answer = self._ask("PUT", path, content=body, params=params, expect=(200, 201))
+        result: Stored = "created" if answer.status == 201 else "duplicate"
+        self._read(answer, lambda held: answers.parse_stored(held, named, result))
+        return result
+
+    def _fetch(self, path: str, largest: int) -> bytes:
+        return self._bytes_of(self._get(path, largest=largest))
+
+    def _bytes_of(self, answer: Answer) -> bytes:
+        check_kind(answer, "application/octet-stream", self.shown)
+        check_digest(answer, self.shown)
+        return answer.body
+
+    def _read(self, answer: Answer, parse: Callable[[bytes], T]) -> T:
+        check_kind(answer, "application/json", self.shown)
+        try:
+            return parse(answer.body)
+        except answers.BadAnswer as error:
+            raise broken(self.shown, str(error)) from error
+
+
+def _stream_path(stream: bytes) -> str:
+    if len(stream) != 16:
+        raise ValueError(f"a stream's id has 16 bytes, not {len(stream)}")
+    return f"/v1/streams/{stream.hex()}"
+
+
+def _object_path(object_id: bytes) -> str:
+    if len(object_id) != 16:
+        raise ValueError(f"an object's id has 16 bytes, not {len(object_id)}")
+    return f"/v1/objects/{object_id.hex()}"
+
+
+def _mailbox_path(nameplate: int) -> str:
+    if not 0 < nameplate <= answers.LARGEST_SEQ:
+        raise ValueError(f"{nameplate} is no nameplate")
+    return f"/v1/pair/{nameplate:d}"
+
+
+def _mail_path(nameplate: int, side: str, phase: str) -> str:
+    if side not in ("a", "b") or not _PHASE.fullmatch(phase):
+        raise ValueError(f"{side!r}/{phase!r} is no place in a mailbox")
+    return f"{_mailbox_path(nameplate)}/{side}/{phase}"
+
+
+def _seq(seq: int) -> str:
+    if not 1 <= seq <= answers.LARGEST_SEQ:
+        raise ValueError(f"{seq} is no number of a blob")
+    return f"{seq:d}"

@@ -1,0 +1,307 @@
+"""The device's side: send what waits, learn what home has, tell home how this device stands. Never blocks capture.
+
+What the relay took stays in the outbox until a receipt of home covers it, so a relay that loses everything loses
+nothing. Failures are written down with the time of the next try, so that an outage costs a hook nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from crystal.errors import CrystalError, Damaged, Denied, Unavailable
+from crystal.store import Store, problems
+from crystal.store.sync import inbox, outbox, relay_peers
+from crystal.store.sync.outbox import OutStream
+from crystal.store.sync.quarantine import DEFAULT_BUDGET
+from crystal.sync.answers import StreamInfo
+from crystal.sync.client import RelayClient
+from crystal.sync.documents import Document, newest_documents, put_document, read_document
+from crystal.sync.envelope import Channel, LinkKeys, Refused, WrongKey, open_blob
+from crystal.sync.errors import RelayBroken, RelayFull, RelayUnavailable, StreamConflict
+from crystal.sync.losses import LOST, MESSAGES, note_losses
+from crystal.sync.opening import keep_or_count, refusal_of
+from crystal.sync.receipts import act_on_receipts, mend_streams, read_receipts
+from crystal.sync.sending import Link, seal_again
+from crystal.sync.triage import Effort
+from crystal.sync.wire import BadRecord
+
+ROOM = "relay"
+PAGE = 50
+FIRST_WAIT_MS = 5_000
+LONGEST_WAIT_MS = 3_600_000
+CHECK_AFTER_MS = 600_000
+"""How long a blob waits for its receipt before the relay is asked whether it still has it."""
+TELL_AGAIN_MS = 6 * 3_600_000
+"""How often a device tells of itself when nothing changes."""
+MOST_FORKS = 6
+"""How often a delivery begins a stream anew: a relay that has other blobs everywhere is not believed."""
+
+
+@dataclass(slots=True)
+class DeliveryReport:
+    """What a delivery did. ``problem`` is why it ended early, in words, ``exit_code`` the error's own."""
+
+    sent: int = 0
+    sent_bytes: int = 0
+    heard: bool = False
+    noticed: list[str] = field(default_factory=list)
+    problem: str | None = None
+    exit_code: int = 0
+
+    def notice(self, words: str) -> None:
+        """Note something that the user should know, once."""
+        if words not in self.noticed:
+            self.noticed.append(words)
+
+
+def _same_link(link: Link, _: Document) -> Link:
+    return link
+
+
+@dataclass(slots=True)
+class Delivery:
+    """One device's hands at the relay.
+
+    Attributes:
+        store: The device's store, open for writing.
+        client: The relay, with the device's token.
+        link: The link to home.
+        down_keys: What home may have sealed with, by key id.
+        clock: Gives the time, ms.
+        send_all: Lets everything archived here be sent again.
+        on_state: Told what home says in its state document, before its receipts are acted on; gives the link to go on
+            with, which a rotation changes.
+        on_mirror: Told of the mirror's newest manifest and its serial.
+        about: What else a heartbeat says, such as the mirror's version.
+        keep_ms: How long a blob is kept after its receipt.
+    """
+
+    store: Store
+    client: RelayClient
+    link: Link
+    down_keys: Callable[[bytes], LinkKeys | None]
+    clock: Callable[[], int]
+    send_all: Callable[[], None]
+    on_state: Callable[[Link, Document], Link] = _same_link
+    on_mirror: Callable[[Mapping[str, Any], int], None] | None = None
+    about: Callable[[], Mapping[str, Any]] = dict
+    keep_ms: int = 14 * 86_400_000
+
+    def deliver(self, *, should_stop: Callable[[], bool] = lambda: False, insist: bool = False) -> DeliveryReport:
+        """Read what home tells, send what waits, tell home. Does nothing while an outage is waited out.
+
+        Args:
+            should_stop: Asked between blobs.
+            insist: Somebody asks for it now: do not wait for the next try.
+        """
+        report = DeliveryReport()
+        resting = problems.find_problem(self.store, ROOM)
+        if resting is not None and not insist and 0 < (resting.retry_at or 0) - self.clock() <= 2 * LONGEST_WAIT_MS:
+            report.problem = resting.message  # a time further off was written by a clock that was wrong
+            return report
+        full = None
+        try:
+            mend_streams(self.store, self.link, self.clock())
+            try:
+                self._send(report, should_stop)
+            except RelayFull as error:
+                full = error  # what home tells is read all the same: it makes room
+            lost = self._check_relay(self._read_home(report))
+            words = note_losses(self.store, LOST, lost, MESSAGES, self.clock())
+            report.noticed += [words] if words else []
+            self._send(report, should_stop)
+            self._tell()
+            outbox.prune(self.store, self.clock() - self.keep_ms)
+            if full is not None and outbox.backlog(self.store).unsent:
+                raise full
+        except CrystalError as error:
+            self._rest(error, resting.tries if resting else 0)
+            report.problem, report.exit_code = error.message, error.exit_code
+            return report
+        problems.clear_problem(self.store, ROOM)
+        return report
+
+    def _rest(self, error: CrystalError, tries: int) -> None:
+        now = self.clock()
+        wait = min(LONGEST_WAIT_MS, FIRST_WAIT_MS << min(tries, 12))
+        wait = int(wait * random.uniform(0.5, 1.5))
+        asked = 1000 * error.retry_after if isinstance(error, (RelayUnavailable, RelayFull)) else 0
+        retry_at = now + max(wait, asked) if isinstance(error, Unavailable) else now + LONGEST_WAIT_MS
+        problems.record_problem(self.store, ROOM, error.message, now, retry_at)
+
+    # -- sending -----------------------------------------------------------------------------------------------------
+
+    def _send(self, report: DeliveryReport, should_stop: Callable[[], bool]) -> None:
+        """Send what waits: live conversation first, then the past, each stream in order."""
+        for _ in range(MOST_FORKS):
+            streams = [one for one in outbox.streams(self.store, self.link.peer.id) if one.lane != "latest"]
+            streams.sort(key=lambda one: (one.lane == "past", one.id))
+            if not any(self._send_stream(stream, report, should_stop) for stream in streams):
+                return
+        raise RelayBroken("the relay has other blobs in every stream that this machine begins")
+
+    def _send_stream(self, stream: OutStream, report: DeliveryReport, should_stop: Callable[[], bool]) -> bool:
+        """Send what waits in one stream; True when another one had to be begun."""
+        try:
+            while not should_stop() and self._send_some(stream, report, should_stop):
+                pass
+        except StreamConflict:
+            self._begin_anew(stream, report)
+            return True
+        return False
+
+    def _send_some(self, stream: OutStream, report: DeliveryReport, should_stop: Callable[[], bool]) -> bool:
+        """Send a few blobs and note what the relay took; False when none is left."""
+        done: list[int] = []
+        try:
+            for blob in outbox.unsent(self.store, stream.id, PAGE):
+                sealed = outbox.sealed_blob(self.store, stream.id, blob.seq)
+                if should_stop() or sealed is None:
+                    break
+                self.client.put(stream.stream, blob.seq, sealed, resend=blob.again)
+                done.append(blob.seq)
+                report.sent += 1
+                report.sent_bytes += len(sealed)
+        finally:
+            if done:
+                with self.store.transaction():
+                    outbox.mark_sent(self.store, stream.id, done, self.clock())
+        return bool(done)
+
+    def _begin_anew(self, stream: OutStream, report: DeliveryReport) -> None:
+        """Another copy of this machine was first with this number: go on in a stream of our own."""
+        start = outbox.stream_by_id(self.store, stream.id).verified + 1
+        seal_again(self.store, self.link, stream, start, self.clock(), "fork")
+        report.noticed.append("another copy of this machine wrote in its stream; a new stream was begun")
+
+    def _check_relay(self, heads: Mapping[bytes, int]) -> int:
+        """Send again what the relay has lost: it does not list it, and nobody has acknowledged it; gives how many."""
+        now = self.clock()
+        count = 0
+        if outbox.is_lost(self.store, self.link.peer.id, heads):
+            relay_peers.tell_again(self.store, self.link.peer.id)
+            count += 1
+        for stream in outbox.streams(self.store, self.link.peer.id):
+            if stream.lane == "latest":
+                continue
+            sent = [blob for blob in outbox.unreceipted(self.store, stream.id) if blob.sent_at is not None]
+            if not sent:
+                continue
+            rests = now - CHECK_AFTER_MS < (sent[0].sent_at or 0) <= now
+            if rests and heads.get(stream.stream, 0) >= sent[-1].seq:
+                continue
+            lost = _lost(self.client, stream.stream, [blob.seq for blob in sent])
+            if lost:
+                outbox.mark_again(self.store, stream.id, lost)
+            with self.store.transaction():
+                kept = [blob.seq for blob in sent if blob.seq not in set(lost)]
+                outbox.mark_sent(self.store, stream.id, kept[:1], now)
+            count += len(lost)
+        return count
+
+    # -- what home tells ---------------------------------------------------------------------------------------------
+
+    def _read_home(self, report: DeliveryReport) -> Mapping[bytes, int]:
+        """Read what home tells; gives how far the relay lists each stream."""
+        listed = self.client.streams().streams
+        effort = Effort(self.clock)
+        known = {one.stream: one for one in inbox.all_streams(self.store)}
+        ours = [info for info in listed if info.stream[:8] == self.link.peer.down_prefix]
+        for info in sorted(ours, key=lambda info: info.stream not in known):
+            if effort.is_over:
+                break
+            began = self.clock()
+            is_opened = self._read_stream(info, report)
+            effort.count(began, is_fruitful=is_opened, is_unproven=info.stream not in known)
+        return {info.stream: info.head for info in listed}
+
+    def _read_stream(self, info: StreamInfo, report: DeliveryReport) -> bool:
+        """Take the newest document of home that opens. The newest stays at the relay: a copy of us may need it."""
+        known = inbox.find_stream(self.store, info.stream)
+        for newest in newest_documents(self.client, info, 0, b"" if known is None else known.last_tag):
+            try:
+                opened = open_blob(
+                    newest.data, self.down_keys, channel=newest.channel, stream=info.stream, seq=newest.seq, prev=None
+                )
+                document = read_document(opened)
+                self._take(newest.channel, document, report)
+            except (Refused, BadRecord) as error:
+                why = refusal_of(newest.seq, newest.data, error)
+                keep_or_count(self.store, self.link.peer.id, info.stream, why, DEFAULT_BUDGET, self.clock())
+                if isinstance(error, WrongKey):
+                    report.notice("home seals with keys that this machine does not have")
+                continue
+            # Keys are not left lying about: who has the old ones could read the new.
+            upto = newest.seq if "rotate" in document.body else newest.seq - 1
+            if upto > info.acked:
+                self.client.ack(info.stream, upto)
+            with self.store.transaction():
+                known = inbox.meet_stream(self.store, info.stream, self.clock())
+                inbox.bind(self.store, known.id, self.link.peer.id, newest.channel, "latest")
+                inbox.advance(self.store, known, newest.seq, opened.tag)
+            return True
+        return False
+
+    def _take(self, channel: int, document: Document, report: DeliveryReport) -> None:
+        """Act on a document, once. It counts as taken after it was acted on: a crash before acts again."""
+        peer = relay_peers.peer_by_id(self.store, self.link.peer.id)
+        is_new = document.serial > peer.serials_in.get(str(channel), 0)
+        if is_new and channel == Channel.RECEIPTS:
+            receipts = read_receipts(document.body)
+            self._keep_up(document.body.get("generation"))
+            self.link = self.on_state(self.link, document)
+            now = self.clock()
+            report.noticed += act_on_receipts(self.store, self.link, receipts, now=now, send_all=self.send_all)
+        elif is_new and channel == Channel.MIRROR and self.on_mirror is not None:
+            try:
+                self.on_mirror(document.body, document.serial)
+            except (Denied, Damaged) as error:
+                report.noticed.append(error.message)  # the mirror stays as it is; all else goes on
+        # Not the whole of it: it may hold keys.
+        keep = {"home": document.body.get("home")} if channel == Channel.RECEIPTS else {}
+        with self.store.transaction():
+            if relay_peers.take_document(self.store, peer.id, channel, document, self.clock(), keep=keep):
+                relay_peers.exceed(self.store, peer.id, document.body.get("stale"))
+                report.heard = True
+
+    def _keep_up(self, generation: object) -> None:
+        """Use the keys that home takes, where they are here: this machine was restored from before a rotation."""
+        peer = self.link.peer
+        if type(generation) is not int or generation <= peer.generation or self.link.keys_of(generation) is None:
+            return
+        with self.store.transaction():
+            relay_peers.set_generation(self.store, peer.id, generation, generation)
+        self.link = replace(self.link, peer=replace(peer, generation=generation, accepted_from=generation))
+        mend_streams(self.store, self.link, self.clock())
+
+    def _tell(self) -> None:
+        """Tell home how far this device has sealed, when that has changed or was told long ago."""
+        streams = {
+            one.stream.hex(): one.last_seq
+            for one in outbox.streams(self.store, self.link.peer.id)
+            if one.channel == Channel.CONVERSATIONS and one.closed_at is None and one.last_seq
+        }
+        peer, now = relay_peers.peer_by_id(self.store, self.link.peer.id), self.clock()
+        stale = {"stale": dict(peer.stale)} if peer.stale else {}
+        body = {"streams": streams, **stale, **self.about()}
+        is_late = not relay_peers.was_sent_since(peer, Channel.HEARTBEAT, now - TELL_AGAIN_MS, now)
+        if is_late or not relay_peers.was_sent(peer, Channel.HEARTBEAT, body):
+            put_document(self.store, self.client, self.link, Channel.HEARTBEAT, body, now)
+
+
+def _lost(client: RelayClient, stream: bytes, seqs: list[int]) -> list[int]:
+    """Which of these numbers the relay neither lists nor was told to delete."""
+    there: set[int] = set()
+    after, last = seqs[0] - 1, seqs[-1]
+    while after < last:
+        page = client.blobs(stream, after)
+        there.update(blob.seq for blob in page.blobs)
+        if not page.blobs:
+            break
+        after = page.blobs[-1].seq
+    else:
+        page = client.blobs(stream, after, 1)
+    return [seq for seq in seqs if seq not in there and (seq > page.acked or seq <= page.expired_upto)]

@@ -1,0 +1,224 @@
+"""Seal and open: the order of checks is the point of this file.
+
+Source: docs/spec/envelope.md, sections 4, 8 and 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.hmac import HMAC
+
+from crystal.sync.envelope import content
+from crystal.sync.envelope.content import MAX_CREATED, MAX_RAW, PART_BYTES, Kind
+from crystal.sync.envelope.header import (
+    GCM_TAG_BYTES,
+    HEADER_BYTES,
+    MAX_CIPHERTEXT,
+    MAX_SEQ,
+    TAG_BYTES,
+    ZERO_TAG,
+    Channel,
+    Header,
+    check_fields,
+    check_frame,
+    key_id_of,
+    pack,
+)
+from crystal.sync.envelope.link import LinkKeys, blob_key
+from crystal.sync.envelope.refusals import Forked, Malformed, Misplaced, Tampered, WrongKey
+
+_TAG_LABEL = b"crystal-relay/1 blob\0"
+_STREAM_BYTES = 16
+_SALT_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A blob that passed every check.
+
+    Attributes:
+        header: Proved, as all the rest.
+        created_at: When it was sealed by the sender's clock, ms. Never a reason to order anything.
+        payload: What was sealed; for a message of several blobs, this part of it.
+        tag: The ``prev`` of the stream's next blob.
+    """
+
+    header: Header
+    kind: Kind
+    created_at: int
+    payload: bytes = field(repr=False)
+    tag: bytes
+
+
+def seal(  # noqa: PLR0913 - every one of them stands in the blob
+    keys: LinkKeys,
+    payload: bytes,
+    *,
+    channel: int,
+    kind: int,
+    stream: bytes,
+    seq: int,
+    prev: bytes,
+    salt: bytes,
+    created_at: int,
+    more: bool = False,
+) -> bytes:
+    """Seal one payload into one blob.
+
+    A blob is sealed once and its bytes are kept until they have arrived: sealing the same payload again gives another
+    blob, and two blobs for one place are a fork.
+
+    Args:
+        keys: The link's keys.
+        payload: At most ``PART_BYTES`` always fit; more only when they compress well.
+        channel: A ``Channel``.
+        kind: A ``Kind``.
+        stream: The stream's id, 16 bytes.
+        seq: The place in the stream, from 1.
+        prev: The tag of the blob before, ``ZERO_TAG`` when there is none.
+        salt: 32 bytes, fresh from the system's random source for every blob.
+        created_at: The time, ms.
+        more: The message goes on in the next blob.
+
+    Raises:
+        ValueError: An argument that no receiver would accept, or a payload too large for one blob.
+    """
+    if len(stream) != _STREAM_BYTES or len(prev) != TAG_BYTES or len(salt) != _SALT_BYTES:
+        raise ValueError(
+            f"stream, prev and salt of {len(stream)}, {len(prev)}, {len(salt)} bytes; they have 16, 32, 32"
+        )
+    if not 1 <= seq <= MAX_SEQ or (seq == 1 and prev != ZERO_TAG):
+        raise ValueError(f"seq {seq}: from 1, and the first has nothing before it")
+    if not 0 <= created_at <= MAX_CREATED:
+        raise ValueError(f"created_at {created_at} is no time in ms")
+    if len(payload) > MAX_RAW:
+        raise ValueError(f"a payload of {len(payload)} bytes; one blob holds at most {MAX_RAW}")
+    plaintext = content.pack(Kind(kind), created_at, payload)
+    ct_len = len(plaintext) + GCM_TAG_BYTES
+    if ct_len > MAX_CIPHERTEXT:
+        raise ValueError(f"a payload of {len(payload)} bytes does not fit into one blob; seal_parts makes several")
+    header = pack(Header(Channel(channel), more, keys.key_id, stream, seq, prev, salt, ct_len))
+    key, nonce = blob_key(keys, header)
+    ciphertext = AESGCM(key).encrypt(nonce, plaintext, header)
+    mac = HMAC(keys.mac_key, SHA256())
+    for part in (_TAG_LABEL, header, ciphertext):
+        mac.update(part)
+    return b"".join((header, ciphertext, mac.finalize()))
+
+
+def seal_parts(  # noqa: PLR0913 - as seal
+    keys: LinkKeys,
+    payload: bytes,
+    *,
+    channel: int,
+    kind: int,
+    stream: bytes,
+    seq: int,
+    prev: bytes,
+    salts: Callable[[], bytes],
+    created_at: int,
+) -> list[bytes]:
+    """Seal a payload of any size into consecutive blobs, the first at ``seq``; all but the last say that more comes.
+
+    ``salts`` gives 32 fresh random bytes, once for every blob; all else, and what is raised, is as for ``seal``.
+    """
+    blobs: list[bytes] = []
+    for start in range(0, max(1, len(payload)), PART_BYTES):
+        end = start + PART_BYTES
+        sealed = seal(
+            keys,
+            payload[start:end],
+            channel=channel,
+            kind=kind,
+            stream=stream,
+            seq=seq + len(blobs),
+            prev=prev,
+            salt=salts(),
+            created_at=created_at,
+            more=end < len(payload),
+        )
+        blobs.append(sealed)
+        prev = tag_of(sealed)
+    return blobs
+
+
+def open_blob(
+    blob: bytes,
+    keys: LinkKeys | Callable[[bytes], LinkKeys | None],
+    *,
+    channel: int | None,
+    stream: bytes,
+    seq: int,
+    prev: bytes | None,
+) -> Opened:
+    """Open a blob, or refuse it with the first reason in the order of the specification.
+
+    Args:
+        blob: What came, of any length; nothing of it is trusted.
+        keys: The keys expected, or what gives those of a key id, and None for an id that is unknown or revoked.
+        channel: The channel expected; None takes any known one.
+        stream: The stream expected, 16 bytes.
+        seq: The place expected.
+        prev: The tag of the blob before; None where the blobs of a stream replace each other and gaps are fine.
+
+    Raises:
+        Refused: Its class says what can be done, its ``code`` why. Nothing of the contents has come out.
+    """
+    check_frame(blob)
+    link = _keys_for(key_id_of(blob), keys)
+    _verify(blob, link)
+    header = check_fields(blob)
+    _check_place(header, channel, stream, seq, prev)
+    head = blob[:HEADER_BYTES]
+    key, nonce = blob_key(link, head)
+    try:
+        plaintext = AESGCM(key).decrypt(nonce, blob[HEADER_BYTES:-TAG_BYTES], head)
+    except InvalidTag as error:
+        raise Tampered("gcm", f"blob {header.seq} has a valid tag around a ciphertext that has none") from error
+    kind, created_at, payload = content.unpack(plaintext)
+    return Opened(header, kind, created_at, payload, tag_of(blob))
+
+
+def tag_of(blob: bytes) -> bytes:
+    """A blob's own tag: its last 32 bytes.
+
+    Raises:
+        Malformed: It has fewer.
+    """
+    if len(blob) < TAG_BYTES:
+        raise Malformed("length", f"a blob of {len(blob)} bytes has no tag")
+    return bytes(blob[-TAG_BYTES:])
+
+
+def _keys_for(key_id: bytes, keys: LinkKeys | Callable[[bytes], LinkKeys | None]) -> LinkKeys:
+    found = keys if isinstance(keys, LinkKeys) else keys(key_id)
+    if found is None or found.key_id != key_id:
+        raise WrongKey("key", f"the blob was sealed with key {key_id.hex()}, which is not known here")
+    return found
+
+
+def _verify(blob: bytes, keys: LinkKeys) -> None:
+    """Compare the tag, in constant time, before anything else of the blob is looked at."""
+    mac = HMAC(keys.mac_key, SHA256())
+    mac.update(_TAG_LABEL)
+    mac.update(memoryview(blob)[:-TAG_BYTES])
+    try:
+        mac.verify(tag_of(blob))
+    except InvalidSignature as error:
+        raise Tampered("tag", f"the tag of a blob of {len(blob)} bytes does not fit") from error
+
+
+def _check_place(header: Header, channel: int | None, stream: bytes, seq: int, prev: bytes | None) -> None:
+    if channel is not None and header.channel != channel:
+        raise Misplaced("channel", f"the blob is of channel {header.channel}, expected was {channel}")
+    if header.stream != stream:
+        raise Misplaced("stream", f"the blob is of stream {header.stream.hex()}, expected was {stream.hex()}")
+    if header.seq != seq:
+        raise Misplaced("seq", f"the blob is number {header.seq} of its stream, expected was {seq}")
+    if prev is not None and header.prev != prev:
+        raise Forked("prev", f"blob {header.seq} follows {header.prev.hex()[:16]}, expected was {prev.hex()[:16]}")

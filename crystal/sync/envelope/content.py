@@ -1,0 +1,129 @@
+"""What is encrypted: kind, time and payload, compressed when that helps, padded so that its length says little.
+
+Source: docs/spec/envelope.md, sections 6 and 7.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from enum import IntEnum
+
+from crystal.sync.envelope.refusals import Malformed, UnknownVersion
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+MAX_RAW = 67_108_864
+"""The most that one blob may grow to when it is opened, in bytes."""
+
+PART_BYTES = 7 * 1024 * 1024
+"""How much of a long payload goes into one blob: this many bytes fit even when they cannot be compressed."""
+
+MIN_PLAINTEXT = 1024
+MAX_CREATED = (1 << 63) - 1
+
+_LEVEL = 3
+_NONE, _ZSTD = 0, 1
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_LAYOUT = struct.Struct(">BB2sQII")
+_PREFIX = _LAYOUT.size
+
+
+class Kind(IntEnum):
+    """What the payload is."""
+
+    RECORDS = 1
+    RAW = 2
+    CONTROL = 3
+
+
+def padded_length(length: int) -> int:
+    """The length that ``length`` bytes of content are padded to: Padme, and at least 1,024.
+
+    Above 1,024 at most a sixteenth is added, and no more than 320 different lengths are left up to 8 MiB.
+
+    Source: Nikitin et al., Reducing Metadata Leakage from Encrypted Files and Communication with PURBs, 2019.
+    """
+    if length <= MIN_PLAINTEXT:
+        return MIN_PLAINTEXT
+    exponent = length.bit_length() - 1
+    low_bits = exponent - exponent.bit_length()
+    return ((length - 1 >> low_bits) + 1) << low_bits
+
+
+def pack(kind: Kind, created_at: int, payload: bytes) -> bytes:
+    """The plaintext of one blob. zstd only where it makes the padded length smaller."""
+    codec, body = _NONE, payload
+    if padded_length(_PREFIX + len(payload)) > MIN_PLAINTEXT:
+        frame = zstd.compress(payload, level=_LEVEL)
+        if padded_length(_PREFIX + len(frame)) < padded_length(_PREFIX + len(payload)):
+            codec, body = _ZSTD, frame
+    prefix = _LAYOUT.pack(kind, codec, bytes(2), created_at, len(payload), len(body))
+    used = _PREFIX + len(body)
+    return b"".join((prefix, body, bytes(padded_length(used) - used)))
+
+
+def unpack(plaintext: bytes) -> tuple[Kind, int, bytes]:
+    """Kind, time and payload of an authentic plaintext of at least 1,024 bytes; strict, and in bounded memory.
+
+    Raises:
+        UnknownVersion: ``kind``, ``codec``.
+        Malformed: ``reserved``, ``created``, ``raw-length``, ``body-length``, ``padded-length``, ``padding``, ``zstd``.
+    """
+    kind, codec, reserved, created_at, raw_len, body_len = _LAYOUT.unpack_from(plaintext)
+    if kind not in Kind._value2member_map_:
+        raise UnknownVersion("kind", f"the blob holds kind {kind}, known are 1 to {max(Kind)}")
+    if codec not in (_NONE, _ZSTD):
+        raise UnknownVersion("codec", f"the blob is compressed with codec {codec}, known are 0 and 1")
+    if reserved != bytes(2):
+        raise Malformed("reserved", f"the reserved bytes are {reserved.hex()}, not zero")
+    if created_at > MAX_CREATED:
+        raise Malformed("created", f"the blob's time is {created_at}")
+    if raw_len > MAX_RAW:
+        raise Malformed("raw-length", f"the blob would become {raw_len} bytes, allowed are {MAX_RAW}")
+    used = _PREFIX + body_len
+    if used > len(plaintext):
+        raise Malformed("body-length", f"the blob holds {len(plaintext)} bytes, its body alone would be {body_len}")
+    if codec == _NONE and raw_len != body_len:
+        raise Malformed("raw-length", f"the body has {body_len} bytes, but {raw_len} are announced")
+    if len(plaintext) != padded_length(used):
+        raise Malformed("padded-length", f"{used} bytes are padded to {padded_length(used)}, not to {len(plaintext)}")
+    if plaintext.count(0, used) != len(plaintext) - used:
+        raise Malformed("padding", "the padding is not all zero")
+    body = plaintext[_PREFIX:used]
+    return Kind(kind), created_at, body if codec == _NONE else _decompressed(body, raw_len)
+
+
+def _decompressed(body: bytes, raw_len: int) -> bytes:
+    """The text of exactly one zstd frame that announces, and yields, exactly ``raw_len`` bytes."""
+    try:
+        # A skippable frame has a size too, and no text.
+        announced = zstd.get_frame_info(body).decompressed_size if body.startswith(_ZSTD_MAGIC) else None
+        if announced != raw_len:
+            raise Malformed("zstd", f"the body is no zstd frame of {raw_len} bytes")
+        if (window := _window(body)) > MAX_RAW:
+            raise Malformed("zstd", f"the body asks for a window of {window} bytes, allowed are {MAX_RAW}")
+        decoder = zstd.ZstdDecompressor()
+        # One byte more than allowed, so that the decoder comes to the frame's end when the text is all out.
+        text: bytes = decoder.decompress(body, raw_len + 1)
+    except zstd.ZstdError as error:
+        raise Malformed("zstd", f"the body of {len(body)} bytes does not decompress") from error
+    if len(text) != raw_len or not decoder.eof or decoder.unused_data:
+        raise Malformed("zstd", f"the body of {len(body)} bytes is not one whole frame of {raw_len} bytes")
+    return text
+
+
+def _window(frame: bytes) -> int:
+    """The memory that a frame asks its reader for, in bytes; 0 when that is its content's size.
+
+    The library looks at this only sometimes: not when the text comes out in one piece.
+
+    Source: RFC 8878, section 3.1.1.1.2.
+    """
+    if frame[4] & 0x20:
+        return 0
+    unit = 1 << 7 + (frame[5] >> 3)
+    return unit * (8 + (frame[5] & 7))

@@ -1,0 +1,233 @@
+"""One request to the relay and its answer, bounded in time and size; everything that httpx can throw ends here.
+
+No ``httpx.Client``: it would keep the relay's cookies, follow its own ideas of proxies and ``.netrc``, and undo
+compressions. A transport, a request and a loop over the raw body are all that is needed, and all that can go wrong.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import ssl
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import httpx
+
+from crystal.errors import CrystalError, UsageProblem
+from crystal.sync.address import RelayAddress
+from crystal.sync.answers import SMALL_ANSWER, Answer
+from crystal.sync.errors import RelayUnavailable, RelayUntrusted
+from crystal.sync.pace import Pace, Timeouts
+from crystal.sync.refusal import PROTOCOL, broken
+from crystal.sync.transport import PACE, RelayTransport, tls_context
+
+_HEADERS_ROOM = 64 * 1024
+
+# What the certificate check of OpenSSL says, in words that tell whom to ask.
+_UNTRUSTED: Mapping[int, tuple[str, str]] = {
+    9: ("its certificate is not valid yet", "check this machine's clock"),
+    10: ("its certificate has expired", "renew the relay's certificate; check this machine's clock"),
+    62: ("its certificate is for another name", "use the name that the certificate is for, or correct the address"),
+    64: ("its certificate is for another address", "use the name that the certificate is for"),
+}
+_UNKNOWN_AUTHORITY = (
+    "its certificate is signed by an authority unknown here",
+    "if this relay is yours: crystal config set relay.ca_file /path/ca.pem",
+)
+
+
+class Exchange:
+    """The way to one relay. May be used by several threads at once."""
+
+    def __init__(
+        self,
+        address: RelayAddress,
+        authorization: str | None,
+        *,
+        ca_file: Path | None = None,
+        transport: httpx.BaseTransport | None = None,
+        timeouts: Timeouts | None = None,
+    ) -> None:
+        self._address = address
+        self._timeouts = timeouts if timeouts is not None else Timeouts()
+        self._headers = {
+            "Accept": "application/json, application/octet-stream",
+            "Accept-Encoding": "identity",
+            "Crystal-Relay-Version": PROTOCOL,
+            "User-Agent": "crystal",
+        }
+        if authorization is not None:
+            self._headers["Authorization"] = authorization
+        if transport is None:
+            transport = RelayTransport(tls_context(ca_file) if address.scheme == "https" else None)
+        self._transport = transport
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._transport.close()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str | int] | None = None,
+        content: bytes | None = None,
+        kind: str = "application/octet-stream",
+        largest: int = SMALL_ANSWER,
+        wait: float = 0,
+    ) -> Answer:
+        """Send one request and read all of the answer.
+
+        Args:
+            method: An HTTP method.
+            path: From ``/v1`` on, made of fixed words, hex and digits only.
+            params: The query.
+            content: The body.
+            kind: Its content type.
+            largest: Bytes that an answer with success may have.
+            wait: Seconds that the relay was asked to hold its answer back.
+
+        Raises:
+            RelayUnavailable: There was no answer, or it did not end in time.
+            RelayBroken: It is longer than it may be, encoded, or no HTTP.
+            RelayUntrusted: The certificate was not accepted.
+        """
+        limits = self._timeouts
+        pace = Pace(time.monotonic(), limits.total + wait, limits.rate, len(content or b"") + largest + _HEADERS_ROOM)
+        headers = self._headers if content is None else {**self._headers, **_of_body(content, kind)}
+        try:
+            request = httpx.Request(
+                method,
+                self._address.base + path,
+                params=None if params is None else dict(params),
+                headers=headers,
+                content=content,
+                extensions={"timeout": _steps(limits, wait), PACE: pace},
+            )
+            response = self._transport.handle_request(request)
+            try:
+                body = _read_body(response, largest, pace, self._address.shown)
+            finally:
+                response.close()
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict, httpx.StreamError, OSError) as error:
+            raise failure(error, self._address.shown) from error
+        return Answer(response.status_code, response.headers, body)
+
+
+def authorization(token: str | None, claim: bytes | None) -> str | None:
+    """What to say who asks: a token, a claim (32 random bytes), or nothing.
+
+    Raises:
+        UsageProblem: The token has what no header may carry. The message does not repeat it.
+    """
+    if token is None:
+        return None if claim is None else "Claim " + base64.urlsafe_b64encode(claim).decode().rstrip("=")
+    if 0 < len(token) <= 512 and token.isascii() and token.isprintable() and " " not in token:
+        return f"Bearer {token}"
+    raise UsageProblem(
+        "the relay's token cannot be sent: it is empty, too long, or has characters that no token has",
+        hint="copy the token again, or pair this device again",
+    )
+
+
+def failure(error: Exception, relay: str) -> CrystalError:
+    """What an error of httpx, or of the network below it, means to the user.
+
+    Args:
+        error: As it was caught.
+        relay: The relay's address, for the message.
+    """
+    refused = _certificate_error(error)
+    if refused is not None:
+        reason, hint = _UNTRUSTED.get(refused.verify_code, _UNKNOWN_AUTHORITY)
+        return RelayUntrusted(f"the relay at {relay} is not trusted: {reason}", hint=hint)
+    name = type(error).__name__
+    if isinstance(error, httpx.TimeoutException):
+        step = {"ConnectTimeout": "connect", "PoolTimeout": "connect", "WriteTimeout": "take what was sent"}
+        return _unavailable(f"the relay at {relay} did not {step.get(name, 'answer')} in time")
+    if isinstance(error, httpx.RemoteProtocolError):
+        if "disconnected" in str(error) or "closed" in str(error):
+            return _unavailable(f"the relay at {relay} closed the connection before its answer was complete")
+        return broken(relay, "it is not HTTP")
+    if isinstance(
+        error,
+        (
+            httpx.DecodingError,
+            httpx.TooManyRedirects,
+            httpx.CookieConflict,
+            httpx.HTTPStatusError,
+            httpx.StreamError,
+        ),
+    ):
+        return broken(relay, f"it cannot be used ({name})")
+    if isinstance(error, (httpx.InvalidURL, httpx.UnsupportedProtocol)):
+        return UsageProblem(f"the relay's address {relay} cannot be used ({name})", hint="check the relay's address")
+    if _is_tls(error):
+        return _unavailable(f"no encrypted connection to the relay at {relay} could be made", "does it speak TLS 1.2?")
+    return _unavailable(f"the relay at {relay} cannot be reached ({name})")
+
+
+def _unavailable(
+    message: str, hint: str = "is it running, and is this machine online? crystal tries again"
+) -> CrystalError:
+    return RelayUnavailable(message, hint=hint)
+
+
+def _read_body(response: httpx.Response, largest: int, pace: Pace, relay: str) -> bytes:
+    """Read a body without undoing any encoding; of a refusal, only as much as matters."""
+    if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+        raise broken(relay, "it is compressed, which was not asked for")
+    refused = response.status_code >= 300
+    most = min(largest, SMALL_ANSWER) if refused else largest
+    if not refused and _declared(response) > most:
+        raise broken(relay, f"it has more than {most} bytes")
+    held = bytearray()
+    assert isinstance(response.stream, httpx.SyncByteStream)
+    for piece in response.stream:
+        held += piece
+        if len(held) > most and refused:
+            return b""
+        if len(held) > most:
+            raise broken(relay, f"it has more than {most} bytes")
+        if pace.left(time.monotonic()) <= 0:
+            raise httpx.ReadTimeout("the exchange took too long")
+    return bytes(held)
+
+
+def _of_body(content: bytes, kind: str) -> dict[str, str]:
+    digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
+    return {"Content-Type": kind, "Content-Digest": f"sha-256=:{digest}:"}
+
+
+def _declared(response: httpx.Response) -> int:
+    text = response.headers.get("content-length", "0")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+
+
+def _steps(limits: Timeouts, wait: float) -> dict[str, float]:
+    return {
+        "connect": limits.connect,
+        "read": limits.read + wait,
+        "write": limits.write,
+        "pool": limits.connect,
+    }
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    found: list[BaseException] = []
+    at: BaseException | None = error
+    while at is not None and at not in found:
+        found.append(at)
+        at = at.__cause__ or at.__context__
+    return found
+
+
+def _certificate_error(error: BaseException) -> ssl.SSLCertVerificationError | None:
+    return next((one for one in _chain(error) if isinstance(one, ssl.SSLCertVerificationError)), None)
+
+
+def _is_tls(error: BaseException) -> bool:
+    return any(isinstance(one, ssl.SSLError) for one in _chain(error))

@@ -1,0 +1,164 @@
+"""Telling other machines what was forgotten: up in the device's stream, down in home's documents, until confirmed.
+
+A tombstone is the same on every machine by its uid, so it may come any number of times, over any way, in any order.
+Source: docs/spec/relay-messages.md, section 7.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from crystal.store import Store
+from crystal.store.forget.forgetting import Tombstone, add_tombstones, newest_tombstone, tombstones_after
+from crystal.store.sync import outbox, relay_forgotten, relay_peers
+from crystal.store.sync.relay_peers import Peer
+from crystal.sync.envelope import Kind
+from crystal.sync.sending import Link, put_message
+from crystal.sync.tombstones import MOST_TIME, messages, read_tombstones, words_of
+from crystal.sync.wire import BadRecord
+
+MOST_TOLD = 1 << 20
+"""Bytes of all tombstones in one document, about; the rest follows when they are confirmed."""
+AT_ONCE = 500
+AGAIN_MS = 6 * 3_600_000
+"""After so long home is told again of what it has taken, by its receipts, and never confirmed."""
+
+
+# ---------------------------------------------------------------------------------------------------------- upwards
+
+
+def pairing_of(peer: Peer) -> str:
+    """What a device's stand with its home is kept under: another pairing begins anew."""
+    return f"{peer.device_id.hex()} {peer.paired_at}"
+
+
+def put_forgotten(store: Store, link: Link, now: int) -> int:
+    """Seal for home what it has not been told of; gives how many tombstones. Inside a transaction.
+
+    Raises:
+        NotConfigured: The key is gone.
+        WatermarkMoved: The keys were rotated meanwhile.
+    """
+    stand = relay_forgotten.begin_stand(store, pairing_of(link.peer))
+    told, at = 0, stand.sealed
+    while some := relay_forgotten.untold(store, at, AT_ONCE):
+        for payload in messages([tombstone for _, tombstone in some]):
+            put_message(store, link, payload, kind=Kind.CONTROL, lane="live", now=now)
+        told, at = told + len(some), some[-1][0]
+    if told:
+        relay_forgotten.write_stand(store, replace(stand, sealed=at, sealed_at=now))
+    return told
+
+
+def put_again(store: Store, link: Link, now: int) -> None:
+    """Let home be told again of what it should have by now and never confirmed. Inside a transaction."""
+    stand = relay_forgotten.begin_stand(store, pairing_of(link.peer))
+    is_fresh = 0 <= now - stand.sealed_at < AGAIN_MS
+    if (
+        stand.sealed
+        and not is_fresh
+        and relay_forgotten.unheard(store)[0]
+        and not outbox.count_unreceipted(store, "live")
+    ):
+        relay_forgotten.write_stand(store, replace(stand, sealed=0, sealed_at=now))
+
+
+def take_from_device(store: Store, tombstones: Sequence[Tombstone], now: int) -> int:
+    """Take what a device has forgotten; gives how many were new. Inside a transaction.
+
+    A scope never reaches into what comes: a device may take away what was said, not what will be.
+    """
+    known = [one._replace(until_at=None if one.until_at is None else min(one.until_at, now)) for one in tombstones]
+    return add_tombstones(store, known, now)
+
+
+# ---------------------------------------------------------------------------------------------------------- downwards
+
+
+def forgotten_for(store: Store, peer: Peer, random: Callable[[int], bytes]) -> dict[str, Any] | None:
+    """What a device is to be told of what was forgotten; None when it has confirmed everything.
+
+    Of more than a document should hold, the first: what follows comes when the device has confirmed that. A device
+    that has what this home does not know any more is told in a series that is new, from the start: this home was put
+    back from a backup, and hears from the device in turn of everything that was forgotten.
+    """
+    own = relay_forgotten.series(store, peer.device_id, random)
+    said = relay_forgotten.confirmed_by(peer.told)
+    if said is not None and not relay_forgotten.is_of_this_history(store, own, said):
+        own = relay_forgotten.begin_series(store, peer.device_id, random)
+    start = relay_forgotten.number_of(said, own)
+    if start >= newest_tombstone(store) and (said is None or said.series in ("", own)):
+        return None
+    rows: list[dict[str, Any]] = []
+    size, upto = 0, start
+    while size < MOST_TOLD and (some := tombstones_after(store, upto, AT_ONCE)):
+        for number, tombstone in some:
+            words = {**words_of(tombstone), "device": tombstone.device}
+            length = len(json.dumps(words))
+            if rows and size + length > MOST_TOLD:
+                size = MOST_TOLD
+                break
+            rows.append(words)
+            size, upto = size + length, number
+    mark = relay_forgotten.mark_at(store, upto)
+    return {"series": own, "from": start, "tombstones": rows, "upto": upto, "mark": mark}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What home says of what was forgotten: those after ``start``, up to ``upto``, in its series."""
+
+    series: str
+    start: int
+    upto: int
+    mark: str
+    tombstones: tuple[Tombstone, ...]
+
+
+def read_told(found: object) -> Told | None:
+    """Read the field ``forgotten`` of home's state document; None where there is none.
+
+    Raises:
+        BadRecord: It cannot be understood.
+    """
+    match found:
+        case None:
+            return None
+        case {
+            "series": str(series),
+            "from": int(start),
+            "upto": int(upto),
+            "mark": str(mark),
+            "tombstones": list(rows),
+        } if _is_place(series, mark, start, upto):
+            return Told(series, start, upto, mark, read_tombstones(rows, None, most=MOST_TOLD))
+    raise BadRecord("what home says of what was forgotten cannot be understood")
+
+
+def _is_place(series: str, mark: str, start: int, upto: int) -> bool:
+    is_named = 0 < len(series) <= 64 and len(mark) <= 64
+    return is_named and type(start) is type(upto) is int and 0 <= start <= upto < MOST_TIME
+
+
+def take_from_home(store: Store, peer: Peer, told: Told, *, now: int, as_of: int) -> int:
+    """Take what home tells, with the number that is confirmed by it; gives how many were new. Inside a transaction.
+
+    Told in a series that is new here, home is another one, or was put back from a backup: it is told of everything
+    in turn. What does not follow on what is here is left; home is told again how far this device is. ``as_of`` is
+    when home said so, by its clock.
+    """
+    stand = relay_forgotten.begin_stand(store, pairing_of(peer))
+    is_new = told.series != stand.series
+    if told.start != (0 if is_new else stand.number):
+        relay_peers.tell_again(store, peer.id)
+        return 0
+    if is_new and stand.series:
+        relay_forgotten.forget_heard(store)
+        stand = replace(stand, sealed=0, sealed_at=0)
+    added = add_tombstones(store, told.tombstones, now)
+    relay_forgotten.note_heard(store, [one.uid for one in told.tombstones], as_of)
+    relay_forgotten.write_stand(store, replace(stand, series=told.series, number=told.upto, mark=told.mark))
+    return added

@@ -1,0 +1,254 @@
+"""Secrets in files: read only where nobody else could read or replace them, written so that a crash harms nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from crystal.config.paths import alone_in, make_private_dir, refused, sync_folder
+from crystal.errors import NotConfigured, UsageProblem
+
+MAX_FILE_BYTES = 4096
+
+_MANAGED = ("/run/secrets", "/var/run/secrets", "/run/credentials")
+_READ_FLAGS = (
+    os.O_RDONLY
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NONBLOCK", 0)  # a pipe without a writer would never open
+    | getattr(os, "O_NOCTTY", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+
+
+def read_own_file(path: Path) -> bytes | None:
+    """Read a secret that crystal keeps: a regular file of this user's, closed to everybody else, no symbolic link.
+
+    Returns:
+        Its bytes, or None where nothing stands at ``path``.
+
+    Raises:
+        NotConfigured: Something does, and it is not safe or not readable.
+    """
+    try:
+        handle = os.open(path, _READ_FLAGS | _NO_FOLLOW)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return _checked_read(path, handle, problem_of_own_file)
+
+
+def read_given_file(path: Path, *, managed: bool) -> bytes:
+    """Read a secret from a file that the user names: links are followed, the file behind them is checked.
+
+    Args:
+        path: What CRYSTAL_KEY_FILE says.
+        managed: Whether systemd or a container engine put it there, see ``is_managed``.
+
+    Raises:
+        NotConfigured: It is absent, not safe or not readable.
+    """
+    try:
+        handle = os.open(path, _READ_FLAGS)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return _checked_read(path, handle, problem_of_managed_file if managed else problem_of_given_file)
+
+
+def is_managed(path: Path, env: Mapping[str, str]) -> bool:
+    """Whether a file lies where systemd (LoadCredential) or a container engine (secrets) puts what it hands over.
+
+    There the folder is the guard: the files may belong to root or to a user of the host, and be 0440 or 0444.
+    """
+    place = os.path.abspath(path)  # noqa: PTH100 - a link inside the folder still lies in it
+    given = env.get("CREDENTIALS_DIRECTORY", "").strip()
+    folders = [*_MANAGED, os.path.normpath(given)] if len(given) > 1 and given.startswith("/") else _MANAGED
+    return any(place.startswith(folder + "/") for folder in folders)
+
+
+def problem_of_own_file(info: os.stat_result, me: int) -> str | None:
+    """Why a file that only crystal writes cannot be trusted, or None: it is this user's, and nobody else's to read."""
+    if info.st_uid != me:
+        return f"belongs to user {info.st_uid}, not to you ({me})"
+    if stat.S_IMODE(info.st_mode) & 0o077:
+        return f"can be used by others (mode {stat.S_IMODE(info.st_mode):04o})"
+    return None
+
+
+def problem_of_given_file(info: os.stat_result, me: int) -> str | None:
+    """Why a file that the user names cannot be trusted, or None.
+
+    It is the user's or root's and nobody else writes it. Root may give it to a group (0440); the world never reads it.
+    """
+    mode = stat.S_IMODE(info.st_mode)
+    if info.st_uid not in (me, 0):
+        return f"belongs to user {info.st_uid}, neither to you ({me}) nor to root"
+    allowed = 0o740 if info.st_uid == 0 else 0o700
+    if mode & ~allowed & 0o777:
+        return f"can be used by others (mode {mode:04o})"
+    return None
+
+
+def problem_of_managed_file(info: os.stat_result, me: int) -> str | None:
+    """Why a file handed over by systemd or a container engine cannot be trusted, or None."""
+    del me
+    if info.st_mode & stat.S_IWOTH:
+        return f"can be written by everybody (mode {stat.S_IMODE(info.st_mode):04o})"
+    return None
+
+
+def write_own_file(path: Path, data: bytes, *, replace: bool) -> Path | None:
+    """Write a secret that crystal keeps, 0600 in a folder that is made 0700; after a crash the old or the new is there.
+
+    The same bytes again change nothing. What is replaced stays beside it as ``.bak``, or the first free ``.bak.2``,
+    ``.bak.3``: it may still open what has not arrived.
+
+    Returns:
+        Where the old one was put, or None.
+
+    Raises:
+        UsageProblem: Another secret is there and ``replace`` is not given, or what stands there is no ordinary file.
+        Unavailable: The system refuses. What was there is untouched.
+    """
+    make_private_dir(path.parent)
+    with alone_in(path.parent), _system_errors(path):
+        _sweep(path)
+        old = _old_bytes(path)
+        if old == data:
+            _close_to_others(path, data)
+            return None
+        if old is not None and not replace:
+            hint = "to put another in its place, say so: --replace; the old one is kept beside it"
+            raise UsageProblem(f"{path} is there already and is not overwritten", hint=hint)
+        backup = _free_backup(path) if old is not None else None
+        if old is not None and backup is not None:
+            _place(backup, old, over=False)
+        _place(path, data, over=replace)
+        return backup
+
+
+def _place(path: Path, data: bytes, *, over: bool) -> None:
+    """Put ``data`` at ``path`` as a whole; ``over`` says whether something may already be there."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(6).hex()}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    handle = os.open(temporary, flags, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            if sys.platform != "win32":
+                os.fchmod(file.fileno(), 0o600)  # whatever the umask took away
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if over:
+            temporary.replace(path)
+        else:
+            _rename_into_nothing(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    with contextlib.suppress(OSError):  # some file systems cannot
+        sync_folder(path.parent)
+
+
+def _rename_into_nothing(temporary: Path, path: Path) -> None:
+    """Rename, but fail if ``path`` is there: another process may have been faster.
+
+    Raises:
+        FileExistsError: It is there.
+    """
+    if sys.platform == "win32":
+        temporary.rename(path)
+        return
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:  # no hard links on this file system; the lock on the folder keeps other crystals away
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        temporary.replace(path)
+        return
+    temporary.unlink()
+
+
+def _old_bytes(path: Path) -> bytes | None:
+    """What stands at ``path``; a link, a folder or the like is refused rather than replaced."""
+    try:
+        info = path.lstat()
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(info.st_mode):
+        raise UsageProblem(f"{path} is not an ordinary file", hint="move it away, then run the command again")
+    with path.open("rb") as file:
+        return file.read(MAX_FILE_BYTES + 1)
+
+
+def _close_to_others(path: Path, data: bytes) -> None:
+    """Write the same bytes anew if others can use the file."""
+    if sys.platform != "win32" and problem_of_own_file(path.lstat(), os.geteuid()):
+        _place(path, data, over=True)
+
+
+def _free_backup(path: Path) -> Path:
+    number = 1
+    while True:
+        backup = path.with_name(f"{path.name}.bak" if number == 1 else f"{path.name}.bak.{number}")
+        if not os.path.lexists(backup):
+            return backup
+        number += 1
+
+
+def _sweep(path: Path) -> None:
+    """Remove what a crash left between writing and renaming; the lock on the folder says that nobody is writing."""
+    if sys.platform == "win32":
+        return
+    for name in os.listdir(path.parent):  # noqa: PTH208 - names are enough
+        if name.startswith(f".{path.name}.") and name.endswith(".tmp"):
+            with contextlib.suppress(OSError):
+                (path.parent / name).unlink()
+
+
+def _checked_read(path: Path, handle: int, problem_of: Callable[[os.stat_result, int], str | None]) -> bytes:
+    """Read from an open file if it is safe, and close it."""
+    try:
+        info = os.fstat(handle)
+        if not stat.S_ISREG(info.st_mode):
+            hint = "name a file; what a command prints is taken from CRYSTAL_KEY_COMMAND"
+            raise NotConfigured(f"{path} is not an ordinary file", hint=hint)
+        problem = None if sys.platform == "win32" else problem_of(info, os.geteuid())
+        if problem is not None:
+            mend = f"chmod 600 {path}" if info.st_uid == os.geteuid() else f"sudo chown {os.geteuid()} {path}"
+            raise NotConfigured(f"{path} {problem}", hint=f"if nobody else can have read it, run: {mend}")
+        data = os.read(handle, MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    finally:
+        os.close(handle)
+    if len(data) > MAX_FILE_BYTES:
+        raise NotConfigured(f"{path} is larger than {MAX_FILE_BYTES} bytes, which no key is", hint="name another file")
+    return data
+
+
+def _unreadable(path: Path, error: OSError) -> NotConfigured:
+    if error.errno in (errno.ELOOP, errno.EMLINK) and path.is_symlink():
+        hint = f"put the file itself there, or name it: CRYSTAL_KEY_FILE={path}"
+        return NotConfigured(f"{path} is a symbolic link, which is not followed here", hint=hint)
+    reason = (error.strerror or "cannot be read").lower()
+    return NotConfigured(f"{path}: {reason}", hint=f"make it readable for you alone: {path}")
+
+
+@contextlib.contextmanager
+def _system_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileExistsError as error:
+        raise UsageProblem(f"{path} has just been written by somebody else", hint="look at it, then decide") from error
+    except OSError as error:
+        raise refused(error, path) from error

@@ -1,0 +1,29 @@
+"""Keys that were replaced: a rotation leaves the one before it, which opens what was sealed until then."""
+
+from __future__ import annotations
+
+from crystal.errors import CrystalError
+from crystal.sync.keys.files import read_own_file
+from crystal.sync.keys.forms import RelayKey, parse_key, parse_key_file
+from crystal.sync.keys.places import KeyPlaces, place_of_key
+from crystal.sync.keys.ring import read_entry
+
+
+def read_old_keys(places: KeyPlaces) -> list[RelayKey]:
+    """The keys that ``write_key`` put aside when it replaced them. What cannot be read is left out: it is no key."""
+    place = place_of_key(places)
+    found: list[RelayKey] = []
+    if place == "file":
+        for path in sorted(places.data_dir.glob("relay.key.bak*")):
+            try:
+                data = read_own_file(path)
+                found += [parse_key_file(data)] if data is not None else []
+            except CrystalError:
+                continue
+    elif place == "keyring":
+        for number in range(1, 10):
+            text = read_entry("relay.bak" if number == 1 else f"relay.bak.{number}")
+            if text is None:
+                break
+            found.append(parse_key(text))
+    return found

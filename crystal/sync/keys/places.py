@@ -1,0 +1,251 @@
+"""Where the relay's key and token are kept: which place counts, reading from it, writing to it.
+
+Exactly one place counts, and ``place_of_key`` and ``place_of_token`` say which before anything is opened. If that one
+fails, it is an error: falling through to another would seal with a key that nobody meant.
+Order and reasons: docs/reference/keys.md.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NoReturn
+
+from crystal.config.paths import absolute, open_to_others
+from crystal.errors import NotConfigured, UsageProblem
+from crystal.sync.keys.derive import checked_secret
+from crystal.sync.keys.files import is_managed, read_given_file, read_own_file, write_own_file
+from crystal.sync.keys.forms import RelayKey, format_key, parse_key, parse_key_file
+from crystal.sync.keys.ring import SERVICE, read_entry, write_entry
+
+Choice = Literal["file", "keyring", "command"]
+Place = Literal["variable", "given file", "file", "keyring", "command"]
+
+KEY_VARIABLE, KEY_FILE_VARIABLE = "CRYSTAL_RELAY_KEY", "CRYSTAL_KEY_FILE"
+TOKEN_VARIABLE, TOKEN_FILE_VARIABLE = "CRYSTAL_RELAY_TOKEN", "CRYSTAL_RELAY_TOKEN_FILE"
+COMMAND_VARIABLE = "CRYSTAL_KEY_COMMAND"
+
+_TOKEN = re.compile(r"[!-~]{1,1024}")
+_SETUP = "on the home machine run: crystal relay pair; on a device: crystal relay join"
+
+
+class KeyMissing(NotConfigured):
+    """The place that counts works and is empty: nothing has been set up yet."""
+
+
+class RelayToken:
+    """What the relay lets in; no print, log, traceback or pickle shows it."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        if not _TOKEN.fullmatch(value):
+            hint = "a token is one word of ASCII letters, digits and signs; copy it again"
+            raise UsageProblem("this cannot be a relay token", hint=hint)
+        self._value = value
+
+    def reveal(self) -> str:
+        """The token itself, for the one line that puts it into a request."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "RelayToken(***)"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RelayToken):
+            return NotImplemented
+        return hmac.compare_digest(self._value, other._value)
+
+    __hash__ = None  # type: ignore[assignment]  # nothing about a secret belongs into a table
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a token is not copied or written anywhere but by crystal.sync.keys.places")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundKey:
+    """A key, where it was found in words, and what the user should know about that, or None."""
+
+    key: RelayKey
+    source: str
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundToken:
+    """A token, where it was found in words, and what the user should know about that, or None."""
+
+    token: RelayToken
+    source: str
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Where a secret was put, and where the one that was there is now, in words."""
+
+    source: str
+    backup: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPlaces:
+    """What the machine says about where secrets are.
+
+    Attributes:
+        data_dir: The folder of ``relay.key`` and ``relay.token``.
+        home: The user's home folder, for ``~`` in a variable.
+        env: The environment.
+        chosen: The setting ``relay.key_place``; None where it is not set.
+        command: Runs the user's command for ``relay`` or ``relay-token`` and gives what it prints; raises
+            NotConfigured when it fails. None where no command is set.
+    """
+
+    data_dir: Path
+    home: Path
+    env: Mapping[str, str] = field(repr=False)
+    chosen: Choice | None = None
+    command: Callable[[str], str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What one of the two secrets is called."""
+
+    secret: str
+    variable: str
+    file_variable: str
+    file: str
+    user: str
+
+
+_KEY = _Names("relay key", KEY_VARIABLE, KEY_FILE_VARIABLE, "relay.key", "relay")
+_TOKEN_NAMES = _Names("relay token", TOKEN_VARIABLE, TOKEN_FILE_VARIABLE, "relay.token", "relay-token")
+
+
+def place_of_key(places: KeyPlaces) -> Place:
+    """The one place that counts for the key, without opening it."""
+    return _place(places, _KEY)
+
+
+def place_of_token(places: KeyPlaces) -> Place:
+    """The one place that counts for the token, without opening it."""
+    return _place(places, _TOKEN_NAMES)
+
+
+def read_key(places: KeyPlaces) -> FoundKey:
+    """Read the relay's key from the one place that counts.
+
+    Raises:
+        KeyMissing: That place is empty.
+        NotConfigured: It fails, is open to others, or holds no key.
+    """
+    data, source = _read(places, _KEY)
+    try:
+        key = parse_key_file(data) if isinstance(data, bytes) else parse_key(data)
+    except UsageProblem as error:
+        raise NotConfigured(f"{source}: {error.message}", hint=error.hint) from error
+    return FoundKey(key, source, _note(places, _KEY))
+
+
+def read_token(places: KeyPlaces) -> FoundToken:
+    """Read the relay token from the one place that counts.
+
+    Raises:
+        KeyMissing: That place is empty.
+        NotConfigured: It fails, is open to others, or holds no token.
+    """
+    data, source = _read(places, _TOKEN_NAMES)
+    text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+    try:
+        token = RelayToken(text.removeprefix("\ufeff").strip())
+    except UsageProblem as error:
+        raise NotConfigured(f"{source}: {error.message}", hint=error.hint) from error
+    return FoundToken(token, source, _note(places, _TOKEN_NAMES))
+
+
+def write_key(places: KeyPlaces, key: RelayKey, *, replace: bool = False) -> Written:
+    """Keep a key in the one place that counts; the same key again changes nothing.
+
+    Raises:
+        UsageProblem: Another is there and ``replace`` is not given, or the key is weak.
+        NotConfigured: That place is one that crystal only reads, or it fails.
+        Unavailable: The system refuses to write. What was there is untouched.
+    """
+    checked_secret(key.secret, name="the key")
+    return _write(places, _KEY, format_key(key), replace=replace)
+
+
+def write_token(places: KeyPlaces, token: RelayToken, *, replace: bool = False) -> Written:
+    """Keep a token in the one place that counts; the same token again changes nothing.
+
+    Raises:
+        UsageProblem: Another is there and ``replace`` is not given.
+        NotConfigured: That place is one that crystal only reads, or it fails.
+        Unavailable: The system refuses to write. What was there is untouched.
+    """
+    return _write(places, _TOKEN_NAMES, token.reveal(), replace=replace)
+
+
+def _place(places: KeyPlaces, names: _Names) -> Place:
+    if places.env.get(names.variable, "").strip():
+        return "variable"
+    if places.env.get(names.file_variable, "").strip():
+        return "given file"
+    if places.chosen is not None:
+        return places.chosen
+    # The command also serves API keys; who keeps the relay's elsewhere says so with the setting.
+    return "command" if places.env.get(COMMAND_VARIABLE, "").strip() else "file"
+
+
+def _read(places: KeyPlaces, names: _Names) -> tuple[bytes | str, str]:
+    place = _place(places, names)
+    found: bytes | str | None
+    if place == "variable":
+        return places.env[names.variable], f"environment {names.variable}"
+    if place == "given file":
+        path = absolute(places.env[names.file_variable].strip(), places.home, name=names.file_variable)
+        return read_given_file(path, managed=is_managed(path, places.env)), f"{names.file_variable} {path}"
+    if place == "command":
+        return _run(places, names), f"command for {names.user}"
+    if place == "keyring":
+        source, found = f"keyring {SERVICE}/{names.user}", read_entry(names.user)
+    else:
+        path = places.data_dir / names.file
+        source, found = str(path), read_own_file(path)
+    if found is None:
+        raise KeyMissing(f"there is no {names.secret}: {source} does not exist", hint=_SETUP)
+    return found, source
+
+
+def _run(places: KeyPlaces, names: _Names) -> str:
+    if places.command is None:
+        hint = f"set {COMMAND_VARIABLE}, or choose another place: crystal config set relay.key_place file"
+        raise NotConfigured(f"the {names.secret} is to come from a command, but there is none", hint=hint)
+    return places.command(names.user)
+
+
+def _write(places: KeyPlaces, names: _Names, text: str, *, replace: bool) -> Written:
+    place = _place(places, names)
+    if place == "file":
+        path = places.data_dir / names.file
+        backup = write_own_file(path, text.encode("ascii") + b"\n", replace=replace)
+        return Written(str(path), str(backup) if backup else None)
+    if place == "keyring":
+        user = write_entry(names.user, text, replace=replace)
+        return Written(f"keyring {SERVICE}/{names.user}", f"keyring {SERVICE}/{user}" if user else None)
+    read_from = {"variable": names.variable, "given file": names.file_variable}.get(place, "a command")
+    hint = "unset it for this command, or choose a place that crystal writes: crystal config set relay.key_place file"
+    raise NotConfigured(f"the {names.secret} is read from {read_from}, where crystal does not write", hint=hint)
+
+
+def _note(places: KeyPlaces, names: _Names) -> str | None:
+    set_both = [name for name in (names.variable, names.file_variable) if places.env.get(name, "").strip()]
+    if len(set_both) > 1:
+        return f"{names.variable} and {names.file_variable} are both set; only {names.variable} counts"
+    if _place(places, names) == "file" and open_to_others(places.data_dir):
+        return f"{places.data_dir} can be used by others; run: chmod 700 {places.data_dir}"
+    return None

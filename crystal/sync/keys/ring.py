@@ -1,0 +1,90 @@
+"""Secrets in the operating system's keyring, for who chose it: whatever goes wrong there is an error."""
+
+from __future__ import annotations
+
+import hmac
+from types import ModuleType
+
+from crystal.config.packages import install_command
+from crystal.errors import NotConfigured, UsageProblem
+
+SERVICE = "crystal"
+"""The keyring's name for us; ``crystal.credentials.api_keys`` uses the same, with the provider as the user."""
+
+
+def read_entry(user: str) -> str | None:
+    """The password of ``crystal``/``user``, or None where there is none.
+
+    Raises:
+        NotConfigured: The package is absent, or there is no keyring, or it fails.
+    """
+    ring = _keyring()
+    try:
+        return _text(ring.get_password(SERVICE, user))
+    except Exception as error:  # back ends are plug-ins that raise anything; this only translates
+        raise _failure(error) from error
+
+
+def write_entry(user: str, secret: str, *, replace: bool) -> str | None:
+    """Store a password and read it back; what is replaced stays as ``user.bak``, or the first free ``user.bak.2``.
+
+    Returns:
+        The user name under which the old one was put, or None.
+
+    Raises:
+        UsageProblem: Another is there and ``replace`` is not given.
+        NotConfigured: The package is absent, or there is no keyring, or it fails or does not keep what it is given.
+    """
+    old = read_entry(user)
+    if old == secret:
+        return None
+    if old is not None and not replace:
+        hint = "to put another in its place, say so: --replace; the old one is kept beside it"
+        raise UsageProblem(f"keyring {SERVICE}/{user} is there already and is not overwritten", hint=hint)
+    backup = None
+    if old is not None:
+        backup = _free_backup(user)
+        _store(backup, old)
+    _store(user, secret)
+    return backup
+
+
+def _store(user: str, secret: str) -> None:
+    ring = _keyring()
+    try:
+        ring.set_password(SERVICE, user, secret)
+    except Exception as error:  # as above
+        raise _failure(error) from error
+    if not hmac.compare_digest((read_entry(user) or "").encode(), secret.encode()):
+        hint = "choose another place: crystal config set relay.key_place file"
+        raise NotConfigured("the system's keyring does not keep what it is given", hint=hint)
+
+
+def _free_backup(user: str) -> str:
+    number = 1
+    while True:
+        backup = f"{user}.bak" if number == 1 else f"{user}.bak.{number}"
+        if read_entry(backup) is None:
+            return backup
+        number += 1
+
+
+def _keyring() -> ModuleType:
+    try:
+        import keyring
+        import keyring.errors
+    except ImportError as error:
+        hint = f"{install_command('keyring')}, or: crystal config set relay.key_place file"
+        raise NotConfigured("the keyring is chosen, but its package is not installed", hint=hint) from error
+    return keyring
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _failure(error: Exception) -> NotConfigured:
+    hint = "unlock it, or choose another place: crystal config set relay.key_place file"
+    if isinstance(error, _keyring().errors.NoKeyringError):
+        return NotConfigured("the keyring is chosen, but this system has none", hint=hint)
+    return NotConfigured(f"the system's keyring failed ({type(error).__name__})", hint=hint)

@@ -1,0 +1,267 @@
+"""One run of fetching: what is missing, in order, each object checked, opened and applied before the next.
+
+The mirror that is there grows where it stands. The first one, and one that does not follow from what home publishes,
+is built in a file of its own and put in place when it is whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from crystal.config.paths import alone_in, sync_folder
+from crystal.errors import Damaged
+from crystal.store import Store
+from crystal.store.health import checks
+from crystal.store.search.space import empty_log
+from crystal.store.sync.mirror import count_rows
+from crystal.store.sync.mirror_apply import Applied, applied, apply, copy_over, finish, left_out, open_mirror
+from crystal.store.sync.mirror_content import Content
+from crystal.sync.envelope import Channel, Refused, open_blob
+from crystal.sync.errors import NotAtRelay
+from crystal.sync.mirror.content import unpack
+from crystal.sync.mirror.listing import Entry, Manifest, parse_index
+from crystal.sync.mirror.place import ROLLBACK, Wanted, read_wanted, remove_file, write_wanted
+from crystal.sync.mirror.sifting import Sift, take_all
+
+SURE = 2
+"""An object that was damaged so often in a row is told to home; one that the relay does not have, at once."""
+
+
+class MirrorDamaged(Damaged):
+    """What was fetched does not make the mirror that home published. It is fetched again."""
+
+
+class Fetcher(Protocol):
+    """What a mirror asks of the relay."""
+
+    def get_object(self, object_id: bytes) -> bytes:
+        """Fetch an object."""
+        ...
+
+
+@dataclass(slots=True)
+class MirrorReport:
+    """What one run brought.
+
+    Attributes:
+        objects: Objects that were applied.
+        bytes: Their size, sealed.
+        left: Objects of the list that are still to be fetched.
+        is_whole: The mirror is that of the newest manifest.
+        problem: Why not, in words; or that an old manifest was refused, also when the mirror is whole.
+        code: The same as a word: ``missing``, ``sha256``, ``rollback``, or the code of the envelope.
+    """
+
+    objects: int = 0
+    bytes: int = 0
+    left: int = 0
+    is_whole: bool = False
+    problem: str | None = None
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where a mirror lies, where one is built, and where the newest manifest is kept."""
+
+    path: Path
+    building: Path
+    memo: Path
+
+
+class Run:
+    """One run of fetching."""
+
+    def __init__(
+        self,
+        files: Files,
+        manifest: Manifest,
+        wanted: Wanted,
+        client: Fetcher,
+        should_stop: Callable[[], bool],
+        progress: Callable[[int, int], None],
+        sift: Sift = take_all,
+    ) -> None:
+        self.files, self.manifest, self.wanted, self.client = files, manifest, wanted, client
+        self.should_stop, self.progress, self.sift = should_stop, progress, sift
+        self.keys = manifest.keys()
+        self.report = MirrorReport()
+
+    def remember(self) -> None:
+        """Note what is wrong, or that nothing is; what home told meanwhile stays, and so does a refused rollback."""
+        memo = self.files.memo
+        with alone_in(memo.parent):
+            newest = read_wanted(memo)
+            if newest.serial == self.wanted.serial:
+                newest.bad = self.wanted.bad
+            newest.starts_over = self.wanted.starts_over
+            if newest.code == ROLLBACK and self.report.problem is None:
+                self.report.problem, self.report.code = newest.problem, newest.code
+            newest.problem, newest.code = self.report.problem, self.report.code
+            write_wanted(memo, newest)
+
+    def bring(self) -> None:
+        """Fetch into the mirror that is there; into a new one when there is none, or when it does not follow."""
+        path, building = self.files.path, self.files.building
+        if path.exists() and not building.exists() and not self.wanted.starts_over:
+            with open_mirror(path) as store:
+                if not self._apply_all(store):
+                    return
+                if not self.wanted.starts_over:
+                    self._finish(store)
+                    return
+        if not self._build():
+            self._build()  # what was begun does not follow from what home publishes now: once more from nothing
+
+    def _build(self) -> bool:
+        """Build the mirror beside its place. False when it has to begin anew."""
+        building = self.files.building
+        if self.wanted.starts_over:
+            remove_file(building)
+            self.wanted.starts_over = False
+        with open_mirror(building) as store:
+            is_whole = self._apply_all(store)
+            if self.wanted.starts_over:
+                return False
+            if is_whole:
+                self._prove(store)
+                self._finish(store)
+                empty_log(store)
+        if is_whole:
+            self._put_in_place()
+        return True
+
+    # ---------------------------------------------------------------------------------------------------- applying
+
+    def _apply_all(self, store: Store) -> bool:
+        """Apply what is missing, in order. False when it ended early; ``starts_over`` is set when it cannot go on."""
+        at = applied(store)
+        entries = self._missing(at)
+        if entries is None:
+            return self.report.problem is None
+        total = sum(entry.size for entry in entries)
+        self.report.left = len(entries)
+        for entry in entries:
+            if self.should_stop():
+                return False
+            self.progress(self.report.bytes, total)
+            content = self._content(entry)
+            if content is None:
+                return False
+            if not _follows(content, at):
+                self.wanted.starts_over = True
+                return True
+            dropped = self.sift(store, content, self.manifest.published_at)
+            if not apply(store, content, at, dropped):
+                return False
+            at = applied(store)
+            self.report.objects += 1
+            self.report.bytes += entry.size
+            self.report.left -= 1
+        self.progress(total, total)
+        return True
+
+    def _missing(self, at: Applied) -> list[Entry] | None:
+        """The entries after a position; None when they cannot be told or do not follow from it."""
+        entries = self.manifest.entries
+        index = self.manifest.index
+        if index is not None and at.position < index.last:
+            data = self._object(index)
+            if data is None:
+                return None
+            entries = (*parse_index(data, index.last), *entries)
+        if index is not None and at.position == index.last and at.mark != index.mark:
+            self.wanted.starts_over = True
+            return None
+        here = next((entry for entry in entries if entry.last == at.position), None)
+        if at.position > self.manifest.head or (here is not None and here.mark != at.mark):
+            self.wanted.starts_over = True
+            return None
+        return [entry for entry in entries if entry.last > at.position]
+
+    def _content(self, entry: Entry) -> Content | None:
+        data = self._object(entry)
+        if data is None:
+            return None
+        content = unpack(data)
+        if content.last != entry.last or content.marks[-8:] != entry.mark:
+            self._refuse(entry, "place", "holds other positions than the list says")
+            return None
+        return content
+
+    def _object(self, entry: Entry) -> bytes | None:
+        """Fetch and open one object; None when that fails, which is noted."""
+        try:
+            blob = self.client.get_object(entry.object_id)
+        except NotAtRelay:
+            self._refuse(entry, "missing", "is not at the relay")
+            return None
+        if hashlib.sha256(blob).digest() != entry.sha256:
+            self._refuse(entry, "sha256", "is not what home uploaded")
+            return None
+        try:
+            opened = open_blob(
+                blob, self.keys.get, channel=Channel.MIRROR, stream=self.manifest.stream, seq=entry.number, prev=None
+            )
+        except Refused as error:
+            self._refuse(entry, error.code, f"cannot be opened: {error.message}")
+            return None
+        self.wanted.bad.pop(entry.object_id.hex(), None)
+        return opened.payload
+
+    def _refuse(self, entry: Entry, code: str, words: str) -> None:
+        ident = entry.object_id.hex()
+        self.wanted.bad[ident] = self.wanted.bad.get(ident, 0) + (SURE if code == "missing" else 1)
+        self.report.problem, self.report.code = f"object {ident[:8]} of the mirror {words}", code
+
+    # -------------------------------------------------------------------------------------------------- when whole
+
+    def _finish(self, store: Store) -> None:
+        manifest = self.manifest
+        finish(store, manifest.epoch, manifest.version, manifest.published_at, manifest.serving)
+        self.report.is_whole = True
+
+    def _prove(self, store: Store) -> None:
+        """Check a new mirror before it is used.
+
+        Raises:
+            MirrorDamaged: It is not whole. It is built anew.
+        """
+        fault = checks.quick_fault(store)
+        counted, out = count_rows(store), left_out(store)  # what is forgotten here may be left out, and need not be
+        wrong = [
+            table
+            for table, rows in self.manifest.counts.items()
+            if not counted.get(table, rows) <= rows <= counted.get(table, rows) + out.get(table, 0)
+        ]
+        if fault is None and not wrong:
+            return
+        self.wanted.starts_over = True
+        said = fault or f"{counted[wrong[0]]} {wrong[0]} where home has {self.manifest.counts[wrong[0]]}"
+        self.report.problem, self.report.code = f"the new mirror is not whole: {said}", "counts"
+        raise MirrorDamaged(self.report.problem, hint="it is built anew by the next run")
+
+    def _put_in_place(self) -> None:
+        path, building = self.files.path, self.files.building
+        if path.exists():
+            copy_over(building, path)
+            remove_file(building)
+            return
+        for name in ("-wal", "-shm"):  # of a mirror that was deleted by hand
+            path.with_name(path.name + name).unlink(missing_ok=True)
+        os.replace(building, path)  # noqa: PTH105 - as one step
+        remove_file(building)
+        sync_folder(path.parent)
+
+
+def _follows(content: Content, at: Applied) -> bool:
+    """Whether an object, which covers a position that was applied, has seen the same history up to it."""
+    if at.position < content.first:
+        return True
+    place = (at.position - content.first) * 8
+    return content.marks[place : place + 8] == at.mark

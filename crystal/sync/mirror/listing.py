@@ -1,0 +1,196 @@
+"""The mirror's list: what a manifest says, as home writes it and as a device reads it. Pure.
+
+A manifest is a JSON object that home seals for one device (crystal/sync/documents.py). Its list is short: the old
+part of it lies in an object of its own, the index, that most devices need not fetch again.
+
+Source: docs/spec/mirror.md, section 2.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crystal.errors import Damaged
+from crystal.store.sync.mirror_content import VectorSpace
+from crystal.sync.envelope import LinkKeys, keys_of_link
+
+FORMAT = 1
+MOST_OBJECTS = 1_000_000
+_COUNTS = 32
+
+
+class ManifestUnreadable(Damaged):
+    """A manifest is authentic, and says nothing that this crystal understands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One object: the positions after the entry before it, up to ``last``.
+
+    ``mark`` tells which history position ``last`` belongs to; ``number`` is the seq that the object is sealed with.
+    """
+
+    last: int
+    mark: bytes
+    number: int
+    sha256: bytes
+    size: int
+
+    @property
+    def object_id(self) -> bytes:
+        """Its name at the relay."""
+        return self.sha256[:16]
+
+    def as_json(self) -> list[Any]:
+        """As a list writes it."""
+        return [self.last, _short(self.mark), self.number, _short(self.sha256), self.size]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What home has published.
+
+    Attributes:
+        epoch: New when home was restored from a backup; versions compare within one.
+        version: Rises with everything that is published.
+        published_at: When home had nothing left to publish, by its clock.
+        stream: The stream that the objects are sealed in.
+        links: The keys that open them; never shown.
+        index: Where the old part of the list lies, None when all of it is in ``entries``.
+        entries: The list, or what comes after the index.
+        serving: The model whose vectors answer, None when there is none.
+        counts: Rows by table of a complete mirror, empty when they were not counted.
+    """
+
+    epoch: bytes
+    version: int
+    published_at: int
+    stream: bytes
+    links: tuple[bytes, ...]
+    index: Entry | None
+    entries: tuple[Entry, ...]
+    serving: VectorSpace | None
+    counts: Mapping[str, int]
+
+    def __repr__(self) -> str:
+        return f"Manifest(version {self.version}, {len(self.entries)} objects)"
+
+    @property
+    def head(self) -> int:
+        """The newest position."""
+        return self.entries[-1].last if self.entries else self.index.last if self.index else 0
+
+    def keys(self) -> dict[bytes, LinkKeys]:
+        """The keys by their ids."""
+        return {keys.key_id: keys for keys in map(keys_of_link, self.links)}
+
+    def as_json(self) -> dict[str, Any]:
+        """The body of the document."""
+        space = self.serving
+        return {
+            "format": FORMAT,
+            "epoch": self.epoch.hex(),
+            "version": self.version,
+            "published_at": self.published_at,
+            "stream": self.stream.hex(),
+            "keys": [_short(link) for link in self.links],
+            "index": None if self.index is None else self.index.as_json(),
+            "objects": [one.as_json() for one in self.entries],
+            "serving": None if space is None else [space.id, space.provider, space.model, space.dimension],
+            "counts": dict(self.counts),
+        }
+
+
+def parse_manifest(body: Mapping[str, Any]) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+        ManifestUnreadable: It is none, or of a newer crystal.
+    """
+    try:
+        if body.get("format") != FORMAT:
+            raise ManifestUnreadable(
+                f"the mirror's manifest has format {body.get('format')!r}, this crystal knows {FORMAT}",
+                hint="upgrade crystal on this machine",
+            )
+        index = None if body["index"] is None else _entry(body["index"], 0)
+        space = body["serving"]
+        return Manifest(
+            _bytes_of(body["epoch"], 16),
+            _number(body["version"]),
+            _number(body["published_at"]),
+            _bytes_of(body["stream"], 16),
+            tuple(_long(link, 32) for link in body["keys"]),
+            index,
+            _entries(body["objects"], index.last if index else 0),
+            None if space is None else VectorSpace(_number(space[0]), str(space[1]), str(space[2]), _number(space[3])),
+            {str(table): _number(rows) for table, rows in list(body["counts"].items())[:_COUNTS]},
+        )
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise ManifestUnreadable(f"the mirror's manifest cannot be understood ({type(error).__name__})") from error
+
+
+def pack_index(entries: Sequence[Entry]) -> bytes:
+    """The old part of the list as the content of an object."""
+    return json.dumps([one.as_json() for one in entries], separators=(",", ":")).encode()
+
+
+def parse_index(data: bytes, upto: int) -> tuple[Entry, ...]:
+    """Read the old part of the list, which ends at position ``upto``.
+
+    Raises:
+        ManifestUnreadable: It is none.
+    """
+    try:
+        entries = _entries(json.loads(data), 0)
+        if not entries or entries[-1].last != upto:
+            raise ValueError("end")
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        raise ManifestUnreadable(f"the mirror's index cannot be understood ({type(error).__name__})") from error
+    return entries
+
+
+def _entries(rows: Any, after: int) -> tuple[Entry, ...]:
+    if not isinstance(rows, list) or len(rows) > MOST_OBJECTS:
+        raise TypeError("list")
+    entries = []
+    for row in rows:
+        entries.append(_entry(row, after))
+        after = entries[-1].last
+    return tuple(entries)
+
+
+def _entry(row: Any, after: int) -> Entry:
+    last, mark, number, sha256, size = row
+    if _number(last) <= after or _number(number) < 1 or _number(size) < 1:
+        raise ValueError("order")
+    return Entry(last, _long(mark, 8), number, _long(sha256, 32), size)
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 62:
+        raise TypeError("number")
+    return value
+
+
+def _bytes_of(text: object, length: int) -> bytes:
+    if not isinstance(text, str) or len(text) != 2 * length:
+        raise TypeError("hexadecimal")
+    return bytes.fromhex(text)
+
+
+def _short(data: bytes) -> str:
+    return base64.b64encode(data).decode().rstrip("=")
+
+
+def _long(text: object, length: int) -> bytes:
+    if not isinstance(text, str):
+        raise TypeError("base64")
+    data = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    if len(data) != length:
+        raise ValueError("length")
+    return data

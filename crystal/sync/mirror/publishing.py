@@ -1,0 +1,267 @@
+"""Home's side of the mirror: what is new becomes objects at the relay, and a list of them that devices are told.
+
+Each step is durable before the next: a position is decided (its rows are fixed), read, sealed, uploaded, and only
+then listed. Whatever kills the process, the next run goes on; what was uploaded and never listed is deleted later.
+The list is handed out when nothing is left to publish.
+
+Source: docs/spec/mirror.md, section 4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from crystal.store import Store
+from crystal.store.notes import drop_note, read_note, write_note
+from crystal.store.problems import find_problem
+from crystal.store.sync import mirror, mirror_objects
+from crystal.store.sync.mirror_export import decide, export, union
+from crystal.sync.client import RelayClient
+from crystal.sync.envelope import ZERO_TAG, Channel, Kind, keys_of_link, seal
+from crystal.sync.losses import LOST_MIRROR, note_losses
+from crystal.sync.mirror.content import pack
+from crystal.sync.mirror.documents import Documents, note_changes
+from crystal.sync.mirror.listing import Entry, Manifest, pack_index
+from crystal.sync.mirror.upkeep import Upkeep, runs_to_mend, runs_to_merge
+
+Random = Callable[[int], bytes]
+
+HOUR_MS = 3_600_000
+MISSED_ONCE = "mirror_missed"
+"""A note: the relay lacked objects when it was asked the last time."""
+GRACE_MS = 24 * HOUR_MS
+"""How long an object that is no longer listed stays: devices may be fetching it by an older list."""
+
+LOOK_EVERY_MS = 6 * HOUR_MS
+"""How often the relay is asked which objects it has."""
+
+LOOK_AGAIN_MS = HOUR_MS // 2
+"""The same as long as it loses some."""
+
+REFRESH_MS = HOUR_MS
+"""How old the time in the manifest may become when nothing is new: then ``manifest`` gives a newer one."""
+
+INDEX_ABOVE = 64
+INDEX_LEAVES = 16
+"""A list longer than the one goes into an index object, but for so many newest entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class _NoDocuments:
+    def names(self) -> Mapping[str, Any]:
+        return {}
+
+    def read(self, name: str) -> bytes | None:  # noqa: ARG002 - the protocol's
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """One run of publishing."""
+
+    store: Store
+    client: RelayClient
+    documents: Documents
+    now: int
+    random: Random
+    should_stop: Callable[[], bool]
+
+    def upload_new(self) -> bool:
+        """Publish everything that is new. False when it was told to stop before the end."""
+        while True:
+            for step in mirror.decided(self.store):
+                if self.should_stop():
+                    return False
+                sealed = self.upload(pack(export(self.store, [step], self.documents.read)))
+                mirror.place(self.store, step, sealed, self.now)
+            if not decide(self.store, self.random, self.now):
+                return True
+
+    def upload(self, payload: bytes) -> mirror.Sealed:
+        """Seal and store one object."""
+        with self.store.transaction():
+            number = mirror.next_number(self.store)
+        key, link = mirror.newest_key(self.store)
+        home = mirror.home(self.store)
+        assert home is not None
+        blob = seal(
+            keys_of_link(link),
+            payload,
+            channel=Channel.MIRROR,
+            kind=Kind.RAW,
+            stream=home.stream,
+            seq=number,
+            prev=ZERO_TAG,
+            salt=self.random(32),
+            created_at=self.now,
+        )
+        sealed = mirror.Sealed(number, hashlib.sha256(blob).digest(), len(blob), len(payload), key)
+        mirror.note_upload(self.store, sealed.sha256, self.now)
+        self.client.put_object(sealed.sha256[:16], blob)
+        return sealed
+
+    def mend_and_merge(self) -> None:
+        """Upload again what the relay has lost or what is to be forgotten; let large objects stand for many small."""
+        for choose in (runs_to_mend, runs_to_merge):
+            for run in choose(mirror.listed(self.store)):
+                if self.should_stop():
+                    return
+                self._replace(run)
+
+    def _replace(self, run: Upkeep) -> None:
+        together = union(run.objects, run.level)
+        sealed = self.upload(pack(export(self.store, run.objects, self.documents.read)))
+        mirror.replace(self.store, run.objects, sealed, together, self.now)
+
+    def write_index(self) -> None:
+        """Keep the list that devices are told short."""
+        entries = _entries(self.store)
+        upto, digest, _ = mirror.index(self.store)
+        old = [one for one in entries if one.last <= upto]
+        is_whole = bool(old) and old[-1].last == upto
+        if is_whole and _digest(old) == digest and len(entries) - len(old) <= INDEX_ABOVE:
+            return
+        if len(entries) <= INDEX_ABOVE:
+            if upto:
+                mirror.set_index(self.store, 0, None, None, self.now)
+            return
+        old = entries[:-INDEX_LEAVES]
+        sealed = self.upload(pack_index(old))
+        mirror.set_index(
+            self.store,
+            old[-1].last,
+            _digest(old),
+            {
+                "number": sealed.number,
+                "sha256": sealed.sha256.hex(),
+                "size": sealed.size,
+                "sealed_by": sealed.sealed_by,
+            },
+            self.now,
+        )
+
+    def sweep(self) -> None:
+        """Delete at the relay what is no longer listed."""
+        for ident in mirror_objects.trash(self.store, GRACE_MS, self.now):
+            self.client.delete_object(ident)
+            mirror_objects.forget_trash(self.store, ident)
+
+    def look(self) -> None:
+        """Ask the relay which objects it has; what is missing is uploaded again, what is nobody's is deleted."""
+        missing = mirror_objects.note_look(self.store, {one.object_id for one in self.client.objects()}, self.now)
+        if missing and read_note(self.store, MISSED_ONCE) is None:
+            # A database that was put back from a backup names objects that were merged since: that is no relay's fault.
+            write_note(self.store, MISSED_ONCE, str(missing))
+            mirror_objects.look_soon(self.store)  # whether what is uploaded now stays there
+            return
+        note_losses(self.store, LOST_MIRROR, missing, ("part of the mirror", "parts of the mirror"), self.now)
+        if not missing:
+            drop_note(self.store, MISSED_ONCE)
+
+
+def publish(
+    store: Store,
+    client: RelayClient,
+    *,
+    now: int,
+    random: Random,
+    documents: Documents | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> dict[str, Any] | None:
+    """Publish what is new in home's memory. Call it as often as you like; two at once are to be prevented.
+
+    Args:
+        store: Home's store, open for writing, in no transaction.
+        client: The relay, with home's token.
+        now: The time, ms.
+        random: Gives so many fresh random bytes.
+        documents: The summaries and daily logs; None for none.
+        should_stop: Asked before every object.
+
+    Returns:
+        The body of the manifest for every device, None when the list is the one that ``manifest`` gave before. Who may
+        be killed between this and telling compares ``manifest`` with what he told last; its time, too, is renewed
+        every hour.
+
+    Raises:
+        CrystalError: The relay, or the store; what was done is done, and the next call goes on.
+    """
+    mirror.begin(store, random, now)
+    publisher = Publisher(store, client, documents or _NoDocuments(), now, random, should_stop)
+    note_changes(store, publisher.documents)
+    if not publisher.upload_new():
+        return None
+    is_lossy = find_problem(store, LOST_MIRROR) is not None
+    if mirror_objects.is_due(store, LOOK_AGAIN_MS if is_lossy else LOOK_EVERY_MS, now):
+        publisher.look()
+    publisher.mend_and_merge()
+    publisher.write_index()
+    publisher.sweep()
+    return manifest(store) if mirror.note_published(store, now, REFRESH_MS) else None
+
+
+def manifest(store: Store) -> dict[str, Any] | None:
+    """The body of the newest manifest, for a device that has not got it; None before the first."""
+    home = mirror.home(store)
+    if home is None or not home.version:
+        return None
+    upto, _, index = mirror.index(store)
+    entries = _entries(store)
+    own = None
+    if index is not None:
+        mark = next((one.mark for one in entries if one.last == upto), None)
+        own = None if mark is None else Entry(
+            upto, mark, index["number"], bytes.fromhex(index["sha256"]), index["size"]
+        )  # fmt: skip
+    return Manifest(
+        epoch=home.epoch,
+        version=home.version,
+        published_at=home.published_at,
+        stream=home.stream,
+        links=tuple(mirror.keys_in_use(store)),
+        index=own,
+        entries=tuple(one for one in entries if own is None or one.last > upto),
+        serving=mirror.space_of(store, home.generation),
+        counts=mirror.counts(store),
+    ).as_json()
+
+
+def roll_key(store: Store, random: Random, now: int) -> None:
+    """Seal everything that comes with a new key: who lost his place knows the old one."""
+    mirror.begin(store, random, now)
+    mirror.add_key(store, random(32), now)
+
+
+def on_told(store: Store, told: Mapping[str, Any], *, now: int, random: Random) -> None:
+    """Take in what a device tells of its mirror: versions that home does not know, objects that it cannot get.
+
+    What a device says costs home at most an upload: an object that was made within the last hour is left alone.
+    """
+    home = mirror.home(store)
+    if home is None or not told:
+        return
+    try:
+        epoch, version = bytes.fromhex(str(told["epoch"])), int(told.get("version") or 0)
+        bad = [bytes.fromhex(one) for one in list(told.get("bad") or ())[:64]]
+    except (KeyError, ValueError, TypeError):
+        return
+    if epoch != home.epoch or version > home.version:
+        mirror.begin_epoch(store, epoch, random)
+    if bad:
+        mirror.mark_lost(store, bad, now - HOUR_MS, now)
+        mirror_objects.look_soon(store)
+
+
+def _entries(store: Store) -> list[Entry]:
+    return [
+        Entry(one.last, one.marks[-mirror.MARK_BYTES :], one.number, one.sha256, one.size)
+        for one in mirror.listed(store)
+        if one.sha256 is not None
+    ]
+
+
+def _digest(entries: list[Entry]) -> bytes:
+    return hashlib.sha256(pack_index(entries)).digest()

@@ -1,0 +1,118 @@
+"""Who may have sealed what the poller finds, and what is said of what it finds: values, and pure questions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice, takewhile
+
+from crystal.store import Store
+from crystal.store.sync.quarantine import Budget, RefusedBlob, count_refusal, quarantine
+from crystal.store.sync.relay_peers import Peer
+from crystal.sync.answers import BlobInfo, BlobPage
+from crystal.sync.envelope import Forked, LinkKeys, Refused, UnknownVersion, WrongKey
+from crystal.sync.errors import RelayBroken, RelayUnavailable
+from crystal.sync.wire import BadRecord
+
+MAX_CLAIMS = 64
+"""How many streams one heartbeat may name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Whose key sealed a blob, with which generation, and whether it may."""
+
+    peer: Peer
+    generation: int
+    keys: LinkKeys
+    refused: str | None = None
+
+
+Senders = Mapping[bytes, Sender]
+"""Who may have sealed a blob, by key id."""
+
+
+@dataclass(slots=True)
+class PollReport:
+    """What a poll brought.
+
+    ``stuck`` counts streams that stand still, ``waiting`` those that need only time. ``heads`` is what the relay lists
+    of every stream, None if it was asked for changes alone; ``lost`` is what it lost, in words.
+    """
+
+    blobs: int = 0
+    turns: int = 0
+    chunks: int = 0
+    repeated: int = 0
+    stuck: int = 0
+    waiting: int = 0
+    change: int = 0
+    heard: set[int] = field(default_factory=set)
+    opened: set[bytes] = field(default_factory=set)
+    heads: Mapping[bytes, int] | None = None
+    lost: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a blob is not taken: the state that its stream gets, and the blob itself."""
+
+    seq: int
+    data: bytes
+    state: str
+    code: str
+    detail: str
+    resend: bool = False
+
+
+def is_about_one_blob(error: RelayUnavailable) -> bool:
+    """Whether the relay did answer, with what cannot be believed."""
+    return isinstance(error, RelayBroken) or error.code == "digest"
+
+
+def run_after(page: BlobPage, last: int) -> list[BlobInfo]:
+    """The blobs of a page that follow on each other, from the one after ``last``."""
+    numbered = zip(page.blobs, range(last + 1, last + 1 + len(page.blobs)), strict=True)
+    return [blob for blob, seq in takewhile(lambda pair: pair[0].seq == pair[1], numbered)]
+
+
+def refusal_of(seq: int, data: bytes, error: Refused | BadRecord) -> Refusal:
+    """What a blob's error means for its stream. Only what was damaged on the way is worth sending again."""
+    states = {Forked: "fork", WrongKey: "wrong-key", UnknownVersion: "waiting"}
+    state = next((states[kind] for kind in states if isinstance(error, kind)), "damaged")
+    resend = state == "damaged" and not isinstance(error, BadRecord)
+    return Refusal(seq, data, state, error.code, error.message, resend)
+
+
+_UNPROVED = frozenset({"length", "magic", "version", "suite", "tag"})
+_NOT_KEPT = frozenset({"wrong-key", "revoked"})
+
+
+def keep_or_count(store: Store, peer: int, stream: bytes, why: Refusal, budget: Budget, now: int) -> None:
+    """Keep the body of a refused blob if it may open one day and the budget allows it; else count it."""
+    if why.state in _NOT_KEPT:
+        count_refusal(store, peer, why.code, now)
+        return
+    is_proved = why.code not in _UNPROVED
+    quarantine(store, RefusedBlob(peer, stream, why.seq, why.data, why.code, why.detail, is_proved), budget, now)
+
+
+def in_words(sender: Sender) -> str:
+    """Why a sender is refused."""
+    if sender.refused == "old-key":
+        return f"{sender.peer.name} sealed it with keys of generation {sender.generation}, which were rotated"
+    return f"{sender.peer.name} was revoked"
+
+
+def claims_of(peer: Peer, body: Mapping[str, object]) -> dict[bytes, int]:
+    """How far a heartbeat says that streams are sealed, as far as they are its device's."""
+    told = body.get("streams")
+    claims: dict[bytes, int] = {}
+    for name, head in islice(told.items() if isinstance(told, dict) else (), MAX_CLAIMS):
+        try:
+            stream = bytes.fromhex(name)
+        except ValueError:
+            continue
+        if len(stream) == 16 and stream[:8] == peer.up_prefix and type(head) is int and 0 < head < 1 << 53:
+            claims[stream] = head
+    return claims

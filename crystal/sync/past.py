@@ -1,0 +1,171 @@
+"""What this machine has archived, sent as if it were captured again: for a home that does not have it.
+
+A machine that joins with a memory of its own, one that was home before, and one whose home has lost its memory send
+their whole ledger, behind everything that is said now. It goes in steps, each in one transaction with its place, so
+that it can be stopped anywhere and never fills the disk with a second copy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from crystal import transcript
+from crystal.errors import Damaged
+from crystal.ingest import archive
+from crystal.ingest.forgotten_filter import without_forgotten
+from crystal.model.capture import LedgerState, Piece, Segment, Watermark
+from crystal.store import Store
+from crystal.store.capture import ledger
+from crystal.store.forget.forgetting import read_blocks
+from crystal.store.health import stats
+from crystal.store.health.checks import LedgerRow
+from crystal.store.memories import memories
+from crystal.store.sync import outbox, past
+from crystal.sync.envelope import Kind
+from crystal.sync.memories import put_memory
+from crystal.sync.sending import Link, put_message
+from crystal.sync.wire import encode_segment
+
+MOST_WAITING = 200
+"""So many sealed blobs of the past may wait at once."""
+UUIDS_AT_ONCE = 2_000
+MEMORIES_AT_ONCE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class PastReport:
+    """How far it has come: ledger rows sent now, rows left, rows whose archive is damaged."""
+
+    sent: int = 0
+    left: int = 0
+    damaged: int = 0
+
+
+def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> PastReport:
+    """Seal the next rows of the ledger that are to be sent; none when enough waits already, or all is sent."""
+    place = past.read_place(store)
+    if place is None:
+        return PastReport()
+    if place.private is not None:
+        _send_private(store, link, place.private, now)
+    if place.memory is not None:
+        _send_memories(store, link, place.memory, now)
+    sent = damaged = 0
+    states = {state.id: state for state in ledger.all_states(store)}
+    while outbox.count_unreceipted(store, "past") < MOST_WAITING:
+        found = past.next_row(store, place.row, place.until)
+        if found is None:
+            with store.transaction():  # another process may have had more to send meanwhile
+                place = past.read_place(store) or place
+                is_all = past.rows_between(store, place.row, place.until) == 0
+                if is_all and place.private is None and place.memory is None:
+                    past.forget_place(store)
+            if is_all:
+                return PastReport(sent, 0, damaged)
+            continue
+        if found.transcript not in states:
+            states = {state.id: state for state in ledger.all_states(store)}
+        try:
+            segment = _segment(store, states[found.transcript], found.row, ldm_home)
+        except Damaged:
+            segment = None  # verify names it
+            damaged += 1
+        with store.transaction():
+            if segment is not None:
+                blocks = read_blocks(store)
+                segment = segment if blocks is None else without_forgotten(blocks, segment)
+                payload = encode_segment(segment, past.projects_of_row(store, found.row.id), "past")
+                put_message(store, link, payload, kind=Kind.RECORDS, lane="past", now=now)
+                sent += 1
+            place = past.move_place(store, found.row.id)
+    return PastReport(sent, past.rows_between(store, place.row, place.until), damaged)
+
+
+def _send_private(store: Store, link: Link, after: str, now: int) -> None:
+    """Send the ids of lines that were left out, so that their copies in other files stay out elsewhere too."""
+    while uuids := past.private_uuids(store, after, UUIDS_AT_ONCE):
+        words = {"v": 1, "kind": "private", "uuids": uuids}
+        after = uuids[-1]
+        with store.transaction():
+            put_message(store, link, json.dumps(words).encode(), kind=Kind.CONTROL, lane="past", now=now)
+            past.move_private(store, after)
+    with store.transaction():
+        past.move_private(store, None)
+
+
+def _send_memories(store: Store, link: Link, after: int, now: int) -> None:
+    """Send what somebody asked to remember here; home takes what is newer than what it has."""
+    while found := memories.versions_after(store, after, MEMORIES_AT_ONCE):
+        after = found[-1][0]
+        with store.transaction():
+            for _, version in found:
+                put_memory(store, link, version, lane="past", now=now)
+            past.move_memory(store, after)
+    with store.transaction():
+        if stats.newest_memory(store) <= after:
+            past.move_memory(store, None)
+
+
+def _segment(store: Store, state: ledger.TranscriptState, row: LedgerRow, ldm_home: Path) -> Segment:
+    """A row of the ledger as the segment that it came from."""
+    key = state.mark.transcript
+    after = Watermark(key, row.stop, 0, 0, row.generation)
+    before = Watermark(key, row.start, 0, 0, row.generation)
+    if row.state != "captured":
+        piece = Piece(row.start, row.stop, cast("LedgerState", row.state), row.rule)
+        return Segment(state.origin, state.path, before, after, (piece,))
+    clean = archive.read_frame(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
+    raw_hash = row.raw_hash or None
+    piece = Piece(row.start, row.stop, "captured", None, clean, raw_hash, _lines(store, state, row, clean))
+    return Segment(state.origin, state.path, before, after, (piece,))
+
+
+def _lines(store: Store, state: ledger.TranscriptState, row: LedgerRow, clean: bytes) -> tuple[tuple[int, bytes], ...]:
+    """Where each line began in its file: told by the turns of lines that something was taken out before.
+
+    Lines that say nothing are placed between those that do: each has a byte at least, and its newline.
+    """
+    lines = clean.split(b"\n")[:-1]
+    known = {} if len(clean) == row.stop - row.start else _known_offsets(store, state, row, lines)
+    latest = [row.stop] * (len(lines) + 1)
+    for number in range(len(lines) - 1, -1, -1):
+        latest[number] = min(known.get(number, row.stop), latest[number + 1] - 1)
+    placed: list[tuple[int, bytes]] = []
+    at = row.start
+    for number, line in enumerate(lines):
+        at = min(max(known.get(number, at), placed[-1][0] + 1 if placed else row.start), latest[number])
+        if line.strip():
+            placed.append((at, line))
+        at += len(line) + 1
+    return tuple(placed)
+
+
+def _known_offsets(store: Store, state: ledger.TranscriptState, row: LedgerRow, lines: list[bytes]) -> dict[int, int]:
+    """Where the lines that say something began, by their number among the row's lines."""
+    by_uuid = past.offsets_of_row(store, row.id)
+    derived = deque(sorted((offset, uuid) for uuid, offset in by_uuid.items() if uuid.startswith("line-")))
+    known: dict[int, int] = {}
+    least = row.start
+    for number, line in enumerate(lines):
+        uuid = transcript.line_facts(line).uuid
+        offset = None if uuid is None else by_uuid.get(uuid)
+        if offset is None and derived:
+            offset = _derived_offset(state, line, derived)
+        if offset is not None and offset >= least:
+            known[number] = offset
+            least = offset + 1
+    return known
+
+
+def _derived_offset(state: ledger.TranscriptState, line: bytes, derived: deque[tuple[int, str]]) -> int | None:
+    """Where a line without uuid of its own began: there its turn has the uuid that is stored."""
+    offset, uuid = derived[0]
+    said = transcript.parse_turns([(offset, line)], state.mark.transcript, subagent=state.origin.subagent is not None)
+    if all(turn.uuid != uuid for turn in said):
+        return None
+    derived.popleft()
+    return offset

@@ -1,0 +1,373 @@
+"""The poller of the home machine: list, fetch, verify, open, ingest, acknowledge, in this order and per stream.
+
+Nothing that it refuses is deleted, and nothing that stands still in one stream holds up another. What the relay says
+is a hint of where to look; only what a key proves is believed. Two pollers at once are harmless: the cursor moves in
+the transaction that used it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from crystal.errors import CrystalError, StoreDamaged, Unavailable, WatermarkMoved
+from crystal.store import Store
+from crystal.store.notes import read_note, write_note
+from crystal.store.sync import inbox, outbox, relay_peers
+from crystal.store.sync.inbox import InStream
+from crystal.store.sync.quarantine import DEFAULT_BUDGET, Budget, set_listed
+from crystal.store.sync.relay_peers import Peer
+from crystal.sync.ahead import fetched
+from crystal.sync.answers import BlobInfo, StreamInfo, StreamList
+from crystal.sync.cleaning import BECAUSE as FORGOTTEN
+from crystal.sync.client import RelayClient
+from crystal.sync.documents import LATEST_WINS, looks_like_documents, newest_documents, read_document
+from crystal.sync.envelope import Channel, LinkKeys, Opened, Refused, open_blob
+from crystal.sync.errors import NotAtRelay, RelayDenied, RelayUnavailable
+from crystal.sync.losses import LOST, MESSAGES, note_losses
+from crystal.sync.opening import PollReport, Refusal, Sender, Senders, claims_of, in_words, refusal_of, run_after
+from crystal.sync.stopping import StoppedStreams
+from crystal.sync.taking import Next, Part, Taker
+from crystal.sync.triage import Effort, count_listed, starting_after, triage
+from crystal.sync.wire import BadRecord
+
+PAGE = 100
+LIVE_TURN = 400
+"""How many blobs of a live stream are taken before other streams have their turn."""
+PAST_TURN = 20
+"""The same for a stream of the past: live conversation never waits longer than these."""
+AT_ONCE = 50
+"""So many blobs are committed together at most: they wait for the disk once."""
+BYTES_AT_ONCE = 2 << 20
+LAST_UNPROVEN = "relay_last_unproven"
+"""The store's note of the last unproven stream that was tried when not all could be."""
+MOST_SILENT = 3
+"""So many streams in a row that could not be fetched mean that the relay is gone."""
+
+
+class Poller:
+    """Reads what devices sent.
+
+    Args:
+        store: The home machine's store, open for writing.
+        client: The relay, with home's token.
+        taker: What is done with conversations.
+        senders: Gives who may seal, anew for every poll: devices come and go.
+        clock: Gives the time, ms.
+        own_prefixes: Of streams that home writes for itself.
+        at_once: How many blobs are fetched at the same time.
+        budget: How many refused blobs are kept.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        client: RelayClient,
+        taker: Taker,
+        senders: Callable[[], Senders],
+        clock: Callable[[], int],
+        own_prefixes: frozenset[bytes] = frozenset(),
+        *,
+        at_once: int = 4,
+        budget: Budget = DEFAULT_BUDGET,
+    ) -> None:
+        self._store, self._client, self._taker = store, client, taker
+        self._senders_now, self._clock, self._own_prefixes = senders, clock, own_prefixes
+        self._at_once = at_once
+        self._stopped = StoppedStreams(store, clock, budget)
+        self._senders: Senders = {}
+        self._writers: dict[bytes, Peer] = {}
+        self._silent = 0
+
+    def poll(
+        self, *, should_stop: Callable[[], bool] = lambda: False, wait: float = 0, after: int | None = None
+    ) -> PollReport:
+        """Take all that has come, until nothing more comes or ``should_stop``.
+
+        Args:
+            should_stop: Asked between blobs.
+            wait: Seconds that the relay may keep the first question until something changes after ``after``.
+            after: The change number of an earlier report.
+
+        Raises:
+            RelayUnavailable, RelayDenied: The relay cannot be asked. What was taken before is committed.
+            StoreFull, StoreBusy, Unavailable: This machine cannot write. The same.
+        """
+        report = PollReport()
+        self._senders = self._senders_now()
+        if after is not None and inbox.is_due(self._store, self._clock()):
+            after, wait = None, 0  # something failed before, and nothing at the relay changes because of that
+        listed = self._client.streams(changed_after=after, wait=wait)
+        effort = Effort(self._clock)
+        is_whole = after is None
+        while True:
+            report.change = listed.change
+            if is_whole:
+                self._find_lost(listed, report)
+            before = report.blobs
+            if not self._read_listed(listed, report, effort, should_stop, is_whole=is_whole):
+                return self._counted(report)
+            if report.blobs == before:
+                return self._counted(report)
+            listed, is_whole = self._client.streams(), True
+
+    def _read_listed(
+        self,
+        listed: StreamList,
+        report: PollReport,
+        effort: Effort,
+        should_stop: Callable[[], bool],
+        *,
+        is_whole: bool,
+    ) -> bool:
+        """Read the listed streams; False when told to stop. What is left unread is noted with what is refused."""
+        peers = relay_peers.all_peers(self._store, "device")
+        own = self._own_prefixes | {peer.down_prefix for peer in peers}
+        known = {one.stream: one for one in inbox.all_streams(self._store)}
+        self._writers = {peer.up_prefix: peer for peer in peers}
+        sorted_ = triage(listed.streams, known, self._writers, own)
+        last = bytes.fromhex(read_note(self._store, LAST_UNPROVEN) or "")
+        unproven = starting_after(sorted_.unproven, last)
+        left = len(unproven)
+        for at, info in enumerate([*sorted_.proven, *unproven], -len(sorted_.proven)):
+            if should_stop():
+                return False
+            if effort.is_over:
+                left = max(0, at)
+                break
+            began, before = self._clock(), report.blobs
+            self._stream(info, report, should_stop)
+            effort.count(began, is_fruitful=report.blobs > before or info.stream in report.opened, is_unproven=at >= 0)
+        untried = [((self._writers[info.stream[:8]].id, "untried"), info) for info in unproven[left:]]
+        if untried and left:
+            with self._store.transaction():
+                write_note(self._store, LAST_UNPROVEN, unproven[left - 1].stream.hex())
+        if is_whole:
+            set_listed(self._store, sorted_.refused | count_listed(untried), self._clock())
+            inbox.drop_unlisted(self._store, {info.stream for info in listed.streams})
+        return True
+
+    def _find_lost(self, listed: StreamList, report: PollReport) -> None:
+        """Let what the relay has lost of what was told to devices be told again."""
+        report.heads = {info.stream: info.head for info in listed.streams}
+        lost = 0
+        for peer in relay_peers.all_peers(self._store, "device"):
+            if peer.sent and outbox.is_lost(self._store, peer.id, report.heads):
+                relay_peers.tell_again(self._store, peer.id)
+                lost += 1
+        report.lost = note_losses(self._store, LOST, lost, MESSAGES, self._clock()) or report.lost
+
+    def _counted(self, report: PollReport) -> PollReport:
+        inbox.end_waiting(self._store)
+        for one in inbox.all_streams(self._store):
+            report.stuck += one.state in ("fork", "wrong-key", "revoked", "damaged")
+            report.waiting += one.state == "waiting"
+        return report
+
+    # -- one stream --------------------------------------------------------------------------------------------------
+
+    def _stream(self, info: StreamInfo, report: PollReport, should_stop: Callable[[], bool]) -> None:
+        """Take what one stream has; whatever is wrong with it is written down, and the others go on."""
+        known = inbox.seen_stream(self._store, info.stream, self._clock())
+        if known.listed < info.head and known.state != "left":
+            inbox.note_listed(self._store, known.id, info.head)
+        is_resting = self._stopped.is_resting(known)
+        if known.state == "left" and known.code == FORGOTTEN and info.count:
+            self._client.ack(info.stream, info.head)  # what was sealed with the words in it
+        if known.state == "left" or is_resting or not (info.count or info.head > known.last_seq):
+            return
+        try:
+            is_new = not known.channel and info.head > known.last_seq
+            if known.channel in LATEST_WINS or (is_new and looks_like_documents(self._client, info)):
+                self._documents(known, info, report)
+            else:
+                self._conversation(known, info, report, should_stop)
+            self._silent = 0
+        except RelayUnavailable as error:
+            # One stream that cannot be fetched must not hold up the others; a relay that is gone must not be asked on.
+            self._silent += 1
+            if error.retry_after or self._silent >= MOST_SILENT:
+                raise
+            self._stopped.stand_still(self._stopped.met(known), "waiting", "relay", error.message)
+        except (Unavailable, StoreDamaged, RelayDenied):
+            raise
+        except (WatermarkMoved, NotAtRelay):
+            return  # another poller took it, or a document that is no more: the next one says all
+        except Exception as error:  # noqa: BLE001 - a fault in one stream is named and must not hold up the others
+            words = error.message if isinstance(error, CrystalError) else type(error).__name__
+            self._stopped.stand_still(self._stopped.met(known), "damaged", "error", f"taking it failed: {words}")
+
+    def _conversation(
+        self, known: InStream, info: StreamInfo, report: PollReport, should_stop: Callable[[], bool]
+    ) -> None:
+        if info.count and info.acked < known.last_seq and known.peer is not None:
+            # Sent again although it is here: the device has not heard of it.
+            relay_peers.tell_again(self._store, known.peer)
+        taken, goes_on, acked = 0, True, info.acked
+        try:
+            while goes_on:
+                turn = PAST_TURN if known.lane == "past" else LIVE_TURN
+                if taken >= turn:
+                    break
+                # Of a stream that is new, one: then it is known whether it is of the past, which waits.
+                limit = 1 if known.lane is None else min(PAGE, turn - taken)
+                page = self._client.blobs(info.stream, known.last_seq, limit)
+                acked = page.acked
+                known = self._stopped.compare(known, page)
+                before = report.blobs
+                known, goes_on = self._take_run(known, run_after(page, known.last_seq), report, should_stop)
+                taken += report.blobs - before
+        finally:
+            known = self._stopped.met(known)
+            if known.last_seq > acked and info.head:
+                self._client.ack(known.stream, known.last_seq)
+
+    def _take_run(
+        self, known: InStream, run: Sequence[BlobInfo], report: PollReport, should_stop: Callable[[], bool]
+    ) -> tuple[InStream, bool]:
+        """Take blobs that follow on each other; gives the stream as it is then, and False when it cannot go on."""
+        waiting: list[Next] = []
+        size = 0
+        for blob, data in fetched(self._client, known.stream, run, self._at_once):
+            if should_stop():
+                return self._commit(known, waiting, report), False
+            if isinstance(data, CrystalError):
+                self._stopped.not_fetched(self._commit(known, waiting, report), blob.seq, data)
+                return self._stopped.met(known), False
+            if waiting and (len(waiting) >= AT_ONCE or size >= BYTES_AT_ONCE):
+                known, size = self._commit(known, waiting, report), 0
+                waiting = []
+            found = self._read(known, waiting, blob.seq, data)
+            if isinstance(found, Refusal):
+                self._refuse(self._commit(known, waiting, report), found)
+                return self._stopped.met(known), False
+            sender, item = found
+            waiting.append(item)
+            size += len(data)
+            if isinstance(item.message, Part) or self._is_first(known, sender):
+                known, size = self._commit(self._bound(known, sender), waiting, report), 0
+                waiting = []
+        return self._commit(known, waiting, report), bool(run)
+
+    def _is_first(self, known: InStream, sender: Sender) -> bool:
+        return known.peer is None or not known.channel or sender.generation > sender.peer.accepted_from
+
+    def _bound(self, known: InStream, sender: Sender) -> InStream:
+        known = known if known.id else inbox.meet_stream(self._store, known.stream, self._clock())
+        if known.peer is None or not known.channel:
+            inbox.bind(self._store, known.id, sender.peer.id, Channel.CONVERSATIONS, known.lane)
+        self._note_generation(sender)
+        # Not as it is in the store by now: another poller may have moved the cursor, and then this one must not.
+        return replace(known, peer=sender.peer.id, channel=int(Channel.CONVERSATIONS))
+
+    def _read(self, known: InStream, waiting: Sequence[Next], seq: int, data: bytes) -> tuple[Sender, Next] | Refusal:
+        """Open one blob, the next after those that wait to be committed."""
+        tag = waiting[-1].tag if waiting else known.last_tag
+        try:
+            sender, opened = self._open(known, seq, data, tag)
+            if sender.refused:
+                return Refusal(seq, data, "revoked", sender.refused, in_words(sender))
+            return sender, self._taker.read(known, seq, opened)
+        except (Refused, BadRecord) as error:
+            return refusal_of(seq, data, error)
+
+    def _commit(self, known: InStream, waiting: Sequence[Next], report: PollReport) -> InStream:
+        """Take what was read, together; if that fails, one by one, so that only what is at fault stays."""
+        if not waiting:
+            return known
+        peer = relay_peers.peer_by_id(self._store, known.peer or 0)
+        try:
+            runs = [waiting]
+            took = [self._taker.take(peer, known, waiting, self._clock())]
+        except (Unavailable, StoreDamaged, WatermarkMoved):
+            raise
+        except Exception:  # a fault in one of them: taken one by one, it is raised by the one that has it
+            if len(waiting) == 1:
+                raise
+            runs, took = [], []
+            for one in waiting:
+                self._commit(known, [one], report)
+                known = replace(known, last_seq=one.seq, last_tag=one.tag)
+        for run, counts in zip(runs, took, strict=True):
+            report.blobs += len(run)
+            report.turns += counts.turns
+            report.chunks += counts.chunks
+            report.repeated += counts.repeated
+            report.heard.add(peer.id)
+        return self._stopped.met(known)
+
+    def _open(
+        self, known: InStream, seq: int, data: bytes, tag: bytes, documents: int | None = None
+    ) -> tuple[Sender, Opened]:
+        """Open a blob with the keys of whoever may write this stream; ``documents`` names a channel without chain."""
+
+        def keys_of(key_id: bytes) -> LinkKeys | None:
+            sender = self._senders.get(key_id)
+            if sender is None or sender.peer.up_prefix != known.stream[:8]:
+                return None
+            return sender.keys if known.peer in (None, sender.peer.id) else None
+
+        channel = documents or Channel.CONVERSATIONS
+        # Empty after a skip: then any predecessor is taken once, and the blob's own tag vouches for its place.
+        prev = (tag or None) if documents is None else None
+        opened = open_blob(data, keys_of, channel=channel, stream=known.stream, seq=seq, prev=prev)
+        return self._senders[opened.header.key_id], opened
+
+    def _note_generation(self, sender: Sender) -> None:
+        """The first blob under new keys: from now on the old ones are refused."""
+        peer = sender.peer
+        if sender.generation > peer.accepted_from:
+            newest = max(peer.generation, sender.generation)  # higher: home was restored from before the rotation
+            relay_peers.set_generation(self._store, peer.id, newest, sender.generation)
+            self._senders = self._senders_now()
+
+    def _refuse(self, known: InStream, why: Refusal) -> None:
+        self._stopped.refuse(known, why, known.peer or self._writers[known.stream[:8]].id)
+
+    # -- documents ---------------------------------------------------------------------------------------------------
+
+    def _documents(self, known: InStream, info: StreamInfo, report: PollReport) -> None:
+        """Take the newest document of a stream that opens; all before it are done with."""
+        for newest in newest_documents(self._client, info, 0, known.last_tag):
+            try:
+                sender, opened = self._open(known, newest.seq, newest.data, b"", newest.channel)
+                if sender.refused:
+                    why = Refusal(newest.seq, newest.data, "revoked", sender.refused, in_words(sender))
+                    self._refuse(self._stopped.met(known), why)
+                    if sender.refused == "old-key":
+                        self._stopped.leave(
+                            self._stopped.met(known), why
+                        )  # the device tells of itself under its new keys
+                    return
+                document = read_document(opened)
+            except (Refused, BadRecord) as error:
+                self._refuse(
+                    self._stopped.met(known), replace(refusal_of(newest.seq, newest.data, error), resend=False)
+                )
+                continue
+            claims = claims_of(sender.peer, document.body) if newest.channel == Channel.HEARTBEAT else {}
+            now = self._clock()
+            known = known if known.id else inbox.meet_stream(self._store, known.stream, now)
+            with self._store.transaction():
+                inbox.bind(self._store, known.id, sender.peer.id, newest.channel, "latest")
+                inbox.advance(self._store, known, newest.seq, opened.tag)
+                if relay_peers.take_document(
+                    self._store, sender.peer.id, newest.channel, document, now, keep=document.body
+                ):
+                    self._take_claims(known, sender.peer, claims, now)
+                    relay_peers.exceed(self._store, sender.peer.id, document.body.get("stale"))
+                    report.heard.add(sender.peer.id)
+            report.opened.add(info.stream)
+            self._note_generation(sender)
+            break
+        last = self._stopped.met(known).last_seq
+        if last and (last > info.acked or info.count):
+            self._client.ack(info.stream, last)
+
+    def _take_claims(self, known: InStream, peer: Peer, claims: Mapping[bytes, int], now: int) -> None:
+        """Learn from a heartbeat how far the device has sealed: what a relay keeps back is known to be missing."""
+        for stream in claims:
+            met = inbox.meet_stream(self._store, stream, now)
+            if met.peer is None:
+                inbox.bind(self._store, met.id, peer.id, Channel.CONVERSATIONS, None)
+        inbox.take_claims(self._store, known.id, claims)

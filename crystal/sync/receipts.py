@@ -1,0 +1,173 @@
+"""Receipts: home tells each device how far its streams are committed, and what it is to do.
+
+A receipt names, for every stream, the last committed number and its tag. A blob counts as received only when the tag
+agrees with the device's own: two copies of one device never take each other's receipts for their own. A receipt for
+less than an earlier one says that home has lost what it had; the device then sends it again without being asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from crystal.store import Store
+from crystal.store.sync import inbox, outbox, relay_peers
+from crystal.store.sync.outbox import OutStream
+from crystal.store.sync.relay_peers import Peer
+from crystal.sync.envelope import Channel
+from crystal.sync.sending import Link, seal_again
+from crystal.sync.wire import BadRecord
+
+FORK = "another copy of this machine wrote in its stream; a new stream was begun"
+LOST = "home asks for what is kept no more as it was sealed; everything archived here is sent again"
+
+
+def receipts_for(store: Store, peer: Peer) -> dict[str, Any]:
+    """What a device is told of its streams: how far each came, from where to send again, which to leave."""
+    streams: dict[str, list[Any]] = {}
+    resend: dict[str, int] = {}
+    fork: list[str] = []
+    for one in inbox.all_streams(store):
+        is_new = one.peer is None and one.channel == 0 and one.stream[:8] == peer.up_prefix
+        if not is_new and (one.peer != peer.id or one.channel != Channel.CONVERSATIONS):
+            continue
+        name = one.stream.hex()
+        streams[name] = [one.last_seq, one.last_tag.hex()]
+        if one.resend is not None:
+            resend[name] = one.resend
+        if one.state in ("fork", "left"):
+            fork.append(name)  # whoever still writes it is to go on elsewhere: nothing of it is read any more
+    stale = {"stale": dict(peer.stale)} if peer.stale else {}
+    return {"streams": streams, "resend": resend, "fork": fork, "generation": peer.accepted_from, **stale}
+
+
+@dataclass(frozen=True, slots=True)
+class Receipts:
+    """What home says of this device's streams: (last committed number, its tag), where to send again from, forks."""
+
+    streams: Mapping[str, tuple[int, bytes]]
+    resend: Mapping[str, int]
+    fork: frozenset[str]
+
+
+def read_receipts(body: Mapping[str, Any]) -> Receipts:
+    """Read the receipts in home's document.
+
+    Raises:
+        BadRecord: They cannot be understood.
+    """
+    try:
+        streams = {str(name): (int(upto), bytes.fromhex(tag)) for name, (upto, tag) in body["streams"].items()}
+        resend = {str(name): int(start) for name, start in body["resend"].items()}
+        fork = frozenset(str(name) for name in body["fork"])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BadRecord(f"the receipts cannot be understood ({type(error).__name__})") from error
+    return Receipts(streams, resend, fork)
+
+
+def act_on_receipts(
+    store: Store, link: Link, receipts: Receipts, *, now: int, send_all: Callable[[], None]
+) -> list[str]:
+    """Let go of what is committed, and send again what home asks for; gives what was noticed, in words.
+
+    Args:
+        store: The device's store.
+        link: The link to home.
+        receipts: What home says.
+        now: The time, ms.
+        send_all: Lets everything that is archived here be sent again: home has lost more than the outbox still keeps.
+    """
+    noticed: list[str] = []
+    for stream in outbox.streams(store, link.peer.id):
+        name = stream.stream.hex()
+        if stream.channel != Channel.CONVERSATIONS:
+            if name in receipts.resend and stream.closed_at is None:
+                relay_peers.tell_again(store, link.peer.id)
+            continue
+        upto, tag = receipts.streams.get(name, (0, b""))
+        view = _compare(store, stream, upto, tag)
+        if view == "ahead":
+            with store.transaction():
+                outbox.mark_receipted(store, stream.id, upto, now)
+        if view == "other" or name in receipts.fork:
+            # What home has of another history says nothing of ours: all that is kept goes there anew.
+            start = outbox.first_kept(store, stream.id) if view == "other" else upto + 1
+            noticed += _go_elsewhere(store, link, stream, start, now, send_all)
+        elif view == "behind":
+            noticed += _send_again(store, link, stream, upto + 1, now, send_all)
+        elif name in receipts.resend:
+            noticed += _send_again(store, link, stream, receipts.resend[name], now, send_all)
+    return noticed
+
+
+def _compare(
+    store: Store, stream: OutStream, upto: int, tag: bytes
+) -> Literal["ahead", "same", "behind", "other", "unknown"]:
+    """What a receipt says of a stream, next to what was receipted before.
+
+    One without a tag says that home has skipped a number that it never got whole: the next receipt says more.
+    """
+    own = stream.last_tag if upto == stream.last_seq else outbox.tag_at(store, stream.id, upto)
+    if upto and tag and (upto > stream.last_seq or (own is not None and own != tag)):
+        return "other"
+    if upto < stream.verified:
+        return "behind"
+    if upto == stream.verified:
+        return "same"
+    return "ahead" if tag and own == tag else "unknown"
+
+
+def _go_elsewhere(
+    store: Store, link: Link, stream: OutStream, start: int, now: int, send_all: Callable[[], None]
+) -> list[str]:
+    """Leave a stream: its kept blobs from ``start`` on are sealed again in another one, once."""
+    verified = outbox.stream_by_id(store, stream.id).verified
+    kept = outbox.kept_from(store, stream.id, start)
+    if stream.closed_at is not None and not kept:
+        return []
+    seal_again(store, link, stream, start, now, "fork")
+    noticed = [FORK] if stream.closed_at is None else []
+    if start <= verified:
+        with store.transaction():
+            outbox.lower_verified(store, stream.id, start - 1)
+        if not kept or kept[0].seq > start:
+            send_all()
+            noticed.append(LOST)
+    return noticed
+
+
+def mend_streams(store: Store, link: Link, now: int) -> None:
+    """Seal again what waits under keys that are not in use any more: a crash came in the middle of their change.
+
+    Raises:
+        NotConfigured: The old keys are gone.
+    """
+    for stream in outbox.streams(store, link.peer.id):
+        if stream.channel == Channel.CONVERSATIONS and stream.generation != link.peer.generation:
+            waiting = outbox.unreceipted(store, stream.id, 1)
+            if waiting:
+                seal_again(store, link, stream, waiting[0].seq, now, "rotated")
+
+
+def _send_again(
+    store: Store, link: Link, stream: OutStream, start: int, now: int, send_all: Callable[[], None]
+) -> list[str]:
+    """Let home have a stream from ``start`` on again; what is kept no more comes from the archive, in other streams."""
+    verified = outbox.stream_by_id(store, stream.id).verified
+    kept = outbox.kept_from(store, stream.id, start)
+    if start <= verified and (not kept or kept[0].seq > start):
+        seal_again(store, link, stream, start, now, "resend")
+        with store.transaction():
+            outbox.lower_verified(store, stream.id, start - 1)
+        send_all()
+        return [LOST]
+    if not kept:
+        return []
+    if stream.generation != link.peer.generation:
+        seal_again(store, link, stream, start, now, "rotated")
+        with store.transaction():
+            outbox.lower_verified(store, stream.id, start - 1)
+    else:
+        outbox.mark_again(store, stream.id, [blob.seq for blob in kept if blob.sent_at is not None])
+    return []

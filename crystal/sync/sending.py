@@ -1,0 +1,270 @@
+"""Sealing what this machine says into its streams, in the transaction of what it tells.
+
+A stream is one hash chain under one key. When its chain cannot go on (another copy of this machine wrote the same
+number, home was restored, the keys were rotated) what no receipt covers is sealed again in a new stream; home knows
+by the byte ranges what it has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from crystal.errors import NotConfigured, WatermarkMoved
+from crystal.store import Store
+from crystal.store.sync import outbox, relay_peers
+from crystal.store.sync.outbox import OutStream
+from crystal.store.sync.relay_peers import Peer
+from crystal.sync.envelope import Channel, Kind, LinkKeys, Opened, open_blob, read_header, seal, seal_parts, tag_of
+from crystal.sync.wire import Lane
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One link as this machine writes to it.
+
+    Attributes:
+        peer: The other end.
+        keys_of: Our outgoing keys of a generation, None when they are gone.
+        prefix: The first 8 bytes of our streams.
+        random: Gives so many random bytes.
+    """
+
+    peer: Peer
+    keys_of: Callable[[int], LinkKeys | None]
+    prefix: bytes
+    random: Callable[[int], bytes]
+
+    @property
+    def keys(self) -> LinkKeys:
+        """The keys in use.
+
+        Raises:
+            NotConfigured: They are gone.
+        """
+        return self.kept_keys(self.peer.generation)
+
+    def kept_keys(self, generation: int) -> LinkKeys:
+        """The keys of a generation.
+
+        Raises:
+            NotConfigured: They are gone.
+        """
+        keys = self.keys_of(generation)
+        if keys is None:
+            raise NotConfigured(
+                f"the key of generation {generation} that seals for {self.peer.name} is not here",
+                hint="put the key back where it was, or pair this machine again: crystal relay join",
+            )
+        return keys
+
+
+def put_message(store: Store, link: Link, payload: bytes, *, kind: Kind, lane: Lane, now: int) -> None:
+    """Seal a message into the conversations' open stream. Inside the transaction of what it tells.
+
+    Raises:
+        WatermarkMoved: The link's keys were rotated meanwhile: look at the link again.
+    """
+    if relay_peers.peer_by_id(store, link.peer.id).generation != link.peer.generation:
+        raise WatermarkMoved(f"the keys for {link.peer.name} were rotated just now")
+    stream = _writable(store, link, Channel.CONVERSATIONS, lane, now)
+    _append(store, stream, seal_message(link, stream, kind, payload, now), now)
+
+
+def seal_document(store: Store, link: Link, channel: Channel, payload: bytes, now: int) -> tuple[bytes, int, bytes]:
+    """Seal a document that replaces all before it: its stream, its number and the blob, which is not kept."""
+    with store.transaction():
+        stream = _writable(store, link, channel, "latest", now)
+        seq = stream.last_seq + 1
+        blob = seal(
+            link.keys,
+            payload,
+            channel=channel,
+            kind=Kind.CONTROL,
+            stream=stream.stream,
+            seq=seq,
+            prev=stream.last_tag,
+            salt=link.random(32),
+            created_at=now,
+        )
+        outbox.advance(store, stream.id, seq, tag_of(blob))
+    return stream.stream, seq, blob
+
+
+def _writable(store: Store, link: Link, channel: Channel, lane: str, now: int) -> OutStream:
+    stream = outbox.open_stream(store, link.peer.id, channel, lane)
+    if stream is not None and stream.generation == link.peer.generation:
+        return stream
+    return open_another(store, link, channel, lane, now, "first" if stream is None else "rotated")
+
+
+def open_another(store: Store, link: Link, channel: Channel, lane: str, now: int, because: str) -> OutStream:
+    """Open a stream in the place of the one that is open. Inside a transaction."""
+    stream = link.prefix + link.random(8)
+    return outbox.new_stream(store, stream, link.peer.id, channel, lane, link.peer.generation, now, because)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptMessage:
+    """A message of the outbox, opened: the blobs that it lies in, and what it says."""
+
+    opened: tuple[Opened, ...]
+
+    @property
+    def seqs(self) -> list[int]:
+        """The numbers of its blobs."""
+        return [one.header.seq for one in self.opened]
+
+    @property
+    def kind(self) -> Kind:
+        """What it holds."""
+        return self.opened[0].kind
+
+    @property
+    def created_at(self) -> int:
+        """When it was sealed first, ms."""
+        return self.opened[0].created_at
+
+    @property
+    def payload(self) -> bytes:
+        """The message, whole."""
+        return b"".join(one.payload for one in self.opened)
+
+    def sealed_for(self, link: Link, target: OutStream) -> list[bytes]:
+        """The same parts, sealed for another place."""
+        blobs: list[bytes] = []
+        prev = target.last_tag
+        for seq, one in enumerate(self.opened, target.last_seq + 1):
+            blob = seal(
+                link.keys,
+                one.payload,
+                channel=target.channel,
+                kind=one.kind,
+                stream=target.stream,
+                seq=seq,
+                prev=prev,
+                salt=link.random(32),
+                created_at=one.created_at,
+                more=one.header.more,
+            )
+            prev = tag_of(blob)
+            blobs.append(blob)
+        return blobs
+
+
+Change = Callable[[KeptMessage], tuple[Kind, bytes] | None]
+"""Gives the message that takes a message's place, None where it stays as it is."""
+
+
+def _as_it_is(_: KeptMessage) -> None:
+    """Leave every message as it is."""
+
+
+def seal_again(store: Store, link: Link, old: OutStream, start: int, now: int, because: str) -> int:
+    """Seal the kept blobs of a stream from ``start`` on again, in the lane's open stream or a new one; gives how many.
+
+    The stream is not written again. A message of several parts goes as a whole, so that it may begin before ``start``.
+
+    Raises:
+        NotConfigured: A key is gone. Nothing was changed.
+    """
+    with store.transaction():
+        return seal_changed(store, link, old, start, now, because)
+
+
+def seal_changed(
+    store: Store,
+    link: Link,
+    old: OutStream,
+    start: int,
+    now: int,
+    because: str,
+    *,
+    change: Change = _as_it_is,
+    ahead: Sequence[bytes] = (),
+) -> int:
+    """Seal again as ``seal_again`` does, with other messages in the place of some. Inside a transaction.
+
+    Args:
+        store: The store.
+        link: The link.
+        old: The stream.
+        start: The first number that counts.
+        now: The time, ms.
+        because: Why, as home is told.
+        change: What takes a message's place.
+        ahead: Messages of control that home must know before all that follows.
+
+    Raises:
+        NotConfigured: A key is gone. Nothing is to be kept of the transaction.
+    """
+    old = outbox.stream_by_id(store, old.id)
+    if old.closed_at is None:
+        target = open_another(store, link, Channel(old.channel), old.lane, now, because)
+    else:
+        target = _writable(store, link, Channel(old.channel), old.lane, now)
+    start = _message_start(store, old, start)
+    words = {"v": 1, "kind": "continues", "stream": old.stream.hex(), "from": start, "because": because}
+    for payload in (json.dumps(words).encode(), *ahead):  # the first: home need not wait for the old one any more
+        target = _append(store, target, seal_message(link, target, Kind.CONTROL, payload, now), now)
+    seqs: list[int] = []
+    for message in kept_messages(store, link, old, start):
+        seqs += message.seqs
+        changed = change(message)
+        if changed is None:
+            blobs = message.sealed_for(link, target)
+        else:
+            blobs = seal_message(link, target, *changed, message.created_at)
+        target = _append(store, target, blobs, message.created_at)
+    outbox.drop_blobs(store, old.id, seqs)
+    return len(seqs)
+
+
+def kept_messages(store: Store, link: Link, stream: OutStream, start: int = 1) -> Iterator[KeptMessage]:
+    """The messages of a stream that are kept, from a number on, opened with our own keys.
+
+    Raises:
+        NotConfigured: The key is gone.
+    """
+    parts: list[Opened] = []
+    for blob in outbox.kept_from(store, stream.id, start):
+        sealed = outbox.sealed_blob(store, stream.id, blob.seq) or b""
+        keys = link.kept_keys(stream.generation)
+        parts.append(open_blob(sealed, keys, channel=stream.channel, stream=stream.stream, seq=blob.seq, prev=None))
+        if not parts[-1].header.more:
+            yield KeptMessage(tuple(parts))
+            parts = []
+    if parts:
+        yield KeptMessage(tuple(parts))
+
+
+def seal_message(link: Link, target: OutStream, kind: Kind, payload: bytes, created_at: int) -> list[bytes]:
+    """A message as the next blobs of a stream."""
+    return seal_parts(
+        link.keys,
+        payload,
+        channel=Channel(target.channel),
+        kind=kind,
+        stream=target.stream,
+        seq=target.last_seq + 1,
+        prev=target.last_tag,
+        salts=lambda: link.random(32),
+        created_at=created_at,
+    )
+
+
+def _append(store: Store, target: OutStream, blobs: Sequence[bytes], created_at: int) -> OutStream:
+    """Put blobs at the end of a stream; gives it as it is then."""
+    for seq, blob in enumerate(blobs, target.last_seq + 1):
+        outbox.put_blob(store, target.id, seq, tag_of(blob), blob, created_at)
+    last = target.last_seq + len(blobs)
+    outbox.advance(store, target.id, last, tag_of(blobs[-1]))
+    return replace(target, last_seq=last, last_tag=tag_of(blobs[-1]))
+
+
+def _message_start(store: Store, old: OutStream, start: int) -> int:
+    """The first part of the message that the blob ``start`` belongs to, as far as its parts are kept."""
+    while start > 1 and (before := outbox.sealed_blob(store, old.id, start - 1)) and read_header(before).more:
+        start -= 1
+    return start

@@ -1,0 +1,271 @@
+"""What is done with blobs of a device that opened: conversations are ingested, words of control acted on.
+
+The cursor of the stream moves in the transaction of what the blobs told. Reading comes before, so that nothing that a
+device may have written makes a transaction fail.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+from crystal.config.paths import AGENT_ID
+from crystal.errors import WatermarkMoved
+from crystal.ingest.ingest import IngestReport, Prepared, prepare
+from crystal.memories.serialize import BadMemory, memory_from_dict
+from crystal.model.capture import is_unicode
+from crystal.store import Store
+from crystal.store.capture import privacy, turns
+from crystal.store.memories import memories
+from crystal.store.memories.memories import Version
+from crystal.store.sync import inbox, relay_peers
+from crystal.store.sync.inbox import InStream
+from crystal.store.sync.relay_peers import Peer
+from crystal.sync.arrival import NOTHING, Arrivals, arrive
+from crystal.sync.envelope import Kind, Opened
+from crystal.sync.forgotten import take_from_device
+from crystal.sync.tombstones import read_tombstones
+from crystal.sync.wire import MOST_KEY, BadRecord, Sent, decode_segment
+
+MOST_MESSAGE = 768 << 20
+"""The longest message, in bytes, that parts are collected for: a line of a transcript, and what stands with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a message whose end has not come."""
+
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A segment, and what it says."""
+
+    sent: Sent
+    prepared: Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A message of control, checked."""
+
+    kind: str
+    fields: dict[str, Any]
+
+
+Message = Part | Captured | Words
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """A blob that opened, in its place, and what it holds."""
+
+    seq: int
+    tag: bytes
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """Takes what devices said into the home machine's memory.
+
+    Attributes:
+        arrivals: This machine's memory.
+        own_agent: The agent id of this machine, which no device may use.
+    """
+
+    arrivals: Arrivals
+    own_agent: str
+
+    @property
+    def store(self) -> Store:
+        """The memory's store."""
+        return self.arrivals.store
+
+    def read(self, known: InStream, seq: int, opened: Opened) -> Next:
+        """Read what a blob holds, with the parts of its message that came before. Writes nothing.
+
+        Raises:
+            BadRecord: It is authentic and makes no sense.
+        """
+        waiting = inbox.fragments_bytes(self.store, known.id)
+        if waiting + len(opened.payload) > MOST_MESSAGE:
+            raise BadRecord(f"the message is longer than {MOST_MESSAGE >> 20} MiB")
+        if opened.header.more:
+            return Next(seq, opened.tag, Part(opened.payload))
+        before = inbox.fragments(self.store, known.id) if waiting else []
+        payload = b"".join([*before, opened.payload]) if before else opened.payload
+        if opened.kind is Kind.CONTROL:
+            return Next(seq, opened.tag, read_words(payload))
+        sent = decode_segment(payload)
+        return Next(seq, opened.tag, Captured(sent, prepare(sent.segment)))
+
+    def take(self, peer: Peer, known: InStream, run: Sequence[Next], now: int) -> IngestReport:
+        """Take the next blobs of a conversations' stream: all of them, or none.
+
+        Raises:
+            WatermarkMoved: Another poller took them.
+            StoreFull, StoreBusy, Unavailable: Nothing happened; try again later.
+        """
+        if run[0].seq != known.last_seq + 1:
+            raise WatermarkMoved(f"stream {known.stream.hex()[:8]}: the cursor is not before number {run[0].seq}")
+        total = [0, 0, 0, 0, 0]
+        with self.store.transaction(), ExitStack() as flushes:
+            inbox.advance(self.store, known, run[-1].seq, run[-1].tag)
+            relay_peers.heard(self.store, peer.id, now)
+            for one in run:
+                report = self._take(peer, known, one, now, flushes)
+                total = [a + b for a, b in zip(total, _counts(report), strict=True)]
+        return IngestReport(*total)
+
+    def _take(self, peer: Peer, known: InStream, one: Next, now: int, flushes: ExitStack) -> IngestReport:
+        message = one.message
+        if isinstance(message, Part):
+            inbox.add_fragment(self.store, known.id, one.seq, message.body)
+            return NOTHING
+        inbox.drop_fragments(self.store, known.id)
+        if isinstance(message, Words):
+            self._control(peer, message, now)
+            return NOTHING
+        sent = message.sent
+        if known.lane != sent.lane:
+            inbox.bind(self.store, known.id, peer.id, known.channel, sent.lane)
+        said = sent.segment.origin
+        origin = said._replace(device=self._device(peer, said.device), agent=self._agent(peer, said.agent))
+        trusted = replace(sent, segment=sent.segment._replace(origin=origin))
+        report = arrive(self.arrivals, trusted, message.prepared, known.stream, now=now, flushes=flushes)
+        if report.turns and sent.lane == "live":
+            turns.reopen_session(self.store, origin.session_id)
+        return report
+
+    def _device(self, peer: Peer, said: str) -> str:
+        """Who said it: the one whose key it is, unless that machine was home and hands over what others said."""
+        return said if peer.vouches and said != peer.name else peer.name
+
+    def _agent(self, peer: Peer, said: str) -> str:
+        """The agent id that it is kept under: the device's own, whatever it claims, where that is another's."""
+        if peer.vouches or self._may_use(peer, said):
+            return said
+        own = AGENT_ID.fullmatch(f"{said}-{peer.name}")
+        if own is not None and self._may_use(peer, own[0]):
+            return own[0]
+        return f"device-{peer.device_id.hex()}"
+
+    def _may_use(self, peer: Peer, agent: str) -> bool:
+        owner = relay_peers.owner_of_agent(self.store, agent)
+        if owner is not None:
+            return owner == peer.id
+        if agent.lower() == self.own_agent.lower() or relay_peers.others_use(self.store, agent, peer.name):
+            return False
+        return relay_peers.own_agent(self.store, agent, peer.id)
+
+    def _control(self, peer: Peer, words: Words, now: int) -> None:
+        fields = words.fields
+        if words.kind == "ended":
+            if peer.vouches or inbox.is_session_of(self.store, fields["session"], peer.name):
+                turns.end_session(self.store, fields["session"], min(fields["at"], now))
+        elif words.kind == "continues":
+            self._continues(peer, fields["stream"], fields["because"], now)
+        elif words.kind == "private":
+            privacy.add_private_lines(self.store, fields["uuids"])
+        elif words.kind == "forget":
+            take_from_device(self.store, [one._replace(device=peer.name) for one in fields["tombstones"]], now)
+        elif words.kind == "memory":
+            self._memory(peer, fields["memory"])
+
+    def _memory(self, peer: Peer, said: Version) -> None:
+        """Take a memory if it is newer than what is here; who asked for it is who sealed it."""
+        one = said.memory
+        trusted = replace(one, device=self._device(peer, one.device), agent=self._agent(peer, one.agent))
+        here = None if one.cwd is None else inbox.project_here(self.store, one.cwd)
+        memories.put_version(self.store, Version(trusted, here or said.project))
+
+    def _continues(self, peer: Peer, stream: bytes, because: str, now: int) -> None:
+        """A stream goes on in another one: wait for nothing more of it, unless it is a copy's that still lives."""
+        if stream[:8] != peer.up_prefix:
+            return
+        old = inbox.meet_stream(self.store, stream, now)
+        if old.peer not in (None, peer.id):
+            return
+        if old.peer is None:
+            inbox.bind(self.store, old.id, peer.id, old.channel or 1, None)
+        if because == "fork":
+            relay_peers.note_fork(self.store, peer.id, now)
+            inbox.note_forked(self.store, old)
+            if old.state != "fork":
+                return
+        inbox.leave(self.store, old, because, "its device went on in another stream", now)
+
+
+def _read_memory(value: Any) -> Version:
+    try:
+        return memory_from_dict(value)
+    except BadMemory as error:
+        raise BadRecord(error.message, hint=error.hint) from error
+
+
+def _counts(report: IngestReport) -> tuple[int, int, int, int, int]:
+    return report.bytes_captured, report.bytes_private, report.turns, report.chunks, report.repeated
+
+
+def read_words(payload: bytes) -> Words:
+    """Read a message of control.
+
+    Raises:
+        BadRecord: It is none that this crystal knows.
+    """
+    try:
+        words = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise BadRecord("the message cannot be understood") from error
+    if not isinstance(words, dict) or words.get("v") != 1:
+        raise BadRecord("the message is of a version that this crystal does not know", hint="update crystal")
+    kind = words.get("kind")
+    if kind == "ended":
+        return Words("ended", {"session": _text(words, "session", MOST_KEY), "at": _whole(words, "at")})
+    if kind == "continues":
+        return Words("continues", {"stream": _stream(words), "because": _text(words, "because", 40)})
+    if kind == "private":
+        return Words("private", {"uuids": _uuids(words)})
+    if kind == "forget":
+        return Words("forget", {"tombstones": read_tombstones(words.get("tombstones"), "")})
+    if kind == "memory":
+        return Words("memory", {"memory": _read_memory(words.get("memory"))})
+    if kind == "note":
+        return Words("note", {})
+    raise BadRecord("the message is of a kind that this crystal does not know")
+
+
+def _stream(words: dict[str, Any]) -> bytes:
+    try:
+        stream = bytes.fromhex(_text(words, "stream", 32))
+    except ValueError as error:
+        raise BadRecord("the message names no stream") from error
+    if len(stream) != 16:
+        raise BadRecord("the message names no stream")
+    return stream
+
+
+def _uuids(words: dict[str, Any]) -> list[str]:
+    uuids = words.get("uuids")
+    if not isinstance(uuids, list) or not all(isinstance(uuid, str) for uuid in uuids):
+        raise BadRecord("the message names no lines")
+    return [uuid for uuid in uuids if uuid and is_unicode(uuid) and "\0" not in uuid]
+
+
+def _text(words: dict[str, Any], name: str, most: int) -> str:
+    value = words.get(name)
+    if not isinstance(value, str) or not 0 < len(value) <= most or not is_unicode(value) or "\0" in value:
+        raise BadRecord(f"the message has no {name}")
+    return value
+
+
+def _whole(words: dict[str, Any], name: str) -> int:
+    value = words.get(name)
+    if type(value) is not int or not 0 <= value < 1 << 53:
+        raise BadRecord(f"the message has no {name}")
+    return value

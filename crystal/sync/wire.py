@@ -1,0 +1,265 @@
+"""A Segment as bytes for the envelope, and back, strictly: what a device says is checked before any of it is used.
+
+The first line is a JSON object, the head; the captured lines follow as they stand in the archive. Source:
+docs/spec/relay-messages.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from crystal.config.paths import checked_agent_id
+from crystal.errors import Denied, UsageProblem
+from crystal.model.capture import Finding, Origin, Piece, Project, Segment, Watermark, is_unicode
+
+Lane = Literal["live", "past"]
+VERSION = 1
+MOST_NAME = 400
+MOST_KEY = 4096
+"""Characters of a transcript's key or a session's id: they are made of file names, in whatever encoding."""
+MOST_STORED = (1 << 63) - 1
+MOST_PATH = 8192
+MOST_UUID = 1 << 26
+MOST_OFFSET = 1 << 53
+_STATES = ("captured", "private", "skipped")
+
+
+class BadRecord(Denied):
+    """An authentic message that is not what it should be: its sender has a fault, or is another version."""
+
+    code = "record"
+
+
+def encode_segment(segment: Segment, projects: Mapping[str, Project], lane: Lane = "live") -> bytes:
+    """Write a segment down.
+
+    Args:
+        segment: What was captured, cleaned.
+        lane: Whether it was said now or comes from the past.
+        projects: What git says, on the machine that captured, of the folders that the lines name.
+    """
+    head = {
+        "v": VERSION,
+        "kind": "segment",
+        "lane": lane,
+        "origin": [segment.origin.agent, segment.origin.device, segment.origin.session_id, segment.origin.subagent],
+        "path": segment.path[:MOST_PATH],
+        "before": _mark(segment.before),
+        "after": _mark(segment.after),
+        "pieces": [_piece(piece) for piece in segment.pieces],
+        "findings": [[finding.kind, finding.count] for finding in segment.findings],
+        "private": list(segment.private_uuids),
+        "projects": [row for one in projects.values() if _fits(row := [one.cwd, one.git_root, one.remote, one.name])],
+    }
+    clean = b"".join(piece.clean for piece in segment.pieces)
+    return json.dumps(head, separators=(",", ":")).encode() + b"\n" + clean
+
+
+def _fits(row: list[str | None]) -> bool:
+    """Whether the other side takes it: a folder's name stands in a transcript, which may say anything."""
+    try:
+        project_from(row)
+    except BadRecord:
+        return False
+    return True
+
+
+def _mark(mark: Watermark) -> list[Any]:
+    return [mark.transcript, mark.offset, mark.dev, mark.inode, mark.generation, mark.tail_hash.hex()]
+
+
+def _piece(piece: Piece) -> list[Any]:
+    raw_hash = None if piece.raw_hash is None else piece.raw_hash.hex()
+    return [piece.start, piece.end, piece.state, piece.rule, raw_hash, len(piece.clean), _shifts(piece)]
+
+
+def _shifts(piece: Piece) -> list[list[int]]:
+    """Where lines begin that do not follow the cleaned line before them: (number of the line, offset)."""
+    told = iter(piece.lines)
+    shifts = []
+    at = piece.start
+    for number, clean in enumerate(piece.clean.split(b"\n")[:-1]):
+        if clean.strip():
+            offset, _ = next(told)
+            if offset != at:
+                shifts.append([number, offset])
+                at = offset
+        at += len(clean) + 1
+    return shifts
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A segment as it came: with what git said of its folders where it was captured, and how urgent it is."""
+
+    segment: Segment
+    projects: Mapping[str, Project]
+    lane: Lane
+
+
+def decode_segment(payload: bytes) -> Sent:
+    """Read a segment.
+
+    Raises:
+        BadRecord: It is not what ``encode_segment`` writes.
+    """
+    line, newline, clean = payload.partition(b"\n")
+    try:
+        head = json.loads(line)
+        if not newline or not isinstance(head, dict) or head.get("kind") != "segment":
+            raise BadRecord("the message holds no segment")
+        if head.get("v") != VERSION:
+            raise BadRecord(f"the segment has version {_word(head.get('v'))}", hint="update crystal on this machine")
+        return _segment(head, clean)
+    except BadRecord:
+        raise
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError, UsageProblem) as error:
+        raise BadRecord(f"the segment's head cannot be understood ({type(error).__name__})") from error
+
+
+def _segment(head: Mapping[str, Any], clean: bytes) -> Sent:
+    agent, device, session, subagent = _list(head["origin"])
+    origin = Origin(
+        checked_agent_id(_text(agent)),
+        _text(device),
+        _text(session, MOST_KEY),
+        None if subagent is None else _text(subagent, MOST_KEY),
+    )
+    before, after = _watermark(head["before"]), _watermark(head["after"])
+    pieces: list[Piece] = []
+    at = 0
+    for one in _list(head["pieces"]):
+        piece = _read_piece(one, clean, at)
+        if pieces and piece.start != pieces[-1].end:
+            raise BadRecord("the segment's pieces do not lie edge to edge")
+        at += len(piece.clean)
+        pieces.append(piece)
+    if not pieces or at != len(clean) or before.transcript != after.transcript:
+        raise BadRecord("the segment's pieces do not hold its lines")
+    findings = tuple(Finding(_text(kind), _whole(count)) for kind, count in _list(head["findings"]))
+    private = tuple(_text(uuid, MOST_UUID) for uuid in _list(head["private"]))
+    projects = {_text(row[0], MOST_PATH): project_from(row) for row in _list(head["projects"])}
+    segment = Segment(origin, _path(head["path"]), before, after, tuple(pieces), findings, private)
+    return Sent(segment, projects, "past" if head["lane"] == "past" else "live")
+
+
+def _watermark(row: Sequence[Any]) -> Watermark:
+    transcript, offset, dev, inode, generation, tail = _list(row)
+    tail_hash = bytes.fromhex(_text(tail, empty=True))
+    if len(tail_hash) not in (0, 32):
+        raise BadRecord("a watermark's hash has the wrong length")
+    return Watermark(
+        _text(transcript, MOST_KEY),
+        _whole(offset),
+        _whole(dev, 1 << 64) & MOST_STORED,
+        _whole(inode, 1 << 64) & MOST_STORED,
+        _whole(generation),
+        tail_hash,
+    )
+
+
+def _read_piece(row: Sequence[Any], clean: bytes, at: int) -> Piece:
+    start, end, state, rule, raw_hash, length, shifts = _list(row)
+    start, end, length = _whole(start), _whole(end), _whole(length)
+    if end <= start or state not in _STATES or (length > 0) != (state == "captured"):
+        raise BadRecord("a piece of the segment contradicts itself")
+    words = None if rule is None else _text(rule)
+    if state != "captured":
+        return Piece(start, end, state, words)
+    own = clean[at : at + length]
+    if len(own) != length or not own.endswith(b"\n"):
+        raise BadRecord("a piece of the segment does not hold whole lines")
+    hashed = None if raw_hash is None else bytes.fromhex(_text(raw_hash))
+    if hashed is not None and len(hashed) != 32:
+        raise BadRecord("a piece's hash has the wrong length")
+    return Piece(start, end, "captured", words, own, hashed, _lines(own, start, end, shifts))
+
+
+def _lines(clean: bytes, start: int, end: int, shifts: Any) -> tuple[tuple[int, bytes], ...]:
+    moved = {_whole(number): _whole(offset) for number, offset in _list(shifts)}
+    lines: list[tuple[int, bytes]] = []
+    at = start
+    for number, line in enumerate(clean.split(b"\n")[:-1]):
+        if number in moved:
+            at = moved[number]
+        if line.strip():
+            if not start <= at < end or (lines and at <= lines[-1][0]):
+                raise BadRecord("the lines of a piece do not lie in it in order")
+            lines.append((at, line))
+        at += len(line) + 1
+    return tuple(lines)
+
+
+def project_from(row: Any) -> Project:
+    """Read what git says of a folder.
+
+    Raises:
+        BadRecord: It is not that.
+    """
+    if not isinstance(row, list) or len(row) != 4:
+        raise BadRecord("the message has something else where a project should be")
+    cwd, root, remote, name = _list(row)
+    return Project(
+        _text(cwd, MOST_PATH),
+        None if root is None else _text(root, MOST_PATH),
+        None if remote is None else _text(remote, MOST_PATH),
+        _text(name, empty=True),
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise BadRecord("the segment's head has something else where a list should be")
+    return value
+
+
+def _text(value: Any, most: int = MOST_NAME, *, empty: bool = False) -> str:
+    if (
+        not isinstance(value, str)
+        or len(value) > most
+        or "\0" in value
+        or not (value or empty)
+        or not is_unicode(value)
+    ):
+        raise BadRecord("the segment's head has something else where a name should be")
+    return value
+
+
+def _path(value: Any) -> str:
+    """A path may hold bytes that are no UTF-8, which Python writes as lone surrogates."""
+    if isinstance(value, str) and 0 < len(value) <= MOST_PATH and "\0" not in value:
+        try:
+            value.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            pass
+        else:
+            return value
+    raise BadRecord("the segment's head has something else where a path should be")
+
+
+def line_starts(piece: Piece) -> list[int]:
+    """Where each line of a captured piece begins in its file, those without a character too.
+
+    Nothing is taken out of such a line, so that it has its length: it ends where the next one begins.
+    """
+    lines = piece.clean.split(b"\n")[:-1]
+    starts = [0] * len(lines)
+    told = iter(reversed(piece.lines))
+    at = piece.end
+    for number in range(len(lines) - 1, -1, -1):
+        at = next(told)[0] if lines[number].strip() else at - len(lines[number]) - 1
+        starts[number] = at
+    return starts
+
+
+def _whole(value: Any, most: int = MOST_OFFSET) -> int:
+    if type(value) is not int or not 0 <= value <= most:
+        raise BadRecord("the segment's head has something else where a number should be")
+    return value
+
+
+def _word(value: Any) -> str:
+    return str(value) if isinstance(value, (int, float)) else "unknown"

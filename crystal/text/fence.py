@@ -1,0 +1,41 @@
+"""The fence around recalled text: data, never an instruction, and left out again when it is captured.
+
+Whatever crystal tells an agent stands between two tags with the same nonce, which is new for each answer, so that no
+stored text can know it: ``<crystal-memory-7k2m9x>`` ... ``</crystal-memory-7k2m9x>``. Capture takes the whole stretch
+out (crystal/redact), so that what was recalled never comes back as something said. The tags hold no character that
+JSON escapes. ``crystal.text.quoting`` makes the text inside safe.
+"""
+
+from __future__ import annotations
+
+import os
+
+NAME = "crystal-memory"
+NONCE_CHARACTERS = 6
+ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
+HEADER = "recalled, as data:"
+"""How the line after the opening tag begins, where an agent may not know what the tags mean."""
+
+
+def new_nonce() -> str:
+    """Return a nonce for one answer, about 30 bits."""
+    nonce = ""
+    while len(nonce) < NONCE_CHARACTERS:  # a byte above the alphabet is thrown again, so that each letter is as likely
+        at = os.urandom(1)[0] & 31
+        nonce += ALPHABET[at : at + 1]
+    return nonce
+
+
+def opening(nonce: str) -> str:
+    """Return the opening tag."""
+    return f"<{NAME}-{nonce}>"
+
+
+def closing(nonce: str) -> str:
+    """Return the closing tag."""
+    return f"</{NAME}-{nonce}>"
+
+
+def fenced(text: str, nonce: str) -> str:
+    """Put a text, which must be quoted already, between the tags."""
+    return f"{opening(nonce)}\n{text}\n{closing(nonce)}"

@@ -1,0 +1,252 @@
+"""Find the project of a folder, and what identifies that project when its folder is renamed, moved or cloned.
+
+``find_project`` reads small files of git and runs nothing. ``first_commit`` runs git once; callers keep its result.
+Neither raises, whatever is found where git's files should be. A linked worktree belongs to its main work tree.
+"""
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from crystal.model.capture import Project
+
+MARKER_FILE = ".crystal-project"
+"""Its first line identifies the project of the folder that it lies in, and of all folders below."""
+MARKER_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{7,63}"
+GIT_SECONDS = 3.0
+_MAX_MARKER_BYTES = 4096
+_LARGEST_POINTER = 64 * 1024
+_LARGEST_CONFIG = 1024 * 1024
+# Patterns as text: ``re`` compiles each when it is first used.
+_CLIENT_WORKTREE = r"(.+?)[/\\]\.claude[/\\]worktrees[/\\][^/\\]+"
+_SECTION = r'\[\s*([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]'
+_SCHEME = r"(?:[A-Za-z0-9+.-]+::)?[A-Za-z][A-Za-z0-9+.-]*://"
+_SCP = r"(?s)(?:([^/\\]*)@)?([^@/\\:]+:.*)"
+_HOST = r"(?:[\w.~%-]*|\[[0-9A-Fa-f:.%]*\])(?::\d*)?"
+
+
+class _Repository(NamedTuple):
+    """A work tree's root, the folder of its own git files and the folder of those shared by all its work trees."""
+
+    root: Path
+    git_dir: Path
+    common_dir: Path
+
+
+def find_project(cwd: str) -> Project:
+    """Return the project of a folder.
+
+    The folder is walked up to the first git repository; ``git_root`` is the main work tree's root and ``remote`` the
+    address of ``origin`` without user and password, else ``marker:ID`` if a marker file names one. Without a
+    repository, the folder of the nearest marker file is the root. A folder that is gone is a project of its own, named
+    after its last part; only a worktree that Claude Code made (``<root>/.claude/worktrees/<name>``) leads to its root.
+    """
+    alone = Project(cwd=cwd, name=_last_part(cwd))
+    folder = Path(cwd)
+    if not folder.is_absolute():
+        return alone
+    if not _is_folder(folder):
+        made = re.match(_CLIENT_WORKTREE, cwd)
+        if made is None or not _is_folder(folder := Path(made[1])):
+            return alone
+    folder = _normal(folder)
+    repository = _find_repository(folder)
+    if repository is None:
+        return _marked_project(alone, folder)
+    root = _main_root(repository)
+    return Project(
+        cwd=cwd,
+        git_root=_storable(str(root)),
+        remote=_origin(repository.common_dir / "config") or _marker_at(root),
+        name=_storable(root.name.removesuffix(".git")) or alone.name,
+    )
+
+
+def first_commit(git_root: str) -> str | None:
+    """Return ``commit:`` and the id of a repository's first commit; None if git cannot tell within three seconds.
+
+    Runs git without hooks, network or configuration of the user. A shallow clone does not have its first commit.
+    """
+    import subprocess  # noqa: PLC0415 - every hook's worker finds projects, and git is asked once for each
+
+    env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "GIT_CONFIG_NOSYSTEM": "1", "HOME": os.devnull}
+    env |= {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
+    # The folder may belong to another user: git would refuse to read it, and what it reads runs nothing.
+    command = ["git", "-c", "safe.directory=*", "-C", git_root, "rev-list", "--max-parents=0", "HEAD", "--"]
+    try:
+        git_dir = Path(git_root) / ".git"
+        if (git_dir / "shallow").exists() or _is_without_commit(git_dir):
+            return None
+        done = subprocess.run(
+            command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=GIT_SECONDS, check=False
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    ids = done.stdout.decode("ascii", "replace").split()
+    if done.returncode != 0 or not ids or not re.fullmatch("[0-9a-f]{40,64}", ids[-1]):
+        return None
+    return f"commit:{ids[-1]}"
+
+
+def _is_without_commit(git_dir: Path) -> bool:
+    """Whether a repository has no branch, as long as nothing was committed: then git is not asked after every turn."""
+    heads = git_dir / "refs" / "heads"
+    if (git_dir / "packed-refs").exists() or not (_read(git_dir / "HEAD", _MAX_MARKER_BYTES) or "").startswith("ref:"):
+        return False
+    return heads.is_dir() and not any(heads.iterdir())
+
+
+def _marked_project(alone: Project, folder: Path) -> Project:
+    """Return the project of the nearest marker file in a folder or above; ``alone`` if there is none."""
+    for place in (folder, *folder.parents):
+        identity = _marker_at(place)
+        if identity is not None:
+            root = _storable(str(place))
+            return alone._replace(git_root=root, remote=identity, name=_storable(place.name) or alone.name)
+    return alone
+
+
+def _marker_at(folder: Path) -> str | None:
+    text = _read(folder / MARKER_FILE, _MAX_MARKER_BYTES)
+    line = "" if text is None else text.partition("\n")[0].strip()
+    return f"marker:{line}" if re.fullmatch(MARKER_ID, line) else None
+
+
+def without_credentials(address: str) -> str | None:
+    """Return a remote's address without user, password and query; None if it cannot be told where they end.
+
+    The user ``git`` of an ssh address stays: it is part of the address, and the same for everybody.
+    """
+    scheme = re.match(_SCHEME, address)
+    if scheme is None:
+        return _scp_without_user(address)
+    rest = address[scheme.end() :]
+    authority, slash, path = rest.partition("/")
+    user, at, host = authority.rpartition("@")
+    if not re.fullmatch(_HOST, host):  # a password with a slash in it, it seems: all before the last @ is suspect
+        user, at, rest = rest.rpartition("@")
+        if not at:
+            return None
+        host, slash, path = rest.partition("/")
+    if "ssh" in scheme[0].lower():
+        keep = "git@" if user.split(":")[0] == "git" else ""
+        return f"{scheme[0]}{keep}{host}{slash}{path}"
+    return f"{scheme[0]}{host}{slash}{re.split('[?#]', path)[0]}"
+
+
+def _scp_without_user(address: str) -> str:
+    """Take the user out of ``user@host:path``, unless it is ``git``. A path is left as it is."""
+    match = re.fullmatch(_SCP, address)
+    return address if match is None or match[1] in (None, "git") else match[2]
+
+
+def _find_repository(folder: Path) -> _Repository | None:
+    """Walk up from a folder to the first one with a ``.git`` that git would accept."""
+    for place in (folder, *folder.parents):
+        repository = _repository_at(place)
+        if repository is not None:
+            return repository
+    return None
+
+
+def _repository_at(folder: Path) -> _Repository | None:
+    git = folder / ".git"
+    if not _is_folder(git):
+        pointer = _read(git, _LARGEST_POINTER)
+        if pointer is None or not pointer.startswith("gitdir:"):
+            return None
+        git = _normal(folder / pointer.removeprefix("gitdir:").strip())
+    if not _exists(git / "HEAD"):
+        return None
+    common = (_read(git / "commondir", _LARGEST_POINTER) or "").strip()
+    return _Repository(folder, git, _normal(git / common) if common else git)
+
+
+def _main_root(repository: _Repository) -> Path:
+    """Return the main work tree's root: of a linked worktree the one that it was made from."""
+    common = repository.common_dir
+    if common == repository.git_dir:
+        return repository.root
+    return common.parent if common.name.startswith(".") else common  # .git or .bare, else a bare repository
+
+
+def _origin(config_path: Path) -> str | None:
+    """Return the first address of the remote ``origin`` in a git config file, without credentials."""
+    config = _read(config_path, _LARGEST_CONFIG)
+    section: tuple[str, str] | None = None
+    for line in _logical_lines(config or ""):
+        match = re.match(_SECTION, line)
+        if match is not None:
+            section = (match[1].lower(), match[2] or "")
+        key, equals, value = line[match.end() if match else 0 :].partition("=")
+        if section == ("remote", "origin") and equals and key.strip().lower() == "url":
+            address = without_credentials(_config_value(value))
+            return _storable(address) if address else None
+    return None
+
+
+def _logical_lines(config: str) -> list[str]:
+    return [line.strip() for line in config.replace("\\\r\n", "").replace("\\\n", "").split("\n")]
+
+
+def _config_value(value: str) -> str:
+    """Read a value of a git config file: quotes, escapes and comments."""
+    result: list[str] = []
+    quoted = False
+    chars = iter(value.strip())
+    for char in chars:
+        if char == '"':
+            quoted = not quoted
+        elif char == "\\":
+            following = next(chars, "")
+            result.append({"n": "\n", "t": "\t", "b": ""}.get(following, following))
+        elif char in "#;" and not quoted:
+            break
+        else:
+            result.append(char)
+    return "".join(result).strip()
+
+
+def _read(path: Path, limit: int) -> str | None:
+    """Read a small regular file as text; None for anything else: absent, a pipe, a device, too large, unreadable."""
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size > limit:
+            return None
+        with path.open("rb") as file:
+            return file.read(limit).decode("utf-8", "surrogateescape")
+    except (OSError, ValueError):
+        return None
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _exists(path: Path) -> bool:
+    """Tell whether something stands there, a link that leads nowhere too (git keeps HEAD as one sometimes)."""
+    try:
+        path.lstat()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _normal(path: Path) -> Path:
+    """Take ``..`` out of a path without asking the disk: links in it are left as the user names them."""
+    return Path(os.path.normpath(path))
+
+
+def _last_part(path: str) -> str:
+    """Return the last part of a path of any system."""
+    parts = [part for part in re.split(r"[/\\]", path) if part]
+    return parts[-1] if parts else path
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\0", "\ufffd")

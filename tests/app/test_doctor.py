@@ -1,0 +1,158 @@
+"""What ``crystal doctor`` finds, and that the fix it names is one."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crystal.app.context import open_machine, these_places
+from tests.support.capture_machine import line
+from tests.support.command import crystal
+
+KEY = "sk-test-0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+@pytest.fixture(autouse=True)
+def _memory(home: Path) -> None:
+    folder = home / ".claude" / "projects" / "p"
+    folder.mkdir(parents=True)
+    (folder / "s.jsonl").write_bytes(line("quartz"))
+    assert crystal("init", "--yes", "--import").code == 0
+
+
+def checks(name: str, code: int = 0) -> list[dict[str, Any]]:
+    done = crystal("doctor", "--json")
+    assert done.code == code, done.out + done.err
+    return [check for check in json.loads(done.out)["checks"] if check["name"] == name]
+
+
+def test_all_is_well() -> None:
+    assert [check["verdict"] for check in checks("embedding")] == ["ok"]
+    assert checks("API key") == []
+
+
+def test_a_new_provider_has_everything_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    crystal("config", "set", "embedding.provider", "openai")
+    (check,) = checks("embedding")
+    assert (check["verdict"], check["fix"]) == ("note", "crystal sync")
+    assert "1 chunk waits for its vector (openai)" in check["message"]
+
+
+def test_an_unusable_choice_is_told() -> None:
+    crystal("config", "set", "embedding.provider", "ollama")
+    crystal("config", "set", "embedding.model", "of-nobody")
+    (check,) = checks("embedding", code=1)
+    assert check["verdict"] == "failure"
+    assert "of-nobody" in check["message"]
+    assert "embedding.dimension" in check["fix"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "provider", "variable"),
+    [
+        ({"embedding.provider": "voyage"}, "voyage", "VOYAGE_API_KEY"),
+        ({"summary.mode": "llm", "summary.provider": "google"}, "google", "GOOGLE_API_KEY"),
+        ({"summary.consent": "true"}, "openai", "OPENAI_API_KEY"),
+    ],
+)
+def test_a_missing_key_is_told_with_where_to_put_it(
+    settings: dict[str, str], provider: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in settings.items():
+        crystal("config", "set", key, value)
+    (check,) = checks("API key")
+    assert check["verdict"] == "warning"
+    assert provider in check["message"]
+    assert variable in check["fix"]
+    assert str(these_places().data_dir / ".env") in check["fix"]
+    monkeypatch.setenv(variable, KEY)
+    (check,) = checks("API key")
+    assert check["verdict"] == "ok"
+    assert KEY not in json.dumps(check)
+
+
+def test_a_key_command_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    crystal("config", "set", "embedding.provider", "voyage")
+    monkeypatch.setenv("CRYSTAL_KEY_COMMAND", "/nonexistent/key")
+    (check,) = checks("API key")
+    assert check["verdict"] == "warning"
+    assert "/nonexistent/key" in check["message"]
+
+
+def test_a_server_of_ones_own_needs_no_key() -> None:
+    crystal("config", "set", "summary.mode", "llm")
+    crystal("config", "set", "summary.base_url", "http://127.0.0.1:9/v1")
+    assert checks("API key") == []
+
+
+def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name == "openai" else find(name, *more)
+    )
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    assert checks("software")[0]["verdict"] == "ok"
+    crystal("config", "set", "embedding.provider", "openai")
+    well, missing = checks("software", code=1)
+    assert well["verdict"] == "ok"
+    assert missing["verdict"] == "failure"
+    assert "-m pip install" in missing["fix"]
+
+
+def test_settings_that_cannot_be_read_are_a_finding_like_others(home: Path) -> None:
+    path = these_places().config_file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("broken = [\n")
+    done = crystal("doctor", "--json")
+    assert done.code == 1, done.err
+    (check,) = [check for check in json.loads(done.out)["checks"] if check["verdict"] == "failure"]
+    assert (check["name"], check["fix"]) == ("settings", f"mend the file: {path}")
+    shown = crystal("doctor")
+    assert (shown.code, shown.err) == (1, "")
+    assert "FAIL  settings" in shown.out
+
+
+def test_a_large_database_is_not_read_to_its_end_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crystal.app.doctor.BRIEF_SECONDS", 0.0)
+    monkeypatch.setattr("crystal.store.health.checks.PROGRESS_STEPS", 1)
+    (brief,) = checks("memory")
+    assert "crystal doctor --deep" in brief["message"]
+    deep = crystal("doctor", "--deep")
+    assert deep.code == 0
+    assert "is sound" in deep.out
+
+
+PROBE = """
+import sys
+from crystal.cli.app import main
+try:
+    main()
+finally:
+    assert "numpy" not in sys.modules
+"""
+
+
+def test_a_usual_look_does_not_load_what_takes_longest(home: Path) -> None:
+    crystal("sync")
+    done = subprocess.run([sys.executable, "-c", PROBE, "doctor"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done
+    assert "search index: searches use it" in done.stdout
+
+
+def test_a_refused_path_is_named_and_nobody_is_told_to_allow_it() -> None:
+    with open_machine() as machine:
+        note = {"v": 1, "at": 1, "event": "Stop", "session_id": "s", "transcript_path": "/etc/passwd"}
+        machine.places.spool.mkdir(exist_ok=True)
+        (machine.places.spool / "1.json").write_text(json.dumps(note))
+    crystal("sync")
+    (check,) = checks("refused transcripts")
+    assert check["message"].startswith("/etc/passwd ")
+    assert check["fix"].startswith("nothing")
+    assert "config set" not in json.dumps(check)

@@ -1,0 +1,202 @@
+"""A project keeps its memory when its folder is renamed or moved, and is called what its owner calls it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from crystal.app.projects import find_home, project_finder
+from crystal.model.capture import Project
+from crystal.store import Store
+from crystal.store.capture.projects import known_projects, project_row
+from crystal.store.search.scope import project_ids
+from crystal.transcript.project import MARKER_FILE, find_project, first_commit
+from tests.support.command import crystal
+
+
+def git(folder: Path, *words: str) -> None:
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b.example", "-C", str(folder), *words]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def make_repository(folder: Path, message: str = "first") -> Path:
+    folder.mkdir(parents=True)
+    git(folder, "init", "-q")
+    git(folder, "commit", "-q", "--allow-empty", "-m", message)
+    return folder
+
+
+def said_in(home: Path, folder: Path, session: str, text: str) -> None:
+    """Let Claude Code write a session in a folder, and capture it."""
+    place = home / ".claude" / "projects" / "-x"
+    place.mkdir(parents=True, exist_ok=True)
+    line = {"type": "user", "uuid": f"u-{session}", "sessionId": session, "timestamp": "2026-11-20T10:00:01.000Z"}
+    line |= {"cwd": str(folder), "message": {"role": "user", "content": text}}
+    (place / f"{session}.jsonl").write_text(json.dumps(line) + "\n")
+    assert crystal("sync").code == 0
+
+
+@pytest.fixture
+def ready(home: Path) -> Path:
+    (home / ".claude").mkdir()
+    assert crystal("init", "--yes").code == 0
+    return home
+
+
+def found(text: str, *words: str) -> list[str]:
+    return [hit["text"] for hit in json.loads(crystal("search", text, "--json", *words).out)["hits"]]
+
+
+def test_a_repository_without_a_remote_keeps_its_project_when_it_moves(ready, tmp_path, monkeypatch):
+    old = make_repository(tmp_path / "old" / "shop")
+    said_in(ready, old, "s1", "the kiwi price is in cents")
+    new = tmp_path / "elsewhere" / "store"
+    new.parent.mkdir()
+    shutil.move(old, new)
+    monkeypatch.chdir(new)
+    answer = json.loads(crystal("search", "kiwi", "--json").out)
+    assert (answer["scope"], [hit["text"] for hit in answer["hits"]]) == ("shop", ["the kiwi price is in cents"])
+    said_in(ready, new, "s2", "the kiwi price moved house")
+    assert sorted(found("kiwi", "--project", str(new))) == sorted(found("kiwi", "--project", "store"))
+    assert len(found("kiwi", "--project", "shop")) == 2
+    listed = json.loads(crystal("projects", "--json").out)["projects"]
+    assert [(one["sessions"], sorted(one["folders"])) for one in listed] == [(2, sorted([str(old), str(new)]))]
+
+
+def test_a_marked_folder_keeps_its_project_without_git(ready, tmp_path, monkeypatch):
+    old = tmp_path / "notes"
+    (old / "deep").mkdir(parents=True)
+    assert crystal("projects", "mark", str(old)).code == 0
+    assert "already" in crystal("projects", "mark", str(old)).out
+    said_in(ready, old / "deep", "s1", "the fig tree needs water")
+    new = tmp_path / "garden"
+    shutil.move(old, new)
+    monkeypatch.chdir(new)
+    assert json.loads(crystal("search", "fig", "--json").out)["scope"] == "notes"
+    assert found("fig", "--project", str(new)) == ["the fig tree needs water"]
+    said_in(ready, new, "s2", "the fig tree got water")
+    assert len(found("fig", "--project", str(new))) == 2
+
+
+def test_a_name_that_a_person_gave_holds_for_the_past_and_for_new_folders(ready, tmp_path):
+    folder = make_repository(tmp_path / "proj1")
+    (folder / "api").mkdir()
+    said_in(ready, folder, "s1", "a plum")
+    assert crystal("projects", "rename", "proj1", "Plum Shop").out == "project Plum Shop: 1 folder, 1 session\n"
+    said_in(ready, folder / "api", "s2", "another plum")
+    assert len(found("plum", "--project", "plum shop")) == 2
+    assert crystal("projects", "rename", "proj1", "x").code == 1
+    assert crystal("projects", "rename", "plum shop", "a/b").code == 2
+    assert crystal("projects", "rename", "plum shop", " ").code == 2
+
+
+def test_two_projects_become_one_and_two_again(ready, tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir(), two.mkdir()
+    said_in(ready, one, "s1", "a quince")
+    said_in(ready, two, "s2", "another quince")
+    assert found("quince", "--project", "two") == ["another quince"]
+    assert crystal("projects", "join", "one", "two").out == "project two: 2 folders, 2 sessions\n"
+    assert len(found("quince", "--project", "two")) == len(found("quince", "--project", str(one))) == 2
+    assert crystal("projects", "join", "one", "two").code in (1, 2)
+    assert "two" in crystal("projects").out
+    assert crystal("projects", "split", str(one)).out == "project one: 1 folder, 1 session\n"
+    assert found("quince", "--project", "one") == ["a quince"]
+    assert crystal("projects", "split", str(one)).code == 1
+
+
+def test_an_unknown_project_is_named_with_the_next_step(ready):
+    done = crystal("projects", "rename", "nowhere", "x")
+    assert (done.code, done.err) == (
+        1,
+        "crystal: error: there is no project 'nowhere'\ncrystal: hint: run: crystal projects\n",
+    )
+
+
+def test_two_projects_of_one_name_are_told_apart_by_their_folders(ready, tmp_path):
+    for place in ("a", "b"):
+        folder = tmp_path / place / "shop"
+        folder.mkdir(parents=True)
+        said_in(ready, folder, f"s-{place}", "a medlar")
+    done = crystal("projects", "rename", "shop", "x")
+    assert done.code == 2
+    assert str(tmp_path / "a" / "shop") in done.err
+    assert crystal("projects", "rename", str(tmp_path / "a" / "shop"), "market").code == 0
+
+
+def test_repositories_with_different_first_commits_stay_apart(tmp_path):
+    one, two = make_repository(tmp_path / "one"), make_repository(tmp_path / "two", "second")
+    assert first_commit(str(one)) != first_commit(str(two))
+    assert first_commit(str(one)).startswith("commit:")
+
+
+@pytest.mark.parametrize("broken", ["no commit", "shallow", "gone"])
+def test_a_first_commit_that_git_cannot_tell_is_none(tmp_path, monkeypatch, broken):
+    folder = tmp_path / "repo"
+    if broken == "shallow":
+        make_repository(folder)
+        (folder / ".git" / "shallow").write_text("")
+    elif broken == "no commit":
+        folder.mkdir()
+        git(folder, "init", "-q")
+        monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("git is not started for each turn"))
+    assert first_commit(str(folder)) is None
+
+
+def test_git_without_a_path_to_it_is_no_error(tmp_path, monkeypatch):
+    folder = make_repository(tmp_path / "repo")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert first_commit(str(folder)) is None
+
+
+def test_a_repository_cannot_make_git_run_something(tmp_path):
+    folder, trace = make_repository(tmp_path / "repo"), tmp_path / "ran"
+    for key in ("core.fsmonitor", "core.sshCommand", "core.pager", "uploadpack.packObjectsHook", "diff.external"):
+        git(folder, "config", key, f"touch {trace}")
+    git(folder, "config", "remote.origin.promisor", "true")
+    git(folder, "config", "remote.origin.url", f"ext::touch {trace}")
+    git(folder, "config", "extensions.partialClone", "origin")
+    objects = folder / ".git" / "objects"
+    first_commit(str(folder))
+    for path in [one for one in objects.rglob("*") if one.is_file()]:
+        path.unlink()  # git would fetch what is missing
+    assert first_commit(str(folder)) is None
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"short\n", b"../../etc/passwd\n", b"\xff\xfe" * 8, b"a" * 5000])
+def test_a_marker_that_holds_no_id_says_nothing(tmp_path, content):
+    (tmp_path / MARKER_FILE).write_bytes(content)
+    assert find_project(str(tmp_path)).remote is None
+
+
+def test_the_address_of_origin_comes_before_marker_and_commit(tmp_path):
+    folder = make_repository(tmp_path / "repo")
+    (folder / MARKER_FILE).write_text("0123456789abcdef\n")
+    assert find_project(str(folder)).remote == "marker:0123456789abcdef"
+    git(folder, "remote", "add", "origin", "https://example.org/shop.git")
+    assert find_project(str(folder)).remote == "https://example.org/shop.git"
+
+
+def test_a_known_identity_is_taken_from_the_store_without_asking_git(tmp_path, monkeypatch):
+    folder = make_repository(tmp_path / "repo")
+    with Store.open(tmp_path / "x.db") as store:
+        here = project_finder(store)(str(folder))
+        with store.transaction():
+            row = project_row(store, here)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert project_finder(store)(str(folder)) == here
+        assert find_home([store], str(folder)) == (str(folder), "repo")
+        assert known_projects(store)[0].rows == (row,)
+
+
+def test_an_identity_that_is_learned_later_holds_for_all_folders_of_the_repository(tmp_path):
+    with Store.open(tmp_path / "x.db") as store, store.transaction():
+        first = project_row(store, Project("/code/shop", "/code/shop", None, "shop"))
+        project_row(store, Project("/code/shop/api", "/code/shop", "commit:1", "shop"))
+        moved = project_row(store, Project("/new/shop", "/new/shop", "commit:1", "shop"))
+        assert {first, moved} <= set(project_ids(store, "/new/shop"))

@@ -1,0 +1,296 @@
+"""A database that was damaged or lost: every command says so and names one that works, which brings everything back."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from crystal.store import Store
+from tests.support.capture_machine import NOW, line
+from tests.support.command import Done, crystal
+from tests.support.whole_memory import ROOT, Memory
+
+PAGE = 4096
+ENOUGH = [f"{session} says {at}" for session in "abc" for at in range(12)]
+
+
+def talk(home: Path, session: str, *texts: str, at: int = NOW) -> Path:
+    folder = home / ".claude" / "projects" / "p"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{session * 8}-1111-4111-8111-111111111111.jsonl"
+    with path.open("ab") as file:
+        for number, text in enumerate(texts):
+            file.write(line(text, at=at + number, sessionId=path.stem))
+    return path
+
+
+@pytest.fixture
+def memory(home: Path) -> Memory:
+    """A memory with sessions, a memory, words said while capture was off, and a forgotten line; not folded together."""
+    assert crystal("init", "--yes", "--no-import").code == 0
+    for session in "abc":
+        talk(home, session, *(text for text in ENOUGH if text.startswith(session)))
+    talk(home, "d", "the forgotten quokka")
+    assert crystal("sync").code == 0
+    assert crystal("remember", "the build needs java 21").code == 0
+    assert crystal("forget", "--query", "quokka", "--yes").code == 0
+    assert crystal("--off").code == 0
+    talk(home, "a", "off the record", at=int(time.time() * 1000))
+    assert crystal("--on").code == 0
+    return Memory(home, os.environ)
+
+
+def fold(memory: Memory) -> bytearray:
+    with Store.open(memory.data / "crystal.db") as store:
+        store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    return bytearray((memory.data / "crystal.db").read_bytes())
+
+
+def flip(data: bytearray, dice: random.Random) -> None:
+    for _ in range(40):
+        data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+
+
+def overwrite_header(data: bytearray, dice: random.Random) -> None:
+    data[: dice.choice((16, 100, 512))] = dice.randbytes(100)
+
+
+def zero_page(data: bytearray, dice: random.Random) -> None:
+    at = PAGE * dice.randrange(len(data) // PAGE)
+    data[at : at + PAGE] = bytes(PAGE)
+
+
+def cut(data: bytearray, dice: random.Random) -> None:
+    del data[dice.randrange(len(data)) :]
+
+
+def garble_texts(data: bytearray, dice: random.Random) -> None:
+    """Make texts undecodable where no page check can see it."""
+    at = 0
+    while (at := data.find(b" says ", at + 1)) >= 0:
+        if dice.random() < 0.5:
+            data[at + 1] = 0xFF
+
+
+def garble_definition(data: bytearray, dice: random.Random) -> None:
+    """Damage the definition of the table of vectors, which SQLite hands to its extension."""
+    at = data.index(b"distance_metric") + dice.randrange(15)
+    data[at] = 0xFF
+
+
+HARMS: dict[str, Callable[[bytearray, random.Random], None]] = {
+    "flip": flip,
+    "header": overwrite_header,
+    "page": zero_page,
+    "cut": cut,
+    "texts": garble_texts,
+    "definition": garble_definition,
+}
+
+
+def assert_no_traceback(*words: str) -> Done:
+    done = crystal(*words)
+    assert "Traceback" not in done.out + done.err
+    assert done.code in (0, 1, 3, 6), (words, done)
+    return done
+
+
+def assert_all_is_back(memory: Memory, *, off: bool = True) -> Done:
+    """One command brings everything back, and the second proof says so."""
+    done = crystal("verify", "--repair")
+    assert done.code == 0, done.out + done.err
+    again = crystal("verify")
+    assert again.code == 0, again.out + again.err
+    assert "100 %" in again.out
+    assert sorted(memory.texts("user")) == sorted(ENOUGH)
+    assert crystal("backfill").code == 0
+    assert crystal("sync").code == 0
+    expected = sorted(ENOUGH) if off else sorted([*ENOUGH, "off the record"])
+    assert sorted(memory.texts("user")) == expected
+    assert crystal("doctor").code in (0, 1)
+    return done
+
+
+def fuzz(memory: Memory, harm: str, seed: int) -> None:
+    dice = random.Random(f"{harm} {seed}")
+    data = fold(memory)
+    if dice.random() < 0.5:  # transcripts that the client has deleted
+        shutil.rmtree(memory.home / ".claude" / "projects")
+    HARMS[harm](data, dice)
+    database = memory.data / "crystal.db"
+    database.write_bytes(data)
+    for words in (["search", "says"], ["status"], ["sessions"], ["doctor"], ["search", "quokka"], ["memories"]):
+        assert_no_traceback(*words)
+    harmed = database.read_bytes()
+    done = assert_all_is_back(memory)
+    for kept in memory.data.glob("crystal.db.damaged-*[0-9]"):
+        assert kept.read_bytes() == harmed
+        assert str(kept) in done.out
+
+
+@pytest.mark.parametrize("seed", range(1))
+@pytest.mark.parametrize("harm", HARMS)
+def test_whatever_is_damaged_comes_back(memory: Memory, harm: str, seed: int) -> None:
+    fuzz(memory, harm, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 140))
+@pytest.mark.parametrize("harm", HARMS)
+def test_whatever_is_damaged_comes_back_many_times(memory: Memory, harm: str, seed: int) -> None:
+    fuzz(memory, harm, seed)
+
+
+# ------------------------------------------------------------------------------------------------ lost, or another's
+
+
+def delete_all(memory: Memory) -> None:
+    for path in memory.data.glob("crystal.db*"):
+        path.unlink()
+
+
+def _throw_log_away(memory: Memory) -> None:
+    """The log holds what was said last; a copy without it is an older database."""
+    database = memory.data / "crystal.db"
+    old = fold(memory)
+    with Store.open(database):  # keeps the log beside the file until it is closed
+        talk(memory.home, "b", "b says something in the log")
+        ENOUGH.append("b says something in the log")
+        assert crystal("--off").code == 0
+        talk(memory.home, "c", "off the record", at=int(time.time() * 1000))
+        assert crystal("--on").code == 0
+    delete_all(memory)
+    database.write_bytes(old)
+
+
+def _another_programs(memory: Memory) -> None:
+    delete_all(memory)
+    with apsw.Connection(str(memory.data / "crystal.db")) as db:
+        db.execute("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)")
+
+
+def _folder(memory: Memory) -> None:
+    delete_all(memory)
+    (memory.data / "crystal.db").mkdir()
+    (memory.data / "crystal.db" / "theirs").write_text("x")
+
+
+def _empty(memory: Memory) -> None:
+    delete_all(memory)
+    (memory.data / "crystal.db").touch()
+
+
+LOSSES: dict[str, Callable[[Memory], None]] = {
+    "deleted": delete_all,
+    "another program's": _another_programs,
+    "a folder": _folder,
+    "empty": _empty,
+}
+
+
+@pytest.mark.parametrize("transcripts", ["here", pytest.param("gone", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_lost_database_is_named_with_one_command_and_comes_back(memory: Memory, name: str, transcripts: str) -> None:
+    if transcripts == "gone":
+        shutil.rmtree(memory.home / ".claude" / "projects")
+    LOSSES[name](memory)
+    for words in (
+        ["search", "x"],
+        ["status"],
+        ["init", "--yes"],
+        ["backfill"],
+        ["sync"],
+        ["remember", "x"],
+        ["sessions"],
+    ):
+        done = crystal(*words)
+        assert done.code == 6, (words, done)
+        assert "the archive of 4 sessions is here" in done.out + done.err
+        assert "crystal verify --repair" in done.out + done.err
+    found = json.loads(crystal("doctor", "--json").out)
+    assert any(check["fix"] and "crystal verify --repair" in check["fix"] for check in found["checks"]), found
+    done = assert_all_is_back(memory)
+    assert "3 sessions, 36 turns" in done.out
+    assert crystal("search", "quokka").out.count("quokka says") == 0
+    assert not memory.files_with("off the record")
+
+
+def test_a_log_that_was_thrown_away_takes_nothing_with_it_and_brings_nothing_private(memory: Memory) -> None:
+    _throw_log_away(memory)
+    try:
+        assert_all_is_back(memory)
+        delete_all(memory)
+        shutil.rmtree(memory.home / ".claude" / "projects")
+        assert_all_is_back(memory)
+    finally:
+        ENOUGH.remove("b says something in the log")
+
+
+def test_without_the_record_nothing_that_may_have_been_private_is_imported_unasked(memory: Memory) -> None:
+    delete_all(memory)
+    (memory.ldm / "private.jsonl").unlink()
+    talk(memory.home, "e", "never seen")
+    done = assert_all_is_back(memory)
+    assert "crystal backfill --privacy-lost" in done.out
+    assert "never seen" not in memory.texts("user")
+    assert crystal("backfill", "--privacy-lost").code == 0
+    assert "never seen" in memory.texts("user")
+
+
+def test_the_damaged_file_goes_when_something_is_forgotten(memory: Memory) -> None:
+    data = fold(memory)
+    zero_page(data, random.Random(1))
+    overwrite_header(data, random.Random(1))
+    (memory.data / "crystal.db").write_bytes(data)
+    assert_all_is_back(memory)
+    assert list(memory.data.glob("crystal.db.damaged-*"))
+    assert crystal("forget", "--query", "b says 3", "--yes").code == 0
+    assert not list(memory.data.glob("crystal.db.damaged-*"))
+
+
+# ------------------------------------------------------------------------------------------------------- interrupted
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
+def test_a_repair_that_is_killed_is_taken_up_again(memory: Memory, seed: int) -> None:
+    data = fold(memory)
+    overwrite_header(data, random.Random(seed))
+    flip(data, random.Random(seed))
+    (memory.data / "crystal.db").write_bytes(data)
+    command = [sys.executable, "-m", "crystal", "verify", "--repair"]
+    for attempt in range(3):
+        process = subprocess.Popen(command, cwd=ROOT, env=memory.env, stdout=subprocess.DEVNULL)
+        time.sleep(0.35 + 0.1 * attempt + 0.13 * seed)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert_all_is_back(memory)
+    assert list(memory.data.glob("crystal.db.damaged-*"))
+
+
+def test_a_kill_between_the_last_two_steps_costs_nothing(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = fold(memory)
+    overwrite_header(data, random.Random(1))
+    (memory.data / "crystal.db").write_bytes(data)
+    replace = Path.replace
+
+    def die(self: Path, target: Path) -> Path:
+        if Path(target).name == "crystal.db":
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", die)
+        assert crystal("verify", "--repair").code == 130
+    assert crystal("search", "x").code == 6
+    assert_all_is_back(memory)

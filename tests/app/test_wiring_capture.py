@@ -1,0 +1,46 @@
+"""Capture joined to this machine: its lock, its spool, its store."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from crystal.app.capture import run_capture
+from crystal.app.context import open_machine
+from crystal.app.status import gather
+from crystal.capture.engine import Capture, Tally
+from tests.support.capture_machine import line
+
+
+def test_a_note_that_comes_during_a_sweep_is_acted_on_after_it(home: Path) -> None:
+    projects = home / ".claude" / "projects" / "-home-dev-quartz"
+    projects.mkdir(parents=True)
+    session = "0b7d2a4e-6d0a-4c55-9e5f-0d1c2b3a4f50"
+
+    def leave_a_note(capture: Capture) -> Tally:
+        path = projects / f"{session}.jsonl"
+        path.write_bytes(line("said during the sweep"))
+        note = {"v": 1, "at": capture.clock(), "event": "Stop", "session_id": session, "transcript_path": str(path)}
+        spool = home / ".ldm/memory/spool"
+        spool.mkdir(parents=True, exist_ok=True)
+        (spool / "01795000000000000000-1-x.json").write_text(json.dumps(note))
+        return Tally()
+
+    with open_machine() as machine:
+        run_capture(machine, leave_a_note)
+        assert machine.store.rows("SELECT text FROM chunks") == [("said during the sweep",)]
+    assert not list((home / ".ldm/memory/spool").glob("*.json"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+def test_a_file_that_a_hook_named_through_a_link_is_not_behind(home: Path) -> None:
+    projects = home / "real" / "projects" / "-home-dev-quartz"
+    projects.mkdir(parents=True)
+    (home / ".claude").symlink_to(home / "real")
+    (projects / "s.jsonl").write_bytes(line("basalt"))
+    with open_machine() as machine:
+        machine.capture().capture_tail(projects / "s.jsonl", Tally())
+        assert gather(machine)["transcripts"] == {"on_disk": 1, "known": 1, "lag": 0, "behind": []}

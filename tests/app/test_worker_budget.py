@@ -1,0 +1,94 @@
+"""What a worker may load: imports are most of what a turn costs, and each looks cheap where it is added."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from crystal.hook import main as hook
+from tests.support.capture_machine import line
+from tests.support.whole_memory import Memory
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the worker is untested on Windows")
+
+NOTHING_NEW = set(
+    """
+    crystal crystal.capture crystal.capture.lock crystal.capture.nothing_new crystal.capture.safe_open
+    crystal.capture.spool crystal.capture.unanswered crystal.errors crystal.hook.main crystal.config.paths crystal.store crystal.store.connection
+    crystal.store.health.idle crystal.store.migrate crystal.store.capture.privacy crystal.store.private_record crystal.store.texts
+    crystal.worker
+    """.split()
+)
+"""Modules of ours that are loaded where nothing is new: the whole list."""
+
+NEVER_FOR_NOTHING = {"dataclasses", "inspect", "tomllib", "orjson", "re2", "hashlib", "datetime", "threading"}
+NEVER = {"numpy", "httpx", "openai", "ssl", "subprocess", "secrets", "random", "difflib", "logging", "asyncio", "rich"}
+MAX_MODULES = 112
+"""Modules of ours for a turn; today 107."""
+MAX_DATACLASSES = 12
+"""Today 10. Making one takes as long as a small module; a ``NamedTuple`` is five times quicker."""
+
+PROGRAM = """
+import sys
+before = set(sys.modules)
+from crystal.worker import main
+main()
+made = {id(kind): kind for name, module in list(sys.modules.items()) if name.startswith("crystal")
+        for kind in vars(module).values() if isinstance(kind, type) and "__dataclass_fields__" in vars(kind)}
+print(len(made), *sorted(set(sys.modules) - before))
+"""
+
+
+class Turns(Memory):
+    """A memory and one session that goes on."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home, {"HOME": str(home), "PATH": ""})
+        self.path = home / ".claude" / "projects" / "-p" / "5e551074-0000-4000-8000-000000000000.jsonl"
+        self.path.parent.mkdir(parents=True)
+        self.path.touch()
+        self.crystal("init", "--yes", "--no-import")
+
+    def work(self, said: str | None) -> tuple[int, set[str]]:
+        """Leave a note, with a line for it or without, and run the worker; gives what it has loaded."""
+        if said is not None:
+            with self.path.open("ab") as file:
+                file.write(line(said, role="assistant", at=time.time_ns() // 1_000_000, sessionId=self.path.stem))
+        told = {"session_id": self.path.stem, "transcript_path": str(self.path), "hook_event_name": "Stop"}
+        note = hook.make_note(dict(told), self.env, time.time_ns())
+        spool = self.path.parents[3] / ".ldm" / "memory" / "spool"
+        spool.mkdir(parents=True, exist_ok=True)
+        (spool / f"{time.time_ns():020d}-1-x.json").write_text(json.dumps(note))
+        command = [sys.executable, "-I", "-c", PROGRAM]
+        done = subprocess.run(command, env=self.env, check=True, capture_output=True, text=True, timeout=120)
+        assert list(spool.glob("*.json")) == []
+        count, *names = done.stdout.split()
+        return int(count), set(names)
+
+
+@pytest.fixture
+def turns(tmp_path: Path) -> Turns:
+    turns = Turns(tmp_path / "h")
+    turns.work("the first line, which meets the machine")
+    return turns
+
+
+def test_nothing_new_loads_what_is_on_the_list(turns: Turns) -> None:
+    dataclasses, loaded = turns.work(None)
+    assert {name for name in loaded if name.startswith("crystal")} <= NOTHING_NEW
+    assert loaded.isdisjoint(NEVER | NEVER_FOR_NOTHING)
+    assert dataclasses == 0
+
+
+def test_a_turn_keeps_within_its_budget(turns: Turns) -> None:
+    dataclasses, loaded = turns.work("zq1: the answer is in the harbour")
+    ours = sorted(name for name in loaded if name.startswith("crystal"))
+    assert {"crystal.ingest.ingest", "crystal.embedding.embedded"} <= set(ours)
+    assert loaded.isdisjoint(NEVER | {"crystal.model.recall", "crystal.search.engine", "crystal.cli", "crystal.mcp"})
+    assert len(ours) <= MAX_MODULES, ours
+    assert dataclasses <= MAX_DATACLASSES

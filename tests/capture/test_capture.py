@@ -1,0 +1,487 @@
+"""Capture: nothing is lost, nothing is doubled, whatever happens to files, processes and clocks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from crystal.capture.backfill import import_past, plan_past
+from crystal.capture.drain import drain
+from crystal.capture.engine import Tally
+from crystal.store import Store
+from crystal.store.capture import ledger
+from tests.support.capture_machine import NOW, CaptureMachine, line
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[CaptureMachine]:
+    machine = CaptureMachine.at(tmp_path / "m")
+    machine.capture().meet()
+    yield machine
+    machine.assert_sound()
+    machine.store.close()
+
+
+def backfill(machine: CaptureMachine, *paths: Path) -> Tally:
+    capture, tally = machine.capture(), Tally()
+    for past in plan_past(capture, list(paths), None):
+        import_past(capture, past, tally, lambda _: None)
+    return tally
+
+
+def test_a_transcript_born_after_the_meeting_is_captured_from_its_first_byte(machine: CaptureMachine) -> None:
+    machine.transcript("s").write_bytes(line("first words"))
+    machine.capture().sweep()
+    assert machine.texts() == ["first words"]
+
+
+def test_what_was_there_at_the_meeting_is_not_replayed_but_what_follows_is(tmp_path: Path) -> None:
+    machine = CaptureMachine.at(tmp_path / "m")
+    path = machine.transcript("s")
+    path.write_bytes(line("old"))
+    machine.capture().sweep()
+    assert machine.texts() == []
+    with path.open("ab") as file:
+        file.write(line("new"))
+    machine.capture().sweep()
+    assert machine.texts() == ["new"]
+    backfill(machine)
+    assert machine.texts() == ["new", "old"]
+    machine.assert_sound()
+
+
+def test_the_session_that_the_first_hook_tells_of_keeps_its_first_turn(tmp_path: Path) -> None:
+    from crystal.capture.drain import drain
+
+    machine = CaptureMachine.at(tmp_path / "m")
+    machine.transcript("old").write_bytes(line("old"))
+    machine.transcript("living").write_bytes(line("hello"))
+    machine.note("living", transcript_path=str(machine.transcript("living")))
+    drain(machine.capture(), machine.spool)
+    assert machine.texts() == ["hello"]
+
+
+def test_a_torn_last_line_waits_for_its_end(machine: CaptureMachine) -> None:
+    path, whole = machine.transcript("s"), line("one") + line("two")
+    for cut in range(len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        machine.capture().sweep()
+        machine.assert_sound()
+    assert machine.texts() == ["one", "two"]
+
+
+def test_a_moved_file_goes_on_where_it_stood(machine: CaptureMachine) -> None:
+    path = machine.transcript("s")
+    path.write_bytes(line("one"))
+    machine.capture().sweep()
+    moved = machine.transcript("s", "other")
+    path.rename(moved)
+    with moved.open("ab") as file:
+        file.write(line("two"))
+    machine.capture().sweep()
+    assert machine.texts() == ["one", "two"]
+    assert [state.path for state in ledger.all_states(machine.store)] == [str(moved)]
+    assert machine.store.value("SELECT count(*) FROM segments") == 2
+
+
+def test_a_replaced_file_is_read_again_and_doubles_nothing(machine: CaptureMachine) -> None:
+    path, kept = machine.transcript("s"), line("kept")
+    path.write_bytes(line("dropped") + kept)
+    machine.capture().sweep()
+    staged = path.with_suffix(".new")
+    staged.write_bytes(kept + line("after"))
+    staged.replace(path)
+    machine.capture().sweep()
+    assert machine.texts() == ["after", "dropped", "kept"]
+
+
+def test_a_shrunk_file_is_read_again_and_doubles_nothing(machine: CaptureMachine) -> None:
+    path, one, two = machine.transcript("s"), line("one"), line("two")
+    path.write_bytes(one + two)
+    machine.capture().sweep()
+    path.write_bytes(one)
+    machine.capture().sweep()
+    with path.open("ab") as file:
+        file.write(line("three"))
+    machine.capture().sweep()
+    assert machine.texts() == ["one", "three", "two"]
+
+
+def test_forked_lines_are_stored_once_and_seen_in_both_sessions(machine: CaptureMachine) -> None:
+    shared = line("said before the fork", ident="u1")
+    machine.transcript("a").write_bytes(shared + line("only a"))
+    machine.capture().sweep()
+    machine.transcript("b").write_bytes(shared + line("only b"))
+    machine.capture().sweep()
+    assert machine.texts() == ["only a", "only b", "said before the fork"]
+    assert machine.store.value("SELECT count(*) FROM turn_copies") == 1
+
+
+def test_two_files_of_one_name_do_not_wear_out_the_archive(machine: CaptureMachine) -> None:
+    first, second = machine.transcript("s", "p"), machine.transcript("s", "q")
+    first.write_bytes(line("one", ident="u1") + line("two", ident="u2"))
+    second.write_bytes(line("one", ident="u1"))
+    for _ in range(3):
+        machine.capture().sweep()
+    assert machine.texts() == ["one", "two"]
+    assert machine.store.value("SELECT count(*) FROM segments") == 2
+
+
+def test_a_subagents_transcript_belongs_to_its_session(machine: CaptureMachine) -> None:
+    side = machine.transcript("s").with_suffix("") / "subagents" / "deeper"
+    side.mkdir(parents=True)
+    (side / "agent-x1.jsonl").write_bytes(line("look into it", isSidechain=True))
+    machine.capture().sweep()
+    row = machine.store.row("SELECT s.session_id, t.subagent, t.role FROM turns t JOIN sessions s ON s.id = t.session")
+    assert row == ("s", "x1", "subagent")
+
+
+@pytest.mark.parametrize("text", ["a\u2028b\u2029c\x85d\x0ce", "lone \ud83d end", "nul \x00 end", "", "👍", "y"])
+def test_odd_texts_are_captured_as_one_line(machine: CaptureMachine, text: str) -> None:
+    machine.transcript("s").write_bytes(line(text) + line("next"))
+    machine.capture().sweep()
+    assert len(machine.texts()) == (2 if text else 1)
+
+
+def test_garbage_between_lines_stops_nothing_and_is_archived(machine: CaptureMachine) -> None:
+    garbage = b'not json\n\n[]\n{"type":"unheard-of"}\n\xff\xfe\x00\n{"type":"user"}\n'
+    machine.transcript("s").write_bytes(line("one") + garbage + line("two"))
+    machine.capture().sweep()
+    assert machine.texts() == ["one", "two"]
+
+
+# -- privacy ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_said_while_off_is_never_captured(machine: CaptureMachine) -> None:
+    path = machine.transcript("s")
+    path.write_bytes(line("before", at=NOW))
+    machine.capture().sweep()
+    machine.now = NOW + 1_000
+    machine.capture().turn_off()
+    with path.open("ab") as file:
+        file.write(line("secret", at=NOW + 2_000))
+    machine.transcript("born-private").write_bytes(line("also secret", at=NOW + 2_000))
+    machine.now = NOW + 3_000
+    machine.capture().sweep()
+    machine.capture().turn_on()
+    with path.open("ab") as file:
+        file.write(line("after", at=NOW + 4_000))
+    machine.capture().sweep()
+    backfill(machine)
+    backfill(machine, machine.root)
+    assert machine.texts() == ["after", "before"]
+
+
+def test_a_clock_turned_back_does_not_open_what_was_said_while_off(machine: CaptureMachine) -> None:
+    machine.capture().turn_off()
+    machine.transcript("s").write_bytes(line("secret", at=NOW - 86_400_000))
+    machine.capture().sweep()
+    machine.capture().turn_on()
+    backfill(machine)
+    assert machine.texts() == []
+
+
+def test_a_copy_of_a_private_line_stays_private(machine: CaptureMachine) -> None:
+    machine.private_sessions = ("secret-*",)
+    shared = line("hidden", ident="u1")
+    machine.transcript("secret-1").write_bytes(shared)
+    machine.capture().sweep()
+    machine.private_sessions = ()
+    machine.transcript("fork").write_bytes(shared + line("open"))
+    machine.capture().sweep()
+    assert machine.texts() == ["open"]
+
+
+def test_a_private_folder_hides_also_the_lines_that_name_no_folder(machine: CaptureMachine) -> None:
+    machine.private_projects = ("/home/dev/quartz",)
+    prompt = b'{"type":"queue-operation","operation":"enqueue","content":"hidden prompt"}\n'
+    machine.transcript("s").write_bytes(
+        prompt + line("hidden prompt") + b'{"type":"last-prompt","lastPrompt":"hidden"}\n'
+    )
+    machine.transcript("t").write_bytes(
+        line("hidden below", cwd="/home/dev/quartz/src") + line("open", cwd="/home/dev/quartzite")
+    )
+    machine.capture().sweep()
+    with machine.transcript("s").open("ab") as file:
+        file.write(prompt)
+    machine.capture().sweep()
+    assert machine.texts() == ["open"]
+    archived = b"".join(p.read_bytes() for p in (machine.home / "agents").rglob("*.zst"))
+    assert (
+        machine.store.value(
+            "SELECT count(*) FROM segments s JOIN capture_state c ON c.id = s.transcript"
+            " WHERE c.session_id = 's' AND s.state = 'captured'"
+        )
+        == 0
+    )
+    assert b"hidden" not in archived
+
+
+def test_private_spans_never_reach_disk(machine: CaptureMachine) -> None:
+    machine.transcript("s").write_bytes(line("open <private>the hidden part</private> end"))
+    machine.capture().sweep()
+    assert machine.texts() == ["open [private] end"]
+
+
+def test_an_environment_that_is_private_hides_the_turn_and_a_later_open_one_is_kept(machine: CaptureMachine) -> None:
+    from crystal.capture.drain import drain
+
+    path = machine.transcript("s")
+    path.write_bytes(line("hidden", at=NOW - 10))
+    machine.note("s", transcript_path=str(path), private=True, size=path.stat().st_size)
+    drain(machine.capture(), machine.spool)
+    machine.now = NOW + 10_000
+    with path.open("ab") as file:
+        file.write(line("open", at=NOW + 9_000))
+    machine.note("s", transcript_path=str(path), size=path.stat().st_size)
+    drain(machine.capture(), machine.spool)
+    backfill(machine)
+    assert machine.texts() == ["open"]
+
+
+@pytest.mark.parametrize("way", ["sweep", "import", "another session's start"])
+def test_a_private_session_whose_notes_still_wait_is_closed_to_every_way(machine: CaptureMachine, way: str) -> None:
+    if way == "another session's start":
+        machine.note("b", "SessionStart", at=machine.now)
+    machine.note("a", "SessionStart", at=machine.now + 1, private=True)
+    machine.transcript("a").write_bytes(line("off the record", at=machine.now + 2))
+    if way == "sweep":
+        machine.capture().sweep()
+    elif way == "import":
+        backfill(machine)
+    else:
+        drain(machine.capture(), machine.spool, flush_ms=0)
+    assert machine.texts() == []
+    assert machine.store.value("SELECT state FROM segments") == "private"
+
+
+def test_what_was_said_before_a_private_note_that_waits_is_kept(machine: CaptureMachine) -> None:
+    machine.transcript("a").write_bytes(
+        line("on the record", at=machine.now) + line("off the record", at=machine.now + 20)
+    )
+    machine.note("a", "Stop", at=machine.now + 5)
+    machine.note("a", "SessionStart", at=machine.now + 10, private=True)
+    machine.capture().sweep()
+    assert machine.texts() == ["on the record"]
+
+
+def test_notes_of_both_kinds_that_wait_together_are_told_apart(machine: CaptureMachine) -> None:
+    from crystal.capture.drain import drain
+
+    path = machine.transcript("s")
+    sizes = []
+    for text, at in (("open 1", 0), ("hidden", 1_000), ("open 2", 2_000)):
+        with path.open("ab") as file:
+            file.write(line(text, at=NOW + at))
+        sizes.append(path.stat().st_size)
+    machine.now = NOW + 60_000
+    for at, (size, private) in enumerate(zip(sizes, (False, True, False), strict=True)):
+        machine.note("s", at=NOW + 500 + 1000 * at, transcript_path=str(path), size=size, private=private)
+    drain(machine.capture(), machine.spool)
+    assert machine.texts() == ["open 1", "open 2"]
+
+
+# -- crashes and races ------------------------------------------------------------------------------------------------
+
+
+class Crash(Exception):
+    """The process dies here."""
+
+
+def test_a_crash_at_any_statement_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    source = Path(__file__).parent.with_name("data") / "transcripts"
+    files = sorted(source.glob("*.jsonl"))[:3]
+    whole = CaptureMachine.at(tmp_path / "whole")
+    whole.capture().meet()
+    for file in files:
+        shutil.copy(file, whole.transcript(file.stem))
+    statements = 0
+
+    def count(*_: object) -> bool:
+        nonlocal statements
+        statements += 1
+        return True
+
+    whole.store.db.exec_trace = count
+    whole.capture().sweep()
+    whole.store.db.exec_trace = None
+    expected = whole.texts()
+    step = max(1, statements // 40)
+    for crash_at in range(1, statements + 1, step):
+        machine = CaptureMachine.at(tmp_path / f"m{crash_at}")
+        machine.capture().meet()
+        for file in files:
+            shutil.copy(file, machine.transcript(file.stem))
+        left = crash_at
+
+        def die(*_: object) -> bool:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise Crash
+            return True
+
+        machine.store.db.exec_trace = die
+        with pytest.raises(Crash):
+            machine.capture().sweep()
+        machine.store.close()
+        machine.store = Store.open(machine.store.path)
+        machine.capture().sweep()
+        assert machine.texts() == expected
+        machine.assert_sound()
+        machine.store.close()
+
+
+@pytest.mark.parametrize("torn", [0.0, 0.3, 0.999, 1.0])
+def test_a_frame_left_by_a_crash_is_written_over(machine: CaptureMachine, torn: float) -> None:
+    path = machine.transcript("s")
+    path.write_bytes(line("one"))
+    machine.capture().sweep()
+    archived = next((machine.home / "agents").rglob("*.zst"))
+    before = archived.read_bytes()
+    with path.open("ab") as file:
+        file.write(line("two"))
+    machine.store.db.exec_trace = lambda cursor, sql, values: (_ for _ in ()).throw(Crash) if "COMMIT" in sql else True
+    with pytest.raises(Crash):
+        machine.capture().sweep()
+    machine.store.db.exec_trace = None
+    left = archived.read_bytes()[len(before) :]
+    archived.write_bytes(before + left[: int(len(left) * torn)])
+    machine.capture().sweep()
+    assert len(archived.read_bytes()) == len(before) + len(left)
+    assert machine.texts() == ["one", "two"]
+
+
+def test_an_archive_that_the_store_does_not_know_is_never_cut(machine: CaptureMachine) -> None:
+    path = machine.transcript("s")
+    path.write_bytes(line("one"))
+    machine.capture().sweep()
+    archived = next((machine.home / "agents").rglob("*.zst"))
+    precious = archived.read_bytes()
+    machine.store.close()
+    machine.store.path.unlink()
+    machine.store = Store.open(machine.store.path)
+    path.unlink()
+    machine.transcript("s").write_bytes(line("another beginning"))
+    machine.capture().meet()
+    backfill(machine)
+    assert archived.read_bytes().startswith(precious)
+
+
+def test_a_full_disk_writes_nothing_and_the_next_run_goes_on(machine: CaptureMachine) -> None:
+    from crystal.errors import StoreFull
+
+    machine.transcript("s").write_bytes(line("one"))
+    real = os.fsync
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    os.fsync = full
+    try:
+        with pytest.raises(StoreFull):
+            machine.capture().sweep()
+    finally:
+        os.fsync = real
+    assert machine.texts() == []
+    machine.capture().sweep()
+    assert machine.texts() == ["one"]
+
+
+operations = st.lists(
+    st.tuples(
+        st.sampled_from(["say", "say", "tear", "move", "fork", "cut", "replace", "sweep", "backfill"]),
+        st.integers(0, 2),
+        st.text(max_size=12),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(operations)
+def test_any_life_of_files_is_captured_once(tmp_path: Path, steps: list[tuple[str, int, str]]) -> None:
+    home = tmp_path / os.urandom(6).hex()
+    machine = CaptureMachine.at(home)
+    machine.capture().meet()
+    said: dict[str, str] = {}
+    torn: dict[int, bytes] = {}
+
+    def path_of(which: int) -> Path:
+        found = list(machine.root.glob(f"*/s{which}.jsonl"))
+        return found[0] if found else machine.transcript(f"s{which}")
+
+    def say(which: int, text: str) -> None:
+        ident = f"u{len(said)}"
+        said[ident] = text
+        rest = torn.pop(which, b"")
+        with path_of(which).open("ab") as file:
+            file.write(rest + line(f"{ident}: {text}", ident=ident))
+
+    for what, which, text in steps:
+        path = path_of(which)
+        if what == "say":
+            say(which, text)
+        elif what == "tear":
+            say(which, text)
+            data = path.read_bytes()
+            keep = len(data) - 5
+            torn[which] = data[keep:]
+            path.write_bytes(data[:keep])
+        elif what == "move" and path.exists():
+            (machine.root / "moved").mkdir(exist_ok=True)
+            path.rename(machine.root / "moved" / path.name)
+        elif what == "fork" and path.exists() and not torn.get(which):
+            shutil.copy(path, machine.transcript(f"fork{len(said)}"))
+        elif what in ("cut", "replace") and path.exists() and not torn.get(which):
+            machine.capture().sweep()
+            lines = path.read_bytes().splitlines(keepends=True)
+            staged = path.with_suffix(".tmp")
+            staged.write_bytes(b"".join(lines[len(lines) // 2 :]))
+            staged.replace(path)
+        elif what == "sweep":
+            machine.capture().sweep()
+            machine.assert_sound()
+        elif what == "backfill":
+            backfill(machine)
+    for which, rest in torn.items():
+        with path_of(which).open("ab") as file:
+            file.write(rest)
+    machine.capture().sweep()
+    machine.assert_sound()
+    stored = machine.store.rows("SELECT uuid FROM turns ORDER BY uuid")
+    assert [uuid for (uuid,) in stored] == sorted(said)
+    machine.store.close()
+
+
+def test_every_error_of_the_driver_is_translated_or_a_bug() -> None:
+    from crystal.store.connection import TRANSLATION
+
+    kinds = {kind for kind in vars(apsw).values() if isinstance(kind, type) and issubclass(kind, apsw.Error)}
+    assert kinds - {apsw.Error} == set(TRANSLATION)
+
+
+def test_lines_that_a_compaction_replaced_at_once_are_read_from_the_kept_file(machine: CaptureMachine) -> None:
+    from crystal.capture.drain import drain
+
+    path, kept_line = machine.transcript("s"), line("kept")
+    path.write_bytes(line("captured") + kept_line)
+    machine.capture().sweep()
+    with path.open("ab") as file:
+        file.write(line("said just before the compaction"))
+    note = machine.note("s", "PreCompact", transcript_path=str(path))
+    os.link(path, note.with_suffix(".kept"))
+    staged = path.with_suffix(".new")
+    staged.write_bytes(kept_line + line("after"))
+    staged.replace(path)
+    drain(machine.capture(), machine.spool)
+    assert machine.texts() == ["after", "captured", "kept", "said just before the compaction"]
+    assert list(machine.spool.iterdir()) == []

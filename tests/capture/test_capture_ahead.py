@@ -1,0 +1,191 @@
+"""Cleaning ahead changes how soon the past is imported, never what is kept of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crystal.capture import ahead
+from crystal.capture.ahead import Ahead, Gone, Hand, pack, start_hands, stretches, unpack
+from crystal.capture.backfill import import_past, plan_past
+from crystal.capture.engine import Tally
+from crystal.redact import Redactor
+from tests.support.capture_machine import CaptureMachine, line
+
+KEY = b"k" * 32
+SECRET = "ghp_" + "a1B2c3D4" * 4 + "e5F6"
+
+
+def shout(line: bytes) -> tuple[bytes, dict[str, int]]:
+    return (line.replace(b"a", b"AAA"), {"a": line.count(b"a")}) if b"a" in line else (line, {})
+
+
+@given(st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b" ")), min_size=1, max_size=12))
+def test_what_is_packed_and_unpacked_is_what_cleaning_line_by_line_gives(lines):
+    raw = b"".join(line + b"\n" for line in lines)
+    assert unpack(pack(raw, shout), raw) == [shout(line) for line in lines]
+
+
+def test_a_cleaning_process_gives_what_the_redactor_gives():
+    raw = line(f"export GITHUB_TOKEN={SECRET}") + line("nothing to hide") + b"\n" + line("<private>x</private> y")
+    hand = Hand(KEY, secrets=True)
+    try:
+        hand.begin(raw)
+        cleaned = hand.finish(raw)
+    finally:
+        hand.close()
+        hand.close()
+    redactor = Redactor(KEY)
+    assert cleaned == [redactor.clean_line(one) for one in raw[:-1].split(b"\n")]
+    assert SECRET.encode() not in b"".join(clean for clean, _ in cleaned)
+
+
+def test_a_process_that_was_killed_is_gone():
+    hand = Hand(KEY, secrets=True)
+    hand._process.kill()
+    hand._process.wait()
+    hand.begin(b"x\n" * 100_000)
+    with pytest.raises(Gone):
+        hand.finish(b"x\n" * 100_000)
+    hand.close()
+
+
+class FakeHand:
+    """Cleans at once, in this process."""
+
+    def __init__(self):
+        self.given, self.seen, self.waiting, self.closed = [], [], 0, False
+
+    def begin(self, raw):
+        self.given.append(raw)
+        self.seen.append(raw)
+
+    def finish(self, raw):
+        assert raw == self.given.pop(0)
+        return unpack(pack(raw, shout), raw)
+
+    def close(self):
+        self.closed = True
+
+
+def test_only_exactly_the_bytes_that_come_next_have_a_result():
+    hand = FakeHand()
+    with Ahead([hand], iter([(0, b"a\n"), (0, b"b\n")])) as coming:
+        coming.reach(0)
+        assert coming.result_for(b"other\n") is None
+        assert coming.result_for(b"a\n") == [(b"AAA", {"a": 1})]
+        assert coming.result_for(b"a\n") is None
+        assert coming.result_for(b"b\n") == [(b"b", {})]
+        assert coming.result_for(b"b\n") is None
+    assert hand.closed
+
+
+def test_what_is_left_of_one_transcript_does_not_hold_up_the_next(monkeypatch):
+    monkeypatch.setattr(ahead, "MOST_AHEAD", 4)
+    hands = [FakeHand(), FakeHand()]
+    with Ahead(hands, iter([(0, b"a\n"), (0, b"b\n"), (0, b"c\n"), (1, b"d\n"), (2, b"e\n")])) as coming:
+        coming.reach(0)
+        coming.reach(1)
+        assert coming.result_for(b"d\n") == [(b"d", {})]
+        coming.reach(2)
+        assert coming.result_for(b"e\n") == [(b"e", {})]
+    assert b"c\n" not in hands[0].seen + hands[1].seen
+
+
+def test_a_huge_stretch_is_left_to_the_caller(monkeypatch):
+    monkeypatch.setattr(ahead, "LARGEST", 3)
+    with Ahead([FakeHand()], iter([(0, b"abcdef\n"), (0, b"a\n")])) as coming:
+        coming.reach(0)
+        assert coming.result_for(b"abcdef\n") is None
+        assert coming.result_for(b"a\n") is not None
+
+
+def past_of(home: Path) -> list[Path]:
+    """Five transcripts, some of several segments, with secrets in them."""
+    paths = []
+    for number in range(5):
+        path = home / ".claude" / "projects" / "-p" / f"{number:08d}-0000-4000-8000-000000000000.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(
+            b"".join(
+                line(f"{at} token={SECRET if at % 7 == 0 else 'x'} " + "word " * 400, ident=f"{number}-{at}")
+                for at in range(3 + number * 40)
+            )
+        )
+        paths.append(path)
+    return paths
+
+
+def imported(machine: CaptureMachine, paths: list[Path], hands: list) -> tuple[Tally, int]:
+    """Import with these hands; gives how many stretches were cleaned by the caller himself."""
+    capture, tally, alone = machine.capture(), Tally(), []
+    plan = plan_past(capture, paths, None)
+    with Ahead(hands, stretches(capture, plan)) as coming:
+
+        def asked(raw):
+            result = coming.result_for(raw)
+            alone.extend([raw] if result is None else [])
+            return result
+
+        capture = replace(capture, cleaner=replace(capture.cleaner, cleaned_before=asked))
+        for place, past in enumerate(plan):
+            coming.reach(place)
+            import_past(capture, past, tally, lambda _: None)
+    return tally, len(alone)
+
+
+def everything(machine: CaptureMachine) -> list:
+    store = machine.store
+    return [
+        store.rows("SELECT uuid, part, role, full_length FROM turns ORDER BY uuid, part"),
+        store.rows("SELECT text FROM chunks ORDER BY text"),
+        store.rows("SELECT kind, count FROM redactions ORDER BY kind"),
+        store.rows("SELECT start, stop, state, clean_hash FROM segments ORDER BY clean_hash, start"),
+    ]
+
+
+@pytest.mark.parametrize("seen_before", [False, True])
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_import_with_cleaning_processes_keeps_the_same_and_cleans_nothing_itself(
+    tmp_path, monkeypatch, seen_before, count
+):
+    monkeypatch.setattr("crystal.capture.tail.SEGMENT_BYTES", 60_000)
+    monkeypatch.setattr(ahead, "SEGMENT_BYTES", 60_000)
+    stored = []
+    for name in ("alone", "helped"):
+        machine = CaptureMachine.at(tmp_path / name)
+        paths = past_of(tmp_path / name)
+        if seen_before:
+            machine.capture().meet()
+        hands = start_hands(count, b"r" * 32, secrets=True) if name == "helped" else []
+        tally, alone = imported(machine, paths, hands)
+        assert not tally.problems
+        assert alone == 0 or name == "alone"
+        stored.append(everything(machine))
+    assert stored[0] == stored[1]
+    assert SECRET not in json.dumps(stored[1][1])
+
+
+def test_an_import_goes_on_when_its_cleaning_process_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr("crystal.capture.tail.SEGMENT_BYTES", 60_000)
+    monkeypatch.setattr(ahead, "SEGMENT_BYTES", 60_000)
+    machine = CaptureMachine.at(tmp_path)
+    paths = past_of(tmp_path)
+    hands = start_hands(1, b"r" * 32, secrets=True)
+    finish, calls = hands[0].finish, []
+
+    def die_at_the_third(raw):
+        calls.append(raw)
+        if len(calls) == 3:
+            hands[0]._process.kill()
+        return finish(raw)
+
+    hands[0].finish = die_at_the_third
+    tally, alone = imported(machine, paths, hands)
+    assert alone > 0
+    assert tally.bytes_captured == sum(path.stat().st_size for path in paths)

@@ -1,0 +1,252 @@
+"""Doctor and status answer whatever is broken beneath them, and what only needs reading goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crystal.config.packages import PACKAGES
+from crystal.store import Store
+from tests.support.capture_machine import line
+from tests.support.command import crystal
+from tests.support.whole_memory import ROOT
+
+NOBODY = 65534
+POWERLESS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+"""Root without its powers: modes hold for it as for anybody, and its files are its own."""
+is_root = pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="needs another user, or a mount")
+
+
+@pytest.fixture
+def kept(home: Path) -> Path:
+    """A home folder with a memory in it."""
+    folder = home / ".claude" / "projects" / "p"
+    folder.mkdir(parents=True)
+    (folder / "s.jsonl").write_bytes(line("the basalt quarry"))
+    assert crystal("init", "--yes", "--import").code == 0
+    return home
+
+
+def run(
+    *words: str, path: Path | None = None, powerless: bool = False, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the real command, with a folder before all others in its path of modules; root may be held to modes."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*([path] if path else []), ROOT])), **more}
+    command = [*(POWERLESS if powerless else []), sys.executable, "-m", "crystal", *words]
+    done = subprocess.run(
+        command, env=env, cwd="/", capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )
+    assert "Traceback" not in done.stdout + done.stderr, (words, done)
+    return done
+
+
+def assert_doctor_fails(named: str, **how: object) -> str:
+    done = run("doctor", **how)  # type: ignore[arg-type]
+    assert done.returncode == 1, done
+    failures = [each for each in done.stdout.split("\n") if each.startswith("FAIL")]
+    assert any(named in failure for failure in failures), done.stdout
+    assert "fix: " in done.stdout
+    as_json = run("doctor", "--json", **how)  # type: ignore[arg-type]
+    assert not json.loads(as_json.stdout)["ok"]
+    return done.stdout
+
+
+def assert_reading_works(powerless: bool = False) -> None:
+    for words in (["search", "basalt"], ["show", "s"], ["sessions"], ["status"], ["search", "basalt", "--json"]):
+        done = run(*words, powerless=powerless)
+        stopped = words == ["status"] and done.stdout.startswith("NOT capturing")
+        assert done.returncode == int(stopped), (words, done)
+    assert "basalt" in run("search", "basalt", powerless=powerless).stdout
+
+
+# ---------------------------------------------------------------------------------------------------------- packages
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "raise RuntimeError('wrong CPU')",
+        pytest.param("raise ImportError('undefined symbol')", marks=pytest.mark.slow),
+        pytest.param("gone", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("module", ["apsw", "numpy", "sqlite_vec", "orjson", "typer", "backports.zstd"])
+def test_a_broken_package_is_named_with_what_mends_it(kept: Path, tmp_path: Path, module: str, harm: str) -> None:
+    broken = tmp_path / "broken"
+    package = broken.joinpath(*module.split("."))
+    package.mkdir(parents=True)
+    code = harm if harm != "gone" else f"raise ModuleNotFoundError('No module named {module}', name={module!r})"
+    if package.parent != broken:
+        (package.parent / "__init__.py").touch()
+    (package / "__init__.py").write_text(code + "\n")
+    name = PACKAGES[module]
+    shown = assert_doctor_fails(f"the package {name}", path=broken)
+    assert f"pip install {name} --force-reinstall" in shown
+    for words in (["status"], ["search", "basalt"], ["sync"]):
+        done = run(*words, path=broken)
+        assert done.returncode in (0, 3), (words, done)
+        if done.returncode:
+            assert f"the package {name}" in done.stdout + done.stderr
+            assert "pip install" in done.stdout + done.stderr
+
+
+# ------------------------------------------------------------------------------------------------------------- locks
+
+
+def test_a_lock_that_is_a_link_is_not_followed(kept: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    for target in (theirs, tmp_path / "missing"):
+        theirs.write_text("theirs")
+        lock = kept / ".ldm" / "memory" / "capture.lock"
+        lock.unlink(missing_ok=True)
+        lock.symlink_to(target)
+        done = run("sync")
+        assert done.returncode == 2, done
+        assert "is a link" in done.stderr
+        assert f"rm {lock}" in done.stderr
+        assert_doctor_fails("capture.lock is a link")
+        assert_reading_works()
+    assert theirs.read_text() == "theirs"
+    assert not (tmp_path / "missing").exists()
+
+
+@is_root
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+def test_a_lock_of_another_user_is_named_or_does_no_harm(kept: Path, mode: int) -> None:
+    lock = kept / ".ldm" / "memory" / "capture.lock"
+    lock.touch()
+    os.chown(lock, NOBODY, NOBODY)
+    lock.chmod(mode)
+    done = run("sync", powerless=True)
+    if mode == 0o644:
+        assert done.returncode == 0, done
+    else:
+        assert done.returncode == 4, done
+        assert "belongs to another user" in done.stderr
+        assert f"rm {lock}" in done.stderr
+        assert_doctor_fails("belongs to another user", powerless=True)
+    assert_reading_works(powerless=True)
+
+
+# ------------------------------------------------------------------------------------------------------------- links
+
+
+def test_a_data_folder_that_is_a_link_to_ones_own_goes_on_and_is_told(kept: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "disk" / "memory"
+    moved.parent.mkdir()
+    shutil.move(kept / ".ldm" / "memory", moved)
+    (kept / ".ldm" / "memory").symlink_to(moved)
+    assert run("sync").returncode == 0
+    assert f"is a link to {moved}" in run("doctor").stdout
+    assert_reading_works()
+
+
+@is_root
+@pytest.mark.parametrize("place", [".ldm", ".ldm/memory", ".ldm/memory/crystal.db"])
+def test_a_link_to_what_is_not_ones_own_is_not_written_through(kept: Path, tmp_path: Path, place: str) -> None:
+    theirs = tmp_path / "theirs"
+    shutil.move(kept / place, theirs)
+    (kept / place).symlink_to(theirs)
+    os.chown(theirs, NOBODY, NOBODY)
+    before = snapshot(theirs)
+    for words in (["sync"], ["remember", "x"], ["init", "--yes"], ["backfill"]):
+        done = run(*words)
+        assert done.returncode == 2, (words, done)
+        assert "is a link" in done.stderr
+        assert "does not belong to you" in done.stderr
+    assert_doctor_fails("is a link")
+    assert snapshot(theirs) == before
+
+
+def test_a_link_to_nothing_is_not_written_through(home: Path, tmp_path: Path) -> None:
+    (home / ".ldm" / "memory").mkdir(parents=True)
+    (home / ".ldm" / "memory" / "crystal.db").symlink_to(tmp_path / "new.db")
+    assert run("sync").returncode == 2
+    assert run("status").returncode in (2, 3)
+    assert not (tmp_path / "new.db").exists()
+
+
+def snapshot(path: Path) -> dict[str, bytes]:
+    files = [path] if path.is_file() else [each for each in sorted(path.rglob("*")) if each.is_file()]
+    return {str(each): each.read_bytes() for each in files if not each.name.endswith(("-shm", "-wal"))}
+
+
+# ------------------------------------------------------------------------------------------- nothing can be written
+
+
+@is_root
+@pytest.mark.parametrize("log", [False, True])
+def test_a_folder_that_may_not_be_written_is_read(kept: Path, log: bool) -> None:
+    data = kept / ".ldm" / "memory"
+    if log:
+        leave_a_log(data)
+    data.chmod(0o500)
+    assert_reading_works(powerless=True)
+    assert_doctor_fails("cannot be written", powerless=True)
+    done = run("remember", "x", powerless=True)
+    assert done.returncode in (0, 4), done
+    data.chmod(0o000)
+    assert run("status", powerless=True).returncode == 4
+    assert_doctor_fails("ermission", powerless=True)
+
+
+def leave_a_log(data: Path) -> None:
+    """Leave what was written last in the log, as a process does that was killed."""
+    with Store.open(data / "crystal.db") as store:
+        store.execute("INSERT INTO meta VALUES ('in the log', '1')")
+        files = {path: path.read_bytes() for path in data.glob("crystal.db*")}
+    for path, content in files.items():
+        if not path.name.endswith("-shm"):
+            path.write_bytes(content)
+
+
+@contextlib.contextmanager
+def mounted(folder: Path, *options: str) -> Iterator[None]:
+    """A small file system of its own, or a folder mounted again."""
+    if subprocess.run(["mount", *options, str(folder)], capture_output=True, check=False).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@is_root
+@pytest.mark.parametrize("log", [False, True])
+def test_a_file_system_that_is_read_only_is_read(kept: Path, log: bool) -> None:
+    ldm = kept / ".ldm"
+    if log:
+        leave_a_log(ldm / "memory")
+    with mounted(ldm, "--bind", str(ldm)):
+        if subprocess.run(["mount", "-o", "remount,bind,ro", str(ldm)], check=False).returncode:
+            pytest.skip("mounting is not allowed here")
+        assert_reading_works()
+        assert_doctor_fails("cannot be written")
+        assert run("sync").returncode == 4
+
+
+@is_root
+@pytest.mark.parametrize("log", [False, True])
+def test_a_full_disk_is_read(kept: Path, tmp_path: Path, log: bool) -> None:
+    ldm, saved = kept / ".ldm", tmp_path / "saved"
+    if log:
+        leave_a_log(ldm / "memory")
+    shutil.copytree(ldm, saved)
+    with mounted(ldm, "-t", "tmpfs", "-o", "size=4m", "tmpfs"):
+        shutil.copytree(saved, ldm, dirs_exist_ok=True)
+        with contextlib.suppress(OSError), (ldm / "filler").open("wb", buffering=0) as filler:
+            while filler.write(b"x" * 4096):
+                pass
+        assert_reading_works()
+        done = run("remember", "the quarry opens at six")
+        assert done.returncode == 4, done
+        assert "space" in done.stderr
+        assert_doctor_fails("space")

@@ -1,0 +1,164 @@
+"""``crystal devices`` from outside, and what renaming, revoking and rotating do to what comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from crystal.app.sync import links
+from crystal.app.sync.pair_device import read_invitation
+from crystal.store.sync import inbox
+from crystal.store.sync.relay_peers import all_peers, home_peer
+from crystal.sync.client import RelayClient
+from crystal.sync.errors import RelayDenied
+from tests.cli.test_cli_relay import check_json, deliver, in_stream, joined, on, pairs, poll, say, site, waiting
+from tests.support.command import Done
+from tests.support.pairing_boxes import URL, Pairs
+
+__all__ = ["on", "pairs", "site"]
+On = Callable[..., Done]
+
+
+def test_no_devices_yet_says_how_to_get_one(pairs: Pairs, on: On) -> None:
+    done = on(pairs.home, "devices")
+    assert (done.code, "crystal relay pair" in done.out) == (0, True)
+    assert check_json("crystal devices", on(pairs.home, "devices", "--json")) == {
+        "schema": 1,
+        "role": "home",
+        "devices": [],
+    }
+
+
+def test_a_device_is_listed_with_how_it_stands(pairs: Pairs, on: On) -> None:
+    joined(pairs)
+    assert on(pairs.home, "devices").out == "laptop  never heard\n"
+    say(pairs, "note", "note")
+    deliver(pairs)
+    poll(pairs)
+    assert on(pairs.home, "devices").out.startswith("laptop  heard just now")
+    (one,) = check_json("crystal devices", on(pairs.home, "devices", "--json"))["devices"]
+    assert (one["name"], one["side"], one["state"], one["missing"], one["revoked"]) == (
+        "laptop",
+        "device",
+        "ok",
+        0,
+        None,
+    )
+    (home,) = check_json("crystal devices", on(pairs.device, "devices", "--json"))["devices"]
+    assert (home["name"], home["side"], home["id"]) == ("mini", "home", one["id"])
+    assert "home of this machine" in on(pairs.device, "devices").out
+
+
+def test_a_name_that_would_do_something_on_a_terminal_is_shown_as_text(pairs: Pairs, on: On) -> None:
+    joined(pairs)
+    with pairs.home.open() as machine:
+        machine.store.execute("UPDATE relay_peers SET name = ?", ("a\x1b[2Jb\u202e",))
+    done = on(pairs.home, "devices")
+    assert "\x1b" not in done.out
+    assert "\u202e" not in done.out
+
+
+def test_renaming(pairs: Pairs, on: On) -> None:
+    joined(pairs)
+    done = on(pairs.home, "devices", "rename", "laptop", "desk")
+    assert (done.code, done.out) == (0, "laptop is desk now\n")
+    assert on(pairs.home, "devices", "rename", "laptop", "x").code == 1
+    assert on(pairs.home, "devices", "rename", "desk", "mini").code == 2  # this machine itself
+    joined_again = on(pairs.home, "relay", "pair", "--offline", "--name", "barn")
+    assert joined_again.code == 0
+    assert on(pairs.home, "devices", "rename", "desk", "barn").code == 2
+    say(pairs, "note")
+    deliver(pairs)
+    poll(pairs)
+    assert in_stream(pairs).last_seq == 1  # its blobs are taken as before
+
+
+def test_revoking_refuses_what_comes_later_and_keeps_what_came(pairs: Pairs, on: On) -> None:
+    joined(pairs)
+    say(pairs, "note")
+    deliver(pairs)
+    poll(pairs)
+    done = on(pairs.home, "devices", "revoke", "laptop", "--yes")
+    assert (done.code, done.out) == (0, "laptop is revoked: what it seals from now on is refused\n")
+    assert "REVOKED" in on(pairs.home, "devices").out
+    again = on(pairs.home, "devices", "revoke", "laptop", "--yes")
+    assert again.code == 0
+    say(pairs, "note")
+    with pytest.raises(AssertionError):
+        deliver(pairs)
+    assert waiting(pairs) == 2  # neither was confirmed; both stay on the device
+    assert in_stream(pairs).last_seq == 1
+    done = on(pairs.device, "relay", "sync")
+    assert done.code in {4, 5}
+
+
+def test_revoking_while_the_relay_is_down_is_made_up_for_by_a_poll(pairs: Pairs, on: On) -> None:
+    joined(pairs)
+
+    def down(request: httpx.Request) -> None:
+        raise httpx.ConnectError("refused", request=request)
+
+    pairs.home_way.before = down
+    done = on(pairs.home, "devices", "revoke", "laptop", "--yes")
+    assert (done.code, "still lets it in" in done.err) == (0, True)
+    (one,) = check_json("crystal devices", on(pairs.home, "devices", "--json"))["devices"]
+    assert (one["token_waits"], one["revoked"] is None) == (True, False)
+    assert "the relay still lets it in" in on(pairs.home, "devices").out
+    pairs.home_way.before = lambda request: None
+    on(pairs.home, "relay", "poll")
+    (one,) = check_json("crystal devices", on(pairs.home, "devices", "--json"))["devices"]
+    assert one["token_waits"] is False
+    assert pairs.valid_tokens() == []
+
+
+def test_rotating_reaches_the_device_and_ends_the_old_keys(pairs: Pairs, on: On) -> None:
+    joined(pairs)
+    say(pairs, "note")
+    deliver(pairs)
+    poll(pairs)
+    done = on(pairs.home, "devices", "rotate", "laptop")
+    assert (done.code, "generation 2" in done.out) == (0, True)
+    assert "new keys are on their way" in on(pairs.home, "devices").out
+    assert on(pairs.home, "devices", "rotate", "laptop").code == 2
+    poll(pairs)
+    deliver(pairs)
+    say(pairs, "note")
+    deliver(pairs)
+    poll(pairs)
+    (one,) = check_json("crystal devices", on(pairs.home, "devices", "--json"))["devices"]
+    assert (one["generation"], one["rotating"], one["state"]) == (2, False, "ok")
+    with pairs.device.open() as machine:
+        peer = home_peer(machine.store)
+        assert peer is not None
+        assert (peer.generation, links.relay_keys(machine).keys[0].generation) == (2, 2)
+    with pairs.home.open() as machine:
+        streams = [one for one in inbox.all_streams(machine.store) if one.channel == 1]
+        assert sum(one.last_seq for one in streams) >= 2
+        assert {one.state for one in streams} <= {"ok", "left"}
+
+
+def test_a_device_says_where_its_commands_belong(pairs: Pairs, on: On) -> None:
+    joined(pairs)
+    for words in (("revoke", "mini"), ("rotate", "mini")):
+        done = on(pairs.device, "devices", *words)
+        assert (done.code, "home machine" in done.err) == (2, True)
+
+
+def test_another_device_is_left_alone(pairs: Pairs, on: On) -> None:
+    joined(pairs)
+    secret = on(pairs.home, "relay", "pair", "--offline", "--name", "barn").out
+    assert on(pairs.home, "devices", "revoke", "barn", "--yes").code == 0
+    with pairs.home.open() as machine:
+        by_name = {peer.name: peer for peer in all_peers(machine.store)}
+    assert by_name["laptop"].revoked_at is None
+    say(pairs, "note")
+    deliver(pairs)
+    poll(pairs)
+    assert in_stream(pairs).last_seq == 1
+    assert secret.startswith("crystal1:")
+    bundle = read_invitation(secret).bundle
+    assert bundle is not None
+    with RelayClient(URL, bundle.token, transport=pairs.device_way) as client, pytest.raises(RelayDenied):
+        client.streams()

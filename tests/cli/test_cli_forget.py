@@ -1,0 +1,132 @@
+"""``crystal forget``: asks, shows, forgets, proves; and its exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from crystal.config.edit import set_value
+from tests.support.command import Done, crystal
+from tests.support.forgetting_machine import said
+
+S1 = str(uuid.UUID(int=1))
+SECRET = "the quokka sleeps under the zanzibar bridge at seven"
+
+
+@pytest.fixture(autouse=True)
+def memory(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A memory of two lines; gives its folder."""
+    monkeypatch.chdir(home)
+    crystal("init", "--yes")
+    set_value(home / ".config" / "crystal" / "config.toml", "embedding.provider", "none")
+    folder = home / ".claude" / "projects" / "p"
+    folder.mkdir(parents=True)
+    (folder / f"{S1}.jsonl").write_bytes(said("what stands before it stays") + said(SECRET))
+    crystal("sync")
+    return home / ".ldm"
+
+
+def held(memory: Path) -> bool:
+    return any(b"quokka" in path.read_bytes() for path in memory.rglob("*") if path.is_file())
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, answer: str, *words: str) -> Done:
+    """Run the command on a terminal."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    out, err = io.StringIO(), io.StringIO()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "argv", ["crystal", *words])
+        patch.setattr(sys, "stdin", Terminal(answer + "\n"))
+        patch.setattr(sys, "stdout", out)
+        patch.setattr(sys, "stderr", err)
+        from crystal.cli.app import main
+
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def test_nobody_there_to_be_asked_is_a_usage_error_and_nothing_happens(memory: Path) -> None:
+    done = crystal("forget", "--query", "quokka")
+    assert (done.code, done.out) == (2, "")
+    assert "here is no terminal to ask on" in done.err
+    assert held(memory)
+    assert crystal("forget", "--query", "unicorn").code == 1, "nothing is to be asked"
+
+
+def test_a_preview_forgets_nothing(memory: Path) -> None:
+    done = crystal("forget", "--query", "quokka", "--dry-run")
+    assert done.code == 0
+    assert "to be forgotten: 1 message" in done.out
+    assert "the quokka sleeps" in done.out
+    assert f"{S1}.jsonl" in done.out
+    assert held(memory)
+
+
+def test_no_on_a_terminal_forgets_nothing_and_yes_does(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert answered(monkeypatch, "n", "forget", "--query", "quokka").code == 130
+    assert held(memory)
+    done = answered(monkeypatch, "y", "forget", "--query", "quokka")
+    assert done.code == 0, done.err
+    assert "forgotten: nothing of it is left on this machine" in done.out
+    assert not held(memory)
+
+
+def test_yes_and_prove_in_json(memory: Path) -> None:
+    done = crystal("forget", "--query", "quokka", "--yes", "--prove", "--json")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    assert told["forgotten"]["done"] is True
+    assert told["forgotten"]["messages"] == 1
+    assert told["proof"]["proved"] is True
+    assert [item["because"] for item in told["items"]] == ["asked"]
+    assert not held(memory)
+    assert crystal("verify").code == 0
+
+
+def test_a_transcript_that_still_has_it_is_named_once(memory: Path) -> None:
+    done = crystal("forget", "--query", "quokka", "--yes", "--prove")
+    assert "proved: " in done.out
+    assert done.out.count(f"{S1}.jsonl") == 1
+
+
+def test_nothing_found_is_exit_code_1(memory: Path) -> None:
+    done = crystal("forget", "--query", "unicorn", "--yes")
+    assert done.code == 1
+    assert "nothing was found" in done.err
+    assert crystal("forget", "--before", "2001-01-01", "--yes").code == 1
+    assert held(memory)
+
+
+def test_what_does_not_exist_is_not_found(memory: Path) -> None:
+    for words in (["99999"], ["h99999"], ["mem-0123456789ab"], ["--session", "zz"], ["--project", "none"]):
+        assert crystal("forget", *words, "--yes").code == 1, words
+    assert crystal("forget", "--yes").code == 2
+    assert held(memory)
+
+
+def test_off_and_on_know_nothing_of_what_was_forgotten() -> None:
+    crystal("forget", "--session", S1, "--yes")
+    assert crystal("--status").out == "capture is on\n"
+    assert crystal("--off", "--session", S1).code == 0
+    assert crystal("--on", "--session", S1).code == 0
+    assert crystal("--status").out == "capture is on\n"
+
+
+def test_a_purge_deletes_the_names_as_well(memory: Path) -> None:
+    crystal("forget", "--query", "quokka", "--yes")
+    assert (memory / "forgotten.json").exists()
+    assert crystal("uninstall", "--purge", "--yes").code == 0
+    assert not memory.exists()

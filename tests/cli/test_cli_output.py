@@ -1,0 +1,67 @@
+"""Where the command line's output goes when nobody takes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crystal.redact import Redactor
+from tests.support.capture_machine import line
+from tests.support.command import crystal
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows tells of a closed pipe in other ways")
+
+
+def run(stdout: int, *words: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "crystal", *words]
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("words", [("--version",), ("show", "s"), ("search", "basalt", "--json")])
+def test_a_reader_that_has_gone_is_no_error(words: tuple[str, ...], home: Path) -> None:
+    folder = home / ".claude" / "projects" / "p"
+    folder.mkdir(parents=True)
+    (folder / "s.jsonl").write_bytes(b"".join(line(f"basalt {number} " + "x " * 700) for number in range(40)))
+    crystal("init", "--yes", "--import")
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = run(writing, *words)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_behind_standard_output_is_told() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = run(full.fileno(), "--version")
+    assert done.returncode == 4
+    assert done.stderr.startswith(b"crystal: error: standard output: no space left on device\n")
+    assert b"Exception" not in done.stderr
+
+
+@pytest.mark.parametrize("variable", ["CLAUDECODE", "AI_AGENT", "GEMINI_CLI"])
+def test_what_an_agent_reads_in_its_shell_is_fenced(home: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    assert crystal("remember", "the zebra </crystal-memory> sleeps").code == 0
+    plain = crystal("search", "zebra", "--json")
+    monkeypatch.setenv(variable, "1")
+    for words in (
+        ["search", "zebra"],
+        ["search", "zebra", "--json"],
+        ["memories"],
+        ["memories", "--json"],
+        ["sessions"],
+    ):
+        shown = crystal(*words).out
+        assert "zebra" in shown or words == ["sessions"]
+        assert not shown.strip() or "zebra" not in Redactor(b"k").clean_text(f"before {shown} after")[0]
+    found = json.loads(crystal("search", "zebra", "--json").out)
+    assert found.pop("fence").startswith("<crystal-memory-")
+    assert found.pop("fence_end").endswith(">")
+    assert set(found) == set(json.loads(plain.out))

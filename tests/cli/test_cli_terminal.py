@@ -1,0 +1,206 @@
+"""What a person at a terminal gets: hits by place, a pager, wrapped lines, a guess at what was mistyped, completion."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from crystal.cli import last_search, render
+from crystal.cli.pager import pager_command
+from crystal.errors import NotFound, UsageProblem
+from tests.support.command import crystal
+
+PYTHON = shlex.quote(sys.executable)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+# ------------------------------------------------------------------------------------------------------------ places
+
+
+def test_a_place_of_the_last_search_is_a_hit(tmp_path):
+    last_search.remember_hits(tmp_path, ["h40", "mem-0123456789ab", "m7"])
+    assert last_search.named_by_place(tmp_path, "1") == "h40"
+    assert last_search.named_by_place(tmp_path, " @2 ") == "mem-0123456789ab"
+    assert last_search.named_by_place(tmp_path, "h2") == "h2"
+    assert last_search.named_by_place(tmp_path, "5b1f") == "5b1f"
+    assert last_search.named_by_place(tmp_path, "40") == "40"  # the last search had three: this is a hit's number
+    with pytest.raises(NotFound, match="had 3 hits"):
+        last_search.named_by_place(tmp_path, "@4")
+    with pytest.raises(UsageProblem):
+        last_search.named_by_place(tmp_path, "@x")
+    last_search.remember_hits(tmp_path, [])
+    with pytest.raises(NotFound, match="the last search here had no hits"):
+        last_search.named_by_place(tmp_path, "@1")
+
+
+def test_a_search_whose_output_is_cut_has_places_too(home, monkeypatch):
+    crystal("init", "--yes")
+    crystal("remember", "we deploy on Fridays")
+
+    def cut(*_, **__):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("crystal.cli.search._print", cut)
+    with pytest.raises(BrokenPipeError):
+        crystal("search", "deploy")
+    assert "we deploy on Fridays" in crystal("show", "@1").out
+
+
+def test_each_terminal_has_its_own_last_search(tmp_path, monkeypatch):
+    for terminal in range(40):
+        monkeypatch.setattr(last_search.os, "getsid", lambda _, number=terminal: number)
+        last_search.remember_hits(tmp_path, [f"h{terminal}"])
+    assert last_search.named_by_place(tmp_path, "1") == "h39"
+    monkeypatch.setattr(last_search.os, "getsid", lambda _: 30)
+    assert last_search.named_by_place(tmp_path, "@1") == "h30"
+    monkeypatch.setattr(last_search.os, "getsid", lambda _: 1)  # the oldest are dropped
+    assert last_search.named_by_place(tmp_path, "1") == "1"
+    with pytest.raises(NotFound, match="nothing was searched in this terminal"):
+        last_search.named_by_place(tmp_path, "@1")
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"1": 2}', b"\xff"])
+def test_a_broken_list_of_hits_is_as_none(tmp_path, content):
+    (tmp_path / last_search.FILE).write_bytes(content)
+    assert last_search.named_by_place(tmp_path, "1") == "1"
+    last_search.remember_hits(tmp_path, ["h1"])
+    assert last_search.named_by_place(tmp_path, "@1") == "h1"
+
+
+def test_the_list_of_hits_is_private_and_need_not_be_written(tmp_path):
+    last_search.remember_hits(tmp_path, ["h1"])
+    assert (tmp_path / last_search.FILE).stat().st_mode & 0o777 == 0o600
+    last_search.remember_hits(tmp_path / "gone", ["h1"])
+
+
+def test_show_opens_the_hit_at_a_place(home):
+    crystal("init", "--yes")
+    crystal("remember", "the lift is out of order")
+    assert crystal("show", "@1").code == 1
+    assert crystal("search", "lift").code == 0
+    assert "the lift is out of order" in crystal("show", "1").out
+    assert "the lift is out of order" in crystal("show", "@1").out
+
+
+def test_a_person_who_names_a_place_that_is_not_there_is_told_how_many_there_are(tmp_path):
+    last_search.remember_hits(tmp_path, ["h7", "h9"])
+    with pytest.raises(NotFound, match="there is no hit 99: the last search here had 2 hits") as refused:
+        last_search.named_by_place(tmp_path, "99", by_person=True)
+    assert refused.value.hint == "by its number: crystal show h99"
+    assert last_search.named_by_place(tmp_path, "99") == "99"
+    assert last_search.named_by_place(tmp_path, "2", by_person=True) == "h9"
+
+
+# ------------------------------------------------------------------------------------------------------------- pager
+
+
+def test_a_pager_is_used_on_a_terminal_only_and_if_it_is_there():
+    assert pager_command({}, io.StringIO()) is None
+    assert pager_command({"PAGER": PYTHON + " -c 'x y'"}, Terminal()) == [sys.executable, "-c", "x y"]
+    assert pager_command({"PAGER": PYTHON, "CRYSTAL_PAGER": "cat"}, Terminal()) is None
+    for env in ({"PAGER": ""}, {"PAGER": "no-such-pager"}, {"PAGER": "'"}, {"TERM": "dumb", "PAGER": PYTHON}):
+        assert pager_command(env, Terminal()) is None, env
+
+
+@pytest.mark.parametrize(
+    ("pager", "code", "expected"),
+    [
+        ("sys.stdout.write(sys.stdin.read().upper())", 0, "LINE 1999"),
+        ("sys.stdin.readline()", 0, ""),
+        ("sys.exit(3)", 0, ""),
+    ],
+)
+def test_a_pager_may_end_early(tmp_path, pager, code, expected):
+    script = tmp_path / "pager.py"
+    script.write_text(f"import sys\n{pager}\n")
+    program = (
+        "from crystal.cli.pager import paged\nfrom crystal.cli.render import say\n"
+        "with paged(enabled=True):\n    [say(f'line {n}') for n in range(2000)]\n"
+    )
+    env = {
+        **os.environ,
+        "PAGER": f"{PYTHON} {shlex.quote(str(script))}",
+        "TERM": "xterm",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    leader, follower = pty.openpty()
+    with subprocess.Popen([sys.executable, "-c", program], stdout=follower, stderr=subprocess.PIPE, env=env) as process:
+        os.close(follower)
+        shown = bytearray()
+        while True:
+            try:
+                piece = os.read(leader, 65536)
+            except OSError:  # Linux says so when the last writer has closed
+                break
+            if not piece:
+                break
+            shown += piece
+        assert process.stderr is not None
+        assert (process.wait(), process.stderr.read()) == (code, b"")
+    os.close(leader)
+    assert expected in shown.decode()
+
+
+# ------------------------------------------------------------------------------------------------------------- lines
+
+
+def test_items_are_wrapped_between_words_on_a_terminal_and_whole_elsewhere(capsys):
+    text = "one two three four five six seven eight nine ten"
+    render.say_item("FAIL ", text, render.Look(30, colour=True, is_terminal=True), style=lambda label: f"<{label}>")
+    assert capsys.readouterr().out == "<FAIL >one two three four five\n     six seven eight nine ten\n"
+    render.say_item("FAIL ", text, render.Look(30, colour=False), style=lambda label: f"<{label}>")
+    assert capsys.readouterr().out == f"FAIL {text}\n"
+
+
+# ------------------------------------------------------------------------------------------------------------ guesses
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (["serach"], "no such command 'serach'", "did you mean: crystal search"),
+        (["devices", "renam"], "no such command 'renam'", "did you mean: crystal devices rename"),
+        (["why does it fail"], "no such command 'why does it fail'", 'to search: crystal search "why does it fail"'),
+        (["xyzzy"], "no such command 'xyzzy'", "run: crystal --help"),
+        (["completion", "tcsh"], "'tcsh' is not one of", "run: crystal completion --help"),
+        (
+            ["init", "--client", "vscode"],
+            "crystal does not know the client 'vscode'",
+            "Any other: crystal init --print",
+        ),
+        (["search", "x", "--role", "human"], "--role is 'human', which is not a role", "use user, assistant, thinking"),
+    ],
+)
+def test_a_mistake_is_told_with_what_was_probably_meant(home, words, message, hint):
+    crystal("init", "--yes")
+    done = crystal(*words)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert hint in done.err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_is_printed(shell):
+    done = crystal("completion", shell)
+    assert done.code == 0
+    assert "_CRYSTAL_COMPLETE=complete_" + shell in done.out
+
+
+def test_the_shell_is_told_commands_and_options(home):
+    def complete(words: str, at: int) -> list[str]:
+        env = {**os.environ, "_CRYSTAL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(at)}
+        done = subprocess.run([sys.executable, "-m", "crystal"], env=env, capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    assert set(complete("crystal se", 1)) == {"search", "secrets", "sessions"}
+    assert complete("crystal search --l", 2) == ["--limit"]

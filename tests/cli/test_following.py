@@ -1,0 +1,227 @@
+"""What follows an import: in the background, one at a time, at a polite share, and never lost by any end."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crystal.app.background import Pauses
+from crystal.app.progress import PROGRESS_FILE, Progress, ProgressFile, read_progress
+from crystal.store import Store
+from crystal.store.search import vectors
+from tests.support.capture_machine import line
+from tests.support.whole_memory import ROOT, Memory, wait_until
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="processes are untested on Windows"),
+]
+
+LINES = 6_000
+WORKER = [sys.executable, "-c", "from crystal.worker import main; main()"]
+
+
+@pytest.fixture(autouse=True)
+def _interruptible() -> Iterator[None]:
+    """Let children be interrupted, also where this run was started in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def memory(home: Path) -> Memory:
+    """A machine with a past that takes some seconds of vectors."""
+    folder = home / ".claude" / "projects" / "-home-dev-quartz"
+    folder.mkdir(parents=True)
+    rng = random.Random(7)
+    words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=7)) for _ in range(2_000)]
+    for session in range(3):
+        with (folder / f"0000000{session}-0000-4000-8000-000000000000.jsonl").open("ab") as file:
+            for _ in range(LINES // 3):
+                file.write(line(" ".join(rng.choices(words, k=60)), sessionId=f"s{session}"))
+            file.write(line("feldspar is a mineral", sessionId=f"s{session}"))
+    return Memory(home, {**os.environ, "HOME": str(home), "CLAUDE_CONFIG_DIR": str(home / ".claude")})
+
+
+def status(memory: Memory) -> dict[str, Any]:
+    return dict(json.loads(memory.crystal("status", "--json")))
+
+
+def waiting(memory: Memory) -> int:
+    return int(memory.value("SELECT count(*) FROM chunks WHERE vector_generation = 0 OR vector_generation IS NULL"))
+
+
+def worker_at_work(memory: Memory) -> Progress:
+    """Wait until a process tells how far it is; between two rounds it tells nothing for a moment."""
+    seen: list[Progress | None] = []
+    wait_until(lambda: seen.append(read_progress(memory.data)) or seen[-1], "the worker")
+    assert seen[-1] is not None
+    return seen[-1]
+
+
+def assert_all_is_made(memory: Memory) -> None:
+    """Each chunk has exactly one vector, and each session its summary."""
+    found = status(memory)
+    assert found["queues"]["chunks_without_vector"] == 0
+    assert found["embedding"]["serving"]["provider"] == "embedded"
+    with Store.open_existing(memory.data / "crystal.db") as store:
+        (generation,) = vectors.generations(store)
+        counts = vectors.vector_counts(store, generation.id)
+    assert (counts.stored, counts.pending, counts.refused) == (found["counts"]["chunks"], 0, 0)
+    assert found["progress"] is None
+    assert not (memory.data / PROGRESS_FILE).exists()
+
+
+def test_an_import_ends_when_words_find_it_and_the_rest_follows(memory: Memory) -> None:
+    done = memory.run("init", "--yes", "--import")
+    assert "6,003 turns; search works now" in done.stdout
+    assert "in the background; how far: crystal status" in done.stderr
+    assert waiting(memory) > 0
+    assert json.loads(memory.crystal("search", "feldspar", "--json"))["hits"][0]["text"] == "feldspar is a mineral"
+    seen: list[dict[str, Any]] = []
+    wait_until(lambda: seen.append(status(memory)["progress"] or {}) or seen[-1].get("done"), "progress")
+    assert seen[-1]["step"] in ("vectors", "index", "summaries")
+    assert 0 < seen[-1]["done"] <= seen[-1]["total"]
+    assert seen[-1]["seconds_left"] >= 0
+    progress = worker_at_work(memory)
+    assert os.getpriority(os.PRIO_PROCESS, progress.pid) >= 10
+    assert os.getsid(progress.pid) == progress.pid, "the end of a terminal cannot reach it"
+    texts: list[str] = []
+    wait_until(lambda: texts.append(memory.crystal("status")) or " left" in texts[-1], "the time left")
+    wait_until(lambda: waiting(memory) == 0, "the background")
+    memory.settle()
+    assert_all_is_made(memory)
+
+
+def test_killed_at_any_moment_it_goes_on_and_two_never_work_at_once(memory: Memory) -> None:
+    memory.crystal("init", "--yes", "--import")
+    rng, left = random.Random(3), [waiting(memory)]
+    for _ in range(6):
+        workers = [subprocess.Popen(WORKER, env=memory.env, cwd=ROOT) for _ in range(2)]
+        time.sleep(rng.uniform(0.3, 2.0))
+        progress = read_progress(memory.data)
+        if progress is not None:
+            os.kill(progress.pid, signal.SIGKILL)
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+        left.append(waiting(memory))
+    assert left == sorted(left, reverse=True), "nothing that was made is lost"
+    memory.crystal("sync", "--wait")
+    memory.settle()
+    assert_all_is_made(memory)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGHUP", "SIGTERM"])
+def test_interrupted_the_rest_follows_by_itself(memory: Memory, name: str) -> None:
+    memory.crystal("init", "--yes")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "crystal", "backfill", "--wait"],
+        env=memory.env,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    wait_until(lambda: (read_progress(memory.data) or Progress("", 0, 0, 0, 0, 0, 0)).seconds_left, "the first vectors")
+    os.killpg(process.pid, getattr(signal, name))
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"search works now" in out
+    assert err == b"crystal: stopped; the rest follows in the background, how far: crystal status\n"
+    assert waiting(memory) > 0
+    wait_until(lambda: waiting(memory) == 0, "the background")
+    memory.settle()
+    assert_all_is_made(memory)
+
+
+def test_an_import_that_is_stopped_says_how_to_go_on(memory: Memory) -> None:
+    memory.crystal("init", "--yes")
+    command = [sys.executable, "-m", "crystal", "backfill", "--no-embed"]
+    process = subprocess.Popen(command, env=memory.env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_until(lambda: memory.value("SELECT count(*) FROM turns") > 0, "the first turns")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == b"crystal: stopped; what is imported stays, go on with: crystal backfill\n"
+    memory.crystal("backfill", "--wait")
+    assert memory.value("SELECT count(*) FROM turns") == LINES + 3
+    assert_all_is_made(memory)
+
+
+def test_waiting_waits_for_the_one_who_works_already(memory: Memory) -> None:
+    memory.crystal("init", "--yes", "--import")
+    worker_at_work(memory)
+    memory.crystal("sync", "--wait", "--quiet")
+    assert waiting(memory) == 0
+
+
+def test_a_terminal_shows_a_bar_with_the_time_left(memory: Memory) -> None:
+    memory.crystal("init", "--yes")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "crystal", "backfill", "--wait"],
+        env={**memory.env, "COLUMNS": "80", "TERM": "xterm"},
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    while process.poll() is None:
+        if select.select([ours], [], [], 0.1)[0]:
+            try:
+                shown += os.read(ours, 65_536)
+            except OSError:
+                break
+    assert process.wait() == 0
+    assert b"making vectors" in shown
+    assert "left · Ctrl-C is safe".encode() in shown
+    os.close(ours)
+    memory.settle()
+    assert_all_is_made(memory)
+
+
+# --- the parts
+
+
+def test_progress_of_a_process_that_is_gone_is_none(tmp_path: Path) -> None:
+    tell = ProgressFile(tmp_path)
+    tell("vectors", 0, 10)
+    tell("vectors", 10, 10)
+    found = read_progress(tmp_path)
+    assert found is not None
+    assert (found.step, found.share, found.pid) == ("vectors", 1.0, os.getpid())
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    values = json.loads((tmp_path / PROGRESS_FILE).read_text())
+    (tmp_path / PROGRESS_FILE).write_text(json.dumps({**values, "pid": gone.pid}))
+    assert read_progress(tmp_path) is None
+    (tmp_path / PROGRESS_FILE).write_text("{broken")
+    assert read_progress(tmp_path) is None
+    tell.clear()
+    assert read_progress(tmp_path) is None
+
+
+def test_pauses_keep_the_processor_free_for_their_share() -> None:
+    pause, began, cpu = Pauses(0.5), time.monotonic(), time.process_time()
+    for _ in range(5):
+        until = time.process_time() + 0.05
+        while time.process_time() < until:
+            pass
+        pause()
+    assert (time.process_time() - cpu) / (time.monotonic() - began) < 0.6

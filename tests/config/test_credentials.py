@@ -1,0 +1,450 @@
+from __future__ import annotations
+
+import copy
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crystal.config.load import load_config
+from crystal.credentials.api_keys import (
+    KeyCommand,
+    Secret,
+    find_key,
+    find_written_key,
+    key_for,
+    parse_env,
+    read_env_file,
+    read_keyring,
+    run_key_command,
+    variables_of,
+)
+from crystal.errors import CrystalError, NotConfigured, UsageProblem
+
+KEY = "sk-test-0123456789abcdefghijWXYZ"
+
+
+@pytest.fixture
+def data(home: Path) -> Path:
+    folder = home / ".ldm/memory"
+    folder.mkdir(parents=True, mode=0o700)
+    return folder
+
+
+def no_keyring(service: str, name: str) -> str | None:
+    raise AssertionError("the keyring was asked")
+
+
+def write_env(data: Path, text: str, mode: int = 0o600) -> Path:
+    path = data / ".env"
+    path.write_text(text, encoding="utf-8")
+    path.chmod(mode)
+    return path
+
+
+def program(home: Path, body: str) -> str:
+    """A command line that runs a Python body."""
+    script = home / "get key.py"
+    script.write_text(body)
+    return f"'{sys.executable}' -I -S '{script}' {{provider}}"
+
+
+# ------------------------------------------------------------------------------------------------- the order
+
+
+def test_the_places_are_asked_in_their_order(data: Path, home: Path) -> None:
+    write_env(data, "OPENAI_API_KEY=from-dotenv\n")
+    command = program(home, "print('from-command')")
+    env = {"OPENAI_API_KEY": "from-environment", "CRYSTAL_KEY_COMMAND": command}
+    calls: list[tuple[str, str]] = []
+
+    def keyring(service: str, name: str) -> str:
+        calls.append((service, name))
+        return "from-keyring"
+
+    def found(**more: object) -> tuple[str, str]:
+        secret = find_key("openai", data_dir=data, **more)  # type: ignore[arg-type]
+        assert secret is not None
+        return secret.reveal(), secret.source
+
+    path = data / ".env"
+    assert found(env=env, explicit="given", keyring=no_keyring) == ("given", "explicit")
+    assert found(env=env, keyring=no_keyring) == ("from-environment", "environment OPENAI_API_KEY")
+    assert found(env={}, keyring=no_keyring) == ("from-dotenv", f"{path}: OPENAI_API_KEY")
+    path.unlink()
+    env = {"CRYSTAL_KEY_COMMAND": command}
+    assert found(env=env, keyring=keyring) == ("from-keyring", "keyring crystal/openai")
+    assert calls == [("crystal", "openai")]
+    assert found(env=env, keyring=None) == ("from-command", f"command {sys.executable}")
+    assert find_key("openai", env={}, data_dir=data, keyring=None) is None
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n"])
+def test_a_blank_place_is_passed_over(blank: str, data: Path) -> None:
+    write_env(data, f"OPENAI_API_KEY='{blank}'\nVOYAGE_API_KEY=\n")
+    env = {"OPENAI_API_KEY": blank, "CRYSTAL_KEY_COMMAND": blank}
+    for provider in ("openai", "voyage"):
+        assert find_key(provider, explicit=blank, env=env, data_dir=data, keyring=lambda *_: blank) is None
+
+
+@pytest.mark.parametrize(
+    ("provider", "names"),
+    [
+        ("openai", ("CRYSTAL_OPENAI_API_KEY", "OPENAI_API_KEY")),
+        ("google", ("CRYSTAL_GOOGLE_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY")),
+        ("voyage", ("CRYSTAL_VOYAGE_API_KEY", "VOYAGE_API_KEY")),
+        ("my-own", ("CRYSTAL_MY_OWN_API_KEY", "MY_OWN_API_KEY")),
+    ],
+)
+def test_crystals_own_variable_wins_over_the_shared_ones(provider: str, names: tuple[str, ...], data: Path) -> None:
+    assert variables_of(provider) == names
+    env = {name: f"key-of-{name}" for name in names}
+    for name in names:
+        secret = find_written_key(provider, env=env, data_dir=data)
+        assert secret is not None
+        assert (secret.reveal(), secret.source) == (f"key-of-{name}", f"environment {name}")
+        write_env(data, f"{name}=dot\n")
+        written = find_written_key(provider, env={}, data_dir=data)
+        assert written is not None
+        assert written.source == f"{data / '.env'}: {name}"
+        del env[name]
+
+
+@pytest.mark.parametrize("provider", ["", "a b", "../x", "OPENAI", "a" * 40, "x;y", "1x"])
+def test_a_name_that_is_no_provider_is_refused(provider: str, data: Path) -> None:
+    with pytest.raises(UsageProblem, match="no provider"):
+        find_key(provider, env={}, data_dir=data)
+
+
+def test_the_settings_name_the_places(data: Path, home: Path) -> None:
+    file = home / ".config/crystal/config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"[credentials]\nkeyring = false\nkey_command = {json.dumps(program(home, 'print(42)'))}\n")
+    secret = key_for(load_config({}, home), "openai", {})
+    assert secret is not None
+    assert secret.reveal() == "42"
+    file.write_text('[credentials]\nkey_command = "/no/such/program"\n')
+    with pytest.raises(NotConfigured, match=r"credentials\.key_command \(/no/such/program\): no such file"):
+        key_for(load_config({}, home), "openai", {})
+    env = {"CRYSTAL_KEY_COMMAND": "/none/such"}
+    with pytest.raises(NotConfigured, match=r"CRYSTAL_KEY_COMMAND \(/none/such\)"):
+        key_for(load_config(env, home), "openai", env)
+
+
+# ------------------------------------------------------------------------------------------------- never shown
+
+
+def test_a_secret_shows_itself_to_nobody() -> None:
+    secret = Secret(KEY, "environment OPENAI_API_KEY")
+    shown = [repr(secret), str(secret), f"{secret}", f"{secret!r:>60}", f"{[secret]} { ({'k': secret}) }"]
+    assert all(KEY not in words and KEY[-8:] not in words for words in shown)
+    assert "environment OPENAI_API_KEY" in repr(secret)
+    assert secret.reveal() == KEY
+    for leak in (pickle.dumps, copy.copy, copy.deepcopy, json.dumps):
+        with pytest.raises(TypeError):
+            leak(secret)
+    with pytest.raises(TypeError):
+        hash(secret)
+
+
+def test_a_traceback_with_local_values_does_not_show_a_secret() -> None:
+    def fail(secret: Secret) -> None:
+        raise ValueError(f"failed with {secret}")
+
+    with pytest.raises(ValueError, match="failed") as caught:
+        fail(Secret(KEY, "x"))
+    text = "".join(traceback.TracebackException.from_exception(caught.value, capture_locals=True).format())
+    assert "Secret(***" in text
+
+
+def test_secrets_are_equal_by_value() -> None:
+    assert Secret(KEY, "a") == Secret(KEY, "b")
+    assert Secret(KEY, "a") != Secret("other", "a")
+    assert Secret(KEY, "a") != KEY
+
+
+def test_the_end_of_a_key_is_told_only_of_long_keys() -> None:
+    assert Secret(KEY, "x").last4 == "WXYZ"
+    assert Secret("short-key", "x").last4 is None
+
+
+@pytest.mark.parametrize("key", ["two words", "a\nb", "clé", "a\x00b", "\ufeffabc", "“abc”", "x" * 5000])
+def test_what_cannot_be_a_key_is_refused_unshown(key: str, data: Path) -> None:
+    for env, explicit in (({"OPENAI_API_KEY": key}, None), ({}, key)):
+        with pytest.raises(NotConfigured) as caught:
+            find_key("openai", env=env, data_dir=data, explicit=explicit)
+        assert "cannot be a key" in caught.value.message
+        assert key not in caught.value.message
+
+
+def test_a_key_loses_the_blanks_around_it(data: Path) -> None:
+    secret = find_key("openai", env={"OPENAI_API_KEY": f" {KEY}\n"}, data_dir=data)
+    assert secret == Secret(KEY, "")
+
+
+# ------------------------------------------------------------------------------------------------- .env
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("K=v", "v"),
+        ("export K=v", "v"),
+        ("  export\tK = v  ", "v"),
+        ("K='v'", "v"),
+        ('K="v"', "v"),
+        ("K=v # c", "v"),
+        ("K=v#c", "v#c"),
+        ("K=#c", "#c"),
+        ("K= # c", ""),
+        ("K=", ""),
+        ("K='a # b' # c", "a # b"),
+        ('K="a # b"# c', "a # b"),
+        ('K="a\\"b\\n\\\\c"', 'a"b\n\\c'),
+        ("K='a\\nb'", "a\\nb"),
+        ('K="two\nlines"', "two\nlines"),
+        ("K='K=x\nK=y'", "K=x\nK=y"),
+        ("K='", "'"),
+        ('K="open', '"open'),
+        ("K=it's", "it's"),
+        ("K=a=b==", "a=b=="),
+        ("K=${HOME}", "${HOME}"),
+        ("K=$(rm -rf /)", "$(rm -rf /)"),
+        ("K=first\nK=last", "last"),
+        ("K=v\r\nL=w\r\n", "v"),
+        ("# K=comment\nK=v", "v"),
+        ("words that say nothing\nK=v", "v"),
+        ("K='a' b", "'a' b"),
+        ("\n\n K=v", "v"),
+    ],
+)
+def test_a_line_of_env_is_read_as_a_shell_would(line: str, value: str) -> None:
+    assert parse_env(line)["K"] == value
+
+
+@pytest.mark.parametrize("line", ["# K=v", "#K=v", "K", "K v", "1K=v", "K-A=v", "=v", "exportK=v", ""])
+def test_what_assigns_nothing_to_k_gives_nothing(line: str) -> None:
+    assert "K" not in parse_env(line)
+
+
+@given(st.text(st.characters(blacklist_characters="'\r", blacklist_categories=["Cs"])))
+def test_a_literal_value_comes_back_as_it_is(value: str) -> None:
+    assert parse_env(f"A=1\nK='{value}'\nB=2") == {"A": "1", "K": value, "B": "2"}
+
+
+@given(st.text())
+def test_any_text_is_read_without_a_fault(text: str) -> None:
+    parse_env(text)
+
+
+def test_a_hostile_file_is_read_in_no_time() -> None:
+    begin = time.process_time()
+    for text in ("K=" + " " * 200_000 + "x", 'K="' + "\\" * 200_000, "K='" * 60_000, "export " * 50_000, " " * 500_000):
+        parse_env(text)
+    assert time.process_time() - begin < 5
+
+
+def test_a_mark_and_bytes_that_are_no_text_do_no_harm(data: Path) -> None:
+    (data / ".env").write_bytes(b"\xef\xbb\xbfOPENAI_API_KEY=k\n\xff\xfe=\xff\nVOYAGE_API_KEY=v")
+    assert read_env_file(data / ".env") == {"OPENAI_API_KEY": "k", "VOYAGE_API_KEY": "v"}
+
+
+def test_no_file_or_a_folder_of_that_name_is_no_key(data: Path) -> None:
+    assert read_env_file(data / ".env") == {}
+    assert read_env_file(data / "absent/.env") == {}
+    (data / ".env").mkdir()
+    assert read_env_file(data / ".env") == {}
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may read every file")
+def test_a_file_that_may_not_be_read_is_an_error(data: Path) -> None:
+    path = write_env(data, "OPENAI_API_KEY=k", 0o000)
+    with pytest.raises(NotConfigured, match=rf"{path}: permission denied"):
+        find_key("openai", env={}, data_dir=data)
+
+
+def test_a_file_that_others_may_read_is_noted(data: Path) -> None:
+    path = write_env(data, f"OPENAI_API_KEY={KEY}\n", 0o644)
+    secret = find_key("openai", env={}, data_dir=data)
+    assert secret is not None
+    assert secret.note == f"{path} can be read by other users; run: chmod 600 {path}"
+    path.chmod(0o600)
+    secret = find_key("openai", env={}, data_dir=data)
+    assert secret is not None
+    assert secret.note is None
+
+
+# ------------------------------------------------------------------------------------------------- the keyring
+
+
+def keyring_module(folder: Path, body: str) -> str:
+    """A stand-in for the system's keyring: a back end of our own, as plug-ins are. Gives PYTHONPATH."""
+    (folder / "backend_of_test.py").write_text(
+        "from keyring.backend import KeyringBackend\n"
+        "from keyring import errors\n"
+        "class Ours(KeyringBackend):\n"
+        "    priority = 1\n"
+        "    def set_password(self, *_): raise NotImplementedError\n"
+        "    delete_password = set_password\n"
+        f"    def get_password(self, service, name):\n        {body}\n"
+    )
+    return str(folder)
+
+
+def ask_keyring(home: Path, body: str) -> subprocess.CompletedProcess[str]:
+    code = (
+        "from crystal.credentials.api_keys import read_keyring\n"
+        "from crystal.errors import NotConfigured\n"
+        "try: print(read_keyring('crystal', 'openai'))\n"
+        "except NotConfigured as error: print('NotConfigured:', error.message, '|', error.hint)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": keyring_module(home, body), "PYTHON_KEYRING_BACKEND": "backend_of_test.Ours"}
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+
+
+def test_the_keyring_is_asked_for_service_and_provider(home: Path) -> None:
+    pytest.importorskip("keyring")
+    assert ask_keyring(home, "return f'{service}:{name}'").stdout == "crystal:openai\n"
+
+
+@pytest.mark.parametrize("body", ["return None", "raise errors.NoKeyringError('none')"])
+def test_a_keyring_without_the_key_has_none(body: str, home: Path) -> None:
+    pytest.importorskip("keyring")
+    assert ask_keyring(home, body).stdout == "None\n"
+
+
+@pytest.mark.parametrize(
+    "failure", ["errors.KeyringLocked('sk-inside')", "errors.InitError('x')", "OSError('dbus')", "Exception('plug-in')"]
+)
+def test_a_keyring_that_fails_is_an_error_that_shows_nothing_of_it(failure: str, home: Path) -> None:
+    pytest.importorskip("keyring")
+    said = ask_keyring(home, f"raise {failure}").stdout
+    assert said.startswith("NotConfigured: the system's keyring failed (")
+    assert "credentials.keyring false" in said
+    assert "sk-inside" not in said
+
+
+def test_a_machine_without_any_keyring_has_no_key() -> None:
+    assert read_keyring("crystal", "openai") is None
+
+
+def test_without_the_package_there_is_no_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    assert read_keyring("crystal", "openai") is None
+
+
+def test_the_keyring_is_imported_only_when_it_is_reached(data: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from crystal.credentials.api_keys import find_key;"
+        "find_key('openai', env={'OPENAI_API_KEY': 'k'}, data_dir=Path(sys.argv[1]));"
+        "print('keyring' in sys.modules, 'rich' in sys.modules);"
+    )
+    said = subprocess.run([sys.executable, "-c", code, str(data)], capture_output=True, text=True, check=True)
+    assert said.stdout == "False False\n"
+
+
+# ------------------------------------------------------------------------------------------------- the command
+
+
+def run(home: Path, body: str, **more: float) -> str:
+    return run_key_command(KeyCommand(program(home, body), **more), "openai", {"HOME": str(home)})  # type: ignore[arg-type]
+
+
+def test_the_command_gets_the_provider_and_its_first_line_is_the_key(home: Path) -> None:
+    body = "import os, sys; print(sys.argv[1] + ':' + os.environ['CRYSTAL_KEY_PROVIDER'] + '\\r\\nsecond\\nthird')"
+    assert run(home, body) == "openai:openai"
+
+
+def test_no_shell_touches_the_command(home: Path) -> None:
+    command = f"'{sys.executable}' -c 'import sys; print(sys.argv[1:])' $HOME `x` ; '|' '>y' * '{{provider}}-{{x}}'"
+    said = run_key_command(KeyCommand(command), "openai", {})
+    assert said == "['$HOME', '`x`', ';', '|', '>y', '*', 'openai-{x}']"
+    assert not Path("y").exists()
+
+
+def test_a_tilde_in_front_of_the_program_is_the_home(home: Path) -> None:
+    script = home / "getkey"
+    script.write_text("#!/bin/sh\necho from-home\n")
+    script.chmod(0o700)
+    assert run_key_command(KeyCommand("~/getkey"), "openai", {"HOME": str(home)}) == "from-home"
+
+
+def test_the_command_has_nothing_to_read(home: Path) -> None:
+    assert run(home, "import sys; print('end' + sys.stdin.read())") == "end"
+
+
+@pytest.mark.parametrize("status", [1, 3, 127])
+def test_a_failing_command_is_named_with_its_status_and_nothing_it_said(
+    status: int, home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    body = f"import sys; print('{KEY}'); print('{KEY}', file=sys.stderr); sys.exit({status})"
+    with pytest.raises(NotConfigured) as caught:
+        run(home, body)
+    assert caught.value.message == f"CRYSTAL_KEY_COMMAND ({sys.executable}) ended with exit status {status}"
+    assert KEY not in f"{caught.value.hint}{''.join(capfd.readouterr())}"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals there")
+def test_a_command_that_dies_is_named_with_its_signal(home: Path) -> None:
+    with pytest.raises(NotConfigured, match="ended with signal 9"):
+        run(home, "import os; os.kill(os.getpid(), 9)")
+
+
+@pytest.mark.parametrize("body", ["", "print()", "print('  ')", "print('\\nsecond')"])
+def test_a_command_that_prints_no_key_is_named(body: str, home: Path) -> None:
+    with pytest.raises(NotConfigured, match="printed no key for openai"):
+        run(home, body)
+
+
+def test_a_command_that_takes_too_long_is_ended(home: Path) -> None:
+    begin = time.monotonic()
+    with pytest.raises(NotConfigured, match=r"did not end within 0\.3 seconds"):
+        run(home, f"import time; print('{KEY}', flush=True); time.sleep(600)", timeout=0.3)
+    assert time.monotonic() - begin < 10
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no fork there")
+def test_a_daemon_left_behind_holds_nobody_up(home: Path) -> None:
+    body = "import os, time; print('key', flush=True)\nif os.fork() == 0: time.sleep(8)"
+    begin = time.monotonic()
+    assert run(home, body) == "key"
+    assert time.monotonic() - begin < 6
+
+
+def test_a_command_that_prints_without_end_is_stopped(home: Path) -> None:
+    begin = time.monotonic()
+    with pytest.raises(NotConfigured):
+        run(home, "while True: print('x' * 1000)")
+    assert time.monotonic() - begin < 10
+
+
+@pytest.mark.parametrize("line", ["/no/such/program {provider}", "no-such-program-anywhere", "/"])
+def test_a_program_that_cannot_be_run_is_named(line: str) -> None:
+    with pytest.raises(NotConfigured, match=rf"CRYSTAL_KEY_COMMAND \({line.split(maxsplit=1)[0]}\)"):
+        run_key_command(KeyCommand(line), "openai", {"PATH": os.environ["PATH"]})
+
+
+@pytest.mark.parametrize("line", ["a 'b", 'a "b', "a \\"])
+def test_a_line_that_is_no_command_is_a_wrong_value(line: str, data: Path) -> None:
+    with pytest.raises(UsageProblem, match="CRYSTAL_KEY_COMMAND"):
+        find_key("openai", env={"CRYSTAL_KEY_COMMAND": line}, data_dir=data)
+
+
+def test_an_empty_pair_of_quotes_is_no_command(data: Path) -> None:
+    with pytest.raises(CrystalError, match="CRYSTAL_KEY_COMMAND"):
+        find_key("openai", env={"CRYSTAL_KEY_COMMAND": "''"}, data_dir=data)
+
+
+def test_a_key_of_the_command_that_cannot_be_one_is_refused_unshown(data: Path, home: Path) -> None:
+    env = {"CRYSTAL_KEY_COMMAND": program(home, "print('error: not signed in')")}
+    with pytest.raises(NotConfigured) as caught:
+        find_key("openai", env=env, data_dir=data)
+    assert "not signed in" not in caught.value.message

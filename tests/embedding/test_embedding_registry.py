@@ -1,0 +1,137 @@
+"""Claims about the registry of embedding providers: it is complete, the only list, and its recipe works as written."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from crystal.config.prices import UNKNOWN, price_of
+from crystal.config.providers import EMBEDDING_PROVIDERS, EmbeddingProvider, Kind, needs_key, runs_here
+from crystal.embedding import make_embedder
+from crystal.embedding.local.extra import PACKAGES
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs" / "how-to" / "add-an-embedding-provider.md"
+
+
+@pytest.mark.parametrize("row", EMBEDDING_PROVIDERS.values(), ids=EMBEDDING_PROVIDERS)
+def test_every_row_is_complete(row: EmbeddingProvider) -> None:
+    if row.name != "openai":  # its module wants its package
+        assert hasattr(importlib.import_module(f"crystal.embedding.{row.module}"), row.implementation)
+    assert row.kind is Kind.INSTALLED or row.default_model in row.dimensions
+    assert row.runs_here != bool(row.base_url)
+    assert row.needs_key == bool(row.key_variables)
+    assert row.needs_key == bool(row.usd_per_million)
+    assert set(row.usd_per_million) <= set(row.dimensions)
+    assert runs_here(row.name) == row.runs_here
+    assert needs_key(row.name) == row.needs_key
+    if row.kind is not Kind.INSTALLED:
+        made = make_embedder(row.name)
+        assert (made.provider, made.model, made.dimension) == (row.name, row.default_model, row.dimensions[made.model])
+    if row.needs_key:
+        assert price_of(row.name, row.default_model) != UNKNOWN
+
+
+def test_who_runs_here_is_never_guessed() -> None:
+    assert not runs_here("unknown")
+    assert needs_key("unknown")
+    assert not needs_key("none")
+
+
+def test_there_is_no_second_list_of_providers() -> None:
+    """``voyage`` only embeds, so a list of embedding providers elsewhere would name it."""
+    named = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "crystal").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and node.value == "voyage"
+    }
+    assert named == {"crystal/config/providers.py"}
+
+
+def test_the_default_model_loads_no_package_of_the_others() -> None:
+    code = (
+        "import sys\nfrom crystal.embedding import make_embedder\nmade = make_embedder('embedded')\n"
+        "made.embed_documents(['the deploy failed'])\nmade.embed_query('deploy')\nprint(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    optional = {package.replace("-", "_") for package in PACKAGES} | {"openai", "httpx"}
+    assert not optional & set(done.stdout.split())
+
+
+@contextmanager
+def acme_server() -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_POST(self) -> None:
+            texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["texts"]
+            held = json.dumps({"vectors": [[1.0] * 384 for _ in texts], "tokens": 7}).encode()
+            self.send_response(200 if self.headers["Authorization"] == "Bearer secret" else 401)
+            self.send_header("Content-Length", str(len(held)))
+            self.end_headers()
+            self.wfile.write(held)
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+EMBED = """
+import sys
+from crystal.embedding import make_embedder
+from crystal.prices import price_of
+made = make_embedder("acme", base_url=sys.argv[1], key="secret")
+print(len(made.embed_query("hello")), made.take_tokens(), price_of("acme", made.model).input)
+"""
+
+
+def test_the_recipe_for_a_new_provider_works_as_it_is_written(tmp_path: Path) -> None:
+    module, row = re.findall(r"```(?:python|text)\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    shutil.copytree(ROOT / "crystal", tmp_path / "crystal", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "crystal" / "embedding" / "acme.py").write_text(module)
+    table = tmp_path / "crystal" / "config" / "providers.py"
+    rows = table.read_text("utf-8").split("\n)\n\nEMBEDDING_PROVIDERS")
+    table.write_text(f"{rows[0]}\n{row})\n\nEMBEDDING_PROVIDERS{rows[1]}")
+    home = tmp_path / "acme-home"
+    home.mkdir()
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(tmp_path)}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        words = (sys.executable, "-P", *words) if sys.version_info >= (3, 11) else (sys.executable, *words)
+        return subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=60)
+
+    def crystal(*words: str) -> tuple[int, str]:
+        done = run("-m", "crystal", *words)
+        return done.returncode, done.stdout + done.stderr
+
+    assert crystal("config", "set", "embedding.provider", "acme") == (0, "embedding.provider = acme\n")
+    assert "acme API key\tnot found\tneeded" in crystal("config")[1]
+    assert "set ACME_API_KEY" in crystal("doctor")[1]
+    assert crystal("models", "use", "acme")[0] == 2  # it asks before anything is sent
+    env["ACME_API_KEY"] = "secret"
+    assert crystal("models", "use", "acme", "--yes") == (0, "acme is chosen\n")
+    assert "acme:acme-embed-1" in crystal("models")[1]
+    with acme_server() as url:
+        done = run("-c", EMBED, url)
+    assert (done.stdout, done.stderr) == ("1536 7 0.05\n", "")

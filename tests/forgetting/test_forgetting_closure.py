@@ -1,0 +1,205 @@
+"""What says the same goes too, in every form, and what does not stays byte for byte."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from pathlib import Path
+
+import pytest
+
+from crystal.app.forget import carry_out_and_prove, plan_forget
+from crystal.app.integrity import prove
+from crystal.app.memories import remember
+from crystal.errors import NotFound, UsageProblem
+from crystal.forgetting import Wish
+from crystal.forgetting.match.terms import Terms, folded, readable
+from tests.support.forgetting_machine import DATA, NOW, Desk, said
+
+SECRET = 'der Käfer "Ünal" frisst\ngern Brot am Müggelsee'
+S1, S2 = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    desk = Desk(tmp_path)
+    desk.meet()
+    return desk
+
+
+def raw(**fields: object) -> bytes:
+    return json.dumps(fields).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "found"),
+    [
+        ("kafer unal", SECRET, True),
+        ("KÄFER", SECRET, True),
+        ('"gern brot"', SECRET, True),
+        ('"frisst gern"', SECRET, True),
+        ('"brot gern"', SECRET, False),
+        ("cat", "concatenate", False),
+        ("cat", "my_cat.txt", True),
+        ('"cat"', "concatenate", True),
+        ("门锁", "我的门锁密码是四七一一", True),
+        ("c++", "he writes c++ all day", True),
+    ],
+)
+def test_a_query_means_whole_words_in_any_case(query: str, text: str, found: bool) -> None:
+    assert Terms.of(query).are_in(folded(text)) is found
+    for line in (
+        json.dumps({"a": text}),
+        json.dumps({"a": json.dumps({"b": text})}),
+        json.dumps(text, ensure_ascii=False),
+    ):
+        assert Terms.of(query).are_in(readable(line.encode())) is found
+
+
+def test_notes_copies_quotes_and_summaries_go_and_the_rest_stays(desk: Desk) -> None:
+    kept = [said("an ordinary question"), raw(type="mode", mode="normal", sessionId=S1)]
+    blob = raw(type="api-request-blob", body=json.dumps({"messages": [SECRET]}), sessionId=S1)
+    summary = said("They talked of beetles.", at=NOW + 9, isCompactSummary=True)
+    tool = said("x", at=NOW + 3)
+    fields = json.loads(tool)
+    fields["message"]["content"] = [{"type": "tool_result", "tool_use_id": "t1", "content": "nothing of note"}]
+    fields["toolUseResult"] = {"stdout": f"before\n{SECRET}\nafter"}
+    desk.say(S1, kept[0], said(SECRET), blob, kept[1], raw(**fields), summary)
+    desk.say(S2, said(f"somebody said: {SECRET} and left", role="assistant"), said("an unrelated thing"))
+    desk.capture()
+    with desk.open() as machine:
+        uuid_ = machine.store.value(
+            "SELECT t.uuid FROM turns t JOIN chunks c ON c.turn = t.id WHERE c.text = ?", (SECRET,)
+        )
+        plan = plan_forget(machine, Wish(targets=(str(uuid_),)))
+        reasons = {item.because for item in plan.items}
+        assert reasons == {"asked", "quote", "summary", "bookkeeping"}
+        done, proof = carry_out_and_prove(machine, plan)
+        assert done.is_done
+        assert proof.proved, proof.traces
+        assert not prove(machine, lambda _: None).faults
+    assert desk.holding(SECRET, "Müggelsee", "beetles") == []
+    archived = b"".join(data for name, data in desk.files() if name.endswith("decompressed"))
+    assert all(line in archived for line in kept)
+    assert desk.texts() == ["an ordinary question", "an unrelated thing"]
+
+
+def test_the_middle_of_a_long_result_is_found_by_its_words(desk: Desk) -> None:
+    long = " ".join(f"word{number}" for number in range(3_000))
+    fields = json.loads(said("x"))
+    text = f"{long[:12_000]} the zorilla key {long[12_000:]}"
+    fields["message"]["content"] = [{"type": "tool_result", "tool_use_id": "t1", "content": text}]
+    desk.say(S1, said("run it"), raw(**fields))
+    desk.capture()
+    assert not any("zorilla" in text for text in desk.texts())
+    done = desk.forget(query="zorilla")
+    assert done.lines == 1
+    assert desk.holding("zorilla") == []
+    assert desk.texts() == ["run it"]
+
+
+def test_a_memory_goes_with_the_prompt_that_asked_for_it(desk: Desk) -> None:
+    desk.say(S1, said("remember the cat is Bo"), said("the cat sleeps"))
+    desk.capture()
+    with desk.open() as machine:
+        remember(machine, "the cat is Bo", session=S1)
+        remember(machine, "Alice", key="user_name")
+    plan = desk.plan(key="user_name")
+    assert [item.text for item in plan.items] == ["Alice"]
+    with desk.open() as machine:
+        uid = machine.store.value("SELECT uid FROM memories WHERE text = 'the cat is Bo'")
+    assert desk.forget(targets=(uid,)).is_done
+    assert desk.holding("cat is Bo") == []
+    assert "the cat sleeps" in desk.texts()
+
+
+@pytest.mark.parametrize("prompt", ["请记住：Bo", "記住 Bo", "Please, remember Bo", "Remember, Bo"])
+def test_a_short_memory_goes_with_its_prompt_however_it_was_put(desk: Desk, prompt: str) -> None:
+    desk.say(S1, said(prompt), said("Bo sleeps"))
+    desk.capture()
+    with desk.open() as machine:
+        kept = remember(machine, "Bo", session=S1)
+    assert desk.forget(targets=(kept.id,)).is_done
+    assert desk.texts() == ["Bo sleeps"]
+
+
+def test_hits_are_named_by_number_and_unknown_ones_are_refused(desk: Desk) -> None:
+    desk.say(S1, said("first thing that is said"), said("second thing that is said"))
+    desk.capture()
+    with desk.open() as machine:
+        number = machine.store.value("SELECT id FROM chunks WHERE text LIKE 'second%'")
+    desk.forget(targets=(str(number),))
+    assert desk.texts() == ["first thing that is said"]
+    for wish in (
+        {"targets": ("999999",)},
+        {"targets": ("mem-000000000000",)},
+        {"session": "zz"},
+        {"project": "no"},
+        {},
+    ):
+        with pytest.raises((NotFound, UsageProblem)):
+            desk.plan(**wish)
+
+
+def test_a_short_text_is_not_sought_elsewhere(desk: Desk) -> None:
+    desk.say(S1, said("yes"), said("a first question"))
+    desk.say(S2, said("yes"))
+    desk.capture()
+    with desk.open() as machine:
+        uuid_ = machine.store.value("SELECT uuid FROM turns ORDER BY id")
+    assert desk.forget(targets=(uuid_,)).lines == 1
+    assert desk.texts() == ["a first question", "yes"]
+
+
+def test_options_narrow_each_other(desk: Desk) -> None:
+    desk.say(S1, said("the quoll runs past us today"))
+    desk.say(S2, said("a quoll sat there alone yesterday"))
+    desk.capture()
+    assert desk.plan(query="quoll").sessions == tuple(sorted((S1, S2)))
+    desk.forget(query="quoll", session=S2)
+    assert desk.texts() == ["the quoll runs past us today"]
+
+
+def test_what_has_not_all_words_is_only_suggested(desk: Desk) -> None:
+    desk.say(S1, said("the quoll runs past us today"))
+    desk.capture()
+    plan = desk.plan(query="quoll tomorrow")
+    assert plan.is_empty
+    assert [hit.text for hit in plan.suggestions] == ["the quoll runs past us today"]
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """Everything that real sessions said."""
+    desk = Desk(tmp_path_factory.mktemp("real"))
+    desk.meet()
+    for path in sorted(DATA.glob("*.jsonl")):
+        session = next(
+            name for line in path.read_bytes().splitlines() if (name := json.loads(line).get("sessionId")) is not None
+        )
+        if not path.stem.endswith("__agent"):
+            shutil.copy(path, desk.transcript(session))
+    desk.capture()
+    return desk
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "thinking", "tool_call", "tool_result", "summary"])
+def test_any_real_line_can_be_forgotten(real: Desk, role: str) -> None:
+    with real.open() as machine:
+        rows = machine.store.rows(
+            "SELECT t.uuid, group_concat(c.text, '') FROM turns t JOIN chunks c ON c.turn = t.id WHERE t.role = ?"
+            " GROUP BY t.id HAVING count(*) = 1 ORDER BY t.id",
+            (role,),
+        )
+        uuid_, text = rows[len(rows) // 2]
+        plan = plan_forget(machine, Wish(targets=(uuid_,)))
+        done, proof = carry_out_and_prove(machine, plan)
+        assert done.is_done, done.pending
+        assert proof.proved, (proof.traces, proof.unread)
+        assert not prove(machine, lambda _: None).damaged
+    if len(text) >= 24:
+        assert real.holding(text) == []
+    real.backfill()
+    with real.open() as machine:
+        assert machine.store.value("SELECT count(*) FROM turns WHERE uuid = ?", (uuid_,)) == 0

@@ -1,0 +1,97 @@
+"""Forgetting while others capture, read and forget; and on a disk that is full."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from pathlib import Path
+
+import pytest
+
+from crystal.app.forget import finish_forgetting
+from crystal.app.integrity import prove
+from crystal.errors import CrystalError, StoreFull
+from crystal.ingest import archive
+from tests.support.forgetting_machine import Desk, reading, said
+
+SECRET = "the quokka sleeps under the zanzibar bridge at seven"
+S1, S2 = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    desk = Desk(tmp_path)
+    desk.meet()
+    desk.say(S1, said("what is said before it"), said(SECRET), said("what is said after it"))
+    desk.capture()
+    return desk
+
+
+def test_a_reader_holds_the_log_and_the_next_run_cuts_it(desk: Desk) -> None:
+    with reading(desk.ldm / "memory" / "crystal.db"):
+        done = desk.forget(query="quokka")
+        assert not done.is_done
+        assert any("reads" in why for why in done.pending)
+    with desk.open() as machine:
+        assert machine.store.value("SELECT count(*) FROM tombstones WHERE done_at IS NULL") == 1
+        assert finish_forgetting(machine) == 0
+    assert desk.holding("quokka") == []
+
+
+def test_a_full_disk_leaves_the_rest_to_the_next_run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise StoreFull("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(archive, "write_anew", full)
+        done = desk.forget(query="quokka")
+    assert not done.is_done
+    assert done.pending == ("no space left",)
+    assert SECRET not in desk.texts()
+    with desk.open() as machine:
+        assert finish_forgetting(machine) == 0
+        assert not prove(machine, lambda _: None).faults
+    assert desk.holding("quokka") == []
+
+
+def test_capture_goes_on_while_two_forget(desk: Desk) -> None:
+    for number in range(6):
+        desk.say(S2, said(f"the numbat{number} hides in the tundra tonight"), said(f"plain words {number} stay here"))
+    desk.capture()
+    problems: list[CrystalError] = []
+
+    def forget(names: list[str]) -> None:
+        try:
+            for name in names:
+                desk.forget(query=name)
+        except CrystalError as error:
+            problems.append(error)
+
+    def capture() -> None:
+        try:
+            for number in range(6, 12):
+                desk.say(S2, said(f"plain words {number} stay here"))
+                desk.capture()
+        except CrystalError as error:
+            problems.append(error)
+
+    threads = [
+        threading.Thread(target=forget, args=(["quokka", "numbat0", "numbat1"],)),
+        threading.Thread(target=forget, args=(["numbat2", "numbat3", "numbat4"],)),
+        threading.Thread(target=capture),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert problems == []
+    with desk.open() as machine:
+        assert finish_forgetting(machine) == 0
+        assert not prove(machine, lambda _: None).damaged
+    desk.capture()
+    assert desk.holding("quokka", *(f"numbat{number}" for number in range(5))) == []
+    texts = desk.texts()
+    assert [
+        f"plain words {number} stay here" for number in range(12) if f"plain words {number} stay here" in texts
+    ] == [f"plain words {number} stay here" for number in range(12)]
+    assert "the numbat5 hides in the tundra tonight" in texts

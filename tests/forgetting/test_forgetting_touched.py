@@ -1,0 +1,123 @@
+"""What repeats a forgotten line without being one: the client's notes, summaries, and long results that only share it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from crystal.forgetting import carry_out, finish, plan
+from crystal.forgetting.request import ForgetPlan, Wish
+from crystal.ingest.archive import frames_in
+from crystal.ingest.forgotten_filter import forgotten_lines, without_lines
+from crystal.model.capture import Origin, Piece, Segment, Watermark
+from crystal.store.forget.forgetting import (
+    Tombstone,
+    add_tombstones,
+    is_session_forgotten,
+    open_tombstones,
+    read_blocks,
+)
+from tests.support.capture_machine import NOW, line
+from tests.support.forgetting_ground import Ground, ground
+
+SESSION = "5e551011-aaaa-4000-8000-000000000000"
+HERE, THERE = "/home/dev/quartz", "/home/dev/basalt"
+
+
+def note(text: str, kind: str = "last-prompt", field: str = "lastPrompt") -> bytes:
+    return json.dumps({"type": kind, field: text, "sessionId": SESSION}).encode() + b"\n"
+
+
+@pytest.fixture
+def clean(tmp_path: Path) -> Ground:
+    return ground(tmp_path / "home", sessions=1, turns=2)
+
+
+def forget(clean: Ground, wish: Wish, now: int = NOW + 10**6) -> ForgetPlan:
+    made = plan(clean.grounds, wish)
+    carry_out(clean.grounds, made, now)
+    return made
+
+
+def archived(clean: Ground) -> bytes:
+    files = sorted((clean.home / "agents").rglob("*.zst"))
+    return b"".join(text for file in files for text in frames_in(file))
+
+
+@pytest.mark.parametrize("wish", [Wish(project=HERE), Wish(before=NOW + 50), Wish(session=SESSION)])
+def test_notes_and_summaries_that_came_later_go_with_a_scope(clean: Ground, wish: Wish) -> None:
+    clean.say(SESSION, line("the zanzibar recipe", at=NOW, cwd=HERE))
+    clean.say(SESSION, note("the zanzibar recipe"))  # in a frame of its own: nothing tells when and where
+    clean.say(SESSION, line("They said: the zanzibar recipe", at=NOW + 99, cwd=THERE, isCompactSummary=True))
+    clean.say(SESSION, line("something else", at=NOW + 200, cwd=THERE), note("the zanzibar recipe"))
+    made = forget(clean, wish)
+    assert "summary" in {item.because for item in made.items} or wish.session
+    assert b"zanzibar" not in archived(clean)
+    assert not [text for text in clean.machine.texts() if "zanzibar" in text]
+    assert ("something else" in clean.machine.texts()) == (wish.session is None)
+
+
+def test_a_long_result_that_has_one_line_in_common_stays_whole(clean: Ground) -> None:
+    shared = "from the common library import everything"
+    result = "\n".join([*(f"first line {number}" for number in range(900)), shared, *map(str, range(3000))])
+    block = {"type": "tool_result", "tool_use_id": "t", "content": result}
+    clean.say(SESSION, line("", message={"role": "user", "content": [block]}, ident="result"))
+    clean.say("5e551011-b", line(f"{shared}\nand the zanzibar recipe", ident="gone"))
+    assert not [text for text in clean.machine.texts("tool_result") if shared in text], "the middle is not a chunk"
+    made = forget(clean, Wish(targets=("gone",)))
+    assert [item.uuid for item in made.items] == ["gone"]
+    assert archived(clean).count(shared.encode()) == 1
+    assert b"zanzibar" not in archived(clean)
+
+
+def segment(*lines: bytes) -> Segment:
+    clean = b"".join(lines)
+    starts = [sum(map(len, lines[:number])) for number in range(len(lines))]
+    said = tuple((start, one.rstrip(b"\n")) for start, one in zip(starts, lines, strict=True))
+    origin, mark = Origin("cc-test", "desk", SESSION), Watermark(SESSION)
+    return Segment(origin, "/x.jsonl", mark, mark, (Piece(0, len(clean), "captured", None, clean, None, said),))
+
+
+def test_a_note_goes_with_the_forgotten_line_that_it_came_with(clean: Ground) -> None:
+    store = clean.machine.store
+    project = Tombstone("a" * 32, "project", {"folders": [HERE], "lines": []}, NOW + 50, NOW + 50, "elsewhere")
+    with store.transaction():
+        add_tombstones(store, [project], NOW)
+    blocks = read_blocks(store)
+    assert blocks is not None
+    lines = (line("the zanzibar recipe", at=NOW, cwd=HERE), note("zanzibar"), line("another", at=NOW + 99, cwd=THERE))
+    coming = segment(*lines)
+    gone = forgotten_lines(blocks, coming)
+    assert gone == {0, len(lines[0])}
+    kept = without_lines(coming, gone)
+    assert b"zanzibar" not in b"".join(piece.clean for piece in kept.pieces)
+    assert forgotten_lines(blocks, segment(*lines[1:])) == frozenset(), "nothing tells yet what the note repeats"
+
+
+def test_who_leaves_a_line_out_names_its_session_to_the_others(clean: Ground) -> None:
+    store = clean.machine.store
+    project = Tombstone("a" * 32, "project", {"folders": [HERE], "lines": []}, NOW + 50, NOW + 50, "elsewhere")
+    with store.transaction():
+        add_tombstones(store, [project], NOW)
+    clean.say(SESSION, line("the zanzibar recipe", at=NOW, cwd=HERE))
+    assert is_session_forgotten(store, SESSION)
+    named = [one for _, one in open_tombstones(store) if SESSION in one.sessions]
+    assert [(one.kind, one.lines, one.device) for one in named] == [("lines", (), "desk")]
+    assert finish(clean.grounds, NOW + 10**6) == 0
+    clean.say(SESSION, note("the zanzibar recipe"))
+    assert b"zanzibar" not in archived(clean)
+
+
+def test_what_a_killed_process_was_writing_goes_unless_it_is_young(clean: Ground) -> None:
+    clean.say(SESSION, line("the zanzibar recipe", ident="gone"))
+    left = clean.home / "agents/cc-test/memory/sessions/.crystal-1-abc.tmp"
+    left.parent.mkdir(parents=True, exist_ok=True)
+    left.write_text("the zanzibar recipe", "utf-8")
+    now = left.stat().st_mtime_ns // 1_000_000
+    forget(clean, Wish(targets=("gone",)), now + 1_000)
+    assert left.exists(), "somebody may be writing it"
+    assert open_tombstones(clean.machine.store), "so this is not done yet"
+    assert finish(clean.grounds, now + 3_600_000) == 0
+    assert not left.exists()

@@ -1,0 +1,188 @@
+"""What crystal.redact finds of each known format, in plain text and in the forms that hide it from plain rules."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import textwrap
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from mnemonic import Mnemonic
+
+from crystal.redact import Redactor
+from crystal.redact.encoded import MIN_LITERAL
+from crystal.redact.format_table import TABLE
+from tests.support import redact_samples as samples
+
+REDACTOR = Redactor(b"a key of this machine")
+ALPHABETS = {
+    "a": samples.ALNUM,
+    "U": samples.UPPER + samples.DIGITS,
+    "L": samples.LOWER + samples.DIGITS,
+    "h": samples.HEX,
+    "d": samples.DIGITS,
+    "l": samples.LOWER,
+    "u": samples.UPPER,
+}
+ROWS = [
+    tuple(row.split("\t"))
+    for row in (Path(__file__).parent.parent / "data" / "redact" / "format_rows.txt").read_text("utf-8").splitlines()
+]
+"""For each row of the table of formats: kind, literals, a sample that goes and one that stays, as templates:
+``{a20}`` stands for 20 letters and digits. So no token stands in the repository."""
+
+
+def filled(template: str, seed: int = 7) -> str:
+    return re.sub(
+        r"\{(\w)(\d+)\}",
+        lambda part: samples.drawn(ALPHABETS[part[1]], max(3, int(part[2])), seed)[: int(part[2])],
+        template,
+    )
+
+
+def found(text: str) -> dict[str, int]:
+    """Return the findings in a line of a transcript that holds the text, which must be the same in plain text."""
+    findings = dict(REDACTOR.clean_line(json.dumps({"message": {"content": text}}).encode())[1])
+    assert findings == REDACTOR.clean_text(text)[1]
+    return findings
+
+
+def test_every_row_of_the_table_has_a_sample_that_goes_and_one_that_stays() -> None:
+    assert [(kind, literals) for kind, literals, _, _ in ROWS] == [(row[0], row[1].decode()) for row in TABLE]
+
+
+@pytest.mark.parametrize(("kind", "positive", "negative"), [(row[0], row[2], row[3]) for row in ROWS])
+def test_a_row_takes_its_sample_and_leaves_the_near_miss(kind: str, positive: str, negative: str) -> None:
+    assert found(f"see {filled(positive)} there") == {kind: 1}
+    assert found(f"see {filled(negative)} there") == {}
+
+
+ENCODABLE = [
+    (kind, positive, pattern)
+    for (kind, literals, positive, _), (_, _, pattern) in zip(ROWS, TABLE, strict=True)
+    if max(map(len, literals.split()), default=0) >= MIN_LITERAL
+    and kind not in ("password-hash", "x-bearer-token", "newrelic-key")
+]
+
+
+@pytest.mark.parametrize("before", ["", "x", "ab", "k: "])
+@pytest.mark.parametrize(("kind", "positive", "pattern"), ENCODABLE)
+def test_a_known_token_goes_in_base64_and_hex_at_any_alignment(
+    kind: str, positive: str, pattern: bytes, before: str
+) -> None:
+    token = f"{before} {filled(positive)}\n".encode()
+    secret = re.search(pattern, token)
+    assert secret
+    begin = secret.start(1) if secret.groups() else secret.start()
+    for encoded in (
+        base64.b64encode(token),
+        base64.urlsafe_b64encode(token),
+        token.hex().encode(),
+        token.hex().upper().encode(),
+    ):
+        text = f"see {encoded.decode()} there"
+        clean, findings = REDACTOR.clean_text(text)
+        assert kind in findings, text
+        assert clean.startswith("see ")
+        assert clean.endswith(" there")
+        at = begin * len(encoded.rstrip(b"=")) // len(token) + 2
+        assert encoded.decode()[at : at + 16] not in clean
+
+
+@pytest.mark.parametrize("width", [40, 76])
+@pytest.mark.parametrize("start", [0, 5, 17, 23, 39])
+@pytest.mark.parametrize(("kind", "positive"), [row[:2] for row in ENCODABLE if len(row[1]) < 26][::5])
+def test_a_token_goes_that_was_wrapped(kind: str, positive: str, start: int, width: int) -> None:
+    token = filled(positive)
+    lines = textwrap.wrap("x" * start + " " + token if start else token, width, break_on_hyphens=False)
+    hard = "\n".join(re.findall(f".{{1,{width}}}", "x" * start + " " + token))
+    for text in ("\n".join(lines), hard):
+        clean = REDACTOR.clean_text(text)[0]
+        assert token[-6:] not in clean.replace("\n", "")
+        assert json.dumps(text)[-8:-1].encode() not in REDACTOR.clean_line(json.dumps({"a": text}).encode())[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password=hunter2x9",
+        "password: 'hunter2x9'",
+        "postgres://ada:hunter2x9@db.example:5432/app",
+        '{"user": "ada", "password": "hunter2x9"}',
+        "Authorization: Basic " + base64.b64encode(b"ada:hunter2x9").decode(),
+    ],
+)
+def test_a_secret_goes_from_what_was_encoded_for_a_url(text: str) -> None:
+    secret = text.rpartition(" ")[2] if "Basic" in text else "hunter2x9"
+    for times in (1, 2):
+        encoded = text
+        for _ in range(times):
+            encoded = quote(encoded, safe="")
+        clean = REDACTOR.clean_text(f"GET /?q={encoded} HTTP/1.1")[0]
+        assert quote(secret, safe="") not in clean
+        assert clean.endswith(" HTTP/1.1")
+
+
+@pytest.mark.parametrize("strength", [128, 160, 192, 224, 256])
+@pytest.mark.parametrize("gap", [" ", "\n", ", ", "  "])
+def test_a_recovery_phrase_goes(strength: int, gap: str) -> None:
+    words = Mnemonic("english").to_mnemonic(bytes(range(7, 7 + strength // 8))).split()
+    clean, findings = REDACTOR.clean_text(f"My wallet: {gap.join(words)}. Keep it!")
+    assert clean.startswith("My wallet: [redacted:recovery-phrase:")
+    assert clean.endswith(". Keep it!")
+    assert found(f"My wallet: {gap.join(words)}. Keep it!") == findings == {"recovery-phrase": 1}
+
+
+def test_words_of_the_list_without_the_checksum_stay() -> None:
+    words = Mnemonic("english").to_mnemonic(bytes(range(7, 23))).split()
+    assert found(" ".join([*words[:-1], "zoo" if words[-1] != "zoo" else "zone"])) == {}
+    assert found("\n".join(Mnemonic("english").wordlist)) == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "db.example.com:5432:app:ada:{}",
+        "localhost:5432:*:postgres:{}",
+        "*:*:*:ada:{}",
+        "10.0.0.7:6432:app:ada@example:{}",
+        "db.internal:25060:defaultdb:doadmin:{}",
+    ],
+)
+def test_a_password_goes_from_a_pgpass_line(line: str) -> None:
+    clean, findings = REDACTOR.clean_text("# comment\n" + line.format("s3cr3t!pass") + "\n")
+    assert findings == {"password": 1}
+    assert clean.startswith("# comment\n" + line.format("[redacted:password:"))
+    assert found(line.format("s3cr3t!pass")) == {"password": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "src/main.c:1042:12:note:declared here",
+        "app.py:1234:foo:bar:b4z1q2",
+        "root:x:0:0:root:/root:/bin/bash",
+        "12:30:45:123:abc",
+        "db.example.com:5432:app:ada:${PGPASSWORD}",
+        "db.example.com:5432:app:ada:********",
+    ],
+)
+def test_what_only_looks_like_a_pgpass_line_stays(text: str) -> None:
+    assert found(text) == {}
+
+
+def test_a_password_goes_before_spaces_at_the_end_of_its_string() -> None:
+    assert found("password: swordfish  ") == {"password": 1}
+
+
+def test_each_string_of_a_line_is_asked_whatever_stands_in_the_others() -> None:
+    phrase = " ".join(Mnemonic("english").to_mnemonic(bytes(range(7, 23))).split())
+    texts = ["nothing", "password=hunter2x", "plain words", phrase, "api_key: 'x1y2z3a4b5c6d7'", "the end of it"]
+    clean, findings = REDACTOR.clean_line(
+        json.dumps({"list": texts, "more": [{"text": text} for text in texts]}).encode()
+    )
+    assert findings == {"password": 2, "recovery-phrase": 2, "api-key": 2}
+    assert b"hunter2x" not in clean

@@ -1,0 +1,314 @@
+"""Tokens, rates, addresses and settings of the relay: functions of their arguments."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay_worker.crb1 import check_envelope
+from relay_worker.errors import CannotServe, Refusal
+from relay_worker.http import call
+from relay_worker.limits import Buckets, ChangeSignals, Slots, address_of, networks
+from relay_worker.model import Token
+from relay_worker.serving import refuse_plain_http
+from relay_worker.settings import NAMES, READERS, Settings, host_and_port, load
+from relay_worker.tokens import allows_stream, check_label, check_scopes, is_valid, mint, parse_token, prefixes_of
+from tests.relay_conformance.targets import OPEN, in_process, new_stream
+from tests.support.relay_server import STREAM, sealed
+
+# -- tokens
+
+
+@given(st.binary(min_size=8, max_size=8), st.binary(min_size=32, max_size=32))
+def test_a_token_is_read_back_and_no_character_of_it_can_be_changed(token_id, secret):
+    made = mint(token_id, secret)
+    assert parse_token(made.text) == (made.id, made.text[21:64])
+    assert made.text not in repr(made)
+    for at in range(len(made.text)):
+        for other in "A_0":
+            changed = made.text[:at] + other + made.text[at + 1 :]
+            assert changed == made.text or parse_token(changed) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "constructor", "toString", "__proto__", "hasOwnProperty", "crt_", "crt__ _", "é" * 74, "crt_" + "x" * 10**6],
+)
+def test_what_is_no_token_is_none(text):
+    assert parse_token(text) is None
+
+
+def test_a_secret_is_compared_whether_the_token_is_known_or_not():
+    made, other = mint(b"a" * 8, b"b" * 32), mint(b"a" * 8, b"c" * 32)
+    kept = Token(made.id, "default", "x", ("home",), made.secret_hash)
+    revoked = Token(made.id, "default", "x", ("home",), made.secret_hash, revoked_at=1)
+    _, secret = parse_token(made.text)
+    _, wrong = parse_token(other.text)
+    assert is_valid(secret, kept)
+    assert not is_valid(wrong, kept)
+    assert not is_valid(secret, revoked)
+    assert not is_valid(secret, None)
+    assert "secret_hash" not in repr(kept)
+
+
+def test_scopes_name_prefixes_of_streams():
+    own, other = STREAM[:8].hex(), "ff" * 8
+    assert allows_stream((f"write:{own}",), STREAM, "write")
+    assert not allows_stream((f"write:{own}",), STREAM, "read", "ack")
+    assert not allows_stream((f"write:{other}", "pair", "objects:read"), STREAM, "write")
+    assert allows_stream(("home",), STREAM, "ack")
+    assert prefixes_of(("home", "pair")) is None
+    assert prefixes_of((f"write:{own}", f"ack:{own}", "pair")) == (STREAM[:8],)
+    assert prefixes_of(("pair",)) == ()
+
+
+@pytest.mark.parametrize(
+    "scopes",
+    [
+        [],
+        ["home", "home"],
+        ["root"],
+        ["write:"],
+        ["write:XYZ"],
+        ["write:" + "A" * 16],
+        ["write:" + "a" * 17],
+        ["home\n"],
+        ["pair"] + [f"write:{n:016x}" for n in range(64)],
+    ],
+)
+def test_other_scopes_are_refused(scopes):
+    with pytest.raises(Refusal) as caught:
+        check_scopes(scopes)
+    assert caught.value.code == "bad-request"
+
+
+@pytest.mark.parametrize("label", ["", "x" * 201, "a\nb", "\x00", "\ud800", "\u2028"])
+def test_other_labels_are_refused(label):
+    with pytest.raises(Refusal):
+        check_label(label)
+
+
+# -- the envelope's outside
+
+
+@given(st.integers(0, 115), st.integers(1, 255))
+def test_a_changed_header_is_refused_where_the_relay_reads_it(at, flip):
+    body = sealed(7)
+    changed = body[:at] + bytes([body[at] ^ flip]) + body[at + 1 :]
+    read = at < 5 or 24 <= at < 48 or at >= 112
+    with pytest.raises(Refusal, match="bad-envelope") if read else contextlib.nullcontext():
+        check_envelope(changed[:116], len(changed), stream=STREAM, seq=7)
+
+
+@given(st.integers(0, 147))
+def test_a_truncated_envelope_is_refused(length):
+    with pytest.raises(Refusal):
+        check_envelope(sealed(7)[: min(length, 116)], length, stream=STREAM, seq=7)
+
+
+# -- rates
+
+
+def test_a_bucket_gives_its_burst_then_its_rate():
+    clock = [0.0]
+    bucket = Buckets(2, 4, lambda: clock[0])
+    assert [bucket.take("a") for _ in range(5)] == [0, 0, 0, 0, 1]
+    assert bucket.take("b") == 0
+    clock[0] = 0.5
+    assert [bucket.take("a") for _ in range(2)] == [0, 1]
+    clock[0] = -100.0
+    assert bucket.take("a") == 1
+    slow = Buckets(1 / 60, 1, lambda: 0.0)
+    assert [slow.take("a") for _ in range(2)] == [0, 60]
+    assert not any(Buckets(0, 0, lambda: 0.0).take("a") for _ in range(100))
+
+
+def test_buckets_do_not_grow_with_the_number_of_addresses():
+    bucket = Buckets(1, 1, lambda: 0.0, keys=10)
+    for number in range(1000):
+        bucket.take(str(number))
+    assert len(bucket._filled) <= 10
+
+
+def test_slots_are_given_in_order_and_come_back_whatever_happens():
+    async def holding() -> list[int]:
+        slots, order = Slots(2, 5), []
+
+        async def one(number: int) -> None:
+            async with slots.one():
+                order.append(number)
+                await asyncio.sleep(0)
+                if number % 3 == 0:
+                    raise ZeroDivisionError
+
+        tasks = [asyncio.ensure_future(one(number)) for number in range(20)]
+        await asyncio.sleep(0)
+        tasks[10].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert slots._free == 2
+        return order
+
+    assert asyncio.run(holding()) == [number for number in range(20) if number != 10]
+
+
+def test_who_waits_too_long_for_a_slot_is_told_so():
+    async def waiting() -> None:
+        slots = Slots(1, 0.01)
+        async with slots.one():
+            with pytest.raises(Refusal) as caught:
+                async with slots.one():
+                    pass
+            assert caught.value.code == "unavailable"
+        async with slots.one():
+            pass
+
+    asyncio.run(waiting())
+
+
+def test_news_between_asking_and_waiting_are_not_missed():
+    async def waiting() -> None:
+        signals = ChangeSignals()
+        with signals.expect("a") as news:
+            signals.notify("b")
+            signals.notify("a")
+            await asyncio.wait_for(news, 1)
+        assert signals.count == 0
+        signals.stop()
+        with signals.expect("a") as news:
+            assert news.done()
+
+    asyncio.run(waiting())
+
+
+def test_one_token_does_not_take_all_the_places_to_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr(call, "MAX_WAITING_EACH", 2)
+    with in_process(tmp_path / "relay", **OPEN) as relay, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        other = relay.make_token("home")
+        change = relay.ask("GET", "/v1/streams").json()["change"]
+
+        def wait(token):
+            return relay.ask("GET", "/v1/streams", token=token, changed_after=change, wait=20).json()["streams"]
+
+        waiting = [pool.submit(wait, relay.home) for _ in range(3)]
+        done, waiting = concurrent.futures.wait(waiting, 5, concurrent.futures.FIRST_COMPLETED)
+        assert [one.result() for one in done] == [[]], "the third is not held"
+        waiting.add(pool.submit(wait, other))
+        stream = new_stream()
+        assert not concurrent.futures.wait(waiting, 0.1).done, "another token's is"
+        assert relay.put(stream, 1).status_code == 201
+        assert {one.result()[0]["stream"] for one in waiting} == {stream.hex()}
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "trusted", "found"),
+    [
+        ("1.2.3.4", "", [], "1.2.3.4"),
+        ("1.2.3.4", "9.9.9.9", [], "1.2.3.4"),
+        ("10.0.0.1", "9.9.9.9", ["10.0.0.0/8"], "9.9.9.9"),
+        ("10.0.0.1", "6.6.6.6, 9.9.9.9, 10.0.0.2", ["10.0.0.0/8"], "9.9.9.9"),
+        ("10.0.0.1", "6.6.6.6, garbage", ["10.0.0.0/8"], "10.0.0.1"),
+        ("10.0.0.1", "", ["10.0.0.0/8"], "10.0.0.1"),
+        ("::ffff:10.0.0.1", "9.9.9.9", ["10.0.0.0/8"], "9.9.9.9"),
+        ("2001:db8::1", "", [], "2001:db8::/64"),
+        ("2001:db8::ffff:1", "", [], "2001:db8::/64"),
+        ("", "9.9.9.9", ["10.0.0.0/8"], ""),
+    ],
+)
+def test_an_address_is_believed_from_a_trusted_proxy_only(peer, forwarded, trusted, found):
+    assert address_of(peer, forwarded, networks(trusted)) == found
+
+
+# -- settings
+
+
+def test_environment_beats_file_beats_default(tmp_path):
+    file = tmp_path / "relay.toml"
+    file.write_text('listen = "127.0.0.1:1"\nmax_blobs = 7\ntrusted_proxies = ["10.0.0.0/8"]\nbehind_proxy = true\n')
+    found = load({"CRYSTAL_RELAY_LISTEN": "127.0.0.1:2", "CRYSTAL_RELAY_CONFIG": str(file)})
+    assert (found.listen, found.max_blobs, found.ttl_days) == ("127.0.0.1:2", 7, 30.0)
+    assert (found.trusted_proxies, found.behind_proxy) == (("10.0.0.0/8",), True)
+    assert found.sources["listen"] == "CRYSTAL_RELAY_LISTEN"
+    assert found.sources["max_blobs"] == str(file)
+
+
+def test_every_setting_can_be_set_and_has_a_file_variant(tmp_path):
+    assert set(READERS) == set(NAMES)
+    file = tmp_path / "quota"
+    file.write_text("12345\n")
+    assert load({"CRYSTAL_RELAY_QUOTA_BYTES_FILE": str(file)}).quota_bytes == 12345
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LISTEN", "nonsense"),
+        ("LISTEN", "1.2.3.4:99999"),
+        ("LISTEN", "1.2.3.4:²"),
+        ("MAX_BODY", "-1"),
+        ("MAX_BODY", "8MB"),
+        ("TTL_DAYS", "nan"),
+        ("TTL_DAYS", "inf"),
+        ("TTL_DAYS", "1e12"),
+        ("RATE", ""),
+        ("LOG_FORMAT", "xml"),
+        ("BEHIND_PROXY", "perhaps"),
+        ("TRUSTED_PROXIES", "everybody"),
+        ("TLS_CERT", "only-one.pem"),
+        ("CONFIG", "/nowhere/relay.toml"),
+        ("LISTEN_FILE", "/nowhere"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(name, value):
+    with pytest.raises(CannotServe) as caught:
+        load({f"CRYSTAL_RELAY_{name}": value})
+    assert caught.value.exit_code == 2
+
+
+def test_a_number_of_the_file_is_not_rounded(tmp_path):
+    file = tmp_path / "relay.toml"
+    file.write_text("max_blobs = 7.5\n")
+    with pytest.raises(CannotServe, match=r"max_blobs in .* is 7.5"):
+        load({}, file)
+    file.write_text(f"quota_bytes = {2**60 + 1}\n")
+    assert load({}, file).quota_bytes == 2**60 + 1
+
+
+def test_an_unknown_key_of_the_file_is_refused_and_an_unknown_variable_told(tmp_path):
+    file = tmp_path / "relay.toml"
+    file.write_text("max_blob = 7\n")
+    with pytest.raises(CannotServe, match="max_blob is not a setting"):
+        load({}, file)
+    of_a_client = dict.fromkeys(("TOKEN", "TOKEN_FILE", "KEY", "KEY_PLACE", "URL", "LOCAL_MEMORY", "KEEP_DAYS"), "x")
+    found = load({f"CRYSTAL_RELAY_{name}": "7" for name in ("MAX_BLOB", *of_a_client)})
+    assert found.unknown == ("CRYSTAL_RELAY_MAX_BLOB",)
+
+
+def test_a_platform_that_sets_port_is_in_front_of_the_relay():
+    found = load({"PORT": "8080"})
+    assert (found.listen, found.behind_proxy) == ("0.0.0.0:8080", True)
+    assert load({"PORT": "8080", "CRYSTAL_RELAY_LISTEN": "127.0.0.1:1"}).listen == "127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("environ", "end"), [({"STATE_DIRECTORY": "/var/lib/x:/y"}, "/var/lib/x"), ({}, "crystal-relay")]
+)
+def test_data_has_a_place_without_being_told(environ, end):
+    assert load(environ).data_dir.as_posix().endswith(end)
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:8600", "[::]:8600", "192.168.1.5:8600", "relay.example.org:8600"])
+def test_plain_http_to_a_network_has_to_be_meant(listen):
+    with pytest.raises(CannotServe, match="not loopback"):
+        refuse_plain_http(Settings(listen=listen))
+    refuse_plain_http(Settings(listen=listen, behind_proxy=True))
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:8600", "[::1]:0", "localhost:1", "8600"])
+def test_loopback_needs_no_word(listen):
+    refuse_plain_http(Settings(listen=listen))
+    assert host_and_port(listen, "listen")[1] < 8601

@@ -1,0 +1,422 @@
+"""The relay's store: what is acknowledged is there, what is refused changed nothing, what is left over is swept."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import apsw
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from relay_worker.app import create_app
+from relay_worker.errors import CannotServe, Refusal
+from relay_worker.model import Limits
+from relay_worker.settings import Settings
+from relay_worker.store import blobs, connection, files, operator
+from tests.support.asgi_bridge import AsgiBridge
+from tests.support.relay_server import DAY, NOW, STREAM, OpenStore, sealed
+
+LARGE = 200_000
+
+
+@pytest.fixture
+def opened(tmp_path):
+    with OpenStore(tmp_path / "relay") as found:
+        yield found
+
+
+def code_of(caught) -> str:
+    return caught.value.code
+
+
+# -- putting and reading
+
+
+@pytest.mark.parametrize("size", [148, 300, 131_072, 131_073, LARGE])
+def test_a_blob_comes_back_byte_for_byte(opened, size):
+    body = sealed(1, size)
+    assert opened.put(body) == "created"
+    assert opened.put(body) == "duplicate"
+    assert opened.get() == body
+    assert opened.state().bytes == size
+
+
+@pytest.mark.parametrize("size", [300, LARGE])
+def test_another_blob_of_the_same_seq_changes_nothing(opened, size):
+    body = sealed(1, size)
+    opened.put(body)
+    before = opened.files()
+    for other in (sealed(1, size), sealed(1, size, tag=body[-32:])):
+        with pytest.raises(Refusal) as caught:
+            opened.put(other)
+        assert code_of(caught) == "blob-conflict"
+    with pytest.raises(Refusal):
+        opened.put(sealed(1, size), resend=True)
+    assert opened.get() == body
+    assert opened.files() == before
+
+
+@pytest.mark.parametrize("size", [300, LARGE])
+def test_resending_heals_a_rotten_body_and_leaves_one_copy(opened, size):
+    rotten, whole = sealed(1, size), sealed(1, size)
+    rotten = rotten[:-32] + whole[-32:]
+    opened.put(rotten)
+    assert opened.put(whole, resend=True) == "replaced"
+    assert opened.get() == whole
+    assert (opened.state().count, opened.state().bytes) == (1, size)
+    assert len(opened.files()) == (1 if size == LARGE else 0)
+
+
+def test_a_lost_or_shortened_file_is_said_to_be_lost_and_can_be_sent_again(opened):
+    body = sealed(1, LARGE)
+    for harm in (Path.unlink, lambda path: os.truncate(path, 1000)):
+        opened.put(body, resend=True)
+        harm(opened.files()[0])
+        with pytest.raises(Refusal) as caught:
+            opened.get()
+        assert code_of(caught) == "body-lost"
+    assert opened.put(body, resend=True) == "replaced"
+    assert opened.get() == body
+
+
+@pytest.mark.parametrize("size", [300, LARGE])
+def test_what_was_acknowledged_is_remembered_without_its_body(opened, size):
+    body = sealed(1, size)
+    opened.put(body)
+    opened.run(opened.store.ack("default", STREAM, 1, NOW))
+    assert not opened.files()
+    assert opened.put(body) == "duplicate"
+    assert opened.seqs() == []
+    for other in (sealed(1, size), sealed(1, size, tag=body[-32:])):
+        with pytest.raises(Refusal):
+            opened.put(other)
+    assert opened.put(body, resend=True) == "created"
+    assert (opened.seqs(), opened.state().acked) == ([1], 1)
+    opened.run(opened.store.ack("default", STREAM, 1, NOW))
+    assert opened.seqs() == []
+    assert opened.state().bytes == 0
+
+
+def test_an_acknowledgement_never_goes_back_nor_beyond_what_came(opened):
+    for seq in (1, 2, 5):
+        opened.put(sealed(seq), seq)
+    for upto, acked, left in ((2, 2, [5]), (1, 2, [5]), (2**53 - 1, 5, [])):
+        opened.run(opened.store.ack("default", STREAM, upto, NOW))
+        assert (opened.state().acked, opened.seqs()) == (acked, left)
+
+
+@pytest.mark.parametrize("size", [300, LARGE])
+def test_a_blob_that_nobody_reads_expires_visibly_and_may_come_again(opened, size):
+    body = sealed(3, size)
+    opened.put(body, 3)
+    opened.put(sealed(4), 4, now=NOW + DAY)
+    change, _ = opened.run(opened.store.streams("default", None, 0))
+    assert opened.run(opened.store.sweep(NOW + 30 * DAY)) == ()
+    assert opened.run(opened.store.sweep(NOW + 30 * DAY + 1)) == (("default", 1),)
+    state = opened.state()
+    assert (state.expired_upto, state.head, state.acked, state.count) == (3, 4, 0, 1)
+    later, changed = opened.run(opened.store.streams("default", None, change))
+    assert later > change
+    assert [one.stream for one in changed] == [STREAM]
+    with pytest.raises(Refusal):
+        opened.put(sealed(3, size), 3)
+    assert opened.put(body, 3, now=NOW + 31 * DAY) == "created"
+    assert opened.get(3) == body
+
+
+def test_tombstones_are_forgotten_after_the_same_time(opened):
+    opened.put(sealed(1))
+    opened.run(opened.store.ack("default", STREAM, 1, NOW))
+    opened.run(opened.store.sweep(NOW + 31 * DAY))
+    assert opened.put(sealed(1), now=NOW + 31 * DAY) == "created"
+
+
+def test_limits_refuse_before_anything_is_changed(tmp_path):
+    limits = Limits(max_blobs=2, max_streams=2, quota_bytes=LARGE + 1000)
+    with OpenStore(tmp_path / "r", limits) as opened:
+        opened.put(sealed(1), 1)
+        opened.put(sealed(2), 2)
+        refused = []
+        for seq, size, stream in ((3, 300, STREAM), (1, LARGE + 401, b"b" * 16), (1, LARGE + 500, b"b" * 16)):
+            with pytest.raises(Refusal) as caught:
+                opened.put(sealed(seq, size, stream=stream), seq, stream=stream)
+            refused.append(code_of(caught))
+        opened.put(sealed(1, stream=b"b" * 16), stream=b"b" * 16)
+        with pytest.raises(Refusal) as caught:
+            opened.put(sealed(1, stream=b"c" * 16), stream=b"c" * 16)
+        assert [*refused, code_of(caught)] == ["stream-full", "account-full", "account-full", "too-many-streams"]
+        assert not opened.files()
+        assert opened.run(opened.store.usage()).bytes == 900
+        opened.run(opened.store.ack("default", STREAM, 2, NOW))
+        assert opened.put(sealed(3), 3) == "created"
+
+
+@hypothesis_settings(max_examples=12)
+@given(st.lists(st.tuples(st.sampled_from(["put", "resend", "ack", "sweep"]), st.integers(1, 4)), max_size=25))
+def test_counts_and_bytes_are_those_of_what_is_stored(tmp_path_factory, steps):
+    with OpenStore(tmp_path_factory.mktemp("r") / "r") as opened:
+        bodies = {seq: sealed(seq, 300 if seq < 3 else LARGE) for seq in range(1, 5)}
+        now = NOW
+        for verb, seq in steps:
+            now += DAY
+            if verb == "ack":
+                opened.run(opened.store.ack("default", STREAM, seq, now))
+            elif verb == "sweep":
+                opened.run(opened.store.sweep(now + seq * 5 * DAY))
+            else:
+                opened.put(bodies[seq], seq, resend=verb == "resend", now=now)
+        stored = opened.seqs()
+        state = opened.state()
+        held = sum(len(bodies[seq]) for seq in stored)
+        usage = opened.run(opened.store.usage())
+        assert (state.count, state.bytes, usage.bytes) == (len(stored), held, held)
+        assert all(opened.get(seq) == bodies[seq] for seq in stored)
+        assert len(opened.files()) == len([seq for seq in stored if seq >= 3])
+
+
+# -- many at once
+
+
+def test_of_two_blobs_for_one_place_one_wins_and_the_other_hears_of_it(opened):
+    async def race() -> list[str]:
+        bodies = [sealed(seq // 2, LARGE if seq % 8 == 0 else 300) for seq in range(2, 42)]
+        pairs = [opened.putting(body, number // 2 + 1) for number, body in enumerate(bodies)]
+        done = await asyncio.gather(*pairs, return_exceptions=True)
+        return sorted("conflict" if isinstance(one, Refusal) else str(one) for one in done)
+
+    assert opened.run(race()) == ["conflict"] * 20 + ["created"] * 20
+    assert opened.state().count == 20
+
+
+def test_requests_share_a_commit_and_each_is_answered_after_it(opened):
+    async def many() -> None:
+        await asyncio.gather(*(opened.putting(sealed(seq), seq) for seq in range(1, 201)))
+
+    opened.batches.clear()
+    opened.run(many())
+    assert sum(opened.batches) == 200
+    assert len(opened.batches) < 100
+    fresh = apsw.Connection(str(opened.folder / "relay.db"))
+    assert fresh.execute("SELECT count(*) FROM blobs").get == 200
+    fresh.close()
+
+
+def test_one_failing_job_fails_alone(opened):
+    async def mixed() -> list[object]:
+        def broken(batch):
+            raise ZeroDivisionError
+
+        def sql(batch):
+            batch.db.execute("INSERT INTO nowhere VALUES (1)")
+
+        good = [opened.putting(sealed(seq), seq) for seq in range(1, 4)]
+        writer = opened.store._writer
+        return await asyncio.gather(*good, writer.run(broken), writer.run(sql), return_exceptions=True)
+
+    done = opened.run(mixed())
+    assert done[:3] == ["created"] * 3
+    assert isinstance(done[3], ZeroDivisionError)
+    assert isinstance(done[4], Refusal)
+    assert done[4].code == "unavailable"
+    assert opened.seqs() == [1, 2, 3]
+
+
+def test_a_full_disk_is_told_as_such_and_nothing_is_left(opened, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files.os, "fsync", full)
+        with pytest.raises(Refusal) as caught:
+            opened.put(sealed(1, LARGE))
+    assert code_of(caught) == "disk-full"
+    assert not opened.files()
+    assert connection.refusal_of(apsw.FullError("disk full")).code == "disk-full"
+    assert opened.put(sealed(1, LARGE)) == "created"
+
+
+def test_a_cancelled_request_leaves_either_all_or_nothing(opened):
+    async def cancelled() -> None:
+        for delay in (0.0, 0.001, 0.003, 0.006, 0.01, 0.02):
+            seq = int(delay * 1000) + 1
+            task = asyncio.ensure_future(opened.putting(sealed(seq, 1_000_000), seq))
+            await asyncio.sleep(delay)
+            task.cancel()
+            await asyncio.wait([task])
+
+    opened.run(cancelled())
+    opened.store.close_now()
+    with OpenStore(opened.folder) as again:
+        stored = again.seqs()
+        assert len(again.files()) == len(stored)
+        for seq in stored:
+            assert len(again.get(seq)) == 1_000_000
+
+
+# -- starting
+
+
+def test_files_without_a_row_are_swept_and_the_others_stay(opened):
+    body = sealed(1, LARGE)
+    opened.put(body)
+    opened.store.close_now()
+    name = "ab" + "0" * 30
+    (opened.folder / "bodies" / "ab" / name).write_bytes(b"renamed, but its row was never committed")
+    (opened.folder / "incoming" / "x.part").write_bytes(b"half")
+    with OpenStore(opened.folder) as again:
+        assert len(again.files()) == 1
+        assert again.get() == body
+
+
+def test_a_second_server_on_the_same_data_is_refused(opened):
+    with pytest.raises(CannotServe, match="another crystal-relay"):
+        OpenStore(opened.folder)
+    opened.put(sealed(1))
+
+
+def test_after_a_restart_everybody_is_told_everything_once(opened):
+    opened.put(sealed(1))
+    change, _ = opened.run(opened.store.streams("default", None, 0))
+    assert opened.run(opened.store.streams("default", None, change))[1] == []
+    opened.store.close_now()
+    with OpenStore(opened.folder, now=NOW - DAY) as again:  # its clock went back, too
+        later, streams = again.run(again.store.streams("default", None, change))
+        assert later > change
+        assert len(streams) == 1
+        assert again.run(again.store.streams("default", None, later))[1] == []
+        assert len(again.run(again.store.streams("default", None, later + 10**9))[1]) == 1
+
+
+def test_what_is_not_a_relays_database_is_refused_untouched(tmp_path):
+    other = tmp_path / "relay.db"
+    for content in (b"hello", b"SQLite format 3\x00" + bytes(200)):
+        other.write_bytes(content)
+        with pytest.raises(CannotServe, match="not a relay's"):
+            connection.prepare(other)
+        assert other.read_bytes() == content
+
+
+def test_a_newer_schema_is_refused_untouched(opened):
+    path = opened.folder / "relay.db"
+    opened.store.close_now()
+    db = apsw.Connection(str(path))
+    db.execute("PRAGMA user_version = 99")
+    db.close()
+    before = path.read_bytes()
+    with pytest.raises(CannotServe, match="schema 99"):
+        OpenStore(opened.folder)
+    assert path.read_bytes() == before
+
+
+def test_migrations_are_numbered_without_gaps():
+    assert [number for number, _ in connection.migrations()] == list(range(1, len(connection.migrations()) + 1))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes are POSIX")
+def test_files_are_the_owners_alone(opened):
+    opened.put(sealed(1, LARGE))
+    for path in [opened.folder / "relay.db", opened.folder / "serve.lock", *opened.files()]:
+        assert path.stat().st_mode & 0o077 == 0, path
+    assert (opened.folder / "bodies").stat().st_mode & 0o077 == 0
+
+
+# -- backup
+
+
+def test_a_backup_of_a_serving_relay_serves_the_same(opened, tmp_path):
+    bodies = {1: sealed(1), 2: sealed(2, LARGE)}
+    for seq, body in bodies.items():
+        opened.put(body, seq)
+    target = tmp_path / "backup"
+    assert operator.back_up(opened.folder, target) == (1, 0)
+    opened.put(sealed(3), 3)
+    with OpenStore(target) as copy:
+        assert copy.seqs() == [1, 2]
+        assert all(copy.get(seq) == body for seq, body in bodies.items())
+        assert copy.store.token(opened.text[4:20]) is not None
+    with pytest.raises(CannotServe, match="exists already"):
+        operator.back_up(opened.folder, target)
+
+
+def test_a_relay_without_its_disk_begins_anew(opened):
+    opened.put(sealed(1))
+    opened.store.close_now()
+    shutil.rmtree(opened.folder)
+    with OpenStore(opened.folder, now=NOW + 1) as again:
+        assert again.seqs() == []
+        assert again.put(sealed(1)) == "created"
+
+
+# -- durable before it is said to be stored
+
+
+def test_every_commit_waits_for_the_disk(opened):
+    async def asked() -> tuple[int, str]:
+        return await opened.store._writer.run(
+            lambda batch: (batch.db.execute("PRAGMA synchronous").get, batch.db.execute("PRAGMA journal_mode").get)
+        )
+
+    assert opened.run(asked()) == (2, "wal")
+
+
+def test_a_large_body_is_on_the_disk_under_its_name_before_its_row(opened, monkeypatch):
+    steps: list[str] = []
+    fsync, put = os.fsync, blobs.put
+
+    def syncing(number: int) -> None:
+        steps.append("folder" if stat.S_ISDIR(os.fstat(number).st_mode) else "file")
+        fsync(number)
+
+    def putting(batch, blob, limits, check_room):
+        assert opened._files.path(blob.file).stat().st_size == LARGE
+        steps.append("row")
+        return put(batch, blob, limits, check_room)
+
+    opened._files = opened.store._files
+    monkeypatch.setattr(files.os, "fsync", syncing)
+    monkeypatch.setattr(blobs, "put", putting)
+    opened.put(sealed(1, LARGE))
+    assert steps == ["file", "folder", "row"]
+
+
+def test_a_store_that_cannot_be_written_is_not_ready_and_is_still_read(tmp_path):
+    with OpenStore(tmp_path / "r") as opened:
+        body = sealed(1)
+        opened.put(body)
+
+        async def full(*_: object) -> None:
+            raise Refusal("disk-full", "the relay's disk is full", retry_after=300)
+
+        clock = [NOW]
+        app = create_app(Settings(), opened.store, now=lambda: clock[0])
+        with AsgiBridge(app, lifespan=False) as bridge:
+            http = httpx.Client(transport=bridge.transport(), base_url="http://relay")
+            http.headers["Authorization"] = f"Bearer {opened.text}"
+            assert http.get("/readyz").status_code == 200
+            app.relay._probed_at = None
+            opened.store.probe = opened.store.sweep = full
+            clock[0] += DAY
+            ready = http.get("/readyz")
+            assert (ready.status_code, ready.json()["code"], ready.headers["Retry-After"]) == (503, "unavailable", "5")
+            assert http.get("/healthz").status_code == 200
+            assert http.get(f"/v1/streams/{STREAM.hex()}/blobs/1").content == body
+
+
+def test_a_database_says_whose_it_is_before_its_log_is_written_back(tmp_path):
+    from relay_worker.store import connection
+
+    path = tmp_path / "relay.db"
+    db = connection.connect(path)  # as of a server that makes it just now, or was killed after that
+    try:
+        connection._upgrade(db)
+        assert path.read_bytes()[68:72] == connection.APPLICATION_ID.to_bytes(4, "big")
+        connection.prepare(path)
+    finally:
+        db.close()

@@ -1,0 +1,191 @@
+"""Exact things are found exactly, in any script: names, versions, hashes, phrases, beginnings of words."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.ranked_by import each_way, search  # noqa: F401 - a fixture
+from tests.support.store_factory import DAY, HOUR, NOW, add_turn, open_store
+
+pytestmark = pytest.mark.usefixtures("ranked_by")
+
+HASH = "4f9e1c7ab03d5526f8e0c1d2a3b4c5d6e7f80912"
+
+
+@pytest.fixture
+def store(tmp_path):
+    with open_store(tmp_path) as store:
+        yield store
+
+
+def found(store, query, **options):
+    return [hit.uuid for hit in search(store, None, query, now=NOW, **options).hits]
+
+
+def fill(store, *texts):
+    """Other talk around what is looked for, each in a session of its own."""
+    return [
+        add_turn(store, text, session=f"other-{number}", ts=NOW - HOUR * number) for number, text in enumerate(texts)
+    ]
+
+
+# ----------------------------------------------------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize(
+    "needle",
+    ["foo_bar.baz()", "src/a/b.py", "ERR_CONN_REFUSED", "v1.2.3", "std::vector", "user@example.com", "C:\\Users\\ada\\x.txt",
+     "--force-with-lease", "HTTP/1.1 502", "TS2345", "$HOME/.config", "a.b.c.d", "10.0.0.1", "#1234", "E0308", HASH],
+)  # fmt: skip
+def test_an_exact_thing_in_a_long_old_turn_beats_many_new_ones_with_its_parts(store, needle):
+    exact = add_turn(store, f"somebody mentioned {needle} in the middle of other things " + "and so on " * 60,
+                     ts=NOW - 900 * DAY, session="old")  # fmt: skip
+    for number in range(150):
+        text = f"foo bar baz src a b py ERR CONN REFUSED v1 2 3 std vector user example com C Users ada x txt {number}"
+        add_turn(store, f"{text} force with lease HTTP 1 502 HOME config a b c d 10 0", ts=NOW - number, session="new")
+    assert found(store, needle)[0] == exact
+    assert found(store, f"where did {needle} come up?")[0] == exact
+    assert found(store, f'"{needle}"')[0] == exact
+
+
+def test_a_version_is_not_another_that_begins_so(store):
+    other, exact = fill(
+        store, "upgraded to v1.2.30 and then 1.2.31 today", "upgraded to v1.2.3, long ago, and it worked"
+    )
+    assert found(store, "v1.2.3")[0] == exact
+    assert found(store, "v1.2.30")[0] == other
+    assert found(store, '"v1.2.3"') == [exact]
+
+
+@pytest.mark.parametrize("length", [4, 7, 8, 12, 39, 40])
+def test_a_hash_is_found_by_its_beginning(store, length):
+    exact, *_ = fill(store, f"merged {HASH} into main", "merged 4e1c7ab0 into main", "nothing merged today")
+    assert found(store, HASH[:length])[0] == exact
+
+
+def test_a_short_hash_finds_the_short_and_the_long_one(store, ranked_by):
+    if ranked_by == "engines":
+        pytest.skip("the engines look for beginnings only when nothing has the word")
+    both = fill(store, f"merged {HASH} into main", f"see {HASH[:7]} for why", "other talk")[:2]
+    assert set(found(store, HASH[:7])[:2]) == set(both)
+
+
+@pytest.mark.parametrize("end", ["ed", "s", "e", "es", "ing"])
+def test_what_looks_like_an_english_ending_does_not_hide_a_hash(store, ranked_by, end):
+    if ranked_by == "engines":
+        pytest.skip("the engines look for beginnings of stems")
+    name = f"9b3f6a1c{end}"
+    exact, *_ = fill(store, f"merged {name} into main", "other talk")
+    for length in range(7, len(name) + 1):
+        assert found(store, name[:length]) == [exact]
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [("call FindMostRecentSession here", "find most recent session"), ("call FindMostRecentSession here", "recent session"),
+     ("call FindMostRecentSession here", "findmostrecentsession"), ("parseHTTPResponse fails", "http response"),
+     ("we must find most recent session", "FindMostRecentSession"), ("find_most_recent_session()", "FindMostRecentSession"),
+     ("FindMostRecentSession()", "find_most_recent_session")],
+)  # fmt: skip
+def test_a_camel_case_name_and_its_words_find_each_other(store, ranked_by, text, query):
+    if ranked_by == "engines":
+        pytest.skip("only the index takes such names apart")
+    exact, *_ = fill(store, text, "other talk about something else", "more of it")
+    assert found(store, query)[0] == exact
+
+
+# ---------------------------------------------------------------------------------------------------------- phrases
+
+
+@pytest.mark.parametrize("marks", ['""', "“”", "„“", "«»", "「」", "『』", "＂＂", "‟”"])
+def test_a_phrase_in_any_quotation_marks_must_stand_together(store, marks):
+    apart, together = fill(store, "refused the connection as it was", "got connection refused from nginx")
+    assert found(store, f"{marks[0]}connection refused{marks[1]}") == [together]
+    assert apart in found(store, "connection refused")
+
+
+@pytest.mark.parametrize(
+    "query", ['"数据库迁移"', "「数据库迁移」", "『数据库迁移』", "“数据库迁移”", '"数据库迁移" 工具']
+)
+def test_a_phrase_of_a_script_without_spaces_is_found_inside_a_run(store, query):
+    apart, together = fill(store, "迁移了数据库", "我们用数据库迁移工具")
+    result = search(store, None, query, now=NOW)
+    assert [hit.uuid for hit in result.hits] == [together]
+    assert apart in found(store, "数据库迁移")
+
+
+def test_a_phrase_of_two_scripts_is_found(store):
+    _, together = fill(store, "pandas 的库 和 API", "请用 pandas库 的 API 读取")
+    assert found(store, '"pandas库 的 API"') == [together]
+
+
+# ------------------------------------------------------------------------------------------------------- beginnings
+
+WORDS = (
+    "migration organization connectivity happiness running nationalization authentication Datenbankverbindung"
+    " Donaudampfschifffahrt policies generously retrieval caches configuration responsible kubernetes xylophones"
+).split()
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_every_beginning_of_a_word_finds_it_while_it_is_typed(store, word):
+    exact, *_ = fill(store, f"about {word} we spoke", "quite another thing", "more of that")
+    missing = [word[:length] for length in range(3, len(word) + 1) if exact not in found(store, word[:length])]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "word"), [("data", "database"), ("con", "connection"), ("Datenbank", "Datenbankzugriff")]
+)
+def test_a_word_that_begins_another_finds_both_itself_first(store, ranked_by, typed, word):
+    if ranked_by == "engines":
+        pytest.skip("the engines look for beginnings only when nothing has the word")
+    longer, itself = fill(store, f"the {word} is slow", f"the {typed} is slow", *["other talk here"] * 5)[:2]
+    assert found(store, typed)[:2] == [itself, longer]
+
+
+def test_the_beginning_of_the_last_word_is_enough_beside_whole_words(store, ranked_by):
+    if ranked_by == "engines":
+        pytest.skip("the engines look for beginnings only when nothing has any of the words")
+    exact, *_ = fill(store, "the postgres migration took a night", "the postgres server is slow", "other talk")
+    assert found(store, "postgres migratio")[0] == exact
+
+
+# ---------------------------------------------------------------------------------------------------------- scripts
+
+
+@pytest.mark.parametrize(
+    ("text", "queries"),
+    [("我有一只猫", ["猫", "我", "有一", "只猫", "一只猫"]), ("猫", ["猫"]), ("データベースの移行を試した", ["移行", "試", "データ", "た"]),
+     ("서버데이터베이스를 옮겼다", ["데이터", "서버", "를", "다"]), ("เราย้ายฐานข้อมูลแล้ว", ["ฐาน", "ข้อมูล", "แล้ว"]),
+     ("用pandas库读取CSV文件", ["pandas", "库", "csv", "文件", "pandas库", "读取csv"]), ("人々の時々", ["人々", "時々"]),
+     ("ﾃﾞｰﾀﾍﾞｰｽを見る", ["データベース", "データ"]), ("データベースを見る", ["ﾃﾞｰﾀ"]), ("ＥＲＲＯＲ ４７１１", ["error", "4711"]),
+     ("error 4711", ["ｅｒｒｏｒ", "４７１１"]), ("𠮷野家で食べた", ["𠮷野家", "𠮷"]), ("ប្រព័ន្ធទិន្នន័យ", ["ទិន្នន័យ"])],
+)  # fmt: skip
+def test_a_part_of_a_script_without_spaces_is_found(store, ranked_by, text, queries):
+    wide = any("\uff00" <= character <= "\uffef" for character in text + "".join(queries))
+    if ranked_by == "engines" and (wide or "pandas" in text):
+        pytest.skip("only the index folds wide and narrow forms, and takes scripts apart")
+    exact, *_ = fill(store, text, "完全不同 ぜんぜん違 전혀없음 อื่นๆ", "plain talk")
+    assert [query for query in queries if exact not in found(store, query)[:1]] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [("ein Café", "cafe"), ("ein cafe", "café"), ("in Zürich", "zurich"), ("in zurich", "Zürich"), ("cafe\u0301 au lait", "café"),
+     ("Ångström", "angstrom"), ("naïve façade", "naive facade"), ("İstanbul", "istanbul"), ("Übergröße", "ubergroße"),
+     ("ΣΊΣΥΦΟΣ", "σίσυφος"), ("Việt Nam", "viet")],
+)  # fmt: skip
+def test_accents_and_case_are_folded_both_ways(store, text, query):
+    exact, *_ = fill(store, text, "other talk", "plain talk")
+    assert found(store, query)[0] == exact
+
+
+@pytest.mark.parametrize(
+    ("text", "query"), [("die Straße", "strasse"), ("die Strasse", "straße"), ("STRASSE", "Straße")]
+)
+def test_a_sharp_s_is_two(store, ranked_by, text, query):
+    if ranked_by == "engines":
+        pytest.skip("only the index folds it")
+    exact, *_ = fill(store, text, "other talk", "plain talk")
+    assert found(store, query)[0] == exact

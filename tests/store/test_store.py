@@ -1,0 +1,219 @@
+"""The store: opened safely, upgraded forward, refused untouched, and its errors in our words."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sqlite3
+import stat
+from pathlib import Path
+
+import apsw
+import pytest
+
+from crystal.errors import CrystalError, NotConfigured, StoreBusy, StoreDamaged, StoreForeign, StoreFull
+from crystal.store import Store, connection, migrate
+
+
+def schema(path: Path) -> list[tuple[str, str]]:
+    """Everything that was created, by name."""
+    store = Store.open_existing(path)
+    try:
+        return store.rows("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name")  # type: ignore[return-value]
+    finally:
+        store.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory" / "crystal.db"
+
+
+def test_a_new_store_is_private_and_set_up_as_promised(path: Path) -> None:
+    with Store.open(path) as store:
+        assert store.value("PRAGMA journal_mode") == "wal"
+        assert store.value("PRAGMA synchronous") == 2
+        assert store.value("PRAGMA secure_delete") == 1
+        assert store.value("PRAGMA foreign_keys") == 1
+        assert store.value("SELECT v FROM chunks_fts_config WHERE k = 'secure-delete'") == 1
+        assert store.value("SELECT vec_version()")
+        names = {path: stat.S_IMODE(path.stat().st_mode) for path in path.parent.iterdir()}
+        assert set(names.values()) == {0o600}
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_the_tables_that_users_of_the_system_know_are_there(path: Path) -> None:
+    with Store.open(path) as store:
+        store.execute(
+            "INSERT INTO embedding_generations (provider, model, dimension, created_at) VALUES ('a', 'b', 2, 0)"
+        )
+    names = {name for name, _ in schema(path)}
+    assert {
+        "chunks",
+        "chunks_fts",
+        "memories",
+        "entities",
+        "relationships",
+        "capture_state",
+        "sources",
+        "source_collections",
+        "source_files",
+        "turns",
+        "segments",
+    } <= names
+
+
+def test_migrations_are_numbered_without_gaps() -> None:
+    assert [number for number, _ in migrate.steps()] == list(range(1, migrate.newest() + 1))
+
+
+def test_every_older_schema_becomes_exactly_the_fresh_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Store.open(tmp_path / "fresh.db").close()
+    fresh = schema(tmp_path / "fresh.db")
+    every = migrate.steps()
+    for upto in range(1, len(every)):
+        old = tmp_path / f"old{upto}.db"
+        monkeypatch.setattr(migrate, "steps", lambda upto=upto: every[:upto])
+        Store.open(old).close()
+        monkeypatch.setattr(migrate, "steps", lambda: every)
+        Store.open(old).close()
+        assert schema(old) == fresh
+
+
+def test_an_upgrade_copies_the_store_first_and_a_failed_one_changes_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(path) as store:
+        store.execute("INSERT INTO meta VALUES ('word', 'kept')")
+    every = migrate.steps()
+    later = len(every) + 1
+    monkeypatch.setattr(migrate, "newest", lambda: len(migrate.steps()))
+    monkeypatch.setattr(
+        migrate, "steps", lambda: (*every, (later, "CREATE TABLE more (x); INSERT INTO nowhere VALUES (1)"))
+    )
+    with pytest.raises(apsw.SQLError):
+        Store.open(path)
+    monkeypatch.setattr(migrate, "steps", lambda: every)
+    with Store.open(path) as store:
+        assert store.value("SELECT value FROM meta WHERE key = 'word'") == "kept"
+        assert store.row("SELECT 1 FROM sqlite_master WHERE name = 'more'") is None
+    backup = path.with_name(f"{path.name}.v{len(every)}.backup")
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+    copy = sqlite3.connect(backup)
+    assert copy.execute("SELECT value FROM meta WHERE key = 'word'").fetchone() == ("kept",)
+    copy.close()
+
+
+@pytest.mark.parametrize("content", [b"not a database", b"SQLite format 3\x00" + bytes(200), b"\x00" * 4096])
+def test_a_foreign_file_is_refused_untouched(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    for opened in (Store.open, Store.open_existing):
+        with pytest.raises(StoreForeign, match="not a crystal store"):
+            opened(path)
+    assert path.read_bytes() == content
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+
+
+def test_another_programs_database_is_refused_untouched(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    theirs = sqlite3.connect(path)
+    theirs.execute("CREATE TABLE chunks (id)")
+    theirs.commit()
+    theirs.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreForeign):
+        Store.open(path)
+    assert path.read_bytes() == before
+
+
+def test_a_newer_store_is_refused_untouched(path: Path) -> None:
+    with Store.open(path) as store:
+        store.execute(f"PRAGMA user_version = {migrate.newest() + 1}")
+    before = path.read_bytes()
+    for opened in (Store.open, Store.open_existing):
+        with pytest.raises(StoreForeign, match="schema"):
+            opened(path)
+    assert path.read_bytes() == before
+
+
+def test_reading_a_store_that_is_not_there_makes_none(path: Path) -> None:
+    with pytest.raises(NotConfigured):
+        Store.open_existing(path)
+    assert not path.parent.exists()
+
+
+def test_a_reader_cannot_write(path: Path) -> None:
+    Store.open(path).close()
+    with Store.open_existing(path) as store, pytest.raises(CrystalError):
+        store.execute("INSERT INTO meta VALUES ('a', 'b')")
+
+
+def test_a_transaction_that_fails_leaves_nothing(path: Path) -> None:
+    with Store.open(path) as store:
+        with pytest.raises(KeyError), store.transaction():  # noqa: PT012 (the transaction must see the failure)
+            store.execute("INSERT INTO meta VALUES ('a', 'b')")
+            raise KeyError
+        assert store.value("SELECT count(*) FROM meta") == 0
+
+
+def test_a_busy_store_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "BUSY_TIMEOUT_MS", 20)
+    with Store.open(path) as one, Store.open(path) as two, one.transaction():
+        with pytest.raises(StoreBusy) as caught:
+            two.execute("BEGIN IMMEDIATE")
+        assert caught.value.hint
+
+
+def test_a_damaged_store_says_so(path: Path) -> None:
+    with Store.open(path) as store:
+        store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    data = bytearray(path.read_bytes())
+    data[4096 * 2 :] = os.urandom(len(data) - 4096 * 2)
+    path.write_bytes(bytes(data))
+    with pytest.raises(StoreDamaged) as caught:
+        _read_all(path)
+    assert caught.value.exit_code == 6
+
+
+def _read_all(path: Path) -> None:
+    with Store.open(path) as store:
+        for (name,) in store.rows("SELECT name FROM sqlite_master WHERE type = 'table'"):
+            store.rows(f"SELECT * FROM {name}")
+        store.execute("REINDEX")
+
+
+def test_a_full_disk_says_so(path: Path) -> None:
+    with Store.open(path) as store:
+        pages = store.value("PRAGMA page_count")
+        store.value(f"PRAGMA max_page_count = {pages}")
+        rows = [(str(number), "x" * 1000) for number in range(2000)]
+        with pytest.raises(StoreFull), store.transaction():
+            store.execute_many("INSERT INTO meta VALUES (?, ?)", rows)
+        assert store.value("SELECT count(*) FROM meta") == 0
+
+
+def _open(path: str) -> int:
+    with Store.open(Path(path)) as store:
+        return int(store.value("PRAGMA user_version"))
+
+
+def test_eight_processes_that_make_the_store_at_once_make_one(path: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(8) as pool:
+        assert pool.map(_open, [str(path)] * 8) == [migrate.newest()] * 8
+
+
+def test_deleted_text_leaves_no_byte_in_the_file(path: Path) -> None:
+    from tests.support.store_factory import add_turn
+
+    with Store.open(path) as store:
+        for number in range(50):
+            add_turn(store, text=f"filler {number}")
+        chunk = add_turn(store, text="the zirconium codeword")
+        with store.transaction():
+            row = store.row("SELECT id, text FROM chunks WHERE text LIKE '%zirconium%'")
+            assert row is not None, chunk
+            store.execute("INSERT INTO chunks_fts(chunks_fts, rowid, text) VALUES ('delete', ?, ?)", row)
+            store.execute("DELETE FROM chunks WHERE id = ?", (row[0],))
+        store.value("PRAGMA wal_checkpoint(TRUNCATE)")
+    assert b"zirconium" not in path.read_bytes()

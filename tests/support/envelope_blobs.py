@@ -1,0 +1,31 @@
+"""Blobs for the tests of the envelope: the one of the specification, and pieces to make others of."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+from crystal.sync.envelope import ZERO_TAG, LinkKeys, Opened, link_keys, open_blob, seal
+
+VECTORS = Path(__file__).parent.parent / "vectors"
+MAKE = runpy.run_path(str(VECTORS / "envelope" / "make.py"))
+"""The vectors' own implementation, which shares nothing with ours."""
+
+KNOWN: dict[str, Any] = json.loads((VECTORS / "envelope" / "valid-known-answer.json").read_text("utf-8"))
+SECRET = bytes.fromhex(KNOWN["device_secret"])
+KEYS = link_keys(SECRET, "up")
+STREAM = bytes(range(0xA0, 0xB0))
+SALT = b"\x5a" * 32
+NOW = 1767225600000
+LINE = b'{"type":"user"}\n'
+
+
+def sealed(payload: bytes = LINE, keys: LinkKeys = KEYS, **change: Any) -> bytes:
+    usual = {"channel": 1, "kind": 1, "stream": STREAM, "seq": 1, "prev": ZERO_TAG, "salt": SALT, "created_at": NOW}
+    return seal(keys, payload, **(usual | change))
+
+
+def opened(blob: bytes, keys: Any = KEYS, **change: Any) -> Opened:
+    return open_blob(blob, keys, **({"channel": 1, "stream": STREAM, "seq": 1, "prev": ZERO_TAG} | change))

@@ -1,0 +1,104 @@
+"""One machine whose forgetting is proved: conversations, archives, summaries, an index, a log, all in one folder."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from crystal.forgetting.request import ForgetPlan, Grounds, Wish
+from crystal.search.index import bring_up_to_date
+from crystal.store import Store
+from crystal.summarize.daily import log_sessions
+from crystal.summarize.due import summarize_due
+from tests.support.capture_machine import NOW, CaptureMachine, line
+from tests.support.store_factory import Meaning, embed_all
+
+SYLLABLES = "ka lo mi ru te zo ba ne pi su".split()
+
+
+def chatter(dice: random.Random, words: int) -> str:
+    """Words that mean nothing, and that come again and again."""
+    return " ".join("".join(dice.choice(SYLLABLES) for _ in range(dice.randint(1, 3))) for _ in range(words))
+
+
+@dataclass
+class Ground:
+    """A machine, and what forgetting needs to know of it."""
+
+    machine: CaptureMachine
+    mirror: Store | None = None
+    outbox: object = None
+
+    @property
+    def home(self) -> Path:
+        return self.machine.home
+
+    @contextlib.contextmanager
+    def _mirror(self) -> Iterator[Store | None]:
+        yield self.mirror
+
+    @property
+    def grounds(self) -> Grounds:
+        return Grounds(
+            self.machine.store,
+            self.home,
+            self.home / "memory",
+            self.agent_folder,
+            self.machine.device,
+            (self.machine.root,),
+            self._mirror,
+            contextlib.nullcontext,
+            self.outbox,  # type: ignore[arg-type]
+        )
+
+    def agent_folder(self, agent: str) -> Path:
+        return self.home / "agents" / agent / "memory"
+
+    def say(self, session: str, *lines: bytes) -> None:
+        with self.machine.transcript(session).open("ab") as file:
+            file.writelines(lines)
+        self.machine.capture().sweep()
+
+    def keep_up(self) -> None:
+        """Do what the worker does after capture."""
+        embed_all(self.machine.store, Meaning())
+        summarize_due(
+            self.machine.store,
+            agent_folder=self.agent_folder,
+            model=None,
+            daily_cap_usd=0,
+            now=self.machine.now + 10**9,
+            idle_ms=1,
+        )
+        log_sessions(
+            self.machine.store,
+            agent_folder=self.agent_folder,
+            now=self.machine.now,
+            tz=dt.timezone.utc,
+            idle_ms=10**7,
+        )
+        bring_up_to_date(self.machine.store, now=self.machine.now)
+
+
+def ground(folder: Path, *, sessions: int = 2, turns: int = 8) -> Ground:
+    """A machine where something was said."""
+    machine = CaptureMachine.at(folder)
+    machine.store.execute("PRAGMA synchronous = OFF")
+    machine.capture().meet()
+    found = Ground(machine)
+    dice = random.Random(folder.name)
+    for session in range(sessions):
+        found.say(
+            f"5e551011-{session}",
+            *(line(chatter(dice, 20), role="user assistant".split()[at % 2], at=NOW + at) for at in range(turns)),
+        )
+    return found
+
+
+def plan_of(*texts: str, lines: tuple[str, ...] = (), sessions: tuple[str, ...] = ()) -> ForgetPlan:
+    """A plan as far as a proof looks at it."""
+    return ForgetPlan(Wish(), kinds=(("lines", {"lines": list(lines)}, None),), sessions=sessions, needles=texts)

@@ -1,0 +1,144 @@
+"""A home and devices with a relay between them that is a dict: for the tests of the mirror."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+from crystal.store import Store
+from crystal.store.sync.mirror_content import COLUMNS
+from crystal.sync.errors import NotAtRelay
+from crystal.sync.mirror import Mirror, manifest, publish
+from crystal.sync.mirror.documents import FileFacts
+from tests.support.store_factory import NOW, open_store
+
+COMPARED = {table: columns for table, columns in COLUMNS.items() if table not in ("chunks", "chunk_origins")}
+
+
+class FakeRelay:
+    """Keeps objects. ``spoil`` may change what is handed out, ``fail`` may raise before anything happens."""
+
+    def __init__(self) -> None:
+        self.kept: dict[bytes, bytes] = {}
+        self.sent = self.fetched = 0
+        self.spoil: Callable[[bytes, bytes], bytes] = lambda _ident, data: data
+        self.fail: Callable[[str], None] = lambda _what: None
+
+    def put_object(self, object_id: bytes, data: bytes, *, resend: bool = False) -> str:
+        self.fail("put")
+        assert self.kept.setdefault(object_id, data) == data
+        assert len(data) <= 8 << 20
+        self.sent += len(data)
+        return "created"
+
+    def get_object(self, object_id: bytes) -> bytes:
+        self.fail("get")
+        if object_id not in self.kept:
+            raise NotAtRelay("no such object")
+        self.fetched += len(self.kept[object_id])
+        return self.spoil(object_id, self.kept[object_id])
+
+    def delete_object(self, object_id: bytes) -> None:
+        self.fail("delete")
+        self.kept.pop(object_id, None)
+
+    def objects(self):
+        self.fail("list")
+        return tuple(
+            SimpleNamespace(object_id=ident, size=len(data), created_at=0) for ident, data in self.kept.items()
+        )
+
+
+class Papers(dict[str, bytes]):
+    """Documents in memory."""
+
+    def names(self) -> Mapping[str, FileFacts]:
+        return {name: FileFacts(len(data), hash_of(data)) for name, data in self.items()}
+
+    def read(self, name: str) -> bytes | None:
+        return self.get(name)
+
+
+def hash_of(data: bytes) -> int:
+    return int.from_bytes(hashlib.sha256(data).digest()[:7], "big")
+
+
+@dataclass
+class World:
+    """One home, one relay; manifests go straight to the devices."""
+
+    folder: Path
+    relay: FakeRelay
+    store: Store
+    papers: Papers
+    dice: random.Random
+    now: int = NOW
+    serial: int = 0
+    manifest: Mapping[str, object] | None = None
+
+    @classmethod
+    def make(cls, folder: Path, seed: int = 1) -> World:
+        return cls(folder, FakeRelay(), open_store(folder), Papers(), random.Random(seed))
+
+    def publish(self) -> Mapping[str, object] | None:
+        self.now += 1000
+        body = publish(self.store, self.relay, now=self.now, random=self.dice.randbytes, documents=self.papers)
+        newest = manifest(self.store)  # not ``body``: who was killed just before has lost his
+        if newest is not None and newest != self.manifest:
+            self.manifest = newest
+            self.serial += 1
+        return body
+
+    def device(self, name: str = "device") -> Mirror:
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        return Mirror(folder / "mirror.db")
+
+    def sync(self, mirror: Mirror):
+        if self.manifest is not None:
+            mirror.take(self.manifest, self.serial)
+        return mirror.fetch(self.relay)
+
+    def both(self, mirror: Mirror):
+        self.publish()
+        return self.sync(mirror)
+
+
+def rows_of(store: Store) -> dict[str, object]:
+    """Everything that a mirror is to have of a store, row for row."""
+    found: dict[str, object] = {
+        table: sorted(store.rows(f"SELECT {', '.join(columns)} FROM {table}"), key=repr)
+        for table, columns in COMPARED.items()
+    }
+    columns = ", ".join((*COLUMNS["chunks"], "text", "text_sha256"))
+    found["chunks"] = store.rows(f"SELECT {columns} FROM chunks ORDER BY id")
+    row = store.row("SELECT id, provider, model, dimension FROM embedding_generations WHERE serving = 1")
+    found["serving"] = row
+    if row is not None:
+        vectors = store.rows(f"SELECT rowid, embedding FROM chunks_vec_{row[0]}")
+        found["vectors"] = dict(vectors)
+        is_filling = store.value("SELECT 1 FROM embedding_generations WHERE id > ?", (row[0],))
+        if not is_filling:  # another model is asked again for what this one refused
+            refused = "SELECT id FROM chunks WHERE vector_generation = ? ORDER BY id"
+            found["refused"] = store.rows(refused, (-row[0],))
+    return found
+
+
+def assert_equal(world: World, mirror: Mirror) -> None:
+    """The mirror is home's memory, row for row, and its keyword index agrees with it."""
+    home = rows_of(world.store)
+    with Store.open(mirror.path) as there:
+        copy = rows_of(there)
+        for name, rows in home.items():
+            if name in ("vectors", "serving", "refused") and not home.get("vectors") and not home.get("refused"):
+                continue  # a model without vectors is of no use, and does not travel alone
+            assert copy.get(name) == rows, name
+        documents = {f"{agent}/{path}": bytes(data) for agent, path, data in there.rows("SELECT * FROM documents")}
+        assert documents == world.papers
+        there.db.execute("INSERT INTO chunks_fts(chunks_fts, rank) VALUES ('integrity-check', 1)")
+        assert there.value("SELECT count(*) FROM mirror_rows") == 0
+        assert there.value("PRAGMA quick_check") == "ok"

@@ -1,0 +1,100 @@
+"""What the home machine tells: one document for each device at the relay, and no device in the way of another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crystal.app.sync.links import relay_client
+from crystal.store.problems import list_problems
+from crystal.store.sync.relay_peers import all_peers
+from crystal.sync.client import RelayClient
+from crystal.sync.errors import RelayFull
+from tests.support.capture_machine import line
+from tests.support.two_machines import Computer, RelayProcess, make_home, pair_by_hand
+
+FIRST = "11111111-1111-4111-8111-111111111111"
+
+
+@pytest.fixture(scope="module")
+def relay(tmp_path_factory):
+    process = RelayProcess(tmp_path_factory.mktemp("site") / "relay").start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, relay: RelayProcess) -> Computer:
+    computer = Computer(tmp_path / "desk")
+    make_home(computer, relay, "desk")
+    return computer
+
+
+def down_streams(desk: Computer) -> dict[str, list[tuple[int, int]]]:
+    """For each device, how many blobs wait for it in each stream, and the newest number."""
+    with desk.machine() as machine, relay_client(machine) as client:
+        listed = client.streams().streams
+        return {
+            peer.name: sorted((one.count, one.head) for one in listed if one.stream[:8] == peer.down_prefix)
+            for peer in all_peers(machine.store, "device")
+        }
+
+
+def test_a_device_that_is_away_finds_one_document_of_each_kind(desk, tmp_path):
+    lap = Computer(tmp_path / "lap")
+    pair_by_hand(desk, lap, "lap")
+    for number in range(4):
+        desk.say(FIRST, line(f"said at the desk, {number}"))
+        desk.ok("sync")
+        desk.poll()
+    found = down_streams(desk)["lap"]
+    assert [count for count, _ in found] == [1, 1], "receipts and manifest, each the newest only"
+    assert max(head for _, head in found) > 1
+    lap.deliver()
+    assert "said at the desk, 3" in lap.ok("search", "desk 3")
+
+
+def test_a_device_that_cannot_be_told_does_not_keep_the_others_from_hearing(desk, tmp_path, monkeypatch):
+    lap, phone = Computer(tmp_path / "lap"), Computer(tmp_path / "phone")
+    pair_by_hand(desk, lap, "lap")
+    pair_by_hand(desk, phone, "phone")
+    with desk.machine() as machine:
+        prefix = all_peers(machine.store, "device")[0].down_prefix
+    put = RelayClient.put
+
+    def full_for_one(self, stream, *arguments, **more):
+        if stream[:8] == prefix:
+            raise RelayFull("the stream is full", code="stream-full")
+        return put(self, stream, *arguments, **more)
+
+    monkeypatch.setattr(RelayClient, "put", full_for_one)
+    outcome = desk.poll()
+    assert outcome.problems == ("lap could not be told: the stream is full",)
+    assert down_streams(desk)["phone"]
+    monkeypatch.undo()
+    assert desk.poll().problems == ()
+    assert down_streams(desk)["lap"]
+
+
+def test_a_mirror_that_cannot_be_published_is_named_and_costs_no_receipt(desk, tmp_path, monkeypatch):
+    lap = Computer(tmp_path / "lap")
+    pair_by_hand(desk, lap, "lap")
+    lap.say(FIRST, line("said on the lap"))
+    lap.ok("sync")
+
+    def full(self, *_, **__):
+        raise RelayFull("the account is full", code="account-full")
+
+    monkeypatch.setattr(RelayClient, "put_object", full)
+    outcome = desk.poll()
+    assert outcome.report.turns == 1
+    assert outcome.problems == ("the mirror could not be published: the account is full",)
+    with desk.machine() as machine:
+        assert [one.room for one in list_problems(machine.store)] == ["mirror"]
+    lap.deliver()
+    assert lap.json("status")["relay"]["outbox"]["blobs"] == 0
+    monkeypatch.undo()
+    assert desk.poll().problems == ()
+    with desk.machine() as machine:
+        assert list_problems(machine.store) == []

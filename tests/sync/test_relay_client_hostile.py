@@ -1,0 +1,565 @@
+"""Claims about a relay that lies: whatever it answers, the client ends soon, small, with an error that says enough.
+
+The list is that of the threat table: names that climb out of a folder, endless and dripping answers, redirects to
+the inside of a network, bodies cut off or inflated, headers that contradict each other, numbers no number has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import random
+import time
+import tracemalloc
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crystal.errors import CrystalError
+from crystal.sync import answers
+from crystal.sync.answers import BadAnswer
+from crystal.sync.client import RelayClient
+from crystal.sync.errors import NotAtRelay, RelayBroken, RelayDenied, RelayUnavailable, StreamConflict, VersionRefused
+from crystal.sync.pace import Timeouts
+from tests.support.hostile_relay import VERSION, answer, drips, floods, hostile, says, says_json, silent
+
+STREAM = bytes(range(16))
+OTHER = bytes(16)
+TAG = "ab" * 32
+BLOB = b"CRB1" + bytes(200)
+QUICK = Timeouts(connect=2, read=0.5, write=0.5, total=1, rate=16 << 20)
+TOKEN = "crt_0123456789abcdef_secretsecretsecretsecretsecretsecretsecret_00000000"
+
+CALLS = {
+    "put": lambda relay: relay.put(STREAM, 1, BLOB),
+    "streams": lambda relay: relay.streams(),
+    "stream": lambda relay: relay.stream(STREAM),
+    "blobs": lambda relay: relay.blobs(STREAM, 0),
+    "get": lambda relay: relay.get(STREAM, 1),
+    "ack": lambda relay: relay.ack(STREAM, 1),
+    "put_object": lambda relay: relay.put_object(STREAM, b"x"),
+    "get_object": lambda relay: relay.get_object(STREAM),
+    "delete_object": lambda relay: relay.delete_object(STREAM),
+    "objects": lambda relay: relay.objects(),
+    "make_token": lambda relay: relay.make_token("laptop", ["home"]),
+    "tokens": lambda relay: relay.tokens(),
+    "revoke_token": lambda relay: relay.revoke_token("0123456789abcdef"),
+    "open_mailbox": lambda relay: relay.open_mailbox(),
+    "claim_mailbox": lambda relay: relay.claim_mailbox(7),
+    "put_mail": lambda relay: relay.put_mail(7, "a", "pake", b"x"),
+    "get_mail": lambda relay: relay.get_mail(7, "b", "pake"),
+    "close_mailbox": lambda relay: relay.close_mailbox(7),
+    "health": lambda relay: relay.health(),
+}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_written(home: Path, monkeypatch: pytest.MonkeyPatch):
+    """No file comes into being, anywhere below the home folder, whatever a relay answers."""
+    monkeypatch.chdir(home)
+    before = set(home.parent.rglob("*"))
+    yield
+    assert set(home.parent.rglob("*")) == before
+
+
+def ask(relay, call="streams", timeouts=QUICK):
+    with RelayClient(relay.url, TOKEN, timeouts=timeouts) as client:
+        return CALLS[call](client)
+
+
+def refused(script, call="streams", kind=RelayUnavailable, timeouts=QUICK):
+    """Ask once; give the error, which is short, printable and has neither the token nor anything of the relay's."""
+    began = time.monotonic()
+    with hostile(script) as relay, pytest.raises(CrystalError) as error:
+        ask(relay, call, timeouts)
+    assert time.monotonic() - began < 10
+    assert type(error.value) is kind, repr(error.value)
+    text = f"{error.value.message} {error.value.hint}"
+    assert text.isprintable()
+    assert len(text) < 400
+    assert "secret" not in text
+    assert "evil" not in text.lower()
+    return error.value
+
+
+# ------------------------------------------------------------------------------------------- every call, every lie
+
+
+LIES = {
+    "nothing": (says(b""), RelayUnavailable),
+    "half a head": (says(b"HTTP/1.1 200 OK\r\nContent-"), RelayUnavailable),
+    "no HTTP": (says(b"\x16\x03\x01\x02\x00 evil\r\n\r\n"), RelayBroken),
+    "a garbage status": (says(b"HTTP/1.1 abc evil\r\n\r\n"), RelayBroken),
+    "an unknown HTTP": (says(b"HTTP/9.9 200 OK\r\n\r\n"), RelayBroken),
+    "a login page": (says(answer(b"<html>evil</html>", kind=b"text/html", version=b"")), RelayBroken),
+    "an empty page": (says(answer(b"", version=b"")), RelayBroken),
+    "no such place": (says(answer(b"evil", status=b"404 Not Found", kind=b"text/plain", version=b"")), RelayBroken),
+    "a conflict by a stranger": (says(answer(b"{}", status=b"409 Conflict", version=b"")), RelayBroken),
+    "a redirect": (
+        says(answer(status=b"302 Found", more=b"Location: http://169.254.169.254/latest/evil\r\n")),
+        RelayBroken,
+    ),
+    "a lasting redirect": (says(answer(status=b"308 Moved", more=b"Location: https://evil.example/\r\n")), RelayBroken),
+    "not modified": (says(answer(status=b"304 Not Modified")), RelayBroken),
+    "an odd success": (says(answer(b"{}", status=b"206 Partial Content")), RelayBroken),
+    "an odd status": (says(answer(b"{}", status=b"299 Evil")), RelayBroken),
+    "an unknown refusal": (says(answer(b"{}", status=b"418 Evil")), RelayBroken),
+    "another version": (says(answer(b"{}", version=b"Crystal-Relay-Version: 2\r\n")), VersionRefused),
+    "two versions": (says(answer(b"{}", version=VERSION + b"Crystal-Relay-Version: 2\r\n")), RelayBroken),
+    "a version of letters": (says(answer(b"{}", version=b"Crystal-Relay-Version: evil\r\n")), RelayBroken),
+    "two lengths": (says(answer(b"{}", more=b"Content-Length: 5\r\n")), RelayBroken),
+    "a negative length": (says(answer(b"{}", length=-1)), RelayBroken),
+    "a length of letters": (says(answer(b"{}").replace(b"Length: 2", b"Length: evil")), RelayBroken),
+    "headers without end": (floods(b"HTTP/1.1 200 OK\r\n", b"X-Evil: " + b"x" * 1000 + b"\r\n"), RelayBroken),
+    "a header without end": (floods(b"HTTP/1.1 200 OK\r\nX-Evil: ", b"x" * 1000), RelayBroken),
+    "a thousand continues": (floods(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), RelayUnavailable),
+    "compression": (
+        says(answer(gzip.compress(b'{"streams":[]}'), more=b"Content-Encoding: gzip\r\n")),
+        RelayBroken,
+    ),
+    "an unknown compression": (says(answer(b"{}", more=b"Content-Encoding: evil\r\n")), RelayBroken),
+    "too many chunks": (
+        floods(
+            b"HTTP/1.1 200 OK\r\n" + VERSION + b"Transfer-Encoding: chunked\r\n\r\n", b"fffffff\r\n" + b"x" * 65_536
+        ),
+        RelayBroken,
+    ),
+    "a chunk of no size": (
+        says(b"HTTP/1.1 200 OK\r\n" + VERSION + b"Transfer-Encoding: chunked\r\n\r\nevil\r\n{}\r\n0\r\n\r\n"),
+        RelayBroken,
+    ),
+    "a refusal": (says(answer(b"{}", status=b"401 Unauthorized")), RelayDenied),
+    "a bug": (says(answer(b"evil\x1b[2J", status=b"500 Evil\x1b[2J".replace(b"\x1b", b""))), RelayUnavailable),
+    "a huge refusal": (
+        floods(b"HTTP/1.1 503 Evil\r\nContent-Length: 99999999999\r\n\r\n", b"x" * 65_536),
+        RelayUnavailable,
+    ),
+    "silence": (silent, RelayUnavailable),
+}
+
+
+SLOW_LIES = ("a thousand continues", "silence")
+"""They end by the clock only; told in the other calls too where there is time for it."""
+ONCE = [(call, lie) for call in ("streams", "get", "put") for lie in LIES]
+
+
+@pytest.mark.parametrize(
+    ("call", "lie"),
+    [pytest.param(*one, marks=pytest.mark.slow) if one[1] in SLOW_LIES and one[0] != "get" else one for one in ONCE],
+)
+def test_no_lie_gets_through(call, lie):
+    script, kind = LIES[lie]
+    refused(script, call, kind)
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("lie", ["nothing", "no HTTP", "a login page", "a redirect", "another version", "a refusal"])
+def test_every_call_ends_in_an_error_of_ours(call, lie):
+    script, kind = LIES[lie]
+    refused(script, call, kind)
+
+
+def test_a_redirect_is_not_followed_and_the_token_goes_nowhere():
+    with hostile(says_json({})) as elsewhere:
+        target = elsewhere.url.encode()
+        for status in (b"301 M", b"302 F", b"303 S", b"307 T", b"308 P"):
+            refused(says(answer(status=status, more=b"Location: " + target + b"/\r\n")), "put", RelayBroken)
+        assert not elsewhere.asked
+
+
+def test_a_cookie_is_not_kept():
+    with hostile(says(answer(b'{"status":"ready"}', more=b"Set-Cookie: evil=1; Path=/\r\n"))) as relay:
+        with RelayClient(relay.url, TOKEN) as client:
+            client.health()
+            client.health()
+        assert len(relay.asked) == 2
+        assert b"ookie" not in b"".join(relay.asked)
+
+
+def test_the_environment_names_no_proxy(monkeypatch):
+    with hostile(says_json({"status": "ready"})) as relay, hostile(says_json({})) as proxy:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "HTTPS_PROXY", "https_proxy"):
+            monkeypatch.setenv(name, proxy.url)
+        monkeypatch.setenv("NO_PROXY", "")
+        with RelayClient(relay.url, TOKEN) as client:
+            client.health()
+        assert len(relay.asked) == 1
+        assert not proxy.asked
+
+
+# ------------------------------------------------------------------------------------------------- memory and time
+
+
+@pytest.mark.parametrize("call", ["get", "streams", "put", "health"])
+@pytest.mark.parametrize("declared", [b"Content-Length: 10737418240\r\n", b""])
+def test_ten_gigabytes_take_no_more_memory_than_an_answer_may(call, declared):
+    kind = b"application/octet-stream" if call == "get" else b"application/json"
+    status = b"201 Created" if call == "put" else b"200 OK"
+    head = b"HTTP/1.1 " + status + b"\r\n" + VERSION + b"Content-Type: " + kind + b"\r\n" + declared + b"\r\n"
+    script = floods(head, b"x" * 65_536)
+    allowed = {"get": answers.LARGEST_BLOB, "streams": answers.LARGEST_LISTING}.get(call, answers.SMALL_ANSWER)
+    tracemalloc.start()
+    try:
+        error = refused(script, call, RelayBroken, Timeouts(total=20))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert f"more than {allowed} bytes" in error.message
+    assert peak < 3 * allowed + 2_000_000
+
+
+def test_a_gzip_bomb_is_not_inflated():
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(256)) + packer.flush()
+    tracemalloc.start()
+    try:
+        refused(says(answer(bomb, more=b"Content-Encoding: gzip\r\n")), "streams", RelayBroken)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+DRIPS = {
+    "the body": (answer(b"", length=1000), b" "),
+    "the head": (b"HTTP/1.1 200 OK\r\n", b"X-Slow: yes\r\n"),
+    "the status": (b"", b"H"),
+    "continues": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "chunks": (b"HTTP/1.1 200 OK\r\n" + VERSION + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+}
+
+
+@pytest.mark.parametrize(
+    "place", [one if one == "the body" else pytest.param(one, marks=pytest.mark.slow) for one in DRIPS]
+)
+def test_dripping_ends_with_the_time_of_the_whole_exchange(place):
+    began = time.monotonic()
+    script = drips(*DRIPS[place])
+    if place == "the status":
+        # One byte that is no HTTP would be refused at once; these are its first letters, slowly.
+        script = drips(b"", b"HTTP/1.1 200 OK ".ljust(4000, b"x"))
+    refused(script, "streams", RelayUnavailable, Timeouts(read=5, total=0.6, rate=1 << 20))
+    assert 0.5 < time.monotonic() - began < 4
+
+
+def test_who_does_not_take_what_is_sent_is_left():
+    def stuck(connection, relay):
+        relay.over.wait(30)
+
+    began = time.monotonic()
+    with (
+        hostile(stuck) as relay,
+        RelayClient(relay.url, TOKEN, timeouts=QUICK) as client,
+        pytest.raises(RelayUnavailable),
+    ):
+        client.put(STREAM, 1, BLOB + bytes(8_000_000))
+    assert time.monotonic() - began < 5
+
+
+def test_an_answer_that_comes_slowly_but_steadily_gets_its_time():
+    body = json.dumps({"streams": [], "change": 1}).encode()
+
+    def steady(connection, relay):
+        connection.sendall(answer(b"", length=len(body)))
+        for at in range(len(body)):
+            relay.over.wait(0.02)
+            connection.sendall(body[at : at + 1])
+
+    with hostile(steady) as relay:
+        # Each byte earns its own time; without that, the whole would have to end after 0.3 seconds.
+        assert ask(relay, "streams", Timeouts(total=0.3, rate=20)).change == 1
+
+
+def test_a_million_list_items_are_refused_before_they_are_objects():
+    body = b'{"change":1,"streams":[' + b"0," * 999_999 + b"0]}"
+    tracemalloc.start()
+    try:
+        refused(says(answer(body)), "streams", RelayBroken, Timeouts(total=20))
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()
+    refused(says(answer(b'{"blobs":[' + b"{}," * 200 + b"{}]}")), "blobs", RelayBroken)
+
+
+# ------------------------------------------------------------------------------------------------ truncated, damaged
+
+
+@pytest.mark.parametrize("call", ["streams", "get"])
+@pytest.mark.parametrize("head", ["length", "chunked"])
+def test_a_body_cut_off_is_not_taken_for_a_whole_one(call, head):
+    body = b'{"change":1,"streams":[]}'
+    kind = b"application/octet-stream" if call == "get" else b"application/json"
+    data = answer(body, kind=kind, length=len(body) + 10)
+    if head == "chunked":
+        start = b"HTTP/1.1 200 OK\r\n" + VERSION + b"Content-Type: " + kind + b"\r\nTransfer-Encoding: chunked\r\n\r\n"
+        data = start + b"%x\r\n" % len(body) + body + b"\r\n"
+    assert "before its answer was complete" in refused(says(data), call, RelayUnavailable).message
+
+
+def test_a_body_longer_than_it_said_ends_where_it_said():
+    body = b'{"change":1,"streams":[]}'
+    with hostile(says(answer(body, length=len(body)) + b"HTTP/1.1 200 evil")) as relay:
+        assert ask(relay, "streams").streams == ()
+
+
+def test_bytes_that_are_not_those_of_the_digest_are_fetched_again_later():
+    digest = b"Content-Digest: sha-256=:" + b"A" * 43 + b"=:\r\n"
+    data = answer(b"damaged", kind=b"application/octet-stream", more=digest)
+    assert "damaged on the way" in refused(says(data), "get", RelayUnavailable).message
+
+
+@pytest.mark.parametrize("kind", [b"text/plain", b"", b"application/json", b"application/octet-stream, text/html"])
+def test_bytes_of_another_kind_are_no_blob(kind):
+    refused(says(answer(b"data", kind=kind)), "get", RelayBroken)
+
+
+@pytest.mark.parametrize("kind", [b"text/html", b"", b"application/octet-stream", b"application/jsonp"])
+def test_json_of_another_kind_is_no_answer(kind):
+    refused(says(answer(b'{"change":1,"streams":[]}', kind=kind)), "streams", RelayBroken)
+
+
+# ------------------------------------------------------------------------------------------------------------- JSON
+
+
+def info(**more):
+    return {"stream": STREAM.hex(), "head": 1, "acked": 0, "count": 1, "bytes": 200, "expired_upto": 0, **more}
+
+
+def blob(**more):
+    return {"seq": 1, "size": 200, "tag": TAG, **more}
+
+
+def page(*blobs, **more):
+    return {"blobs": list(blobs), "head": 9, "acked": 0, "expired_upto": 0, **more}
+
+
+NO_NUMBERS = [-1, 2**53, 2**63, 2**64, 10**400, 1.0, 1.5, True, None, "1", [], {}]
+NO_IDS = [
+    "../../etc/passwd",
+    "../" * 10 + "x",
+    "00" * 15,
+    "00" * 17,
+    "AB" * 16,
+    "0g" * 16,
+    "\u0661" * 32,
+    "00" * 16 + "\n",
+    " " + "0" * 31,
+    "0x" + "0" * 30,
+    "",
+    0,
+    None,
+    ["00" * 16],
+]
+
+
+@pytest.mark.parametrize("value", NO_IDS, ids=repr)
+def test_names_that_are_no_ids_are_refused(value):
+    for call, body in {
+        "streams": {"change": 1, "streams": [info(stream=value)]},
+        "stream": info(stream=value),
+        "blobs": page(blob(tag=value)),
+        "objects": {"objects": [{"id": value, "size": 1, "created_at": 1}]},
+    }.items():
+        with pytest.raises(BadAnswer):
+            PARSERS[call](json.dumps(body).encode())
+    with hostile(says_json({"change": 1, "streams": [info(stream=value)]})) as relay, pytest.raises(RelayBroken):
+        ask(relay, "streams")
+
+
+PARSERS = {
+    "streams": answers.parse_streams,
+    "stream": lambda body: answers.parse_stream(body, STREAM),
+    "blobs": lambda body: answers.parse_blobs(body, 0, 100),
+    "objects": lambda body: answers.parse_objects(body, None),
+    "tokens": answers.parse_tokens,
+    "made": answers.parse_made_token,
+    "nameplate": answers.parse_nameplate,
+}
+GOOD = {
+    "streams": {"change": 1, "streams": [info()]},
+    "stream": info(),
+    "blobs": page(blob(), blob(seq=2)),
+    "objects": {"objects": [{"id": STREAM.hex(), "size": 1, "created_at": 1}]},
+    "tokens": {
+        "tokens": [
+            {
+                "id": "0123456789abcdef",
+                "label": "x",
+                "scopes": ["home"],
+                "created_at": 1,
+                "last_used_at": None,
+                "revoked_at": 3,
+            }
+        ]
+    },
+    "made": {"id": "0123456789abcdef", "token": "crt_x", "label": "x", "scopes": []},
+    "nameplate": {"nameplate": 7, "expires_at": 1},
+}
+
+
+def places(value, path=()):
+    """The way to every number in a document."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            yield from places(one, (*path, key))
+    elif isinstance(value, list):
+        for at, one in enumerate(value):
+            yield from places(one, (*path, at))
+    elif isinstance(value, int):
+        yield path
+
+
+def with_value(document, path, value):
+    copied = json.loads(json.dumps(document))
+    at = copied
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+    return copied
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_good_answers_are_read_and_may_grow(name):
+    grown = json.loads(json.dumps(GOOD[name]), object_hook=lambda one: {**one, "later": [1.5, None]})
+    assert PARSERS[name](json.dumps(grown).encode()) == PARSERS[name](json.dumps(GOOD[name]).encode())
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS, ids=lambda value: repr(value)[:20])
+@pytest.mark.parametrize("name", [name for name in PARSERS if name != "made"])
+def test_numbers_that_are_none_are_refused_wherever_they_stand(name, value):
+    for path in places(GOOD[name]):
+        if path[-1] in ("expires_at", "label") or (value is None and path[-1] in ("last_used_at", "revoked_at")):
+            continue
+        with pytest.raises(BadAnswer):
+            PARSERS[name](json.dumps(with_value(GOOD[name], path, value)).encode())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"1",
+        b'"x"',
+        b"NaN",
+        b'{"change":NaN,"streams":[]}',
+        b'{"change":Infinity,"streams":[]}',
+        b'{"change":-0.0,"streams":[]}',
+        b'{"change":1e3,"streams":[]}',
+        b'{"change":1,"streams":{}}',
+        b'{"change":1,"streams":null}',
+        b'{"change":1,"streams":"x"}',
+        b'{"change":1,"streams":[[]]}',
+        b'{"change":1,"streams":[null]}',
+        b'{"change":1}',
+        b'{"streams":[]}',
+        b'{"change":1,"streams":[]} evil',
+        b'{"change":1,"streams":[]}{}',
+        b'\xef\xbb\xbf{"change":1,"streams":[]}',
+        b'{"change":1,"streams":[],"x":"\xff"}',
+        b'{"change":1,"streams":[],"x":"\\ud800"}',
+        b"{'change':1,'streams':[]}",
+        '{"change":1,"streams":[]}'.encode("utf-16"),
+        b'{"change":1,"streams":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b"{" * 1_000_000,
+        b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+        b'{"change":1' + b"0" * 100_000 + b',"streams":[]}',
+        json.dumps({"change": 1, "streams": [info(), info()]}).encode(),
+    ],
+    ids=lambda body: repr(body[:40]),
+)
+def test_json_that_is_none_is_refused(body):
+    with pytest.raises(BadAnswer):
+        answers.parse_streams(body)
+
+
+def test_pages_are_in_order_and_as_long_as_asked_for():
+    def read(*numbers, after=0, limit=3):
+        return answers.parse_blobs(json.dumps(page(*(blob(seq=seq) for seq in numbers))).encode(), after, limit)
+
+    assert [one.seq for one in read(1, 5, 9).blobs] == [1, 5, 9]
+    for numbers, after in [((2, 1), 0), ((1, 1), 0), ((1, 2), 1), ((5,), 9), ((1, 2, 3, 4), 0), ((0,), 0)]:
+        with pytest.raises(BadAnswer):
+            read(*numbers, after=after)
+    for size in (0, 147, answers.LARGEST_BLOB + 1, 2**40):
+        with pytest.raises(BadAnswer):
+            answers.parse_blobs(json.dumps(page(blob(size=size))).encode(), 0, 10)
+
+
+def test_objects_that_never_end_end():
+    """A relay that lists full pages forever is asked a bounded number of times."""
+    counted = iter(range(1, 1 << 30))
+
+    def endless(connection, relay):
+        objects = [{"id": f"{next(counted):032x}", "size": 1, "created_at": 1} for _ in range(1000)]
+        says_json({"objects": objects})(connection, relay)
+
+    with hostile(endless) as relay:
+        assert len(ask(relay, "objects", Timeouts())) == answers.MOST_LISTED
+        assert len(relay.asked) == answers.MOST_LISTED / 1000
+
+    def same(connection, relay):
+        says_json({"objects": [{"id": f"{n:032x}", "size": 1, "created_at": 1} for n in range(1000)]})(
+            connection, relay
+        )
+
+    refused(same, "objects", RelayBroken, Timeouts())
+
+
+def test_a_stored_blob_must_be_the_one_that_was_sent():
+    good = {"seq": 1, "tag": BLOB[-32:].hex(), "result": "created"}
+    with hostile(says(answer(json.dumps(good).encode(), status=b"201 Created"))) as relay:
+        assert ask(relay, "put") == "created"
+    for wrong in ({"seq": 2}, {"seq": 1.0}, {"seq": True}, {"tag": TAG}, {"result": "duplicate"}, {"tag": None}):
+        body = json.dumps({**good, **wrong}).encode()
+        refused(says(answer(body, status=b"201 Created")), "put", RelayBroken)
+
+
+@settings(max_examples=150)
+@given(st.sampled_from(sorted(PARSERS)), st.randoms(use_true_random=False), st.data())
+def test_no_document_brings_anything_but_a_value_or_a_refusal(name, chance: random.Random, data):
+    """Good documents with a few bytes changed, and any JSON in place of any part."""
+    body = bytearray(json.dumps(GOOD[name]).encode())
+    for _ in range(chance.randrange(1, 4)):
+        body[chance.randrange(len(body))] = chance.randrange(256)
+    strange = data.draw(
+        st.recursive(
+            st.none() | st.booleans() | st.floats(allow_nan=False) | st.integers() | st.text(max_size=5),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(sorted(GOOD[name])), inner),
+            max_leaves=6,
+        )
+    )
+    for tried in (bytes(body), json.dumps(strange).encode("utf-8", "surrogatepass")):
+        with contextlib.suppress(BadAnswer):
+            PARSERS[name](tried)
+
+
+# --------------------------------------------------------------------------------------------------------- refusals
+
+
+def problem(status, code, more=b""):
+    body = json.dumps(
+        {"type": "about:blank", "title": "evil", "status": status, "code": code, "detail": "evil \x1b[2J"}
+    )
+    return says(answer(body.encode(), status=b"%d Evil" % status, kind=b"application/problem+json", more=more))
+
+
+@pytest.mark.parametrize("code", ["no-blob", "body-lost", ""])
+def test_what_is_not_there_is_told_from_a_place_that_is_none(code):
+    assert refused(problem(404, code), "get", NotAtRelay).code == code
+    refused(problem(404, "not-found"), "get", RelayBroken)
+
+
+@pytest.mark.parametrize("code", ["evil \x1b[2J", "EVIL", "x" * 65, "../..", 7, None, ["a"], {"a": 1}, "\u0435vil"])
+def test_a_code_of_no_code_is_not_shown(code):
+    assert refused(problem(401, code), "get", RelayDenied).code == ""
+
+
+def test_a_conflict_is_believed_with_its_code_only():
+    assert refused(problem(409, "blob-conflict"), "put", StreamConflict).code == "blob-conflict"
+    refused(problem(409, "something"), "put", RelayBroken)
+    refused(says(answer(b"", status=b"409 Conflict")), "put", RelayBroken)

@@ -1,0 +1,235 @@
+"""Projects: what git says of a folder, read without git, whatever stands on the disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from crystal.model.capture import Project
+from crystal.transcript.project import find_project, without_credentials
+
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+needs_posix = pytest.mark.skipif(sys.platform == "win32", reason="pipes and modes of POSIX")
+
+
+def git(folder: Path, *arguments: str) -> None:
+    who = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "protocol.file.allow=always"]
+    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def make_repository(root: Path, url: str = "https://example.org/team/app.git") -> Path:
+    """Lay out what find_project reads of a repository."""
+    (root / ".git").mkdir(parents=True)
+    (root / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    (root / ".git" / "config").write_text(f'[core]\n\tbare = false\n[remote "origin"]\n\turl = {url}\n')
+    return root
+
+
+def test_a_folder_below_a_repository_belongs_to_its_root(tmp_path: Path) -> None:
+    root = make_repository(tmp_path / "app")
+    folder = root / "src" / "deep"
+    folder.mkdir(parents=True)
+    expected = Project(str(folder), str(root), "https://example.org/team/app.git", "app")
+    assert find_project(str(folder)) == expected
+    assert find_project(f"{folder}{os.sep}") == Project(f"{folder}{os.sep}", *list_of(expected)[1:])
+
+
+def list_of(project: Project) -> list[str]:
+    return [project.cwd, project.git_root or "", project.remote or "", project.name]
+
+
+@needs_git
+def test_what_git_makes_is_read_as_git_reads_it(tmp_path: Path) -> None:
+    root = tmp_path / "app"
+    root.mkdir()
+    git(root, "init", "-q", "-b", "main")
+    git(root, "commit", "-q", "--allow-empty", "-m", "one")
+    git(root, "remote", "add", "other", "https://example.org/other.git")
+    git(root, "remote", "add", "origin", "https://me:secret@example.org/team/app.git")
+    git(root, "worktree", "add", "-q", str(tmp_path / "feature"))
+    remote = "https://example.org/team/app.git"
+    assert find_project(str(root)) == Project(str(root), str(root), remote, "app")
+    inside = tmp_path / "feature" / "src"
+    inside.mkdir()
+    assert find_project(str(inside)) == Project(str(inside), str(root), remote, "app")
+
+
+@needs_git
+def test_a_submodule_is_a_project_of_its_own(tmp_path: Path) -> None:
+    library, root = tmp_path / "library", tmp_path / "app"
+    for folder in (library, root):
+        folder.mkdir()
+        git(folder, "init", "-q", "-b", "main")
+        git(folder, "commit", "-q", "--allow-empty", "-m", "one")
+    git(root, "submodule", "add", "-q", str(library), "vendor/library")
+    folder = root / "vendor" / "library"
+    assert find_project(str(folder)) == Project(str(folder), str(folder), str(library), "library")
+
+
+@needs_git
+@pytest.mark.parametrize(("bare", "root", "name"), [(".bare", "", "app"), ("app.git", "app.git", "app")])
+def test_a_worktree_of_a_bare_repository_leads_to_it(tmp_path: Path, bare: str, root: str, name: str) -> None:
+    base = tmp_path / "app"
+    base.mkdir()
+    git(base, "init", "-q", "-b", "main", "seed")
+    git(base / "seed", "commit", "-q", "--allow-empty", "-m", "one")
+    git(base, "clone", "-q", "--bare", "seed", bare)
+    git(base / bare, "worktree", "add", "-q", str(base / "work"), "main")
+    project = find_project(str(base / "work"))
+    assert (project.git_root, project.name) == (str(base / root) if root else str(base), name)
+
+
+def test_no_repository_gives_the_folder_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    assert find_project(str(folder)) == Project(str(folder), name="notes")
+
+
+@pytest.mark.parametrize(
+    ("cwd", "name"),
+    [
+        ("/gone/for/good", "good"),
+        ("/gone/for/good/", "good"),
+        ("relative/folder", "folder"),
+        ("C:\\Users\\me\\app", "app"),
+        ("\\\\server\\share", "share"),
+        ("", ""),
+        ("/nul\0byte", "nul\0byte"),
+        ("/" + "x" * 5000, "x" * 5000),
+        ("~", "~"),
+    ],
+)
+def test_a_folder_that_is_not_there_is_named_after_its_last_part(cwd: str, name: str) -> None:
+    assert find_project(cwd) == Project(cwd, name=name)
+
+
+def test_a_folder_gone_from_a_repository_is_alone_but_a_worktree_of_the_client_leads_home(tmp_path: Path) -> None:
+    root = make_repository(tmp_path / "app")
+    gone = str(root / "src")
+    assert find_project(gone) == Project(gone, name="src")
+    worktree = str(root / ".claude" / "worktrees" / "feat-x" / "src")
+    assert find_project(worktree) == Project(worktree, str(root), "https://example.org/team/app.git", "app")
+    elsewhere = str(tmp_path / "never" / ".claude" / "worktrees" / "feat-x")
+    assert find_project(elsewhere) == Project(elsewhere, name="feat-x")
+
+
+@pytest.mark.parametrize(
+    "pointer",
+    [b"", b"gitdir:", b"gitdir: ../nowhere", b"gitdir: \0", b"gitdir: .git", b"\xff\xfe", b"x" * 100_000, b"gitdir: /"],
+)
+def test_a_git_file_that_leads_nowhere_is_passed_over(tmp_path: Path, pointer: bytes) -> None:
+    root = make_repository(tmp_path / "app")
+    folder = root / "odd"
+    folder.mkdir()
+    (folder / ".git").write_bytes(pointer)
+    assert find_project(str(folder)).git_root == str(root)
+
+
+def test_an_empty_git_folder_is_no_repository(tmp_path: Path) -> None:
+    root = make_repository(tmp_path / "app")
+    (root / "odd" / ".git").mkdir(parents=True)
+    assert find_project(str(root / "odd")).git_root == str(root)
+
+
+@needs_posix
+def test_pipes_loops_and_closed_doors_neither_block_nor_raise(tmp_path: Path) -> None:
+    root = make_repository(tmp_path / "app")
+    for name in ("pipe", "loop", "closed"):
+        (root / name).mkdir()
+    os.mkfifo(root / "pipe" / ".git")
+    (root / "loop" / ".git").symlink_to(root / "loop" / ".git")
+    (root / "closed" / ".git").write_text("gitdir: /x")
+    (root / "closed" / ".git").chmod(0)
+    for name in ("pipe", "loop", "closed"):
+        assert find_project(str(root / name)).git_root == str(root)
+    (root / ".git" / "config").unlink()
+    os.mkfifo(root / ".git" / "config")
+    assert find_project(str(root)) == Project(str(root), str(root), None, "app")
+
+
+@pytest.mark.parametrize(
+    ("config", "remote"),
+    [
+        ('[remote "origin"]\n\turl = https://h/a.git\n', "https://h/a.git"),
+        ('[remote "origin"]\nURL=https://h/a.git', "https://h/a.git"),
+        ('[REMOTE "origin"] url = https://h/a.git\n', "https://h/a.git"),
+        ('[remote "origin"]\r\n\turl = https://h/a.git\r\n', "https://h/a.git"),
+        ('[remote "origin"]\n\turl = "https://h/a b.git" ; a comment\n', "https://h/a b.git"),
+        ('[remote "origin"]\n\turl = https://h/\\\na.git # x\n', "https://h/a.git"),
+        ('[remote "origin"]\n\tfetch = +refs\n\turl = https://h/a\n\turl = https://h/b\n', "https://h/a"),
+        ('[remote "origin"]\n\tpushurl = https://h/a\n', None),
+        ('[remote "upstream"]\n\turl = https://h/a\n[branch "main"]\n\tremote = origin\n', None),
+        ('# [remote "origin"]\n; url = https://h/a\n', None),
+        ('[remote "origin"]\n\turl = \n', None),
+        ('[remote "origin"]\n\turl\n', None),
+        ('[remote "origin"\n\turl = https://h/a\n', None),
+        ("\0\0[[[", None),
+    ],
+)
+def test_the_remote_is_read_from_gits_config(tmp_path: Path, config: str, remote: str | None) -> None:
+    root = make_repository(tmp_path / "app")
+    (root / ".git" / "config").write_bytes(config.encode())
+    assert find_project(str(root)).remote == remote
+
+
+@given(config=st.binary(max_size=80).map(lambda tail: b'[remote "origin"]\nurl = ' + tail))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_config_gives_a_storable_remote_or_none(tmp_path: Path, config: bytes) -> None:
+    root = tmp_path / "app"
+    if not root.exists():
+        make_repository(root)
+    (root / ".git" / "config").write_bytes(config)
+    remote = find_project(str(root)).remote
+    assert remote is None or "\0" not in remote.encode().decode()
+
+
+@pytest.mark.parametrize(
+    ("address", "clean"),
+    [
+        ("https://example.org/a.git", "https://example.org/a.git"),
+        ("https://me:secret@example.org/a.git", "https://example.org/a.git"),
+        ("https://secret@example.org:8443/a.git", "https://example.org:8443/a.git"),
+        ("https://me:se@cr@example.org/a.git", "https://example.org/a.git"),
+        ("https://me:se/secret@example.org/a.git", "https://example.org/a.git"),
+        ("https://example.org/a.git?private_token=secret#secret", "https://example.org/a.git"),
+        ("HTTPS://me:secret@example.org", "HTTPS://example.org"),
+        ("https://me:secret", None),
+        ("https://[::1]:8080/a.git", "https://[::1]:8080/a.git"),
+        ("https://example.org/@scope/a.git", "https://example.org/@scope/a.git"),
+        ("git@example.org:team/a.git", "git@example.org:team/a.git"),
+        ("secret@example.org:team/a.git", "example.org:team/a.git"),
+        ("me:secret@example.org:team/a.git", "example.org:team/a.git"),
+        ("ssh://git@example.org:22/a.git", "ssh://git@example.org:22/a.git"),
+        ("ssh://git:secret@example.org/a.git", "ssh://git@example.org/a.git"),
+        ("git+ssh://me:secret@example.org/a.git", "git+ssh://example.org/a.git"),
+        ("helper::https://me:secret@example.org/a.git", "helper::https://example.org/a.git"),
+        ("file:///srv/a.git", "file:///srv/a.git"),
+        ("/srv/git/a.git", "/srv/git/a.git"),
+        ("../a.git", "../a.git"),
+        ("./me@home:x", "./me@home:x"),
+        ("C:\\git\\a", "C:\\git\\a"),
+        ("example.org:a.git", "example.org:a.git"),
+        ("example.org:scope/a@2", "example.org:scope/a@2"),
+        ("", ""),
+    ],
+)
+def test_a_remote_is_shown_without_user_and_password(address: str, clean: str | None) -> None:
+    assert without_credentials(address) == clean
+
+
+@given(
+    scheme=st.sampled_from(["https://", "http://", "ssh://", "ftp://", "x::https://"]),
+    before=st.text("a1:@?#%[]", max_size=4),
+    after=st.text("a1:@/?#%[]", max_size=6),
+)
+@settings(max_examples=300)
+def test_no_password_survives(scheme: str, before: str, after: str) -> None:
+    clean = without_credentials(f"{scheme}me{before}:s3cr3t{after}@example.org/a.git")
+    assert clean is None or "s3cr3t" not in clean
