@@ -40,17 +40,17 @@ def main(runs: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         package = root / "crystal"
-        package.mkdir()
+        (package / "hook").mkdir(parents=True)
         (package / "__init__.py").touch()
         (package / "worker.py").write_text(WORKER)
         for name in (
-            "hook.py",
-            "hook_memory.py",
-            "hook_remember.py",
-            "hook_remember_line.py",
-            "hook_remember_words.py",
+            "main.py",
+            "session_start.py",
+            "remember.py",
+            "remember_line.py",
+            "remember_words.py",
         ):
-            shutil.copy(Path(hook.__file__).with_name(name), package / name)
+            shutil.copy(Path(hook.__file__).with_name(name), package / "hook" / name)
         (root / "t.jsonl").write_bytes(b"{}\n")
         worst = 0.0
         for name, said in CASES.items():
@@ -78,7 +78,7 @@ def ratio(name: str, said: dict[str, str], root: Path, runs: int) -> float:
         stdin = json.dumps(given).encode() + b"\n"
         bare.append(timed([*python, "-c", "pass"], b"", env))
         ended = size(root / "done")
-        hooked.append(timed([*python, str(root / "crystal" / "hook.py")], stdin, env))
+        hooked.append(timed([*python, str(root / "crystal" / "hook" / "main.py")], stdin, env))
         while name not in QUIET and size(root / "done") == ended:
             time.sleep(0.001)
     times = statistics.median(hooked) / statistics.median(bare)

@@ -71,7 +71,7 @@ def carry_out_and_prove(
 ) -> tuple[Forgotten, ForgetProof]:
     """Forget what a plan lists, then look at every byte of crystal's for what is left of it."""
     from crystal.forgetting import complete
-    from crystal.forgetting.prove.prove import needles_for
+    from crystal.forgetting.match.plan_needles import needles_for
 
     grounds = grounds_of(machine, progress)
     plan = complete(grounds, plan)

@@ -24,7 +24,7 @@ def start_worker(places: Places) -> None:
     """
     env = {**os.environ, **_absolute_places(places)}
     env.pop("CRYSTAL_HOOK_WAIT", None)
-    root = str(Path(hook.__file__).resolve().parents[1])
+    root = str(Path(hook.__file__).resolve().parents[2])
     command = [sys.executable, "-I", "-X", "utf8", "-c", hook.WORKER, root]
     if sys.platform == "win32":  # untested
         session_start.start_worker_on_windows(env, command, 0)

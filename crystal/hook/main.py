@@ -4,9 +4,9 @@ It is quick, prints nothing by itself, and exits with 0 whatever stdin holds and
 of a conversation into a file, but those of a prompt that asks to remember them. The worker reads the transcript itself,
 and the sweep finds what no note named (docs/adr/0002-the-hook-is-a-hint.md).
 
-Run as ``/abs/python -I -S /abs/crystal/hook/main.py [--env NAME=VALUE]...``. The interpreter's start is most of its time:
-few lines, few modules, none of this package (tests/hook/test_hook.py pins them). ``_json`` and ``_signal`` are the C halves
-of ``json`` and ``signal``, which would take as long again.
+Run as ``/abs/python -I -S /abs/crystal/hook/main.py [--env NAME=VALUE]...``. The interpreter's start takes most of its
+time: few lines, few modules, none of this package (tests/hook/test_hook.py pins them). ``_json`` and ``_signal`` are
+the C halves of ``json`` and ``signal``, which would take as long again.
 """
 
 import os
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> None:
     if asked:
         _attempt(_tell_user, data_dir, asked, note, env)
     finished = (
-        _attempt(_half("hook_worker").start_worker, env, note, said, _worker_command(), WORKER)
+        _attempt(_half("worker").start_worker, env, note, said, _worker_command(), WORKER)
         if hasattr(os, "fork")
         else _attempt(_half().start_worker_on_windows, env, _worker_command(), WAIT_SECONDS)
     )
@@ -141,7 +141,7 @@ def asked_to_remember(said: dict[str, object], env: dict[str, str]) -> dict[str,
     if not isinstance(prompt, str) or said.get("agent_id") or truthy(env.get("CRYSTAL_PRIVATE")):
         return None
     begin = prompt.lstrip("\ufeff \t\r\n").lstrip()[:1].lower()
-    asked: dict[str, object] | None = _half("hook_remember").asked(prompt) if begin and begin in PROMPT_BEGINS else None
+    asked: dict[str, object] | None = _half("remember").asked(prompt) if begin and begin in PROMPT_BEGINS else None
     return asked
 
 
@@ -154,7 +154,7 @@ def encode(value: object) -> str:
     return _quote(value) if isinstance(value, str) else str(value)
 
 
-def _half(name: str = "hook_memory") -> "Any":
+def _half(name: str = "session_start") -> "Any":
     """What is seldom needed. It is imported, so that Python keeps its byte code."""
     folder = os.path.dirname(os.path.abspath(__file__))
     sys.path.append(folder)
@@ -304,7 +304,7 @@ def _write_note(spool: str, said: dict[str, object], env: dict[str, str], now: i
 
 
 def _worker_command() -> list[str]:
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return [sys.executable, "-I", "-X", "utf8", "-c", WORKER, root]
 
 
@@ -318,8 +318,8 @@ def _tell(data_dir: str, said: dict[str, object], env: dict[str, str], now: int,
 
 def _tell_user(data_dir: str, asked: dict[str, object], note: str | None, env: dict[str, str]) -> None:
     """Print what becomes of a prompt that asks to remember something: kept only when its note is on the disk."""
-    is_kept = note is not None and (os.name != "posix" or _attempt(_half("hook_worker").flush, note) is not None)
-    _print({"systemMessage": f"crystal: {_half('hook_remember_line').line_for_user(asked, data_dir, env, is_kept)}"})
+    is_kept = note is not None and (os.name != "posix" or _attempt(_half("worker").flush, note) is not None)
+    _print({"systemMessage": f"crystal: {_half('remember_line').line_for_user(asked, data_dir, env, is_kept)}"})
 
 
 def _print(answer: dict[str, object]) -> None:

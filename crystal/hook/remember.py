@@ -1,6 +1,6 @@
 """Decide whether a prompt that begins with ``remember`` asks to keep a memory, and which words of it.
 
-``hook.py`` imports it as a module of its own, without the package and only for prompts that may begin so: it uses
+``main.py`` imports it as a module of its own, without the package and only for prompts that may begin so: it uses
 nothing but strings, because importing ``re`` takes as long as all the rest of the hook.
 A prompt is taken when it is marked (a colon, a dash, a line break after the word) or states something that lasts.
 In doubt it is not taken: a colon makes it a memory. The rules are in docs/how-to/start-with-context.md.
@@ -8,8 +8,8 @@ In doubt it is not taken: a colon makes it a memory. The rules are in docs/how-t
 
 import os
 
-# ``hook.py`` runs without the package.
-lists = __import__("crystal.hook.remember_words", fromlist=["*"]) if __package__ else __import__("hook_remember_words")
+# ``main.py`` runs without the package.
+lists = __import__("crystal.hook.remember_words", fromlist=["*"]) if __package__ else __import__("remember_words")
 
 
 def asked(prompt: str) -> "dict[str, object] | None":

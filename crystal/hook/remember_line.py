@@ -1,13 +1,13 @@
 """Say in one line what becomes of a prompt that asks to remember something; the line holds none of its words.
 
-``hook.py`` imports it as a module of its own, without the package, after the note is on the disk.
+``main.py`` imports it as a module of its own, without the package, after the note is on the disk.
 """
 
 import os
 import sys
 
-# ``hook.py`` runs without the package.
-lists = __import__("crystal.hook.remember_words", fromlist=["*"]) if __package__ else __import__("hook_remember_words")
+# ``main.py`` runs without the package.
+lists = __import__("crystal.hook.remember_words", fromlist=["*"]) if __package__ else __import__("remember_words")
 
 CHECK = """\
 import sys

@@ -1,6 +1,6 @@
 """The hook's other half: what a session is told at its start, and Windows.
 
-Here because most runs of the hook need neither, and a script is compiled again at every start. ``hook.py`` imports it
+Here because most runs of the hook need neither, and a script is compiled again at every start. ``main.py`` imports it
 as a module of its own, without the package: it imports what the hook may import, and nothing of us.
 """
 

@@ -1,7 +1,7 @@
 """Prove that nothing is missing: every byte of every transcript, its copy in the archive, and what search stands on.
 
-``verify`` reads and reports; ``repair`` (crystal/integrity/repair.py) mends. A transcript that Claude Code has deleted is proved
-from its archive alone.
+``verify`` reads and reports; ``repair`` (crystal/integrity/repair.py) mends. A transcript that Claude Code has deleted
+is proved from its archive alone.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import orjson
 LARGEST_SEQ = 2**53 - 1
 """The highest number of the protocol: what JSON carries exactly everywhere."""
 LARGEST_BLOB = 8_388_608 + 148
-"""Bytes of the largest blob: the same number as ``crystal.sync.envelope.MAX_BLOB``, without loading its cryptography."""
+"""Bytes of the largest blob: as ``crystal.sync.envelope.MAX_BLOB``, without loading its cryptography."""
 SMALLEST_BLOB = 148
 LARGEST_OBJECT = LARGEST_BLOB
 LARGEST_MAIL = 16_384

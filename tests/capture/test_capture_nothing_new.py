@@ -119,5 +119,5 @@ def test_whatever_has_changed_is_for_the_full_run(machine: CaptureMachine, chang
 def test_telling_that_nothing_is_new_loads_neither_capture_nor_the_settings() -> None:
     program = "import sys, crystal.worker; print(*(name for name in sys.modules if name.startswith('crystal.')))"
     loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
-    heavy = {"crystal.capture.engine", "crystal.config", "crystal.app", "crystal.redact", "crystal.model.capture"}
+    heavy = {"crystal.capture.engine", "crystal.config.load", "crystal.app", "crystal.redact", "crystal.model.capture"}
     assert heavy.isdisjoint(loaded)

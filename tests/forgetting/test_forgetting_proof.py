@@ -17,6 +17,7 @@ from crystal.errors import Damaged
 from crystal.forgetting import Wish, carry_out, plan
 from crystal.forgetting.match.multi_pattern import Seeker
 from crystal.forgetting.match.needles import Needles, forms_of, needles_of, stretches_of
+from crystal.forgetting.match.plan_needles import needles_for
 from crystal.forgetting.prove import files as places
 from crystal.forgetting.prove import prove
 from crystal.ingest import archive
@@ -40,7 +41,7 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Ground:
 
 @pytest.fixture(scope="module")
 def needles(clean: Ground) -> Needles:
-    return prove.needles_for(clean.grounds, plan_of(SECRET, lines=(GONE,)))
+    return needles_for(clean.grounds, plan_of(SECRET, lines=(GONE,)))
 
 
 def test_nothing_is_found_where_nothing_is(clean: Ground, needles: Needles) -> None:
@@ -129,7 +130,7 @@ def test_each_part_of_a_database_is_looked_into(tmp_path: Path, subtests: pytest
         with subtests.test(name):
             clean = ground(tmp_path / name, sessions=1, turns=2)
             store = clean.machine.store
-            sought = prove.needles_for(clean.grounds, plan_of(text, lines=(GONE,)))
+            sought = needles_for(clean.grounds, plan_of(text, lines=(GONE,)))
             store.db.wal_checkpoint(mode=3)
             plant(store)
             if is_folded:
@@ -142,7 +143,7 @@ def test_each_part_of_a_database_is_looked_into(tmp_path: Path, subtests: pytest
 def test_the_words_of_the_index_files_are_found_and_what_only_joins_two_is_not(tmp_path: Path) -> None:
     clean = ground(tmp_path / "home", sessions=1, turns=2)
     store = clean.machine.store
-    sought = prove.needles_for(clean.grounds, plan_of("what the zuckerwatte and the mikado say", lines=(GONE,)))
+    sought = needles_for(clean.grounds, plan_of("what the zuckerwatte and the mikado say", lines=(GONE,)))
     add_turn(store, "lalami kadoro", uuid="joins")  # sorted, the one after the other: kado|lalami
     bring_up_to_date(store, now=NOW)
     store.db.wal_checkpoint(mode=3)
@@ -200,7 +201,7 @@ def test_sealed_blobs_are_opened(clean: Ground, needles: Needles) -> None:
 def test_a_row_that_is_left_is_known_by_its_id(tmp_path: Path) -> None:
     clean = ground(tmp_path / "home", sessions=1, turns=2)
     add_turn(clean.machine.store, "ok", uuid=GONE)
-    sought = prove.needles_for(clean.grounds, plan_of(lines=(GONE,)))
+    sought = needles_for(clean.grounds, plan_of(lines=(GONE,)))
     assert (sought.asked, sought.by_rows_only, len(sought.seeker)) == (1, 1, 0)
     found = prove.prove(clean.grounds, sought)
     assert {one.kind for one in found.traces} == {"row"}
@@ -252,7 +253,7 @@ def test_what_stays_is_not_looked_for(tmp_path: Path) -> None:
     clean.say("5e551011-a", line(f"{shared}\nand Kirschwasser beside it", ident=GONE))
     clean.say("5e551011-b", line(f"{shared}\nelsewhere", ident="stays"))
     clean.keep_up()
-    sought = prove.needles_for(clean.grounds, plan_of(lines=(GONE,)))
+    sought = needles_for(clean.grounds, plan_of(lines=(GONE,)))
     strings = b"\n".join(sought.seeker.strings)
     assert b"two sessions" not in strings
     assert b"Kirschwasser" in strings
@@ -268,7 +269,7 @@ def test_a_line_of_the_archive_that_is_still_found_may_say_the_same(tmp_path: Pa
     """Of a long result only head and tail are chunks; the middle is in the archive by right."""
     clean = ground(tmp_path / "home", sessions=1, turns=2)
     clean.say("5e551011-b", line("something else", ident="stays", extra={"stdout": SECRET}))
-    sought = prove.needles_for(clean.grounds, plan_of(SECRET, lines=(GONE,)))
+    sought = needles_for(clean.grounds, plan_of(SECRET, lines=(GONE,)))
     assert len(sought.seeker)
     assert prove.prove(clean.grounds, sought).proved
     clean.say("5e551011-b", line("no id", ident=None, uuid=None, type="last-prompt", lastPrompt=SECRET))
@@ -280,7 +281,7 @@ def test_transcripts_of_claude_code_are_named_and_do_not_count(tmp_path: Path) -
     clean = ground(tmp_path / "home", sessions=1, turns=2)
     path = clean.machine.transcript("not-ours")
     path.write_bytes(line(SECRET))
-    sought = prove.needles_for(clean.grounds, plan_of(SECRET, lines=(GONE,)))
+    sought = needles_for(clean.grounds, plan_of(SECRET, lines=(GONE,)))
     found = prove.prove(clean.grounds, sought)
     assert found.proved
     assert found.transcripts == (str(path),)
@@ -370,7 +371,7 @@ def test_the_word_of_a_query_may_stay_within_other_words(tmp_path: Path) -> None
     note = {"type": "queue-operation", "timestamp": "2026-11-21T10:00:00Z", "content": "zweitausenddreiundzwanzig"}
     found.say("5e551011-9", line("wir haben zweitausend"), json.dumps(note).encode() + b"\n", line("gut so"))
     wanted = plan(found.grounds, Wish(query="zweitausend"))
-    needles = prove.needles_for(found.grounds, wanted)
+    needles = needles_for(found.grounds, wanted)
     carry_out(found.grounds, wanted, NOW)
     assert prove.prove(found.grounds, needles).proved
 
@@ -383,7 +384,7 @@ def test_what_archives_of_other_sessions_say_is_not_looked_for(tmp_path: Path) -
         found.say(f"5e551011-{number + 7}", line(said), json.dumps(note).encode() + b"\n")
     before = _archived_text(found)
     wanted = plan(found.grounds, Wish(session="5e551011-7"))
-    needles = prove.needles_for(found.grounds, wanted)
+    needles = needles_for(found.grounds, wanted)
     carry_out(found.grounds, wanted, NOW)
     after = _archived_text(found)
     assert prove.prove(found.grounds, needles).proved
@@ -399,7 +400,7 @@ def test_a_forgotten_message_takes_no_word_from_the_notes_of_other_sessions(tmp_
     found.say("5e551011-8", line("nichts weiter"), json.dumps(note).encode() + b"\n")
     wanted = plan(found.grounds, Wish(targets=(GONE,)))
     assert [item.uuid for item in wanted.items] == [GONE]
-    needles = prove.needles_for(found.grounds, wanted)
+    needles = needles_for(found.grounds, wanted)
     carry_out(found.grounds, wanted, NOW)
     assert prove.prove(found.grounds, needles).proved
     assert b'"Zuckerwatte"' in _archived_text(found)
@@ -421,7 +422,7 @@ def test_what_is_left_of_a_compressed_text_is_found(tmp_path: Path) -> None:
     gone = "the " + " ".join(f"plumtree{at} was said by zebra{at}" for at in range(40))
     found.say("s-0", line(gone, ident=GONE))
     looked_for = plan(found.grounds, Wish((GONE,)))
-    needles = prove.needles_for(found.grounds, looked_for, for_proof=True)
+    needles = needles_for(found.grounds, looked_for, for_proof=True)
     body = found.machine.store.value("SELECT body FROM chunks WHERE text LIKE '%plumtree1 %'")
     assert isinstance(body, bytes)
     carry_out(found.grounds, looked_for, NOW)

@@ -57,7 +57,7 @@ NOTE_KEYS = {
 # Built into the interpreter or cheap; ``json``, ``re``, ``signal``, ``typing`` and ``subprocess`` are not. The last is
 # the hook's own other half.
 ALLOWED_MODULES = set(
-    "os os.path posixpath genericpath stat _stat _collections_abc _json zlib hook_memory hook_worker hook_remember hook_remember_line hook_remember_words".split()
+    "os os.path posixpath genericpath stat _stat _collections_abc _json zlib session_start worker remember remember_line remember_words".split()
 )
 
 FAKE_WORKER = """
@@ -94,17 +94,17 @@ class Machine:
 
     def __init__(self, root: Path) -> None:
         self.package = root / "package"
-        (self.package / "crystal").mkdir(parents=True)
+        (self.package / "crystal" / "hook").mkdir(parents=True)
         (self.package / "crystal" / "__init__.py").touch()
         (self.package / "crystal" / "worker.py").write_text(FAKE_WORKER)
-        self.hook = self.package / "crystal" / "hook.py"
+        self.hook = self.package / "crystal" / "hook" / "main.py"
         for name in (
-            "hook.py",
-            "hook_memory.py",
-            "hook_worker.py",
-            "hook_remember.py",
-            "hook_remember_line.py",
-            "hook_remember_words.py",
+            "main.py",
+            "session_start.py",
+            "worker.py",
+            "remember.py",
+            "remember_line.py",
+            "remember_words.py",
         ):
             (self.hook.parent / name).write_bytes(Path(hook.__file__).with_name(name).read_bytes())
         self.ldm = root / "ldm"
@@ -729,7 +729,7 @@ def leave(_):
     import posix
     posix._exit(0)
 space = {{"__name__": "hook", "__file__": {str(machine.hook)!r}}}
-exec(compile(source, "hook.py", "exec"), space)
+exec(compile(source, "main.py", "exec"), space)
 space["main"](["--env", "CRYSTAL_CONFIG=/x"])
 leave(0)
 """

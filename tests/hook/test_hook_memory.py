@@ -41,19 +41,19 @@ class Hook:
         self.ldm, package = root / "ldm", root / "package" / "crystal"
         self.data = self.ldm / "memory"
         self.data.mkdir(parents=True)
-        package.mkdir(parents=True)
+        (package / "hook").mkdir(parents=True)
         (package / "__init__.py").touch()
         (package / "worker.py").write_text(WORKER)
         for name in (
-            "hook.py",
-            "hook_memory.py",
-            "hook_worker.py",
-            "hook_remember.py",
-            "hook_remember_line.py",
-            "hook_remember_words.py",
+            "main.py",
+            "session_start.py",
+            "worker.py",
+            "remember.py",
+            "remember_line.py",
+            "remember_words.py",
         ):
-            (package / name).write_bytes(Path(hook.__file__).with_name(name).read_bytes())
-        self.command = [sys.executable, "-I", "-S", str(package / "hook.py")]
+            (package / "hook" / name).write_bytes(Path(hook.__file__).with_name(name).read_bytes())
+        self.command = [sys.executable, "-I", "-S", str(package / "hook" / "main.py")]
 
     def run(self, said: dict[str, Any], code: tuple[str, ...] = (), env: dict[str, str] | None = None) -> Any:
         """Run it; gives what it prints, parsed, None when that is nothing."""
@@ -450,5 +450,5 @@ with open(os.path.join(os.environ["LDM_HOME"], "modules"), "w") as file:
     for said in (START, {**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember: x"}):
         door.run(said, ("-c", look, door.command[3]), {"CRYSTAL_HOOK_WAIT": ""})
         loaded = set((door.ldm / "modules").read_text().split())
-        assert {"hook_memory", "hook_remember"} & loaded
+        assert {"session_start", "remember"} & loaded
         assert loaded <= ALLOWED_MODULES

@@ -25,7 +25,7 @@ def test_what_was_told_can_be_taken_back_at_once(home: Path) -> None:
     lock = home / ".ldm" / "memory" / "capture.lock"
     lock.unlink(missing_ok=True)
     lock.mkdir()  # the worker cannot begin
-    hook = [sys.executable, "-I", "-S", str(ROOT / "crystal" / "hook.py")]
+    hook = [sys.executable, "-I", "-S", str(ROOT / "crystal" / "hook" / "main.py")]
     done = subprocess.run(hook, input=json.dumps(said), capture_output=True, text=True, check=True)
     line = json.loads(done.stdout)["systemMessage"]
     undo = re.search(r"undo: crystal (memories deprecate mem-[0-9a-f]{12})", line)

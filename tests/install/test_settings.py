@@ -468,7 +468,7 @@ def test_the_command_survives_the_shell(tmp_path: Path) -> None:
     ]
     assert shlex.split(words) == expected
     assert hooks_room.is_ours({"type": "command", "command": words})
-    on_windows = hook_command(Path("C:\\py\\python.exe"), Path("C:\\a b\\crystal\\hook.py"), {}, windows=True)
+    on_windows = hook_command(Path("C:\\py\\python.exe"), Path("C:\\a b\\crystal\\hook\\main.py"), {}, windows=True)
     assert on_windows == "C:/py/python.exe -I -S 'C:/a b/crystal/hook/main.py'"
     assert hooks_room.is_ours({"type": "command", "command": on_windows})
 

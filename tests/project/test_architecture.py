@@ -187,22 +187,22 @@ def test_the_hook_loads_next_to_nothing() -> None:
 
     What loads while it works is pinned in test_hook.py.
     """
-    hook = str(PACKAGE / "hook.py")
-    loading = f"exec(compile(open({hook!r}, encoding='utf-8').read(), 'hook.py', 'exec'), {{'__name__': 'hook'}})"
+    hook = str(PACKAGE / "hook" / "main.py")
+    loading = f"exec(compile(open({hook!r}, encoding='utf-8').read(), 'main.py', 'exec'), {{'__name__': 'hook'}})"
     loaded = modules_after(loading, "-I", "-S") - modules_after("", "-I", "-S")
     assert loaded <= HOOK_MAY_LOAD, sorted(loaded - HOOK_MAY_LOAD)
 
 
 def test_the_hook_knows_the_standard_library_only() -> None:
     for file in (
-        "hook.py",
-        "hook_memory.py",
-        "hook_worker.py",
-        "hook_remember.py",
-        "hook_remember_line.py",
-        "hook_remember_words.py",
+        "main.py",
+        "session_start.py",
+        "worker.py",
+        "remember.py",
+        "remember_line.py",
+        "remember_words.py",
     ):
-        for node in ast.walk(ast.parse((PACKAGE / file).read_text(encoding="utf-8"))):
+        for node in ast.walk(ast.parse((PACKAGE / "hook" / file).read_text(encoding="utf-8"))):
             names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 names = [node.module or "crystal"]

@@ -96,7 +96,7 @@ def program(path: Path, text: str = 'echo "$0" "$@"') -> Path:
 
 def environment(folder: Path) -> Path:
     """An environment with crystal in it, whose interpreter and command tell how they were called."""
-    (folder / "lib/python3.11/site-packages/crystal").mkdir(parents=True)
+    (folder / "lib/python3.11/site-packages/crystal/hook").mkdir(parents=True)
     (folder / "lib/python3.11/site-packages/crystal/hook/main.py").touch()
     program(folder / "bin/crystal")
     return program(folder / "bin/python")

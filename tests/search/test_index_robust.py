@@ -310,7 +310,7 @@ def test_a_lasting_problem_is_told_once(monkeypatch):
     def fails(*_):
         raise Unavailable("the search index cannot be written: No space left on device")
 
-    monkeypatch.setattr(background.upkeep, "index", fails)
+    monkeypatch.setattr(background.maintenance, "index", fails)
     monkeypatch.setattr("crystal.store.search.index_log.is_worth_while", lambda _: True)
     for name in ("_forget", "_retain", "_log", "_embed", "_summarize", "_tidy"):
         monkeypatch.setattr(background, name, lambda *_: None)

@@ -18,8 +18,8 @@ from crystal.forgetting.execute.derived_files import documents_with
 from crystal.forgetting.match.archive_lines import Judge, Scope, Searcher, began_at
 from crystal.forgetting.match.multi_pattern import SHORTEST, Seeker
 from crystal.forgetting.match.needles import Needles
+from crystal.forgetting.match.plan_needles import needles_for
 from crystal.forgetting.plan.duplicates import what_repeats
-from crystal.forgetting.prove.prove import needles_for
 from crystal.forgetting.request import ForgetPlan, Grounds, Wish, counted
 from crystal.ingest.forgotten_filter import BY_FORGETTING
 from crystal.store import Store

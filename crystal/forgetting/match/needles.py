@@ -34,7 +34,7 @@ WORD = 5
 
 MOST_WHOLE = 16_384
 BATCH = 1 << 18
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parents[2]
 
 _WORD = re.compile(r"[^\W_]+(?:['_.-][^\W_]+)*")
 _PLAIN = re.compile(r"[^\W_]+")

@@ -17,10 +17,10 @@ from typing import Any
 
 from crystal.errors import NotFound, UsageProblem
 from crystal.forgetting.match.archive_lines import Found, Judge, Searcher, began_at
+from crystal.forgetting.match.plan_needles import needles_for
 from crystal.forgetting.match.terms import Terms
 from crystal.forgetting.plan.duplicates import what_repeats
 from crystal.forgetting.plan.select import Selection, find_target, folders_meant, select, sessions_meant
-from crystal.forgetting.prove.prove import needles_for
 from crystal.forgetting.request import Because, ForgetPlan, Grounds, Item, Place, Wish, counted
 from crystal.model.capture import Memory, is_unicode
 from crystal.store import Store

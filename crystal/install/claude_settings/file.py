@@ -135,7 +135,7 @@ def plan_uninstall(settings: Path) -> SettingsPlan:
         Unavailable: The system refuses to read it.
     """
     target, before = read_whole(settings)
-    if before is None or (b"hook.py" not in before):
+    if before is None or b"crystal" not in before:
         return SettingsPlan(settings, target, before, before)
     mark, text = decoded(settings, before, MEND)
     backup = _backup_bytes(settings)

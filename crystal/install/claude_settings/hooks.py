@@ -27,7 +27,7 @@ TIMEOUTS: Mapping[str, int] = {
     "SessionStart": 10,
     "UserPromptSubmit": 5,
 }
-OURS = re.compile(r"""(?:^|[/\\\s"'=])crystal[/\\]+hook\.py(?=$|["'\s])""")
+OURS = re.compile(r"""(?:^|[/\\\s"'=])crystal[/\\]+hook(?:[/\\]+main)?\.py(?=$|["'\s])""")
 EMPTY = "{}\n"
 
 

@@ -87,7 +87,7 @@ def missing_programs(commands: Sequence[str]) -> list[Path]:
             words = shlex.split(command)
         except ValueError:
             words = []
-        programs = [Path(word) for at, word in enumerate(words) if at == 0 or word.endswith("hook.py")]
+        programs = [Path(word) for at, word in enumerate(words) if at == 0 or word.endswith(("hook.py", "main.py"))]
         gone += [path for path in programs if not os.path.exists(path)]  # noqa: PTH110 - never raises
     return gone
 

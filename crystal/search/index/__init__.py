@@ -1,6 +1,6 @@
 """The derived index beside crystal.db: words and vectors in mapped files, made again whenever they are lost.
 
-crystal.db is the truth; nothing here is needed for correctness. ``open_index`` (``crystal.search.index.reader``) reads it,
+crystal.db is the truth; nothing here is needed for correctness. ``open_index`` (in ``reader``) reads it,
 ``bring_up_to_date`` keeps it.
 """
 

@@ -3,8 +3,8 @@
 Row i belongs to document i of the part. ``signs`` holds one bit for each dimension of the turned rows, 64 to a word and
 word by word, so that a question is compared with all rows by counting bits. ``rows`` has two bits for each dimension:
 on which side of zero a number is, and whether it is larger than usual; a ``scale`` makes products with them cosines,
-nearly. The exact cosines of the few that are left come from the vectors in the store (``crystal.store.vector_bytes``), which
-are kept once.
+nearly. The exact cosines of the few that are left come from the vectors in the store
+(``crystal.store.vector_bytes``), which are kept once.
 
 Signs are taken from half the mean of the rows: from the whole mean, a sign tells more of the direction, but leaves out
 the mean's own part of the cosine; half was measured to be best.

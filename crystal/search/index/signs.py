@@ -1,7 +1,7 @@
 """The signs of vectors: one bit for each dimension, so that nearness can be guessed by counting bits.
 
-Vectors come turned (see ``crystal.store.vector_bytes``): a model gives some dimensions more weight than others, and a sign does
-not know it.
+Vectors come turned (see ``crystal.store.vector_bytes``): a model gives some dimensions more weight than others,
+and a sign does not know it.
 """
 
 from __future__ import annotations

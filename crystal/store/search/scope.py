@@ -122,8 +122,8 @@ def role_words() -> str:
 def project_ids(store: Store, wanted: str) -> list[int]:
     """Return the rows of a project, by its name or a folder, wherever its folder lies or lay before.
 
-    Rows with the same git root or the same identity are one project: see ``crystal.store.capture.projects``. A folder inside a
-    project stands for itself alone.
+    Rows with the same git root or the same identity are one project: see ``crystal.store.capture.projects``. A folder
+    inside a project stands for itself alone.
     """
     found = _matching_rows(store, wanted)
     whole = [ident for ident, root in found if not is_folder(wanted) or is_within(root, wanted)]

@@ -297,20 +297,6 @@ def drop_fragments(store: Store, stream: int) -> None:
     store.execute("DELETE FROM relay_fragments WHERE stream = ?", (stream,))
 
 
-def give_back_fragments(store: Store) -> int:
-    """Let go of all parts of messages that are not whole, and ask for them again; gives in how many streams.
-
-    They lie here in the clear, and nothing tells what they hold. Inside a transaction.
-    """
-    rows = store.rows("SELECT stream, min(seq) FROM relay_fragments GROUP BY stream")
-    # Any predecessor is taken once: the tag of the blob before is not known any more.
-    store.execute_many(
-        "UPDATE relay_in SET last_seq = ?2 - 1, last_tag = x'', resend = ?2 WHERE id = ?1", [tuple(row) for row in rows]
-    )
-    store.execute("DELETE FROM relay_fragments")
-    return len(rows)
-
-
 def file_generation(store: Store, device: str, transcript: str, stream: bytes, sent_as: int) -> int:
     """The ledger's generation for a file of a stream: as it was sent, unless a copy of the device went on from it."""
     value = store.value(
