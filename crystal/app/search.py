@@ -80,7 +80,8 @@ def _late(embedder: Embedder | None) -> LateModel:
     from crystal.embedding.late import StaticLate, TransformerLate
     from crystal.embedding.static import static_model
 
-    is_installed = embedder is not None and EMBEDDING_PROVIDERS[embedder.provider].kind is Kind.INSTALLED
+    provider = None if embedder is None else EMBEDDING_PROVIDERS.get(embedder.provider)
+    is_installed = provider is not None and provider.kind is Kind.INSTALLED
     if is_installed and isinstance(embedder, ChosenEmbedder) and embedder.has_token_vectors:
         return TransformerLate(embedder, static_model())
     return StaticLate(static_model())

@@ -651,7 +651,7 @@ def test_a_misspelt_key_can_be_taken_out(file: Path) -> None:
 
 
 def test_settings_written_at_once_are_all_kept(home: Path) -> None:
-    code = "import sys; from pathlib import Path; from crystal.config import *; set_value(Path(sys.argv[1]), *sys.argv[2:])"
+    code = "import sys; from pathlib import Path; from crystal.config.edit import set_value; set_value(Path(sys.argv[1]), *sys.argv[2:])"
     pairs = [("search.limit", "7"), ("agent_id", "a"), ("redact.enabled", "off"), ("summary.mode", "llm")]
     file = home / "config.toml"
     workers = [subprocess.Popen([sys.executable, "-c", code, str(file), *pair]) for pair in pairs]

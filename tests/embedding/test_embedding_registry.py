@@ -100,7 +100,7 @@ def acme_server() -> Iterator[str]:
 EMBED = """
 import sys
 from crystal.embedding import make_embedder
-from crystal.prices import price_of
+from crystal.config.prices import price_of
 made = make_embedder("acme", base_url=sys.argv[1], key="secret")
 print(len(made.embed_query("hello")), made.take_tokens(), price_of("acme", made.model).input)
 """

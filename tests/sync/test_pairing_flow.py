@@ -472,7 +472,7 @@ STEPS = ["key", "token", "relay.url", "role", "peer", "committed"]
 def test_after_a_crash_at_any_step_joining_again_works(
     pairs: Pairs, monkeypatch: pytest.MonkeyPatch, step: str, before: bool
 ) -> None:
-    import crystal.config
+    import crystal.config.edit
     import crystal.sync.keys.places as key_module
 
     def crashing(real: Callable[..., Any], is_it: Callable[..., bool]) -> Callable[..., Any]:
@@ -492,8 +492,8 @@ def test_after_a_crash_at_any_step_joining_again_works(
         elif step == "token":
             patch.setattr(key_module, "write_token", crashing(key_module.write_token, lambda *_: True))
         elif step in ("relay.url", "role"):
-            real = crystal.config.set_value
-            patch.setattr(crystal.config, "set_value", crashing(real, lambda file, key, value: key == step))
+            real = crystal.config.edit.set_value
+            patch.setattr(crystal.config.edit, "set_value", crashing(real, lambda file, key, value: key == step))
         elif step == "peer":
             patch.setattr("crystal.store.sync.past.begin", crashing(past.begin, lambda *_: True))
         else:
