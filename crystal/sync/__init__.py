@@ -1,1 +1,1 @@
-"""The relay: what a machine gives to it and takes from it. The relay itself is trusted with nothing."""
+"""Exchange data with the relay: what a machine sends and receives. The relay itself is not trusted."""

@@ -1,7 +1,7 @@
-"""The address of a relay: which ones are taken, decided on the text itself, before any library reads it.
+"""Parse and check the address of a relay, on the text itself, before any library reads it.
 
-Two readers of one URL that understand it differently are how a token goes to a stranger. So only one plain form is
-taken: ``https://host[:port][/path]``, ASCII, without a user, a query or a fragment; ``http`` to this machine alone.
+If two libraries parse one URL differently, a token can go to the wrong server. So only one plain form is accepted:
+``https://host[:port][/path]``, ASCII, without a user, a query or a fragment; ``http`` only to this machine.
 
 Source: docs/adr/0013-relay-client.md.
 """
@@ -25,7 +25,7 @@ _EXAMPLE = "an address looks like https://relay.example.org"
 
 @dataclass(frozen=True, slots=True)
 class RelayAddress:
-    """Where a relay is. ``base`` has no slash at its end; ``shown`` is for messages and holds no path."""
+    """Address of a relay. ``base`` has no slash at its end; ``shown`` is for messages and holds no path."""
 
     scheme: str
     host: str
@@ -34,26 +34,26 @@ class RelayAddress:
 
     @property
     def shown(self) -> str:
-        """Scheme, host and a port that is not the usual one."""
+        """Scheme, host and any port that is not the default."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         usual = {"https": 443, "http": 80}[self.scheme]
         return f"{self.scheme}://{host}" + ("" if self.port == usual else f":{self.port}")
 
     @property
     def base(self) -> str:
-        """The address that paths are put behind."""
+        """Address to which paths are appended."""
         return self.shown + self.path
 
 
 def parse_address(url: str, *, allow_insecure: bool = False) -> RelayAddress:
-    """Read the address of a relay.
+    """Parse the address of a relay.
 
     Args:
-        url: As the user, or a pairing bundle, has it.
-        allow_insecure: Take plain http to another machine; only for networks that encrypt themselves.
+        url: The address from the user or a pairing bundle.
+        allow_insecure: Accept plain http to another machine; only for networks that encrypt traffic themselves.
 
     Raises:
-        UsageProblem: It is no address, or one that a token must not be sent to.
+        UsageProblem: It is not an address, or a token must not be sent to it.
     """
     found = _FORM.fullmatch(url)
     if found is None:
@@ -72,7 +72,7 @@ def parse_address(url: str, *, allow_insecure: bool = False) -> RelayAddress:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine: ``localhost``, 127.0.0.0/8 written in full, or ``::1``."""
+    """Return True if a host is this machine: ``localhost``, 127.0.0.0/8 written in full, or ``::1``."""
     if host == "localhost":
         return True
     try:
@@ -105,7 +105,7 @@ def _path(text: str) -> str:
 
 
 def _why(url: str) -> str:
-    """What is wrong with it, where that is plain to see."""
+    """Return what is wrong with the address, if the reason is known."""
     authority = re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]
     if "@" in authority:
         return ": it names a user"
@@ -117,7 +117,7 @@ def _why(url: str) -> str:
 
 
 def _quoted(url: str) -> str:
-    """The address as it may be shown: without what stands before an ``@``, in which passwords are, and not too long."""
+    """Return the address shortened for messages, without the part before an ``@``, which may hold a password."""
     scheme, mark, rest = url.partition("://")
     kept = f"{scheme}{mark}***@{rest.rpartition('@')[2]}" if "@" in rest else url
     kept = re.split(r"[?#]", kept, maxsplit=1)[0]

@@ -1,4 +1,4 @@
-"""Fetching ahead: while one blob is looked at, the next ones are on their way."""
+"""Prefetch blobs: the next ones are fetched while the current one is processed."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from crystal.sync.answers import BlobInfo
 from crystal.sync.client import RelayClient
 
 MOST_BYTES = 24 << 20
-"""How many bytes may be on their way or wait to be looked at."""
+"""Maximum bytes being fetched or waiting to be processed."""
 
 
 def fetched(
     client: RelayClient, stream: bytes, blobs: Sequence[BlobInfo], at_once: int
 ) -> Iterator[tuple[BlobInfo, bytes | CrystalError]]:
-    """Fetch blobs of a stream; gives them in order, or what went wrong with one, after which nothing comes.
+    """Fetch blobs of a stream and yield them in order.
+
+    An error is yielded in the place of its blob and ends the iteration.
 
     Args:
-        client: The relay; with more than one at once, asked by several threads.
+        client: The relay; used by several threads if ``at_once`` is more than 1.
         stream: The stream.
-        blobs: As they were listed.
-        at_once: How many are asked for at the same time.
+        blobs: The listed blobs.
+        at_once: Number of concurrent requests.
     """
     if at_once == 1 or len(blobs) == 1:
         for blob in blobs:

@@ -1,7 +1,7 @@
-"""What a relay may say, read strictly: types, ranges and lengths, before anything is believed.
+"""Parse the relay's answers strictly: types, ranges and lengths are checked before anything is used.
 
-The relay is not trusted. Whatever is not exactly as docs/spec/relay-http.md has it is ``RelayBroken``, and nothing of
-that answer is used. Keys that are unknown here are passed over: answers may grow.
+The relay is not trusted. Any deviation from docs/spec/relay-http.md raises ``RelayBroken``, and nothing of that answer
+is used. Unknown keys are ignored, so that later versions can add some.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Any, TypeVar
 import orjson
 
 LARGEST_SEQ = 2**53 - 1
-"""The highest number of the protocol: what JSON carries exactly everywhere."""
+"""Highest sequence number of the protocol: the largest integer that JSON carries exactly everywhere."""
 LARGEST_BLOB = 8_388_608 + 148
-"""Bytes of the largest blob: as ``crystal.sync.envelope.MAX_BLOB``, without loading its cryptography."""
+"""Bytes of the largest blob. Equals ``crystal.sync.envelope.MAX_BLOB``, without importing its cryptography."""
 SMALLEST_BLOB = 148
 LARGEST_OBJECT = LARGEST_BLOB
 LARGEST_MAIL = 16_384
 LARGEST_LISTING = 8 * 1024 * 1024
-"""Bytes of JSON."""
+"""Maximum bytes of JSON in a listing."""
 SMALL_ANSWER = 64 * 1024
-"""Bytes of an answer that says little, or of a refusal."""
+"""Maximum bytes of a short answer or an error."""
 MOST_LISTED = 50_000
-"""Streams, objects or tokens in one listing."""
+"""Maximum number of streams, objects or tokens in one listing."""
 PAGE = 1000
-"""Blobs or objects in one answer."""
+"""Maximum number of blobs or objects in one answer."""
 
 _TOKEN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
@@ -36,12 +36,12 @@ T = TypeVar("T")
 
 
 class BadAnswer(ValueError):
-    """An answer that is not as the protocol has it; says in which way, in words of ours."""
+    """An answer violates the protocol. The message uses fixed words only, never the relay's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back, complete, and not yet believed."""
+    """A complete answer, not yet validated."""
 
     status: int
     headers: Mapping[str, str]
@@ -53,12 +53,12 @@ class StreamInfo:
     """One stream at the relay.
 
     Attributes:
-        stream: Its id, 16 bytes.
-        head: The highest number ever stored; 0 when none.
-        acked: Up to here its reader has it.
-        count: Blobs that wait.
-        bytes: Their size.
-        expired_upto: Up to here blobs may have been deleted unread, for age.
+        stream: The stream id, 16 bytes.
+        head: The highest sequence number ever stored; 0 if none.
+        acked: The highest number that the reader has acknowledged.
+        count: Number of stored blobs.
+        bytes: Their total size.
+        expired_upto: The highest number that may have expired unread.
     """
 
     stream: bytes
@@ -71,7 +71,7 @@ class StreamInfo:
 
 @dataclass(frozen=True, slots=True)
 class StreamList:
-    """Streams, and the account's change counter at that moment, to ask for later changes with."""
+    """Streams, and the account's change counter at that moment; pass it to ask for later changes."""
 
     change: int
     streams: tuple[StreamInfo, ...]
@@ -79,7 +79,7 @@ class StreamList:
 
 @dataclass(frozen=True, slots=True)
 class BlobInfo:
-    """One blob that waits: its number, its size in bytes, its last 32 bytes."""
+    """One stored blob: its number, its size in bytes, its last 32 bytes."""
 
     seq: int
     size: int
@@ -88,7 +88,7 @@ class BlobInfo:
 
 @dataclass(frozen=True, slots=True)
 class BlobPage:
-    """Blobs of a stream in order, and how the stream stands."""
+    """Blobs of a stream in order, and the state of the stream."""
 
     blobs: tuple[BlobInfo, ...]
     head: int
@@ -98,7 +98,7 @@ class BlobPage:
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One write-once object: its id, 16 bytes, its size, and when it was stored."""
+    """One write-once object: its id (16 bytes), its size, and when it was stored."""
 
     object_id: bytes
     size: int
@@ -107,7 +107,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class TokenInfo:
-    """What a relay tells about a token: never the token itself."""
+    """What a relay reports about a token: never the token itself."""
 
     id: str
     label: str
@@ -119,18 +119,18 @@ class TokenInfo:
 
 @dataclass(frozen=True, slots=True)
 class MadeToken:
-    """A new token, shown once. Its repr hides it."""
+    """A new token, which the relay shows once. Its repr hides it."""
 
     id: str
     token: str
 
     def __repr__(self) -> str:
-        """Leave the token out."""
+        """Return a repr without the token."""
         return f"MadeToken(id={self.id!r}, token=***)"
 
 
 def parse_object(body: bytes) -> Mapping[str, Any]:
-    """Read a JSON object, as strict as RFC 8259: no NaN, no lone surrogates, nothing after it."""
+    """Parse a JSON object as strictly as RFC 8259: no NaN, no lone surrogates, nothing after it."""
     try:
         value = orjson.loads(body)
     except ValueError as error:
@@ -141,7 +141,7 @@ def parse_object(body: bytes) -> Mapping[str, Any]:
 
 
 def parse_streams(body: bytes) -> StreamList:
-    """Read a listing of streams."""
+    """Parse a listing of streams."""
     answer = parse_object(body)
     streams = _listed(answer, "streams", MOST_LISTED, _stream_info)
     if len({one.stream for one in streams}) != len(streams):
@@ -150,7 +150,7 @@ def parse_streams(body: bytes) -> StreamList:
 
 
 def parse_stream(body: bytes, stream: bytes) -> StreamInfo:
-    """Read how one stream stands."""
+    """Parse the state of one stream."""
     found = _stream_info(parse_object(body))
     if found.stream != stream:
         raise BadAnswer("it is about another stream")
@@ -158,7 +158,7 @@ def parse_stream(body: bytes, stream: bytes) -> StreamInfo:
 
 
 def parse_blobs(body: bytes, after: int, limit: int) -> BlobPage:
-    """Read a page of blobs: at most ``limit``, their numbers rising from above ``after``."""
+    """Parse a page of blobs: at most ``limit``, their numbers rising from above ``after``."""
     answer = parse_object(body)
     blobs = _listed(answer, "blobs", limit, _blob_info)
     numbers = [after, *(one.seq for one in blobs)]
@@ -168,7 +168,7 @@ def parse_blobs(body: bytes, after: int, limit: int) -> BlobPage:
 
 
 def parse_objects(body: bytes, after: bytes | None) -> tuple[ObjectInfo, ...]:
-    """Read a page of objects, their ids rising from above ``after``."""
+    """Parse a page of objects, their ids rising from above ``after``."""
     found = _listed(parse_object(body), "objects", PAGE, _object_info)
     ids = [after if after is not None else b"", *(one.object_id for one in found)]
     if any(later <= earlier for earlier, later in pairwise(ids)):
@@ -177,12 +177,12 @@ def parse_objects(body: bytes, after: bytes | None) -> tuple[ObjectInfo, ...]:
 
 
 def parse_tokens(body: bytes) -> tuple[TokenInfo, ...]:
-    """Read a listing of tokens."""
+    """Parse a listing of tokens."""
     return _listed(parse_object(body), "tokens", MOST_LISTED, _token_info)
 
 
 def parse_made_token(body: bytes) -> MadeToken:
-    """Read a token that was made just now."""
+    """Parse a newly made token."""
     answer = parse_object(body)
     token = _text(answer, "token", 512)
     if not token or not token.isascii() or not token.isprintable() or " " in token:
@@ -191,17 +191,17 @@ def parse_made_token(body: bytes) -> MadeToken:
 
 
 def parse_nameplate(body: bytes) -> int:
-    """Read the number of a new mailbox."""
+    """Parse the number of a new mailbox."""
     return _number(parse_object(body), "nameplate", least=1, most=999_999_999)
 
 
 def parse_stored(body: bytes, named: Mapping[str, int | str], result: str) -> None:
-    """Check that the relay confirms what was sent, not something else.
+    """Check that the relay confirms what was sent.
 
     Args:
         body: The answer.
-        named: The fields that it must repeat.
-        result: ``created`` or ``duplicate``, as its status says.
+        named: The fields that the answer must repeat.
+        result: ``created`` or ``duplicate``, as the HTTP status says.
     """
     answer = parse_object(body)
     for key, value in {**named, "result": result}.items():

@@ -1,8 +1,8 @@
-"""What another machine captured, taken into this machine's memory: each byte range once, whatever came before.
+"""Ingest what other machines captured: each byte range once, in any order.
 
-A device that was restored from a backup, or cloned, sends ranges that are here already. Lines that are the same are
-left out; where a copy of the device went on differently, its file is kept beside the other one. So the same segment
-may come any number of times, in any order, over any stream.
+A device that was restored from a backup, or cloned, sends ranges that are stored already. Equal lines are skipped; if a
+copy of the device went on differently, its file is stored next to the other one. So the same segment may arrive any
+number of times, in any order, over any stream.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from crystal.store.sync import inbox
 from crystal.sync.wire import Sent, line_starts
 
 BLANK = "blank"
-"""The rule under which lines without a character are skipped that stand alone between what is here."""
+"""Rule name for skipped blank lines that stand alone between stored lines."""
 
 NOTHING = IngestReport(0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Where segments of other machines go.
+    """Destination for segments of other machines.
 
     Attributes:
         store: This machine's store, open for writing.
@@ -49,19 +49,19 @@ class Arrivals:
 def arrive(
     arrivals: Arrivals, sent: Sent, prepared: Prepared, stream: bytes, *, now: int, flushes: ExitStack
 ) -> IngestReport:
-    """Write what is new of a segment. Inside a transaction.
+    """Write the new part of a segment. Runs inside a transaction.
 
     Args:
         arrivals: This machine.
         sent: The segment; its origin's device and agent are trusted.
-        prepared: What it says.
-        stream: The stream that it came over.
+        prepared: The parsed content of the segment.
+        stream: The stream that delivered it.
         now: The time, ms.
-        flushes: Makes the archive durable; ended before the transaction.
+        flushes: Makes the archive durable; finished before the transaction ends.
 
     Raises:
-        WatermarkMoved: Another process was first; look again. Nothing is to be kept of the transaction.
-        StoreFull, StoreBusy, Unavailable: The same; try again later.
+        WatermarkMoved: Another process was first: roll back and try again.
+        StoreFull, StoreBusy, Unavailable: Roll back and try again later.
     """
     total = NOTHING
     if (blocks := read_blocks(arrivals.store)) is not None:
@@ -87,7 +87,10 @@ def arrive(
 
 
 def _project(store: Store, sent: Sent, cwd: str) -> Project:
-    """What is kept of a folder: no device changes what others say of a folder of that name."""
+    """Return the stored project of a folder.
+
+    A device never changes what others reported for a folder of the same name.
+    """
     told = sent.projects.get(cwd)
     if told is None:
         return _unknown_project(cwd)
@@ -98,12 +101,12 @@ def _project(store: Store, sent: Sent, cwd: str) -> Project:
 
 
 def _unknown_project(cwd: str) -> Project:
-    """A folder of another machine of which nothing is told: this machine's folders say nothing of it."""
+    """Return an unknown project: a folder of another machine says nothing about a local folder of the same name."""
     return Project(cwd, name=cwd.replace("\\", "/").rstrip("/").rpartition("/")[2] or cwd)
 
 
 def _new_parts(arrivals: Arrivals, segment: Segment, stream: bytes) -> list[Segment]:
-    """What of a segment is not here yet, as segments of the ledger's own generations."""
+    """Return the parts of a segment that are not stored yet, as segments of the ledger's own generations."""
     store, device, key = arrivals.store, segment.origin.device, segment.before.transcript
     state = ledger.state_of(store, device, key)
     sent_as = segment.after.generation
@@ -126,7 +129,7 @@ def _overlap(
 def _version_of(
     arrivals: Arrivals, state: ledger.TranscriptState, segment: Segment, stream: bytes, refused: int
 ) -> int:
-    """The generation of the version of a file that a segment goes on from: one that holds its lines, or a new one."""
+    """Return the generation of the file version that a segment continues: one that holds its lines, or a new one."""
     store, device, key = arrivals.store, segment.origin.device, segment.before.transcript
     sent_as = segment.after.generation
     for generation in (sent_as, *inbox.forked_generations(store, device, key, sent_as)):
@@ -147,7 +150,7 @@ def _as_generation(segment: Segment, generation: int) -> Segment:
 def _agrees(
     arrivals: Arrivals, state: ledger.TranscriptState, known: list[tuple[int, int, int]], segment: Segment
 ) -> bool:
-    """Whether the lines that are here are the lines that come, wherever both are there to be compared."""
+    """Return True if the stored lines equal the incoming ones wherever both are present."""
     rows = {row.id: row for row in checks.ledger_rows(arrivals.store, state.id)}
     for ident, low, high in known:
         row = rows[ident]
@@ -159,14 +162,14 @@ def _agrees(
         if row.state != "captured":
             if _are_others(arrivals.store, row, coming):
                 return False
-            continue  # private stays private, whatever a copy of the device says
+            continue  # lines kept private stay private, also if a copy of the device sends them
         if row.clean_hash is not None and row.length == 0:
             continue
         frame = archive.Frame(row.offset, row.length)
         try:
             clean = archive.read_frame(arrivals.ldm_home / str(state.archive), frame)
         except Damaged:
-            continue  # verify reports it; what is here counts as what it was
+            continue  # `verify` reports the damage; until then the stored lines count as unchanged
         here = [line for line in clean.split(b"\n")[:-1] if line.strip()]
         if not (_holds_run(here, coming) or (_may_lack_lines(arrivals.store, segment) and _holds(here, coming))):
             return False
@@ -174,14 +177,14 @@ def _agrees(
 
 
 def _may_lack_lines(store: Store, segment: Segment) -> bool:
-    """Whether lines may be missing in one place because they were forgotten, and stand in the other still."""
+    """Return True if lines may be missing on one side only because they were forgotten there."""
     return is_anything_forgotten(store) or any(piece.rule == BY_FORGETTING for piece in segment.pieces)
 
 
 def _are_others(store: Store, row: checks.LedgerRow, coming: list[bytes]) -> bool:
-    """Whether lines are certainly not those that were left out here, in bytes of a row without lines.
+    """Return True if the lines certainly differ from those left out here, given in bytes of a row without lines.
 
-    Of what is private only the lines' ids are known; where a line has none, it counts as the private one.
+    Only the ids of private lines are known. A line without an id counts as private.
     """
     if row.state == "skipped":
         return row.rule == BLANK
@@ -190,7 +193,7 @@ def _are_others(store: Store, row: checks.LedgerRow, coming: list[bytes]) -> boo
 
 
 def _lines_between(segment: Segment, low: int, high: int) -> list[bytes] | None:
-    """The captured lines of a segment that begin in [low, high); None when the cuts fall into its lines."""
+    """Return the captured lines of a segment that begin in [low, high), or None if the bounds cut through a line."""
     lines = []
     for piece in segment.pieces:
         if piece.state == "captured":
@@ -202,18 +205,18 @@ def _lines_between(segment: Segment, low: int, high: int) -> list[bytes] | None:
 
 
 def _holds(here: list[bytes], coming: list[bytes]) -> bool:
-    """Whether lines stand in others, in this order."""
+    """Return True if the lines occur in ``others``, in this order."""
     rest = iter(here)
     return all(line in rest for line in coming)
 
 
 def _holds_run(here: list[bytes], coming: list[bytes]) -> bool:
-    """Whether lines stand in others in one run."""
+    """Return True if the lines occur in ``others`` consecutively."""
     return b"\n".join((b"", *coming, b"")) in b"\n".join((b"", *here, b""))
 
 
 def _without(segment: Segment, known: list[tuple[int, int]]) -> list[Segment]:
-    """A segment without the ranges that are here: one segment for each stretch between them."""
+    """Return the segment without the stored ranges: one segment for each stretch between them."""
     if not known:
         return [segment]
     stretches = []
@@ -235,7 +238,7 @@ def _mark_at(mark: Watermark, offset: int) -> Watermark:
 
 
 def _cut(piece: Piece, low: int, high: int) -> Piece | None:
-    """The part of a piece in [low, high), None when there is none."""
+    """Return the part of a piece in [low, high), or None if there is none."""
     start, end = max(piece.start, low), min(piece.end, high)
     if start >= end:
         return None

@@ -1,7 +1,7 @@
-"""The outbox without what was forgotten: its blobs are sealed, but the words are in them.
+"""Remove forgotten lines from the outbox. Its blobs are sealed, but they contain the text.
 
-Messages that home has confirmed go. Those that wait are sealed again without the lines, in another stream, which tells
-home first what was forgotten. Source: docs/spec/relay-messages.md, section 7.
+Messages that home has confirmed are deleted. Waiting messages are sealed again without the lines, in another stream,
+which first sends the tombstones. Source: docs/spec/relay-messages.md, section 7.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from crystal.sync.wire import BadRecord, Sent, decode_segment, encode_segment
 from crystal.transcript import line_facts, parse_turns
 
 BECAUSE = "forgotten"
-"""Why a stream ended, as home is told."""
+"""Reason for ending a stream, as sent to home."""
 UNKNOWN: list[Any] = ["", 0, 0, []]
-"""Something that may be anywhere in the outbox."""
+"""Location of a match that may be anywhere in the outbox."""
 NOTHING = json.dumps({"v": 1, "kind": "note"}).encode()
 
 Found = list[Any]
-"""One message: its stream in hex, its first and last number, where its lines begin that go for their words."""
+"""One message: its stream in hex, its first and last number, and the offsets of lines to remove for their text."""
 
 
 @dataclass(frozen=True, slots=True)
 class SealedOutbox:
-    """The outbox of a device, opened with its own keys.
+    """Outbox of a device, opened with its own keys.
 
     Attributes:
         store: The device's store, open for writing.
-        links: The links that streams were written over, by the row of their other end.
-        clock: Gives the time, ms.
+        links: The links that streams were written over, by row id of the peer.
+        clock: Returns the time, ms.
         device: This machine's name.
-        by_words: Lines go for their words as well as by name: for a machine that has no memory of its own, where
-            nobody but the outbox knows their names.
+        by_words: Remove lines by their text as well as by id. Used on a machine without a memory of its own, where only
+            the outbox knows the ids.
     """
 
     store: Store
@@ -63,9 +63,9 @@ class SealedOutbox:
     by_words: bool = False
 
     def find(self, matches: Callable[[bytes], bool]) -> list[Found]:
-        """The kept messages whose plain bytes match: where they lie, and which of their lines; never words.
+        """Return the kept messages whose plain bytes match, with the offsets of matching lines but no text.
 
-        Without the key nothing can be said: then all that is kept will be looked at, by name, when it is there again.
+        Without the key the result is unknown; then all kept messages are checked by id once the key is back.
         """
         try:
             return [
@@ -78,13 +78,13 @@ class SealedOutbox:
             return [UNKNOWN]
 
     def clean(self, found: Sequence[Found]) -> None:
-        """Let the outbox hold nothing of what was found, nor of any line, session or memory that was forgotten.
+        """Remove everything that was found, and every forgotten line, session or memory, from the outbox.
 
-        Each stream in one transaction. Doing it again, or after a crash, changes nothing. Where something that was
-        found is not there any more, another process has sealed it again: then all that is kept is looked at.
+        Each stream is cleaned in one transaction. Idempotent, also after a crash. If a found message is missing,
+        another process has sealed it again: then all kept messages are checked.
 
         Raises:
-            NotConfigured: The key is gone.
+            NotConfigured: The key is missing.
         """
         wanted: dict[str, dict[int, frozenset[int]]] = {}
         for name, first, _, lines, *_ in found:
@@ -98,7 +98,7 @@ class SealedOutbox:
                 self._clean(link, stream, starts, only=None if is_moved else frozenset(starts))
 
     def unopened(self) -> int:
-        """How many kept blobs of conversations nobody here can open: of a former home, whose key is gone."""
+        """Count the kept conversation blobs that cannot be opened: those for a former home, whose key is gone."""
         opened = {stream.id for _, stream in self._streams()}
         return sum(
             len(outbox.kept_from(self.store, stream.id, 1))
@@ -107,7 +107,7 @@ class SealedOutbox:
         )
 
     def _note_touched(self, streams: Sequence[tuple[Link, OutStream]]) -> bool:
-        """Note the sessions that something is forgotten of, as nobody else here may know; True when one is new."""
+        """Record the sessions with forgotten lines, which only the outbox knows. Return True if one is new."""
         blocks = read_blocks(self.store)
         segments = (
             sent.segment
@@ -137,7 +137,7 @@ class SealedOutbox:
         return any(one.stream.hex() == name and outbox.tag_at(self.store, one.id, seq) for _, one in streams)
 
     def _name(self, link: Link, stream: OutStream, lines: Mapping[int, frozenset[int]]) -> None:
-        """Give the lines that go for their words a tombstone: home may have taken them. Inside a transaction."""
+        """Write tombstones for lines removed for their text: home may have stored them. Runs inside a transaction."""
         names: set[str] = set()
         for message in kept_messages(self.store, link, stream) if any(lines.values()) else ():
             sent, gone = _segment(message, message.payload), lines.get(message.seqs[0], frozenset())
@@ -194,7 +194,10 @@ def _found(
 
 
 def _saying(segment: Segment, matches: Callable[[bytes], bool]) -> list[int]:
-    """Where lines begin whose words match. Not their other fields: the next line names the one before it."""
+    """Return the offsets of lines whose text matches.
+
+    Other fields are ignored: the next line refers to its predecessor by id.
+    """
     lines, subagent = list(_said(segment)), segment.origin.subagent is not None
     turns = parse_turns(lines, segment.before.transcript, subagent=subagent)
     return sorted({turn.offset for turn in turns if matches(turn.text.encode("utf-8", "surrogatepass"))})
@@ -203,7 +206,7 @@ def _saying(segment: Segment, matches: Callable[[bytes], bool]) -> list[int]:
 def _changed(
     store: Store, blocks: Blocks | None, message: KeptMessage, lines: frozenset[int]
 ) -> tuple[Kind, bytes] | None:
-    """What takes a message's place, None where it stays."""
+    """Return the replacement for a message, or None if it stays."""
     payload = message.payload
     if message.kind is Kind.CONTROL:
         return (Kind.CONTROL, NOTHING) if _is_of_forgotten_memory(store, payload) else None
@@ -220,7 +223,7 @@ def _segment(message: KeptMessage, payload: bytes) -> Sent | None:
         return None
     try:
         return decode_segment(payload)
-    except BadRecord:  # what an older version sealed, and home will refuse
+    except BadRecord:  # sealed by an older version; home will refuse it
         return None
 
 

@@ -1,8 +1,8 @@
-"""What a machine asks of its relay, as methods: one request each, strict about the answer, never trusting it.
+"""Relay client: one method per request, strict about the answer.
 
-The room promises that a token goes to the relay's own address and nowhere else, that no answer takes more memory or
-time than it may, and that whatever a relay says, only bytes and numbers of the right shape come out. It knows neither
-keys nor what is sealed. Names of streams come from the caller; what a relay lists is read as 16 bytes, never as text.
+A token goes to the relay's own address only. Every answer is bounded in memory and time, and only bytes and numbers of
+the right shape are returned. The client knows neither keys nor contents. Stream ids come from the caller; what a relay
+lists is read as 16 bytes, never as text.
 
 Source: docs/spec/relay-http.md.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import httpx
 
 LONGEST_WAIT = 30.0
-"""Seconds that a relay holds an answer back at most."""
+"""Maximum seconds that a relay holds back an answer."""
 
 Stored = Literal["created", "duplicate"]
 Side = Literal["a", "b"]
@@ -48,20 +48,22 @@ _TOKEN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
 class RelayClient:
-    """A relay, seen by one token. Keeps its connections; close it, or use it in a ``with``. Threads may share it.
+    """Connection to a relay, authorized by one token. Thread-safe.
+
+    Keeps its connections open: close it, or use ``with``.
 
     Args:
         url: The relay's address (``crystal.sync.address``).
-        token: What it is asked with; None for the joining side of a pairing and for ``health``.
-        claim: 32 random bytes: the joining side of a pairing, which has no token yet.
-        ca_file: PEM of the one authority to trust instead of the well-known ones.
-        transport: Carries the requests instead of the network; it is closed with the client.
-        allow_insecure: Take plain http to another machine.
+        token: The relay token; None for the joining side of a pairing and for ``health``.
+        claim: 32 random bytes that identify the joining side of a pairing, which has no token yet.
+        ca_file: PEM file of the only certificate authority to trust, instead of the system's.
+        transport: Replaces the network; closed with the client.
+        allow_insecure: Accept plain http to another machine.
         timeouts: Seconds for the steps of a request.
 
-    Every method raises ``RelayUnavailable`` when there is no good answer in time, ``RelayBroken`` when it is none of
-    a relay's, ``RelayDenied`` when the token does not allow it, ``VersionRefused`` when the two do not understand
-    each other.
+    Every method raises ``RelayUnavailable`` if there is no usable answer in time, ``RelayBroken`` if the answer
+    violates the protocol, ``RelayDenied`` if the token does not allow the request, and ``VersionRefused`` if the
+    protocol versions differ.
 
     Raises:
         UsageProblem: The address or the token cannot be used.
@@ -79,7 +81,7 @@ class RelayClient:
         allow_insecure: bool = False,
         timeouts: Timeouts | None = None,
     ) -> None:
-        # Here and not above: httpx takes a tenth of a second to load, and most commands never ask a relay.
+        # Imported here: httpx takes 0.1 s to load, and most commands never use a relay.
         from crystal.sync.exchange import Exchange, authorization
 
         address = parse_address(url, allow_insecure=allow_insecure)
@@ -106,21 +108,22 @@ class RelayClient:
     # ------------------------------------------------------------------------------------------------------ streams
 
     def put(self, stream: bytes, seq: int, blob: bytes, *, resend: bool = False) -> Stored:
-        """Store a sealed blob; the same again is harmless.
+        """Store a sealed blob. Idempotent.
 
         Args:
             stream: 16 bytes.
-            seq: Its number.
+            seq: The sequence number.
             blob: The sealed bytes.
-            resend: Store the body anew even if the relay remembers it as collected, or keeps a rotten one.
+            resend: Store the body again even if the relay has deleted it after an acknowledgement, or holds a damaged
+                one.
 
         Returns:
-            ``created`` when it is on the relay's disk now, ``duplicate`` when the relay has, or had, this very blob.
+            ``created`` if the blob is now on the relay's disk, ``duplicate`` if the relay has, or had, the same blob.
 
         Raises:
             StreamConflict: Another blob has this number.
-            BlobTooLarge: The format or the relay does not take as much.
-            RelayFull: There is no room; the blob stays here.
+            BlobTooLarge: The blob is larger than the format or the relay allows.
+            RelayFull: The relay is full; the blob stays in the outbox.
         """
         if len(blob) > answers.LARGEST_BLOB:
             raise BlobTooLarge(f"a blob has {len(blob)} bytes; {answers.LARGEST_BLOB} is the most")
@@ -128,11 +131,11 @@ class RelayClient:
         return self._store(f"{_stream_path(stream)}/blobs/{_seq(seq)}", blob, {"resend": 1} if resend else None, named)
 
     def streams(self, *, changed_after: int | None = None, wait: float = 0) -> StreamList:
-        """List the streams that the token may see.
+        """List the streams that the token may access.
 
         Args:
-            changed_after: Only those that got something since that ``change``.
-            wait: Seconds to wait for one, at most ``LONGEST_WAIT``.
+            changed_after: Return only streams that changed since this ``change`` value.
+            wait: Seconds to wait for a change, at most ``LONGEST_WAIT``.
         """
         params: dict[str, str | int] = {}
         if changed_after is not None:
@@ -141,38 +144,39 @@ class RelayClient:
         return self._read(answer, answers.parse_streams)
 
     def stream(self, stream: bytes) -> StreamInfo:
-        """Tell how one stream stands; all zeros if nothing was ever stored in it."""
+        """Return the state of one stream; all zeros if nothing was ever stored in it."""
         answer = self._get(_stream_path(stream))
         return self._read(answer, lambda body: answers.parse_stream(body, stream))
 
     def blobs(self, stream: bytes, after: int, limit: int = 100) -> BlobPage:
-        """List the blobs of a stream above a number, in order; a page shorter than ``limit`` is the last."""
+        """List the blobs of a stream above a number, in order. A page shorter than ``limit`` is the last."""
         limit = max(1, min(limit, answers.PAGE))
         params: dict[str, str | int] = {"after": after, "limit": limit}
         answer = self._get(f"{_stream_path(stream)}/blobs", params, largest=answers.LARGEST_LISTING)
         return self._read(answer, lambda body: answers.parse_blobs(body, after, limit))
 
     def get(self, stream: bytes, seq: int) -> bytes:
-        """Fetch one blob as it was stored, unopened and unproven.
+        """Fetch one blob as it was stored, unopened and unverified.
 
         Raises:
-            NotAtRelay: It never came, was collected, has expired, or the relay has lost it (code ``body-lost``).
+            NotAtRelay: It was never stored, was acknowledged and deleted, has expired, or was lost (code
+                ``body-lost``).
         """
         return self._fetch(f"{_stream_path(stream)}/blobs/{_seq(seq)}", answers.LARGEST_BLOB)
 
     def ack(self, stream: bytes, upto: int) -> None:
-        """Say that everything up to a number is safe here; the relay deletes it."""
+        """Acknowledge everything up to a number; the relay deletes it."""
         self._ask("POST", f"{_stream_path(stream)}/ack", json={"upto": upto}, expect=(204,))
 
     # ------------------------------------------------------------------------------------------------------ objects
 
     def put_object(self, object_id: bytes, data: bytes, *, resend: bool = False) -> Stored:
-        """Store a write-once object; the same again is harmless.
+        """Store a write-once object. Idempotent.
 
         Raises:
             ObjectConflict: Other bytes are stored under this id.
-            BlobTooLarge: The relay does not take as much.
-            RelayFull: There is no room.
+            BlobTooLarge: The object is larger than the relay allows.
+            RelayFull: The relay is full.
         """
         if len(data) > answers.LARGEST_OBJECT:
             raise BlobTooLarge(f"an object has {len(data)} bytes; {answers.LARGEST_OBJECT} is the most")
@@ -183,16 +187,16 @@ class RelayClient:
         """Fetch an object.
 
         Raises:
-            NotAtRelay: There is none, or the relay has lost it (code ``body-lost``).
+            NotAtRelay: It does not exist, or the relay has lost it (code ``body-lost``).
         """
         return self._fetch(_object_path(object_id), answers.LARGEST_OBJECT)
 
     def delete_object(self, object_id: bytes) -> None:
-        """Delete an object; one that is not there is fine."""
+        """Delete an object. Deleting a missing object is no error."""
         self._ask("DELETE", _object_path(object_id), expect=(204,))
 
     def objects(self) -> tuple[ObjectInfo, ...]:
-        """List the account's objects by rising id, page after page, up to ``answers.MOST_LISTED``."""
+        """List the account's objects by rising id, page by page, up to ``answers.MOST_LISTED``."""
         found: list[ObjectInfo] = []
         while len(found) < answers.MOST_LISTED:
             page = self._objects_after(found[-1].object_id if found else None)
@@ -209,19 +213,19 @@ class RelayClient:
     # ------------------------------------------------------------------------------------------------------- tokens
 
     def make_token(self, label: str, scopes: Sequence[str]) -> MadeToken:
-        """Make a token for another machine of the account. It is shown this once."""
+        """Make a token for another machine of the account. The relay shows it only once."""
         answer = self._ask("POST", "/v1/tokens", json={"label": label, "scopes": list(scopes)}, expect=(201,))
         return self._read(answer, answers.parse_made_token)
 
     def tokens(self) -> tuple[TokenInfo, ...]:
-        """List the account's tokens, revoked ones too."""
+        """List the account's tokens, including revoked ones."""
         return self._read(self._get("/v1/tokens", largest=answers.LARGEST_LISTING), answers.parse_tokens)
 
     def revoke_token(self, token_id: str) -> None:
-        """Make a token worthless from its next request on.
+        """Revoke a token; it is invalid from its next request on.
 
         Raises:
-            NotAtRelay: There is none with this id.
+            NotAtRelay: No token has this id.
         """
         if not _TOKEN_ID.fullmatch(token_id):
             raise ValueError("not a token's id")
@@ -233,30 +237,30 @@ class RelayClient:
         """Open a mailbox for a pairing, as side ``a``, for ten minutes.
 
         Returns:
-            Its nameplate, the number before the words.
+            The nameplate: the number before the words of the pairing code.
         """
         return self._read(self._ask("POST", "/v1/pair", json={}, expect=(201,)), answers.parse_nameplate)
 
     def claim_mailbox(self, nameplate: int) -> None:
-        """Become side ``b`` of a mailbox, with the client's ``claim``; again is harmless.
+        """Become side ``b`` of a mailbox, with the client's ``claim``. Idempotent.
 
         Raises:
-            MailboxTaken: Somebody else was first: the code has been seen by others, make a new one.
-            NotAtRelay: There is no such mailbox, or not any more.
+            MailboxTaken: Somebody else was first: the code leaked, make a new one.
+            NotAtRelay: The mailbox does not exist, or has expired.
         """
         self._ask("PUT", f"{_mailbox_path(nameplate)}/claim", content=b"", expect=(200, 201))
 
     def put_mail(self, nameplate: int, side: Side, phase: str, data: bytes) -> None:
-        """Write one message of one's own side; the same again is harmless.
+        """Write one message of this client's side. Idempotent.
 
         Raises:
-            MailboxTaken: Something else was written there.
+            MailboxTaken: Another message was written there.
             NotAtRelay: The mailbox is closed.
         """
         self._ask("PUT", _mail_path(nameplate, side, phase), content=data, expect=(200, 201))
 
     def get_mail(self, nameplate: int, side: Side, phase: str, *, wait: float = 0) -> bytes | None:
-        """Read a message, waiting for it at most ``wait`` seconds; None when it is not there yet.
+        """Return a message, waiting for it at most ``wait`` seconds; None if it has not arrived.
 
         Raises:
             NotAtRelay: The mailbox is closed.
@@ -266,13 +270,13 @@ class RelayClient:
         return self._bytes_of(answer) if answer.status == 200 else None
 
     def close_mailbox(self, nameplate: int) -> None:
-        """Close a mailbox and forget its messages; one that is closed is fine."""
+        """Close a mailbox and delete its messages. Closing a closed mailbox is no error."""
         self._ask("DELETE", _mailbox_path(nameplate), expect=(204,))
 
     # ------------------------------------------------------------------------------------------------------- health
 
     def health(self) -> None:
-        """Return when the relay can store now; raise what is wrong otherwise. Needs no token."""
+        """Check that the relay can store data now; raise the problem otherwise. Needs no token."""
         self._get("/readyz")
 
     # ----------------------------------------------------------------------------------------------------- requests

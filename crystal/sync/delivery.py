@@ -1,7 +1,7 @@
-"""The device's side: send what waits, learn what home has, tell home how this device stands. Never blocks capture.
+"""Device side of the sync: send waiting blobs, read receipts, report this device's state. Never blocks capture.
 
-What the relay took stays in the outbox until a receipt of home covers it, so a relay that loses everything loses
-nothing. Failures are written down with the time of the next try, so that an outage costs a hook nothing.
+A blob stays in the outbox until a receipt from home covers it, so nothing is lost if the relay loses its data. Failures
+are recorded with the time of the next try, so a hook spends no time during an outage.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ PAGE = 50
 FIRST_WAIT_MS = 5_000
 LONGEST_WAIT_MS = 3_600_000
 CHECK_AFTER_MS = 600_000
-"""How long a blob waits for its receipt before the relay is asked whether it still has it."""
+"""How long a blob waits for its receipt before the relay is asked whether it still stores it."""
 TELL_AGAIN_MS = 6 * 3_600_000
-"""How often a device tells of itself when nothing changes."""
+"""How often a device reports its state if nothing changes."""
 MOST_FORKS = 6
-"""How often a delivery begins a stream anew: a relay that has other blobs everywhere is not believed."""
+"""How often one delivery starts a new stream. More conflicts mean that the relay is not to be believed."""
 
 
 @dataclass(slots=True)
 class DeliveryReport:
-    """What a delivery did. ``problem`` is why it ended early, in words, ``exit_code`` the error's own."""
+    """Result of a delivery. ``problem`` is why it ended early, in words; ``exit_code`` is the error's own."""
 
     sent: int = 0
     sent_bytes: int = 0
@@ -52,7 +52,7 @@ class DeliveryReport:
     exit_code: int = 0
 
     def notice(self, words: str) -> None:
-        """Note something that the user should know, once."""
+        """Record a notice for the user, once."""
         if words not in self.noticed:
             self.noticed.append(words)
 
@@ -63,19 +63,19 @@ def _same_link(link: Link, _: Document) -> Link:
 
 @dataclass(slots=True)
 class Delivery:
-    """One device's hands at the relay.
+    """Exchange between one device and the relay.
 
     Attributes:
         store: The device's store, open for writing.
         client: The relay, with the device's token.
         link: The link to home.
-        down_keys: What home may have sealed with, by key id.
-        clock: Gives the time, ms.
-        send_all: Lets everything archived here be sent again.
-        on_state: Told what home says in its state document, before its receipts are acted on; gives the link to go on
-            with, which a rotation changes.
-        on_mirror: Told of the mirror's newest manifest and its serial.
-        about: What else a heartbeat says, such as the mirror's version.
+        down_keys: Keys that home may have sealed with, by key id.
+        clock: Returns the time, ms.
+        send_all: Marks everything archived here to be sent again.
+        on_state: Called with home's state document, before its receipts are processed; returns the link to use from
+            then on, which a key rotation changes.
+        on_mirror: Called with the mirror's newest manifest and its serial.
+        about: Further fields of the heartbeat, such as the mirror's version.
         keep_ms: How long a blob is kept after its receipt.
     """
 
@@ -91,16 +91,16 @@ class Delivery:
     keep_ms: int = 14 * 86_400_000
 
     def deliver(self, *, should_stop: Callable[[], bool] = lambda: False, insist: bool = False) -> DeliveryReport:
-        """Read what home tells, send what waits, tell home. Does nothing while an outage is waited out.
+        """Read documents from home, send waiting blobs, send a heartbeat. Does nothing while a retry is not due.
 
         Args:
-            should_stop: Asked between blobs.
-            insist: Somebody asks for it now: do not wait for the next try.
+            should_stop: Checked between blobs.
+            insist: Requested by the user: do not wait for the next try.
         """
         report = DeliveryReport()
         resting = problems.find_problem(self.store, ROOM)
         if resting is not None and not insist and 0 < (resting.retry_at or 0) - self.clock() <= 2 * LONGEST_WAIT_MS:
-            report.problem = resting.message  # a time further off was written by a clock that was wrong
+            report.problem = resting.message  # a later time was written while the clock was wrong
             return report
         full = None
         try:
@@ -108,7 +108,7 @@ class Delivery:
             try:
                 self._send(report, should_stop)
             except RelayFull as error:
-                full = error  # what home tells is read all the same: it makes room
+                full = error  # read home's documents all the same: receipts free space
             lost = self._check_relay(self._read_home(report))
             words = note_losses(self.store, LOST, lost, MESSAGES, self.clock())
             report.noticed += [words] if words else []
@@ -135,7 +135,7 @@ class Delivery:
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def _send(self, report: DeliveryReport, should_stop: Callable[[], bool]) -> None:
-        """Send what waits: live conversation first, then the past, each stream in order."""
+        """Send waiting blobs: live conversation first, then older ones, each stream in order."""
         for _ in range(MOST_FORKS):
             streams = [one for one in outbox.streams(self.store, self.link.peer.id) if one.lane != "latest"]
             streams.sort(key=lambda one: (one.lane == "past", one.id))
@@ -144,7 +144,7 @@ class Delivery:
         raise RelayBroken("the relay has other blobs in every stream that this machine begins")
 
     def _send_stream(self, stream: OutStream, report: DeliveryReport, should_stop: Callable[[], bool]) -> bool:
-        """Send what waits in one stream; True when another one had to be begun."""
+        """Send the waiting blobs of one stream. Return True if a new stream had to be started."""
         try:
             while not should_stop() and self._send_some(stream, report, should_stop):
                 pass
@@ -154,7 +154,7 @@ class Delivery:
         return False
 
     def _send_some(self, stream: OutStream, report: DeliveryReport, should_stop: Callable[[], bool]) -> bool:
-        """Send a few blobs and note what the relay took; False when none is left."""
+        """Send a few blobs and record what the relay accepted. Return False if none is left."""
         done: list[int] = []
         try:
             for blob in outbox.unsent(self.store, stream.id, PAGE):
@@ -172,13 +172,13 @@ class Delivery:
         return bool(done)
 
     def _begin_anew(self, stream: OutStream, report: DeliveryReport) -> None:
-        """Another copy of this machine was first with this number: go on in a stream of our own."""
+        """Start a new stream after another copy of this machine used this number first."""
         start = outbox.stream_by_id(self.store, stream.id).verified + 1
         seal_again(self.store, self.link, stream, start, self.clock(), "fork")
         report.noticed.append("another copy of this machine wrote in its stream; a new stream was begun")
 
     def _check_relay(self, heads: Mapping[bytes, int]) -> int:
-        """Send again what the relay has lost: it does not list it, and nobody has acknowledged it; gives how many."""
+        """Send again what the relay has lost: blobs that are neither listed nor acknowledged. Return their number."""
         now = self.clock()
         count = 0
         if outbox.is_lost(self.store, self.link.peer.id, heads):
@@ -202,10 +202,10 @@ class Delivery:
             count += len(lost)
         return count
 
-    # -- what home tells ---------------------------------------------------------------------------------------------
+    # -- documents from home -----------------------------------------------------------------------------------------
 
     def _read_home(self, report: DeliveryReport) -> Mapping[bytes, int]:
-        """Read what home tells; gives how far the relay lists each stream."""
+        """Read home's documents. Return how far the relay lists each stream."""
         listed = self.client.streams().streams
         effort = Effort(self.clock)
         known = {one.stream: one for one in inbox.all_streams(self.store)}
@@ -219,7 +219,7 @@ class Delivery:
         return {info.stream: info.head for info in listed}
 
     def _read_stream(self, info: StreamInfo, report: DeliveryReport) -> bool:
-        """Take the newest document of home that opens. The newest stays at the relay: a copy of us may need it."""
+        """Process the newest document of home that opens. It stays at the relay: a copy of this device may need it."""
         known = inbox.find_stream(self.store, info.stream)
         for newest in newest_documents(self.client, info, 0, b"" if known is None else known.last_tag):
             try:
@@ -234,7 +234,7 @@ class Delivery:
                 if isinstance(error, WrongKey):
                     report.notice("home seals with keys that this machine does not have")
                 continue
-            # Keys are not left lying about: who has the old ones could read the new.
+            # Delete documents with keys: an old key would open the new ones.
             upto = newest.seq if "rotate" in document.body else newest.seq - 1
             if upto > info.acked:
                 self.client.ack(info.stream, upto)
@@ -246,7 +246,7 @@ class Delivery:
         return False
 
     def _take(self, channel: int, document: Document, report: DeliveryReport) -> None:
-        """Act on a document, once. It counts as taken after it was acted on: a crash before acts again."""
+        """Process a document once. It is recorded as processed afterwards, so a crash repeats the processing."""
         peer = relay_peers.peer_by_id(self.store, self.link.peer.id)
         is_new = document.serial > peer.serials_in.get(str(channel), 0)
         if is_new and channel == Channel.RECEIPTS:
@@ -259,8 +259,8 @@ class Delivery:
             try:
                 self.on_mirror(document.body, document.serial)
             except (Denied, Damaged) as error:
-                report.noticed.append(error.message)  # the mirror stays as it is; all else goes on
-        # Not the whole of it: it may hold keys.
+                report.noticed.append(error.message)  # the mirror stays as it is; the rest continues
+        # Only part of the message: the whole may hold keys.
         keep = {"home": document.body.get("home")} if channel == Channel.RECEIPTS else {}
         with self.store.transaction():
             if relay_peers.take_document(self.store, peer.id, channel, document, self.clock(), keep=keep):
@@ -268,7 +268,7 @@ class Delivery:
                 report.heard = True
 
     def _keep_up(self, generation: object) -> None:
-        """Use the keys that home takes, where they are here: this machine was restored from before a rotation."""
+        """Use the key generation that home accepts, if its keys are here, after a restore from before a rotation."""
         peer = self.link.peer
         if type(generation) is not int or generation <= peer.generation or self.link.keys_of(generation) is None:
             return
@@ -278,7 +278,7 @@ class Delivery:
         mend_streams(self.store, self.link, self.clock())
 
     def _tell(self) -> None:
-        """Tell home how far this device has sealed, when that has changed or was told long ago."""
+        """Tell home how far this device has sealed, if that changed or the last report is old."""
         streams = {
             one.stream.hex(): one.last_seq
             for one in outbox.streams(self.store, self.link.peer.id)
@@ -293,7 +293,7 @@ class Delivery:
 
 
 def _lost(client: RelayClient, stream: bytes, seqs: list[int]) -> list[int]:
-    """Which of these numbers the relay neither lists nor was told to delete."""
+    """Return the numbers that the relay neither lists nor was told to delete."""
     there: set[int] = set()
     after, last = seqs[0] - 1, seqs[-1]
     while after < last:

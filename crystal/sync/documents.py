@@ -1,7 +1,7 @@
-"""Documents: what one end tells the other about its state, sealed for it alone. The newest replaces all before it.
+"""Documents: state of one end, sealed for the other. The newest replaces all earlier ones.
 
-Each has a serial that only rises, in whichever stream it comes, so that an old one is known as a replay. A lost
-document is no loss: the next one says everything.
+Each has a serial that only rises, across streams, so that a replay is recognized. A lost document does no harm: the
+next one contains everything.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from crystal.sync.wire import BadRecord
 LATEST_WINS = (Channel.RECEIPTS, Channel.MIRROR, Channel.HEARTBEAT)
 PAGE = 100
 MAX_TRIED = 10
-"""How many documents of a stream are fetched in one go, the newest first, until one opens."""
+"""How many documents of a stream are fetched at most in one run, newest first, until one opens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What the other end told.
+    """Document received from the other end.
 
     Attributes:
         serial: Higher than that of every document before it.
-        as_of: When it was written, by the writer's clock, ms.
-        body: What it says.
+        as_of: Time of writing by the writer's clock, ms.
+        body: The content.
     """
 
     serial: int
@@ -52,13 +52,13 @@ def put_document(
     *,
     supersede: bool = False,
 ) -> None:
-    """Seal a document and put it at the relay. Every call sends.
+    """Seal a document and store it at the relay. Every call sends.
 
-    With ``supersede``, which only home's token may, those before it are deleted there: a device that is away for
-    months finds one document, and the stream never fills.
+    With ``supersede``, which needs home's token, earlier documents are deleted at the relay: after months offline a
+    device finds one document, and the stream never fills.
 
     Raises:
-        RelayUnavailable, RelayFull, RelayDenied: As their names say.
+        RelayUnavailable, RelayFull, RelayDenied: See ``crystal.sync.errors``.
     """
     for _ in range(2):
         with store.transaction():
@@ -68,7 +68,7 @@ def put_document(
         try:
             client.put(stream, seq, blob)
         except StreamConflict:
-            # This machine was restored from a backup, or its crash lost the number: go on in another stream.
+            # This machine was restored from a backup or lost the number in a crash: continue in another stream.
             with store.transaction():
                 open_another(store, link, channel, "latest", now, "fork")
             continue
@@ -81,7 +81,7 @@ def put_document(
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A blob that says of itself that it is a document of a channel; nothing of it is proved."""
+    """Blob whose header says that it is a document of a channel. Not verified."""
 
     seq: int
     channel: int
@@ -89,14 +89,14 @@ class Fetched:
 
 
 def newest_documents(client: RelayClient, info: StreamInfo, after: int, taken: bytes = b"") -> Iterator[Fetched]:
-    """The documents of a stream, the newest first, fetched one by one; what is no blob is left out.
+    """Fetch the documents of a stream one by one, newest first, and yield them. What is not a blob is skipped.
 
     Args:
         client: The relay.
         info: The stream.
-        after: Only those above this number.
-        taken: The tag of the newest that was taken: it and those before it are left out. Numbers do not tell: a
-            sender that was restored from a backup, at a relay that has lost everything, begins with lower ones.
+        after: Return only numbers above this one.
+        taken: Tag of the newest processed document: it and earlier ones are skipped. Numbers are not reliable: a sender
+            restored from a backup, at a relay that lost everything, starts with lower ones.
     """
     if not info.count:
         return
@@ -116,7 +116,7 @@ def newest_documents(client: RelayClient, info: StreamInfo, after: int, taken: b
 
 
 def looks_like_documents(client: RelayClient, info: StreamInfo) -> bool:
-    """Whether the newest blob of a stream says that it is a document. It proves nothing."""
+    """Return True if the newest blob of a stream has the header of a document. This proves nothing."""
     page = client.blobs(info.stream, info.head - 1, 1)
     if not page.blobs:
         return False
@@ -131,10 +131,10 @@ def looks_like_documents(client: RelayClient, info: StreamInfo) -> bool:
 
 
 def read_document(opened: Opened) -> Document:
-    """Read what was sealed.
+    """Parse the sealed content.
 
     Raises:
-        BadRecord: It is no document.
+        BadRecord: It is not a document.
     """
     try:
         fields = json.loads(opened.payload)

@@ -1,7 +1,7 @@
-"""What can go wrong between crystal and its relay. Whatever it is, nothing is lost: the sender keeps what it sent.
+"""Errors between crystal and its relay. No data is lost: the sender keeps what it sent.
 
-No message holds a token or a word that the relay chose; of its refusals only the code is shown, which is a short
-word from a small alphabet.
+No message holds a token or text chosen by the relay. Only the code of a refusal is shown, a short word from a small
+alphabet.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from crystal.errors import CrystalError, Denied, Unavailable
 
 LONGEST_RETRY = 3600
-"""Seconds: a relay that asks for a longer pause is asked again after this one."""
+"""Maximum seconds for a requested pause; a longer one is cut to this."""
 
 
 class RelayUnavailable(Unavailable):
-    """No answer, or one that says "not now".
+    """The relay did not answer, or asked to try later.
 
     Attributes:
         retry_after: Seconds that the relay asked to wait, 0 to ``LONGEST_RETRY``; 0 when it did not.
-        code: The relay's word for the reason, or "".
+        code: The relay's error code, or "".
     """
 
     def __init__(self, message: str, *, hint: str | None = None, retry_after: int = 0, code: str = "") -> None:
@@ -27,22 +27,22 @@ class RelayUnavailable(Unavailable):
 
 
 class RelayBroken(RelayUnavailable):
-    """The answer is not what a relay says: another program, a page in between, or a relay that lies.
+    """The answer violates the protocol: another program, an intercepting page, or a lying relay.
 
-    Nothing of it was used. It is tried again like silence, because what stands in between may go away.
+    Nothing of it was used. It is retried like a missing answer, because an intercepting page may go away.
     """
 
 
 class RelayUntrusted(RelayUnavailable):
-    """The relay could not prove that it is the one asked for: its certificate is not accepted. Nothing was sent."""
+    """The relay's certificate was not accepted. Nothing was sent."""
 
 
 class RelayFull(Unavailable):
-    """The account, the stream or the relay's disk has no room until something is collected or deleted.
+    """The account, the stream or the relay's disk is full until something is acknowledged or deleted.
 
     Attributes:
-        retry_after: As in ``RelayUnavailable``.
-        code: The same.
+        retry_after: Seconds to wait, see ``RelayUnavailable``.
+        code: The relay's error code, or "".
     """
 
     def __init__(self, message: str, *, hint: str | None = None, retry_after: int = 0, code: str = "") -> None:
@@ -52,10 +52,10 @@ class RelayFull(Unavailable):
 
 
 class _Refusal(Denied):
-    """The relay understood and said no; the same request again will not help.
+    """The relay refused the request; repeating it does not help.
 
     Attributes:
-        code: The relay's word for the reason, or "".
+        code: The relay's error code, or "".
     """
 
     def __init__(self, message: str, *, hint: str | None = None, code: str = "") -> None:
@@ -64,15 +64,15 @@ class _Refusal(Denied):
 
 
 class RelayDenied(_Refusal):
-    """The token is unknown or revoked, or may not do this; or the request was refused as it is."""
+    """The token is unknown, revoked or lacks the permission, or the request is invalid."""
 
 
 class StreamConflict(_Refusal):
-    """Another blob has this number in this stream: the sender was cloned, or restored from a backup."""
+    """Another blob has this number in this stream: the sender was cloned or restored from a backup."""
 
 
 class ObjectConflict(_Refusal):
-    """Something else is kept under this id: an object is written once."""
+    """Different bytes are stored under this id: an object is written once."""
 
 
 class MailboxTaken(_Refusal):
@@ -80,18 +80,18 @@ class MailboxTaken(_Refusal):
 
 
 class BlobTooLarge(_Refusal):
-    """It is larger than the relay, or the format, takes."""
+    """The data is larger than the relay, or the format, allows."""
 
 
 class VersionRefused(_Refusal):
-    """The relay speaks another version of the protocol."""
+    """The relay uses another version of the protocol."""
 
 
 class NotAtRelay(CrystalError):
-    """The relay has no such thing: never had, has deleted it after its reader's acknowledgement, or lost it.
+    """The relay does not have it: never stored, deleted after its acknowledgement, or lost.
 
     Attributes:
-        code: The relay's word for the reason, or "".
+        code: The relay's error code, or "".
     """
 
     def __init__(self, message: str, *, hint: str | None = None, code: str = "") -> None:

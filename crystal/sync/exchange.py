@@ -1,7 +1,7 @@
-"""One request to the relay and its answer, bounded in time and size; everything that httpx can throw ends here.
+"""Send one request to the relay and read the answer, bounded in time and size. Translates all errors of httpx.
 
-No ``httpx.Client``: it would keep the relay's cookies, follow its own ideas of proxies and ``.netrc``, and undo
-compressions. A transport, a request and a loop over the raw body are all that is needed, and all that can go wrong.
+No ``httpx.Client``: it would keep the relay's cookies, use proxies and ``.netrc``, and decompress bodies. A transport,
+a request and a loop over the raw body are enough.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from crystal.sync.transport import PACE, RelayTransport, tls_context
 
 _HEADERS_ROOM = 64 * 1024
 
-# What the certificate check of OpenSSL says, in words that tell whom to ask.
+# Certificate errors of OpenSSL, translated into messages that say whom to ask.
 _UNTRUSTED: Mapping[int, tuple[str, str]] = {
     9: ("its certificate is not valid yet", "check this machine's clock"),
     10: ("its certificate has expired", "renew the relay's certificate; check this machine's clock"),
@@ -39,7 +39,7 @@ _UNKNOWN_AUTHORITY = (
 
 
 class Exchange:
-    """The way to one relay. May be used by several threads at once."""
+    """Connection to one relay. Thread-safe."""
 
     def __init__(
         self,
@@ -79,20 +79,20 @@ class Exchange:
         largest: int = SMALL_ANSWER,
         wait: float = 0,
     ) -> Answer:
-        """Send one request and read all of the answer.
+        """Send one request and read the whole answer.
 
         Args:
             method: An HTTP method.
-            path: From ``/v1`` on, made of fixed words, hex and digits only.
+            path: The path from ``/v1`` on, made of fixed words, hex and digits only.
             params: The query.
             content: The body.
-            kind: Its content type.
-            largest: Bytes that an answer with success may have.
-            wait: Seconds that the relay was asked to hold its answer back.
+            kind: The content type of the body.
+            largest: Maximum bytes of a successful answer.
+            wait: Seconds that the relay was asked to hold back its answer.
 
         Raises:
-            RelayUnavailable: There was no answer, or it did not end in time.
-            RelayBroken: It is longer than it may be, encoded, or no HTTP.
+            RelayUnavailable: There was no answer, or it was not complete in time.
+            RelayBroken: The answer is too long, encoded, or not HTTP.
             RelayUntrusted: The certificate was not accepted.
         """
         limits = self._timeouts
@@ -118,10 +118,10 @@ class Exchange:
 
 
 def authorization(token: str | None, claim: bytes | None) -> str | None:
-    """What to say who asks: a token, a claim (32 random bytes), or nothing.
+    """Return the authorization header for a token, a claim (32 random bytes), or neither.
 
     Raises:
-        UsageProblem: The token has what no header may carry. The message does not repeat it.
+        UsageProblem: The token has characters that a header cannot carry. The message does not repeat it.
     """
     if token is None:
         return None if claim is None else "Claim " + base64.urlsafe_b64encode(claim).decode().rstrip("=")
@@ -134,10 +134,10 @@ def authorization(token: str | None, claim: bytes | None) -> str | None:
 
 
 def failure(error: Exception, relay: str) -> CrystalError:
-    """What an error of httpx, or of the network below it, means to the user.
+    """Translate an error of httpx, or of the network below it, into a ``CrystalError``.
 
     Args:
-        error: As it was caught.
+        error: The caught error.
         relay: The relay's address, for the message.
     """
     refused = _certificate_error(error)
@@ -177,7 +177,7 @@ def _unavailable(
 
 
 def _read_body(response: httpx.Response, largest: int, pace: Pace, relay: str) -> bytes:
-    """Read a body without undoing any encoding; of a refusal, only as much as matters."""
+    """Read a body without decoding it; of an error only the relevant part."""
     if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
         raise broken(relay, "it is compressed, which was not asked for")
     refused = response.status_code >= 300

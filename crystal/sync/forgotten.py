@@ -1,7 +1,7 @@
-"""Telling other machines what was forgotten: up in the device's stream, down in home's documents, until confirmed.
+"""Exchange tombstones: up in the device's stream, down in home's documents, until confirmed.
 
-A tombstone is the same on every machine by its uid, so it may come any number of times, over any way, in any order.
-Source: docs/spec/relay-messages.md, section 7.
+A tombstone has the same uid on every machine, so it may arrive any number of times, by any path, in any order. Source:
+docs/spec/relay-messages.md, section 7.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from crystal.sync.tombstones import MOST_TIME, messages, read_tombstones, words_
 from crystal.sync.wire import BadRecord
 
 MOST_TOLD = 1 << 20
-"""Bytes of all tombstones in one document, about; the rest follows when they are confirmed."""
+"""Approximate maximum bytes of tombstones in one document; the rest follows when they are confirmed."""
 AT_ONCE = 500
 AGAIN_MS = 6 * 3_600_000
-"""After so long home is told again of what it has taken, by its receipts, and never confirmed."""
+"""After this time, tombstones that home received but never confirmed are sent again."""
 
 
 # ---------------------------------------------------------------------------------------------------------- upwards
 
 
 def pairing_of(peer: Peer) -> str:
-    """What a device's stand with its home is kept under: another pairing begins anew."""
+    """Return the key of a device's progress with its home; another pairing starts from zero."""
     return f"{peer.device_id.hex()} {peer.paired_at}"
 
 
 def put_forgotten(store: Store, link: Link, now: int) -> int:
-    """Seal for home what it has not been told of; gives how many tombstones. Inside a transaction.
+    """Seal the tombstones that home does not have yet. Return their number. Runs inside a transaction.
 
     Raises:
-        NotConfigured: The key is gone.
+        NotConfigured: The key is missing.
         WatermarkMoved: The keys were rotated meanwhile.
     """
     stand = relay_forgotten.begin_stand(store, pairing_of(link.peer))
@@ -54,7 +54,7 @@ def put_forgotten(store: Store, link: Link, now: int) -> int:
 
 
 def put_again(store: Store, link: Link, now: int) -> None:
-    """Let home be told again of what it should have by now and never confirmed. Inside a transaction."""
+    """Mark tombstones that home should have but never confirmed to be sent again. Runs inside a transaction."""
     stand = relay_forgotten.begin_stand(store, pairing_of(link.peer))
     is_fresh = 0 <= now - stand.sealed_at < AGAIN_MS
     if (
@@ -67,9 +67,9 @@ def put_again(store: Store, link: Link, now: int) -> None:
 
 
 def take_from_device(store: Store, tombstones: Sequence[Tombstone], now: int) -> int:
-    """Take what a device has forgotten; gives how many were new. Inside a transaction.
+    """Store a device's tombstones. Return how many were new. Runs inside a transaction.
 
-    A scope never reaches into what comes: a device may take away what was said, not what will be.
+    A scope never covers future lines: a device can remove existing text, not block later text.
     """
     known = [one._replace(until_at=None if one.until_at is None else min(one.until_at, now)) for one in tombstones]
     return add_tombstones(store, known, now)
@@ -79,11 +79,11 @@ def take_from_device(store: Store, tombstones: Sequence[Tombstone], now: int) ->
 
 
 def forgotten_for(store: Store, peer: Peer, random: Callable[[int], bytes]) -> dict[str, Any] | None:
-    """What a device is to be told of what was forgotten; None when it has confirmed everything.
+    """Return the tombstones for a device; None if it has confirmed all of them.
 
-    Of more than a document should hold, the first: what follows comes when the device has confirmed that. A device
-    that has what this home does not know any more is told in a series that is new, from the start: this home was put
-    back from a backup, and hears from the device in turn of everything that was forgotten.
+    If there are too many for one document, only the first are returned; the rest follows after confirmation. A device
+    that confirmed more than this home knows gets a new series from the start: home was restored from a backup, and the
+    device in turn sends it all its tombstones.
     """
     own = relay_forgotten.series(store, peer.device_id, random)
     said = relay_forgotten.confirmed_by(peer.told)
@@ -109,7 +109,7 @@ def forgotten_for(store: Store, peer: Peer, random: Callable[[int], bytes]) -> d
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What home says of what was forgotten: those after ``start``, up to ``upto``, in its series."""
+    """Tombstones sent by home: those after ``start``, up to ``upto``, in its series."""
 
     series: str
     start: int
@@ -119,10 +119,10 @@ class Told:
 
 
 def read_told(found: object) -> Told | None:
-    """Read the field ``forgotten`` of home's state document; None where there is none.
+    """Parse the field ``forgotten`` of home's state document; None if it is missing.
 
     Raises:
-        BadRecord: It cannot be understood.
+        BadRecord: The field is malformed.
     """
     match found:
         case None:
@@ -144,11 +144,11 @@ def _is_place(series: str, mark: str, start: int, upto: int) -> bool:
 
 
 def take_from_home(store: Store, peer: Peer, told: Told, *, now: int, as_of: int) -> int:
-    """Take what home tells, with the number that is confirmed by it; gives how many were new. Inside a transaction.
+    """Store home's tombstones and the number to confirm. Return how many were new. Runs inside a transaction.
 
-    Told in a series that is new here, home is another one, or was put back from a backup: it is told of everything
-    in turn. What does not follow on what is here is left; home is told again how far this device is. ``as_of`` is
-    when home said so, by its clock.
+    A new series means that home is another one or was restored from a backup: then this device sends it all its
+    tombstones. A batch with a gap is ignored; home is told again how far this device is. ``as_of`` is the time of the
+    document by home's clock.
     """
     stand = relay_forgotten.begin_stand(store, pairing_of(peer))
     is_new = told.series != stand.series

@@ -1,7 +1,7 @@
-"""Handing the home's part to another machine: what the new home must know, as one document sealed for it alone.
+"""Hand over the role of home to another machine: one document sealed for the new home.
 
-It holds the root key and the relay's token for home, every device with its keys' generation, and how far each stream
-is committed, so that devices go on where they stood without being told.
+It holds the root key, home's relay token, every device with its key generation, and how far each stream is committed.
+So devices continue where they were without being told.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class KnownDevice:
-    """A device as the old home knew it."""
+    """Device as the old home knew it."""
 
     link: NewLink
     accepted_from: int
@@ -42,13 +42,13 @@ class KnownStream:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """What a new home is given; its repr shows no secret.
+    """Content of a handover. Its repr shows no secret.
 
     Attributes:
         root: The root key.
         token: The relay's token for home.
-        name: What the new home was called as a device: its rows are kept under this name.
-        devices: All others, the old home as a device among them.
+        name: The new home's name as a device: its rows are stored under this name.
+        devices: All other devices, including the old home as a device.
     """
 
     root: bytes = field(repr=False)
@@ -58,7 +58,7 @@ class Handover:
 
 
 def known_devices(store: Store, *, but: bytes) -> tuple[KnownDevice, ...]:
-    """Every device of this home, except for one."""
+    """Return every device of this home except one."""
     found = []
     streams = inbox.all_streams(store)
     for peer in relay_peers.all_peers(store, "device"):
@@ -84,7 +84,7 @@ def known_devices(store: Store, *, but: bytes) -> tuple[KnownDevice, ...]:
 
 
 def to_words(handover: Handover) -> dict[str, Any]:
-    """Write it as JSON."""
+    """Encode a handover as JSON."""
     return {
         "v": VERSION,
         "root": handover.root.hex(),
@@ -95,7 +95,7 @@ def to_words(handover: Handover) -> dict[str, Any]:
 
 
 def devices_to_words(devices: tuple[KnownDevice, ...]) -> list[dict[str, Any]]:
-    """Write devices as JSON."""
+    """Encode devices as JSON."""
     return [
         {
             "id": one.link.device_id.hex(),
@@ -118,10 +118,10 @@ def devices_to_words(devices: tuple[KnownDevice, ...]) -> list[dict[str, Any]]:
 
 
 def from_words(words: Mapping[str, Any]) -> Handover:
-    """Read it.
+    """Decode a handover.
 
     Raises:
-        BadRecord: It cannot be understood.
+        BadRecord: It is malformed.
     """
     try:
         if words["v"] != VERSION:
@@ -133,7 +133,7 @@ def from_words(words: Mapping[str, Any]) -> Handover:
 
 
 def devices_from_words(rows: list[Any]) -> tuple[KnownDevice, ...]:
-    """Read devices; whatever is wrong raises ValueError, TypeError or KeyError."""
+    """Decode devices. Malformed input raises ValueError, TypeError or KeyError."""
     return tuple(
         KnownDevice(
             NewLink(
@@ -159,7 +159,7 @@ def devices_from_words(rows: list[Any]) -> tuple[KnownDevice, ...]:
 
 
 def take_devices(store: Store, devices: tuple[KnownDevice, ...], now: int) -> None:
-    """Make this machine their home. Inside a transaction; doing it twice changes nothing."""
+    """Make this machine the home of the devices. Runs inside a transaction. Idempotent."""
     known = {peer.device_id for peer in relay_peers.all_peers(store)}
     for one in devices:
         if one.link.device_id in known:

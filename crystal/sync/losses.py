@@ -1,4 +1,4 @@
-"""What the relay confirmed and does not have: said at both ends, as long as it lasts. It is sent again."""
+"""Record what the relay confirmed but lost, for the status on both sides. It is sent again."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ LOST = "relay loses"
 LOST_MIRROR = "relay loses the mirror"
 MESSAGES = ("message", "messages")
 LOST_ROOMS = (LOST, LOST_MIRROR)
-"""Under which names it is written down."""
+"""Names of the records."""
 
 
 def note_losses(store: Store, room: str, count: int, things: tuple[str, str], now: int) -> str | None:
-    """Write down how many things the relay confirmed and does not have; none ends what was written down.
+    """Record how many things the relay confirmed but does not have; 0 deletes the record.
 
     Args:
         store: This machine's store.
         room: ``LOST`` or ``LOST_MIRROR``.
         count: How many.
-        things: What they are called, one and several.
+        things: Their names, singular and plural.
         now: The time, ms.
 
     Returns:
-        The same in words, None if there is nothing to say.
+        The message, or None if nothing is lost.
     """
     if not count:
         clear_problem(store, room)
@@ -36,6 +36,6 @@ def note_losses(store: Store, room: str, count: int, things: tuple[str, str], no
 
 
 def is_first(store: Store, room: str) -> bool:
-    """Return True if something is lost that was not lost the time before."""
+    """Return True if something is lost and nothing was lost before."""
     problem = find_problem(store, room)
     return problem is not None and problem.tries == 1

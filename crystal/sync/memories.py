@@ -1,7 +1,6 @@
-"""Memories between a device and home: a message says how one is now, and home takes it if that is newer.
+"""Memories between a device and home: a message contains the current state, and home stores it if it is newer.
 
-Every field is checked before any of it is used; what is wrong in one refuses the message. Source:
-docs/spec/relay-messages.md.
+Every field is checked before any is used; one wrong field refuses the message. Source: docs/spec/relay-messages.md.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from crystal.sync.wire import Lane
 
 
 def put_memory(store: Store, link: Link, version: Version, *, lane: Lane, now: int) -> None:
-    """Seal a memory for home. Inside the transaction that changed it.
+    """Seal a memory for home. Runs inside the transaction that changed it.
 
     Raises:
-        WatermarkMoved: The link's keys were rotated meanwhile: look at the link again.
+        WatermarkMoved: The link's keys were rotated meanwhile: load the link again.
     """
     words = {"v": 1, "kind": "memory", "memory": memory_to_dict(version)}
     put_message(store, link, json.dumps(words).encode(), kind=Kind.CONTROL, lane=lane, now=now)

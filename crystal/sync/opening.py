@@ -1,4 +1,4 @@
-"""Who may have sealed what the poller finds, and what is said of what it finds: values, and pure questions."""
+"""Results of polling, and which keys may open a blob: values and pure functions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from crystal.sync.errors import RelayBroken, RelayUnavailable
 from crystal.sync.wire import BadRecord
 
 MAX_CLAIMS = 64
-"""How many streams one heartbeat may name."""
+"""Maximum number of streams in one heartbeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Whose key sealed a blob, with which generation, and whether it may."""
+    """Owner of the key that sealed a blob, its generation, and whether it is allowed."""
 
     peer: Peer
     generation: int
@@ -29,15 +29,15 @@ class Sender:
 
 
 Senders = Mapping[bytes, Sender]
-"""Who may have sealed a blob, by key id."""
+"""Possible senders of a blob by key id."""
 
 
 @dataclass(slots=True)
 class PollReport:
-    """What a poll brought.
+    """Result of a poll.
 
-    ``stuck`` counts streams that stand still, ``waiting`` those that need only time. ``heads`` is what the relay lists
-    of every stream, None if it was asked for changes alone; ``lost`` is what it lost, in words.
+    ``stuck`` counts blocked streams, ``waiting`` those that only need time. ``heads`` is the relay's listing of every
+    stream, None if only changes were requested; ``lost`` describes what it lost.
     """
 
     blobs: int = 0
@@ -55,7 +55,7 @@ class PollReport:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a blob is not taken: the state that its stream gets, and the blob itself."""
+    """Refused blob: the new state of its stream, and the blob itself."""
 
     seq: int
     data: bytes
@@ -66,18 +66,18 @@ class Refusal:
 
 
 def is_about_one_blob(error: RelayUnavailable) -> bool:
-    """Whether the relay did answer, with what cannot be believed."""
+    """Return True if the relay did answer, but with one invalid blob."""
     return isinstance(error, RelayBroken) or error.code == "digest"
 
 
 def run_after(page: BlobPage, last: int) -> list[BlobInfo]:
-    """The blobs of a page that follow on each other, from the one after ``last``."""
+    """Return the consecutive blobs of a page that follow ``last``."""
     numbered = zip(page.blobs, range(last + 1, last + 1 + len(page.blobs)), strict=True)
     return [blob for blob, seq in takewhile(lambda pair: pair[0].seq == pair[1], numbered)]
 
 
 def refusal_of(seq: int, data: bytes, error: Refused | BadRecord) -> Refusal:
-    """What a blob's error means for its stream. Only what was damaged on the way is worth sending again."""
+    """Return what a blob's error means for its stream. Only damage in transit is worth sending again."""
     states = {Forked: "fork", WrongKey: "wrong-key", UnknownVersion: "waiting"}
     state = next((states[kind] for kind in states if isinstance(error, kind)), "damaged")
     resend = state == "damaged" and not isinstance(error, BadRecord)
@@ -89,7 +89,7 @@ _NOT_KEPT = frozenset({"wrong-key", "revoked"})
 
 
 def keep_or_count(store: Store, peer: int, stream: bytes, why: Refusal, budget: Budget, now: int) -> None:
-    """Keep the body of a refused blob if it may open one day and the budget allows it; else count it."""
+    """Keep the body of a refused blob if it may open later and the budget allows it; else count it."""
     if why.state in _NOT_KEPT:
         count_refusal(store, peer, why.code, now)
         return
@@ -98,14 +98,14 @@ def keep_or_count(store: Store, peer: int, stream: bytes, why: Refusal, budget: 
 
 
 def in_words(sender: Sender) -> str:
-    """Why a sender is refused."""
+    """Return the message for a refused sender."""
     if sender.refused == "old-key":
         return f"{sender.peer.name} sealed it with keys of generation {sender.generation}, which were rotated"
     return f"{sender.peer.name} was revoked"
 
 
 def claims_of(peer: Peer, body: Mapping[str, object]) -> dict[bytes, int]:
-    """How far a heartbeat says that streams are sealed, as far as they are its device's."""
+    """Return how far a heartbeat says that the streams of its device are sealed."""
     told = body.get("streams")
     claims: dict[bytes, int] = {}
     for name, head in islice(told.items() if isinstance(told, dict) else (), MAX_CLAIMS):

@@ -1,4 +1,4 @@
-"""How long one exchange may take: each wait by itself, and all of it together, however the bytes drip."""
+"""Time limits of one exchange: each wait by itself and all of it together, however slowly the bytes arrive."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ class Timeouts:
     """Seconds for the steps of one exchange.
 
     Attributes:
-        connect: Until the connection stands, and again for its TLS.
+        connect: Until the connection is open, and again for TLS.
         read: Between two pieces of the answer.
         write: For one piece of the request.
-        total: For everything, were no bytes moved.
+        total: For the whole exchange if no bytes move.
         rate: Bytes per second that must move on top of that; an exchange of n bytes may take ``total + n / rate``.
     """
 
@@ -26,13 +26,13 @@ class Timeouts:
 
 @dataclass(slots=True)
 class Pace:
-    """The time that one exchange has left: it grows with the bytes that move, up to a limit.
+    """Remaining time of one exchange: it grows with transferred bytes, up to a limit.
 
     Args:
-        now: The start, by a clock that only goes forward, in seconds.
+        now: The start, by a monotonic clock, in seconds.
         total: Seconds without any byte.
         rate: Bytes per second that earn more time.
-        most: Bytes that earn time at most: what the exchange can honestly need.
+        most: Maximum bytes that earn time: the expected size of the exchange.
     """
 
     now: float
@@ -46,5 +46,5 @@ class Pace:
         self._moved += size
 
     def left(self, now: float) -> float:
-        """Seconds left; zero or less when time is up."""
+        """Return the remaining seconds; zero or less if time is up."""
         return self.now + self.total + min(self._moved, self.most) / self.rate - now

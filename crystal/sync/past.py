@@ -1,8 +1,8 @@
-"""What this machine has archived, sent as if it were captured again: for a home that does not have it.
+"""Send this machine's archive as if it were captured again, to a home that lacks it.
 
 A machine that joins with a memory of its own, one that was home before, and one whose home has lost its memory send
-their whole ledger, behind everything that is said now. It goes in steps, each in one transaction with its place, so
-that it can be stopped anywhere and never fills the disk with a second copy.
+their whole ledger, after all live conversation. It is sent in steps, each in one transaction with its position, so it
+can be stopped anywhere and never fills the disk with a second copy.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from crystal.sync.sending import Link, put_message
 from crystal.sync.wire import encode_segment
 
 MOST_WAITING = 200
-"""So many sealed blobs of the past may wait at once."""
+"""Maximum number of sealed blobs of the past that wait at once."""
 UUIDS_AT_ONCE = 2_000
 MEMORIES_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class PastReport:
-    """How far it has come: ledger rows sent now, rows left, rows whose archive is damaged."""
+    """Progress: ledger rows sent now, rows left, rows with a damaged archive."""
 
     sent: int = 0
     left: int = 0
@@ -46,7 +46,7 @@ class PastReport:
 
 
 def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> PastReport:
-    """Seal the next rows of the ledger that are to be sent; none when enough waits already, or all is sent."""
+    """Seal the next ledger rows to be sent; none if enough blobs wait already, or all are sent."""
     place = past.read_place(store)
     if place is None:
         return PastReport()
@@ -59,7 +59,7 @@ def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> Pas
     while outbox.count_unreceipted(store, "past") < MOST_WAITING:
         found = past.next_row(store, place.row, place.until)
         if found is None:
-            with store.transaction():  # another process may have had more to send meanwhile
+            with store.transaction():  # another process may have added more meanwhile
                 place = past.read_place(store) or place
                 is_all = past.rows_between(store, place.row, place.until) == 0
                 if is_all and place.private is None and place.memory is None:
@@ -72,7 +72,7 @@ def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> Pas
         try:
             segment = _segment(store, states[found.transcript], found.row, ldm_home)
         except Damaged:
-            segment = None  # verify names it
+            segment = None  # `verify` reports it
             damaged += 1
         with store.transaction():
             if segment is not None:
@@ -86,7 +86,7 @@ def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> Pas
 
 
 def _send_private(store: Store, link: Link, after: str, now: int) -> None:
-    """Send the ids of lines that were left out, so that their copies in other files stay out elsewhere too."""
+    """Send the ids of private lines, so that copies of them in other files are left out at home too."""
     while uuids := past.private_uuids(store, after, UUIDS_AT_ONCE):
         words = {"v": 1, "kind": "private", "uuids": uuids}
         after = uuids[-1]
@@ -98,7 +98,7 @@ def _send_private(store: Store, link: Link, after: str, now: int) -> None:
 
 
 def _send_memories(store: Store, link: Link, after: int, now: int) -> None:
-    """Send what somebody asked to remember here; home takes what is newer than what it has."""
+    """Send the memories of this machine; home stores those that are newer than its own."""
     while found := memories.versions_after(store, after, MEMORIES_AT_ONCE):
         after = found[-1][0]
         with store.transaction():
@@ -111,7 +111,7 @@ def _send_memories(store: Store, link: Link, after: int, now: int) -> None:
 
 
 def _segment(store: Store, state: ledger.TranscriptState, row: LedgerRow, ldm_home: Path) -> Segment:
-    """A row of the ledger as the segment that it came from."""
+    """Return a ledger row as the segment that it came from."""
     key = state.mark.transcript
     after = Watermark(key, row.stop, 0, 0, row.generation)
     before = Watermark(key, row.start, 0, 0, row.generation)
@@ -125,9 +125,9 @@ def _segment(store: Store, state: ledger.TranscriptState, row: LedgerRow, ldm_ho
 
 
 def _lines(store: Store, state: ledger.TranscriptState, row: LedgerRow, clean: bytes) -> tuple[tuple[int, bytes], ...]:
-    """Where each line began in its file: told by the turns of lines that something was taken out before.
+    """Return the offset of each line in its file, from the turns of lines that were cleaned before.
 
-    Lines that say nothing are placed between those that do: each has a byte at least, and its newline.
+    Lines without text are placed between those with text: each has at least one byte and its newline.
     """
     lines = clean.split(b"\n")[:-1]
     known = {} if len(clean) == row.stop - row.start else _known_offsets(store, state, row, lines)
@@ -145,7 +145,7 @@ def _lines(store: Store, state: ledger.TranscriptState, row: LedgerRow, clean: b
 
 
 def _known_offsets(store: Store, state: ledger.TranscriptState, row: LedgerRow, lines: list[bytes]) -> dict[int, int]:
-    """Where the lines that say something began, by their number among the row's lines."""
+    """Return the known offsets of lines with text, by their index among the row's lines."""
     by_uuid = past.offsets_of_row(store, row.id)
     derived = deque(sorted((offset, uuid) for uuid, offset in by_uuid.items() if uuid.startswith("line-")))
     known: dict[int, int] = {}
@@ -162,7 +162,7 @@ def _known_offsets(store: Store, state: ledger.TranscriptState, row: LedgerRow, 
 
 
 def _derived_offset(state: ledger.TranscriptState, line: bytes, derived: deque[tuple[int, str]]) -> int | None:
-    """Where a line without uuid of its own began: there its turn has the uuid that is stored."""
+    """Return the offset of a line without its own uuid: the one at which its derived uuid equals the stored one."""
     offset, uuid = derived[0]
     said = transcript.parse_turns([(offset, line)], state.mark.transcript, subagent=state.origin.subagent is not None)
     if all(turn.uuid != uuid for turn in said):

@@ -1,8 +1,7 @@
-"""The poller of the home machine: list, fetch, verify, open, ingest, acknowledge, in this order and per stream.
+"""Poller of the home machine: list, fetch, verify, open, ingest, acknowledge, in this order and per stream.
 
-Nothing that it refuses is deleted, and nothing that stands still in one stream holds up another. What the relay says
-is a hint of where to look; only what a key proves is believed. Two pollers at once are harmless: the cursor moves in
-the transaction that used it.
+Refused blobs are not deleted, and a blocked stream does not block others. The relay's listing is only a hint; only
+authenticated data is used. Two pollers at once are harmless: the cursor moves in the transaction that used it.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ from crystal.sync.wire import BadRecord
 
 PAGE = 100
 LIVE_TURN = 400
-"""How many blobs of a live stream are taken before other streams have their turn."""
+"""Number of blobs taken from a live stream before other streams have their turn."""
 PAST_TURN = 20
-"""The same for a stream of the past: live conversation never waits longer than these."""
+"""The same for a stream of the past: live conversation never waits longer than for these."""
 AT_ONCE = 50
-"""So many blobs are committed together at most: they wait for the disk once."""
+"""Maximum number of blobs committed together: they wait for the disk once."""
 BYTES_AT_ONCE = 2 << 20
 LAST_UNPROVEN = "relay_last_unproven"
-"""The store's note of the last unproven stream that was tried when not all could be."""
+"""The store's note of the last unproven stream tried, if not all could be."""
 MOST_SILENT = 3
-"""So many streams in a row that could not be fetched mean that the relay is gone."""
+"""After this many failed streams in a row the relay counts as unavailable."""
 
 
 class Poller:
@@ -51,12 +50,12 @@ class Poller:
     Args:
         store: The home machine's store, open for writing.
         client: The relay, with home's token.
-        taker: What is done with conversations.
-        senders: Gives who may seal, anew for every poll: devices come and go.
-        clock: Gives the time, ms.
-        own_prefixes: Of streams that home writes for itself.
-        at_once: How many blobs are fetched at the same time.
-        budget: How many refused blobs are kept.
+        taker: Handles conversation messages.
+        senders: Returns the allowed senders; called for every poll, because devices come and go.
+        clock: Returns the time, ms.
+        own_prefixes: Prefixes of streams that home writes for itself.
+        at_once: Number of concurrent fetches.
+        budget: Maximum number of refused blobs that are kept.
     """
 
     def __init__(
@@ -82,21 +81,21 @@ class Poller:
     def poll(
         self, *, should_stop: Callable[[], bool] = lambda: False, wait: float = 0, after: int | None = None
     ) -> PollReport:
-        """Take all that has come, until nothing more comes or ``should_stop``.
+        """Process all new blobs, until none is left or ``should_stop``.
 
         Args:
-            should_stop: Asked between blobs.
-            wait: Seconds that the relay may keep the first question until something changes after ``after``.
+            should_stop: Checked between blobs.
+            wait: Seconds that the relay may hold the first request until something changes after ``after``.
             after: The change number of an earlier report.
 
         Raises:
-            RelayUnavailable, RelayDenied: The relay cannot be asked. What was taken before is committed.
-            StoreFull, StoreBusy, Unavailable: This machine cannot write. The same.
+            RelayUnavailable, RelayDenied: The relay cannot be used. Earlier blobs are committed.
+            StoreFull, StoreBusy, Unavailable: This machine cannot write. Earlier blobs are committed.
         """
         report = PollReport()
         self._senders = self._senders_now()
         if after is not None and inbox.is_due(self._store, self._clock()):
-            after, wait = None, 0  # something failed before, and nothing at the relay changes because of that
+            after, wait = None, 0  # an earlier failure changes nothing at the relay, so do not wait for a change
         listed = self._client.streams(changed_after=after, wait=wait)
         effort = Effort(self._clock)
         is_whole = after is None
@@ -120,7 +119,7 @@ class Poller:
         *,
         is_whole: bool,
     ) -> bool:
-        """Read the listed streams; False when told to stop. What is left unread is noted with what is refused."""
+        """Read the listed streams. Return False if stopped. Unread ones are recorded with the refused ones."""
         peers = relay_peers.all_peers(self._store, "device")
         own = self._own_prefixes | {peer.down_prefix for peer in peers}
         known = {one.stream: one for one in inbox.all_streams(self._store)}
@@ -148,7 +147,7 @@ class Poller:
         return True
 
     def _find_lost(self, listed: StreamList, report: PollReport) -> None:
-        """Let what the relay has lost of what was told to devices be told again."""
+        """Mark documents to devices that the relay has lost to be sent again."""
         report.heads = {info.stream: info.head for info in listed.streams}
         lost = 0
         for peer in relay_peers.all_peers(self._store, "device"):
@@ -167,13 +166,13 @@ class Poller:
     # -- one stream --------------------------------------------------------------------------------------------------
 
     def _stream(self, info: StreamInfo, report: PollReport, should_stop: Callable[[], bool]) -> None:
-        """Take what one stream has; whatever is wrong with it is written down, and the others go on."""
+        """Process one stream. Its problems are recorded, and the other streams continue."""
         known = inbox.seen_stream(self._store, info.stream, self._clock())
         if known.listed < info.head and known.state != "left":
             inbox.note_listed(self._store, known.id, info.head)
         is_resting = self._stopped.is_resting(known)
         if known.state == "left" and known.code == FORGOTTEN and info.count:
-            self._client.ack(info.stream, info.head)  # what was sealed with the words in it
+            self._client.ack(info.stream, info.head)  # sealed while the forgotten text was still in it
         if known.state == "left" or is_resting or not (info.count or info.head > known.last_seq):
             return
         try:
@@ -184,7 +183,7 @@ class Poller:
                 self._conversation(known, info, report, should_stop)
             self._silent = 0
         except RelayUnavailable as error:
-            # One stream that cannot be fetched must not hold up the others; a relay that is gone must not be asked on.
+            # One failing stream must not block the others, but an unavailable relay must not be asked again and again.
             self._silent += 1
             if error.retry_after or self._silent >= MOST_SILENT:
                 raise
@@ -192,7 +191,7 @@ class Poller:
         except (Unavailable, StoreDamaged, RelayDenied):
             raise
         except (WatermarkMoved, NotAtRelay):
-            return  # another poller took it, or a document that is no more: the next one says all
+            return  # another poller took it, or the document was replaced: the next one contains everything
         except Exception as error:  # noqa: BLE001 - a fault in one stream is named and must not hold up the others
             words = error.message if isinstance(error, CrystalError) else type(error).__name__
             self._stopped.stand_still(self._stopped.met(known), "damaged", "error", f"taking it failed: {words}")
@@ -201,7 +200,7 @@ class Poller:
         self, known: InStream, info: StreamInfo, report: PollReport, should_stop: Callable[[], bool]
     ) -> None:
         if info.count and info.acked < known.last_seq and known.peer is not None:
-            # Sent again although it is here: the device has not heard of it.
+            # Sent again although it is stored: the device has no receipt yet.
             relay_peers.tell_again(self._store, known.peer)
         taken, goes_on, acked = 0, True, info.acked
         try:
@@ -209,7 +208,7 @@ class Poller:
                 turn = PAST_TURN if known.lane == "past" else LIVE_TURN
                 if taken >= turn:
                     break
-                # Of a stream that is new, one: then it is known whether it is of the past, which waits.
+                # From a new stream take one blob: it shows whether the stream is of the past, which waits.
                 limit = 1 if known.lane is None else min(PAGE, turn - taken)
                 page = self._client.blobs(info.stream, known.last_seq, limit)
                 acked = page.acked
@@ -225,7 +224,7 @@ class Poller:
     def _take_run(
         self, known: InStream, run: Sequence[BlobInfo], report: PollReport, should_stop: Callable[[], bool]
     ) -> tuple[InStream, bool]:
-        """Take blobs that follow on each other; gives the stream as it is then, and False when it cannot go on."""
+        """Process consecutive blobs. Return the new state of the stream, and False if it cannot continue."""
         waiting: list[Next] = []
         size = 0
         for blob, data in fetched(self._client, known.stream, run, self._at_once):
@@ -257,11 +256,11 @@ class Poller:
         if known.peer is None or not known.channel:
             inbox.bind(self._store, known.id, sender.peer.id, Channel.CONVERSATIONS, known.lane)
         self._note_generation(sender)
-        # Not as it is in the store by now: another poller may have moved the cursor, and then this one must not.
+        # Do not read it from the store again: another poller may have moved the cursor, and then this one must not.
         return replace(known, peer=sender.peer.id, channel=int(Channel.CONVERSATIONS))
 
     def _read(self, known: InStream, waiting: Sequence[Next], seq: int, data: bytes) -> tuple[Sender, Next] | Refusal:
-        """Open one blob, the next after those that wait to be committed."""
+        """Open one blob, the next after those waiting to be committed."""
         tag = waiting[-1].tag if waiting else known.last_tag
         try:
             sender, opened = self._open(known, seq, data, tag)
@@ -272,7 +271,7 @@ class Poller:
             return refusal_of(seq, data, error)
 
     def _commit(self, known: InStream, waiting: Sequence[Next], report: PollReport) -> InStream:
-        """Take what was read, together; if that fails, one by one, so that only what is at fault stays."""
+        """Commit the read blobs together; on failure one by one, so that only the faulty one stays."""
         if not waiting:
             return known
         peer = relay_peers.peer_by_id(self._store, known.peer or 0)
@@ -281,7 +280,7 @@ class Poller:
             took = [self._taker.take(peer, known, waiting, self._clock())]
         except (Unavailable, StoreDamaged, WatermarkMoved):
             raise
-        except Exception:  # a fault in one of them: taken one by one, it is raised by the one that has it
+        except Exception:  # one of them is faulty: committed one by one, only that one raises
             if len(waiting) == 1:
                 raise
             runs, took = [], []
@@ -299,7 +298,7 @@ class Poller:
     def _open(
         self, known: InStream, seq: int, data: bytes, tag: bytes, documents: int | None = None
     ) -> tuple[Sender, Opened]:
-        """Open a blob with the keys of whoever may write this stream; ``documents`` names a channel without chain."""
+        """Open a blob with the keys of the stream's allowed writers; ``documents`` names a channel without chain."""
 
         def keys_of(key_id: bytes) -> LinkKeys | None:
             sender = self._senders.get(key_id)
@@ -308,16 +307,16 @@ class Poller:
             return sender.keys if known.peer in (None, sender.peer.id) else None
 
         channel = documents or Channel.CONVERSATIONS
-        # Empty after a skip: then any predecessor is taken once, and the blob's own tag vouches for its place.
+        # Empty after a skip: then any predecessor is accepted once; the blob's own tag authenticates its number.
         prev = (tag or None) if documents is None else None
         opened = open_blob(data, keys_of, channel=channel, stream=known.stream, seq=seq, prev=prev)
         return self._senders[opened.header.key_id], opened
 
     def _note_generation(self, sender: Sender) -> None:
-        """The first blob under new keys: from now on the old ones are refused."""
+        """Record the first blob under new keys: from then on the old ones are refused."""
         peer = sender.peer
         if sender.generation > peer.accepted_from:
-            newest = max(peer.generation, sender.generation)  # higher: home was restored from before the rotation
+            newest = max(peer.generation, sender.generation)  # higher if home was restored from before the rotation
             relay_peers.set_generation(self._store, peer.id, newest, sender.generation)
             self._senders = self._senders_now()
 
@@ -327,7 +326,7 @@ class Poller:
     # -- documents ---------------------------------------------------------------------------------------------------
 
     def _documents(self, known: InStream, info: StreamInfo, report: PollReport) -> None:
-        """Take the newest document of a stream that opens; all before it are done with."""
+        """Process the newest document of a stream that opens; all earlier ones are done."""
         for newest in newest_documents(self._client, info, 0, known.last_tag):
             try:
                 sender, opened = self._open(known, newest.seq, newest.data, b"", newest.channel)
@@ -337,7 +336,7 @@ class Poller:
                     if sender.refused == "old-key":
                         self._stopped.leave(
                             self._stopped.met(known), why
-                        )  # the device tells of itself under its new keys
+                        )  # the device sends its state under its new keys
                     return
                 document = read_document(opened)
             except (Refused, BadRecord) as error:
@@ -365,7 +364,7 @@ class Poller:
             self._client.ack(info.stream, last)
 
     def _take_claims(self, known: InStream, peer: Peer, claims: Mapping[bytes, int], now: int) -> None:
-        """Learn from a heartbeat how far the device has sealed: what a relay keeps back is known to be missing."""
+        """Record how far a heartbeat says the device has sealed, to notice blobs that a relay withholds."""
         for stream in claims:
             met = inbox.meet_stream(self._store, stream, now)
             if met.peer is None:

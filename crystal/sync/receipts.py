@@ -1,8 +1,8 @@
-"""Receipts: home tells each device how far its streams are committed, and what it is to do.
+"""Receipts: home tells each device how far its streams are committed, and what to do.
 
-A receipt names, for every stream, the last committed number and its tag. A blob counts as received only when the tag
-agrees with the device's own: two copies of one device never take each other's receipts for their own. A receipt for
-less than an earlier one says that home has lost what it had; the device then sends it again without being asked.
+A receipt names, for every stream, the last committed number and its tag. A blob counts as received only if the tag
+equals the device's own: two copies of one device never use each other's receipts. A receipt for less than an earlier
+one means that home has lost data; the device then sends it again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOST = "home asks for what is kept no more as it was sealed; everything archived
 
 
 def receipts_for(store: Store, peer: Peer) -> dict[str, Any]:
-    """What a device is told of its streams: how far each came, from where to send again, which to leave."""
+    """Return the receipts of a device: how far each stream is committed, from where to send again, which to leave."""
     streams: dict[str, list[Any]] = {}
     resend: dict[str, int] = {}
     fork: list[str] = []
@@ -37,14 +37,14 @@ def receipts_for(store: Store, peer: Peer) -> dict[str, Any]:
         if one.resend is not None:
             resend[name] = one.resend
         if one.state in ("fork", "left"):
-            fork.append(name)  # whoever still writes it is to go on elsewhere: nothing of it is read any more
+            fork.append(name)  # its writer must continue in another stream: this one is not read any more
     stale = {"stale": dict(peer.stale)} if peer.stale else {}
     return {"streams": streams, "resend": resend, "fork": fork, "generation": peer.accepted_from, **stale}
 
 
 @dataclass(frozen=True, slots=True)
 class Receipts:
-    """What home says of this device's streams: (last committed number, its tag), where to send again from, forks."""
+    """Receipts for this device's streams: (last committed number, its tag), where to send again from, forks."""
 
     streams: Mapping[str, tuple[int, bytes]]
     resend: Mapping[str, int]
@@ -52,10 +52,10 @@ class Receipts:
 
 
 def read_receipts(body: Mapping[str, Any]) -> Receipts:
-    """Read the receipts in home's document.
+    """Parse the receipts in home's document.
 
     Raises:
-        BadRecord: They cannot be understood.
+        BadRecord: They are malformed.
     """
     try:
         streams = {str(name): (int(upto), bytes.fromhex(tag)) for name, (upto, tag) in body["streams"].items()}
@@ -69,14 +69,14 @@ def read_receipts(body: Mapping[str, Any]) -> Receipts:
 def act_on_receipts(
     store: Store, link: Link, receipts: Receipts, *, now: int, send_all: Callable[[], None]
 ) -> list[str]:
-    """Let go of what is committed, and send again what home asks for; gives what was noticed, in words.
+    """Delete committed blobs and send again what home asks for. Return notices in words.
 
     Args:
         store: The device's store.
         link: The link to home.
-        receipts: What home says.
+        receipts: The receipts from home.
         now: The time, ms.
-        send_all: Lets everything that is archived here be sent again: home has lost more than the outbox still keeps.
+        send_all: Marks everything archived here to be sent again: home has lost more than the outbox still keeps.
     """
     noticed: list[str] = []
     for stream in outbox.streams(store, link.peer.id):
@@ -91,7 +91,7 @@ def act_on_receipts(
             with store.transaction():
                 outbox.mark_receipted(store, stream.id, upto, now)
         if view == "other" or name in receipts.fork:
-            # What home has of another history says nothing of ours: all that is kept goes there anew.
+            # Home's position in another history does not apply to ours: send all kept blobs again.
             start = outbox.first_kept(store, stream.id) if view == "other" else upto + 1
             noticed += _go_elsewhere(store, link, stream, start, now, send_all)
         elif view == "behind":
@@ -104,9 +104,10 @@ def act_on_receipts(
 def _compare(
     store: Store, stream: OutStream, upto: int, tag: bytes
 ) -> Literal["ahead", "same", "behind", "other", "unknown"]:
-    """What a receipt says of a stream, next to what was receipted before.
+    """Compare a receipt with the previous one of the stream.
 
-    One without a tag says that home has skipped a number that it never got whole: the next receipt says more.
+    A receipt without a tag means that home skipped a number that it never received completely; wait for the next
+    receipt.
     """
     own = stream.last_tag if upto == stream.last_seq else outbox.tag_at(store, stream.id, upto)
     if upto and tag and (upto > stream.last_seq or (own is not None and own != tag)):
@@ -138,10 +139,10 @@ def _go_elsewhere(
 
 
 def mend_streams(store: Store, link: Link, now: int) -> None:
-    """Seal again what waits under keys that are not in use any more: a crash came in the middle of their change.
+    """Seal again what waits under keys no longer in use: a crash interrupted their change.
 
     Raises:
-        NotConfigured: The old keys are gone.
+        NotConfigured: The old keys are missing.
     """
     for stream in outbox.streams(store, link.peer.id):
         if stream.channel == Channel.CONVERSATIONS and stream.generation != link.peer.generation:
@@ -153,7 +154,10 @@ def mend_streams(store: Store, link: Link, now: int) -> None:
 def _send_again(
     store: Store, link: Link, stream: OutStream, start: int, now: int, send_all: Callable[[], None]
 ) -> list[str]:
-    """Let home have a stream from ``start`` on again; what is kept no more comes from the archive, in other streams."""
+    """Send a stream to home again from ``start`` on.
+
+    What is no longer kept comes from the archive, in other streams.
+    """
     verified = outbox.stream_by_id(store, stream.id).verified
     kept = outbox.kept_from(store, stream.id, start)
     if start <= verified and (not kept or kept[0].seq > start):

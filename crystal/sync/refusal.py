@@ -1,7 +1,7 @@
-"""Which answers are refusals, and what each means to who asked.
+"""Classify error answers, and translate them into errors.
 
-Only what a relay of our version said is taken for a fact about a blob or a token: something in between (a proxy, a
-login page of a network) may answer 404 or 409 too, and says nothing about what is stored.
+Only answers of a relay of our version say something about a blob or a token: a proxy or a network's login page may also
+answer 404 or 409.
 
 Source: docs/spec/relay-http.md, "Errors".
 """
@@ -31,7 +31,7 @@ from crystal.sync.errors import (
 )
 
 PROTOCOL = "1"
-"""The version of the protocol that this client speaks."""
+"""Protocol version of this client."""
 
 _CODE = re.compile(r"[a-z][a-z0-9_-]{0,63}", re.ASCII)
 _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):", re.ASCII)
@@ -54,15 +54,15 @@ _CONFLICTS: Mapping[str, tuple[type[StreamConflict | ObjectConflict | MailboxTak
 
 
 def check(answer: Answer, expected: tuple[int, ...], relay: str) -> Answer:
-    """Give the answer back if it is one of those expected, from a relay that speaks our version.
+    """Return the answer if it is one of those expected, from a relay of our version.
 
     Args:
-        answer: What came back.
-        expected: The statuses of success.
+        answer: The answer.
+        expected: The expected statuses.
         relay: The relay's address, for messages.
 
     Raises:
-        CrystalError: What it means otherwise.
+        CrystalError: The error for any other answer.
     """
     version = _VERSION.fullmatch(answer.headers.get("crystal-relay-version", "").strip())
     ours = version is not None and version[1] == PROTOCOL
@@ -80,13 +80,13 @@ def check(answer: Answer, expected: tuple[int, ...], relay: str) -> Answer:
 
 
 def refusal(answer: Answer, code: str, relay: str, *, ours: bool) -> CrystalError:
-    """The error that a status means.
+    """Return the error that a status means.
 
     Args:
-        answer: What came back.
-        code: Its code, or "".
+        answer: The answer.
+        code: The error code, or "".
         relay: The relay's address, for messages.
-        ours: Whether a relay said it, and not something in between.
+        ours: True if a relay answered, not something in between.
     """
     status = answer.status
     told = f"the relay at {relay} answered {status}" + (f" ({code})" if code else "")
@@ -117,21 +117,21 @@ def refusal(answer: Answer, code: str, relay: str, *, ours: bool) -> CrystalErro
 
 
 def broken(relay: str, reason: str) -> RelayBroken:
-    """The answer is none of a relay's."""
+    """Return the error for an answer that violates the protocol."""
     return RelayBroken(f"the answer of {relay} is not used: {reason}", hint="is this the address of a crystal relay?")
 
 
 def check_kind(answer: Answer, kind: str, relay: str) -> None:
-    """Refuse a body of another content type than asked for."""
+    """Refuse a body of an unexpected content type."""
     if answer.headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
         raise broken(relay, f"it is not {kind}")
 
 
 def check_digest(answer: Answer, relay: str) -> None:
-    """Refuse a body that was damaged on the way, if the relay said how it should be; the blob's own proof comes later.
+    """Check the body's digest if the relay sent one. The blob's own authentication comes later.
 
     Raises:
-        RelayUnavailable: It was damaged; another try may bring it whole.
+        RelayUnavailable: It was damaged in transit; another try may succeed.
     """
     said = _DIGEST.search(answer.headers.get("content-digest", ""))
     if said is not None and said[1].encode() != base64.b64encode(hashlib.sha256(answer.body).digest()):
@@ -141,7 +141,7 @@ def check_digest(answer: Answer, relay: str) -> None:
 
 
 def refusal_code(answer: Answer) -> str:
-    """The stable code of a problem document (RFC 9457); "" where there is none."""
+    """Return the stable code of a problem document (RFC 9457), or ""."""
     if answer.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/problem+json":
         return ""
     try:
@@ -152,7 +152,7 @@ def refusal_code(answer: Answer) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> int:
-    """Seconds that the relay asks to wait, at most ``LONGEST_RETRY``; 0 where it does not say, or not sensibly.
+    """Return the seconds that the relay asks to wait, at most ``LONGEST_RETRY``; 0 if missing or invalid.
 
     A date is measured against the answer's own ``Date``, so that no clock needs to be right.
     """

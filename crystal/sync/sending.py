@@ -1,8 +1,8 @@
-"""Sealing what this machine says into its streams, in the transaction of what it tells.
+"""Seal messages into this machine's streams, in the transaction that writes the data.
 
-A stream is one hash chain under one key. When its chain cannot go on (another copy of this machine wrote the same
-number, home was restored, the keys were rotated) what no receipt covers is sealed again in a new stream; home knows
-by the byte ranges what it has.
+A stream is one hash chain under one key. If its chain cannot continue (another copy of this machine wrote the same
+number, home was restored, the keys were rotated), everything without a receipt is sealed again in a new stream; home
+recognizes duplicates by their byte ranges.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Link:
 
     Attributes:
         peer: The other end.
-        keys_of: Our outgoing keys of a generation, None when they are gone.
+        keys_of: Returns our outgoing keys of a generation, None if they are missing.
         prefix: The first 8 bytes of our streams.
-        random: Gives so many random bytes.
+        random: Returns random bytes.
     """
 
     peer: Peer
@@ -38,18 +38,18 @@ class Link:
 
     @property
     def keys(self) -> LinkKeys:
-        """The keys in use.
+        """Keys in use.
 
         Raises:
-            NotConfigured: They are gone.
+            NotConfigured: They are missing.
         """
         return self.kept_keys(self.peer.generation)
 
     def kept_keys(self, generation: int) -> LinkKeys:
-        """The keys of a generation.
+        """Return the keys of a generation.
 
         Raises:
-            NotConfigured: They are gone.
+            NotConfigured: They are missing.
         """
         keys = self.keys_of(generation)
         if keys is None:
@@ -61,10 +61,10 @@ class Link:
 
 
 def put_message(store: Store, link: Link, payload: bytes, *, kind: Kind, lane: Lane, now: int) -> None:
-    """Seal a message into the conversations' open stream. Inside the transaction of what it tells.
+    """Seal a message into the open conversation stream. Runs inside the transaction that writes the data.
 
     Raises:
-        WatermarkMoved: The link's keys were rotated meanwhile: look at the link again.
+        WatermarkMoved: The link's keys were rotated meanwhile: load the link again.
     """
     if relay_peers.peer_by_id(store, link.peer.id).generation != link.peer.generation:
         raise WatermarkMoved(f"the keys for {link.peer.name} were rotated just now")
@@ -73,7 +73,7 @@ def put_message(store: Store, link: Link, payload: bytes, *, kind: Kind, lane: L
 
 
 def seal_document(store: Store, link: Link, channel: Channel, payload: bytes, now: int) -> tuple[bytes, int, bytes]:
-    """Seal a document that replaces all before it: its stream, its number and the blob, which is not kept."""
+    """Seal a document that replaces all earlier ones. Return its stream, its number and the blob, which is not kept."""
     with store.transaction():
         stream = _writable(store, link, channel, "latest", now)
         seq = stream.last_seq + 1
@@ -100,39 +100,39 @@ def _writable(store: Store, link: Link, channel: Channel, lane: str, now: int) -
 
 
 def open_another(store: Store, link: Link, channel: Channel, lane: str, now: int, because: str) -> OutStream:
-    """Open a stream in the place of the one that is open. Inside a transaction."""
+    """Open a new stream in place of the open one. Runs inside a transaction."""
     stream = link.prefix + link.random(8)
     return outbox.new_stream(store, stream, link.peer.id, channel, lane, link.peer.generation, now, because)
 
 
 @dataclass(frozen=True, slots=True)
 class KeptMessage:
-    """A message of the outbox, opened: the blobs that it lies in, and what it says."""
+    """Message of the outbox, opened: its blobs and its content."""
 
     opened: tuple[Opened, ...]
 
     @property
     def seqs(self) -> list[int]:
-        """The numbers of its blobs."""
+        """Sequence numbers of its blobs."""
         return [one.header.seq for one in self.opened]
 
     @property
     def kind(self) -> Kind:
-        """What it holds."""
+        """Kind of payload."""
         return self.opened[0].kind
 
     @property
     def created_at(self) -> int:
-        """When it was sealed first, ms."""
+        """Time of the first sealing, ms."""
         return self.opened[0].created_at
 
     @property
     def payload(self) -> bytes:
-        """The message, whole."""
+        """Complete message."""
         return b"".join(one.payload for one in self.opened)
 
     def sealed_for(self, link: Link, target: OutStream) -> list[bytes]:
-        """The same parts, sealed for another place."""
+        """Return the same parts, sealed for another place."""
         blobs: list[bytes] = []
         prev = target.last_tag
         for seq, one in enumerate(self.opened, target.last_seq + 1):
@@ -154,7 +154,7 @@ class KeptMessage:
 
 
 Change = Callable[[KeptMessage], tuple[Kind, bytes] | None]
-"""Gives the message that takes a message's place, None where it stays as it is."""
+"""Returns the replacement of a message, or None if it stays as it is."""
 
 
 def _as_it_is(_: KeptMessage) -> None:
@@ -162,12 +162,15 @@ def _as_it_is(_: KeptMessage) -> None:
 
 
 def seal_again(store: Store, link: Link, old: OutStream, start: int, now: int, because: str) -> int:
-    """Seal the kept blobs of a stream from ``start`` on again, in the lane's open stream or a new one; gives how many.
+    """Seal the kept blobs of a stream again from ``start`` on, in the lane's open stream or a new one.
 
-    The stream is not written again. A message of several parts goes as a whole, so that it may begin before ``start``.
+    Return their number.
+
+    The old stream is not written any more. A message of several parts is moved as a whole, so it may begin before
+    ``start``.
 
     Raises:
-        NotConfigured: A key is gone. Nothing was changed.
+        NotConfigured: A key is missing. Nothing was changed.
     """
     with store.transaction():
         return seal_changed(store, link, old, start, now, because)
@@ -184,20 +187,20 @@ def seal_changed(
     change: Change = _as_it_is,
     ahead: Sequence[bytes] = (),
 ) -> int:
-    """Seal again as ``seal_again`` does, with other messages in the place of some. Inside a transaction.
+    """Seal again like ``seal_again``, with some messages replaced. Runs inside a transaction.
 
     Args:
         store: The store.
         link: The link.
         old: The stream.
-        start: The first number that counts.
+        start: The first number to seal again.
         now: The time, ms.
-        because: Why, as home is told.
-        change: What takes a message's place.
-        ahead: Messages of control that home must know before all that follows.
+        because: The reason, as sent to home.
+        change: Returns the replacement of a message.
+        ahead: Control messages that home must process first.
 
     Raises:
-        NotConfigured: A key is gone. Nothing is to be kept of the transaction.
+        NotConfigured: A key is missing. Roll back the transaction.
     """
     old = outbox.stream_by_id(store, old.id)
     if old.closed_at is None:
@@ -206,7 +209,10 @@ def seal_changed(
         target = _writable(store, link, Channel(old.channel), old.lane, now)
     start = _message_start(store, old, start)
     words = {"v": 1, "kind": "continues", "stream": old.stream.hex(), "from": start, "because": because}
-    for payload in (json.dumps(words).encode(), *ahead):  # the first: home need not wait for the old one any more
+    for payload in (
+        json.dumps(words).encode(),
+        *ahead,
+    ):  # the first message: home need not wait for the old stream any more
         target = _append(store, target, seal_message(link, target, Kind.CONTROL, payload, now), now)
     seqs: list[int] = []
     for message in kept_messages(store, link, old, start):
@@ -222,10 +228,10 @@ def seal_changed(
 
 
 def kept_messages(store: Store, link: Link, stream: OutStream, start: int = 1) -> Iterator[KeptMessage]:
-    """The messages of a stream that are kept, from a number on, opened with our own keys.
+    """Yield the kept messages of a stream from a number on, opened with our own keys.
 
     Raises:
-        NotConfigured: The key is gone.
+        NotConfigured: The key is missing.
     """
     parts: list[Opened] = []
     for blob in outbox.kept_from(store, stream.id, start):
@@ -240,7 +246,7 @@ def kept_messages(store: Store, link: Link, stream: OutStream, start: int = 1) -
 
 
 def seal_message(link: Link, target: OutStream, kind: Kind, payload: bytes, created_at: int) -> list[bytes]:
-    """A message as the next blobs of a stream."""
+    """Seal a message as the next blobs of a stream."""
     return seal_parts(
         link.keys,
         payload,
@@ -255,7 +261,7 @@ def seal_message(link: Link, target: OutStream, kind: Kind, payload: bytes, crea
 
 
 def _append(store: Store, target: OutStream, blobs: Sequence[bytes], created_at: int) -> OutStream:
-    """Put blobs at the end of a stream; gives it as it is then."""
+    """Append blobs to a stream. Return its new state."""
     for seq, blob in enumerate(blobs, target.last_seq + 1):
         outbox.put_blob(store, target.id, seq, tag_of(blob), blob, created_at)
     last = target.last_seq + len(blobs)
@@ -264,7 +270,7 @@ def _append(store: Store, target: OutStream, blobs: Sequence[bytes], created_at:
 
 
 def _message_start(store: Store, old: OutStream, start: int) -> int:
-    """The first part of the message that the blob ``start`` belongs to, as far as its parts are kept."""
+    """Return the first kept part of the message that the blob ``start`` belongs to."""
     while start > 1 and (before := outbox.sealed_blob(store, old.id, start - 1)) and read_header(before).more:
         start -= 1
     return start

@@ -1,4 +1,4 @@
-"""Capture on a device: sealed segment, watermark and, if wanted, the device's own rows, in one transaction."""
+"""Capture on a device: write sealed segment, watermark and, if wanted, the device's own rows in one transaction."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from crystal.sync.wire import Lane, encode_segment
 from crystal.transcript import parse_turns
 
 ROOM = "relay"
-"""The room under which it is noted that nothing can be sealed."""
+"""Name of the note that nothing can be sealed."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSink:
-    """Takes what a device captures.
+    """Sink for captured segments on a device.
 
     Attributes:
         store: The device's store.
-        link: Gives the link to home; it reads a key, so it is asked for at the first segment.
-        lane: Whether what comes is said now or comes from the past.
-        ldm_home, archive_folder: Where the device's own archive is.
-        find_project: What git says of a folder.
-        clock: Gives the time, ms.
-        local_memory: Whether the device keeps rows and archive of its own.
+        link: Returns the link to home; it reads a key, so it is called at the first segment.
+        lane: Live conversation or the past.
+        ldm_home, archive_folder: Folders of the device's own archive.
+        find_project: Returns the git project of a folder.
+        clock: Returns the time, ms.
+        local_memory: True if the device keeps its own rows and archive.
     """
 
     store: Store
@@ -48,7 +48,7 @@ class DeviceSink:
     local_memory: bool
 
     def __call__(self, segment: Segment, claim: Claim) -> IngestReport:
-        """Take one segment: all of it is durable when this returns, or nothing of it happened."""
+        """Store one segment: durable when this returns, or nothing is written."""
         try:
             link = self.link()
             _ = link.keys
@@ -60,7 +60,7 @@ class DeviceSink:
 
         def claim_and_seal(store: Store, claimed: Segment, now: int) -> int:
             ident = claim(store, claimed, now)
-            # Another one where something of it was forgotten since it was read.
+            # A different one if something of it was forgotten since it was read.
             said = payload if claimed is segment else encode_segment(claimed, self._projects(claimed), self.lane)
             put_message(store, link, said, kind=Kind.RECORDS, lane=self.lane, now=now)
             return ident
@@ -70,9 +70,9 @@ class DeviceSink:
         return self._ingest(segment, claim_and_seal)
 
     def _keep_unsealed(self, segment: Segment, claim: Claim, error: CrystalError) -> IngestReport:
-        """Keep here what cannot be sealed now, and let it be sent with the past when the key is there again.
+        """Keep locally what cannot be sealed now, and send it with the past when the key is back.
 
-        Transcripts do not wait for ever: the client deletes them after some weeks.
+        Transcripts cannot wait: the client deletes them after some weeks.
         """
         problems.record_problem(self.store, ROOM, error.message, self.clock())
 
@@ -102,7 +102,7 @@ class DeviceSink:
 
 
 def _only_ledger(store: Store, segment: Segment, claim: Claim, now: int) -> IngestReport:
-    """Move the watermark and keep the ledger; the lines themselves are home's."""
+    """Move the watermark and keep the ledger; only home stores the lines themselves."""
     with store.transaction():
         blocks = read_blocks(store)
         segment = segment if blocks is None else without_forgotten(blocks, segment)
@@ -126,9 +126,9 @@ def _only_ledger(store: Store, segment: Segment, claim: Claim, now: int) -> Inge
 
 
 def tell_ended(store: Store, link: Link, session_id: str, at: int, now: int) -> None:
-    """Let home know that a session has ended, so that its summary need not wait until it has rested.
+    """Tell home that a session has ended, so that it is summarized without waiting for the idle time.
 
-    Nothing is lost without: home finds out when it has rested.
+    Optional: home notices by itself after the idle time.
     """
     words = {"v": 1, "kind": "ended", "session": session_id, "at": at}
     with store.transaction():

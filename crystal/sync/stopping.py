@@ -1,4 +1,4 @@
-"""What is written down about streams that cannot go on: why, since when, when to try again, what to ask for."""
+"""Record streams that cannot continue: why, since when, when to try again, what to ask for."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ LONGEST_WAIT_MS = 600_000
 
 
 class StoppedStreams:
-    """Writes down why streams stand still.
+    """Records why streams are blocked.
 
     Args:
         store: The home machine's store, open for writing.
-        clock: Gives the time, ms.
-        budget: How many refused blobs are kept.
+        clock: Returns the time, ms.
+        budget: Maximum number of refused blobs that are kept.
     """
 
     def __init__(self, store: Store, clock: Callable[[], int], budget: Budget) -> None:
         self._store, self._clock, self._budget = store, clock, budget
 
     def met(self, known: InStream) -> InStream:
-        """Give a stream as it is now."""
+        """Return the current state of a stream."""
         return inbox.find_stream(self._store, known.stream) or known
 
     def is_resting(self, known: InStream) -> bool:
-        """Return True if a stream is not to be tried yet."""
+        """Return True if a stream must not be tried yet."""
         if known.retry_at is None:
             return False
-        # A time that is further off was written by a clock that was wrong.
+        # A later time was written while the clock was wrong.
         return 0 < known.retry_at - self._clock() <= 2 * LONGEST_WAIT_MS
 
     def compare(self, known: InStream, page: BlobPage) -> InStream:
-        """Find out whether what should come next can still come, and write down where it cannot."""
+        """Check whether the next blob can still arrive, and record streams for which it cannot."""
         needed = known.last_seq + 1
         is_there = bool(page.blobs) and page.blobs[0].seq == needed
         if not is_there and (page.blobs or max(page.acked, page.expired_upto) >= needed):
@@ -54,9 +54,9 @@ class StoppedStreams:
         return self.met(known)
 
     def not_fetched(self, known: InStream, seq: int, error: CrystalError) -> None:
-        """Note that a blob could not be fetched; raise what concerns the relay as a whole."""
+        """Record that a blob could not be fetched; raise errors that concern the relay as a whole."""
         if isinstance(error, RelayUnavailable) and is_about_one_blob(error):
-            # An answer, and none that can be believed: if it is the blob that has rotten there, this mends it.
+            # The answer is invalid: if the stored blob is damaged, sending it again repairs it.
             self.stand_still(known, "waiting", "relay", error.message, seq)
             return
         if not isinstance(error, NotAtRelay):
@@ -65,23 +65,23 @@ class StoppedStreams:
         self.stand_still(known, "waiting", "gap", why, seq, at_once=True)
 
     def refuse(self, known: InStream, why: Refusal, writer: int) -> None:
-        """Note a blob that cannot be taken.
+        """Record a refused blob.
 
         Args:
-            known: Its stream.
-            why: The blob, and why.
+            known: The state of its stream.
+            why: The blob and the reason.
             writer: The device that may write the stream.
         """
         keep_or_count(self._store, writer, known.stream, why, self._budget, self._clock())
         if why.state == "fork" and known.forked:
-            # One of the copies has gone on elsewhere already; whoever else writes here is told to do so too.
+            # One of the copies uses another stream already; tell other writers to do so too.
             self.leave(known, why)
             return
         resend = why.seq if why.resend else None
         self.stand_still(known, why.state, why.code, f"number {why.seq}: {why.detail}", resend)
 
     def leave(self, known: InStream, why: Refusal) -> None:
-        """Wait for nothing more of a stream."""
+        """Stop waiting for blobs of a stream."""
         with self._store.transaction():
             inbox.leave(self._store, known, why.code, f"number {why.seq}: {why.detail}", self._clock())
 
@@ -95,7 +95,7 @@ class StoppedStreams:
         *,
         at_once: bool = False,
     ) -> None:
-        """Note why a stream cannot go on, and when to try again: later each time, or ``at_once``."""
+        """Record why a stream cannot continue, and when to try again: later each time, or ``at_once``."""
         now = self._clock()
         tries = known.tries if (known.state, known.code) == (state, code) else 0
         wait = 0 if tries == 0 else min(LONGEST_WAIT_MS, FIRST_WAIT_MS << min(tries - 1, 10))

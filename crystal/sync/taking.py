@@ -1,7 +1,7 @@
-"""What is done with blobs of a device that opened: conversations are ingested, words of control acted on.
+"""Process opened blobs of a device: conversations are ingested, control messages executed.
 
-The cursor of the stream moves in the transaction of what the blobs told. Reading comes before, so that nothing that a
-device may have written makes a transaction fail.
+The cursor of the stream moves in the transaction that writes the data. Parsing comes before, so that malformed input
+never fails a transaction.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from crystal.sync.tombstones import read_tombstones
 from crystal.sync.wire import MOST_KEY, BadRecord, Sent, decode_segment
 
 MOST_MESSAGE = 768 << 20
-"""The longest message, in bytes, that parts are collected for: a line of a transcript, and what stands with it."""
+"""Maximum bytes of a message that is assembled from parts: a transcript line with its metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a message whose end has not come."""
+    """Part of a message whose end has not arrived."""
 
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A segment, and what it says."""
+    """Segment and its parsed content."""
 
     sent: Sent
     prepared: Prepared
@@ -51,7 +51,7 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A message of control, checked."""
+    """Control message, validated."""
 
     kind: str
     fields: dict[str, Any]
@@ -62,7 +62,7 @@ Message = Part | Captured | Words
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """A blob that opened, in its place, and what it holds."""
+    """Opened blob, its number, and its content."""
 
     seq: int
     tag: bytes
@@ -71,7 +71,7 @@ class Next:
 
 @dataclass(frozen=True, slots=True)
 class Taker:
-    """Takes what devices said into the home machine's memory.
+    """Writes what devices sent into the home machine's memory.
 
     Attributes:
         arrivals: This machine's memory.
@@ -83,14 +83,14 @@ class Taker:
 
     @property
     def store(self) -> Store:
-        """The memory's store."""
+        """Store of the memory."""
         return self.arrivals.store
 
     def read(self, known: InStream, seq: int, opened: Opened) -> Next:
-        """Read what a blob holds, with the parts of its message that came before. Writes nothing.
+        """Parse a blob together with the earlier parts of its message. Writes nothing.
 
         Raises:
-            BadRecord: It is authentic and makes no sense.
+            BadRecord: It is authentic but malformed.
         """
         waiting = inbox.fragments_bytes(self.store, known.id)
         if waiting + len(opened.payload) > MOST_MESSAGE:
@@ -105,11 +105,11 @@ class Taker:
         return Next(seq, opened.tag, Captured(sent, prepare(sent.segment)))
 
     def take(self, peer: Peer, known: InStream, run: Sequence[Next], now: int) -> IngestReport:
-        """Take the next blobs of a conversations' stream: all of them, or none.
+        """Process the next blobs of a conversation stream: all of them, or none.
 
         Raises:
-            WatermarkMoved: Another poller took them.
-            StoreFull, StoreBusy, Unavailable: Nothing happened; try again later.
+            WatermarkMoved: Another poller processed them.
+            StoreFull, StoreBusy, Unavailable: Nothing was written; try again later.
         """
         if run[0].seq != known.last_seq + 1:
             raise WatermarkMoved(f"stream {known.stream.hex()[:8]}: the cursor is not before number {run[0].seq}")
@@ -143,11 +143,11 @@ class Taker:
         return report
 
     def _device(self, peer: Peer, said: str) -> str:
-        """Who said it: the one whose key it is, unless that machine was home and hands over what others said."""
+        """Return the origin device: the owner of the key, unless that machine was home and hands over others' data."""
         return said if peer.vouches and said != peer.name else peer.name
 
     def _agent(self, peer: Peer, said: str) -> str:
-        """The agent id that it is kept under: the device's own, whatever it claims, where that is another's."""
+        """Return the agent id to store: the one claimed, or the device's own if that belongs to another."""
         if peer.vouches or self._may_use(peer, said):
             return said
         own = AGENT_ID.fullmatch(f"{said}-{peer.name}")
@@ -178,14 +178,14 @@ class Taker:
             self._memory(peer, fields["memory"])
 
     def _memory(self, peer: Peer, said: Version) -> None:
-        """Take a memory if it is newer than what is here; who asked for it is who sealed it."""
+        """Store a memory if it is newer than the stored one. Its author is the device that sealed it."""
         one = said.memory
         trusted = replace(one, device=self._device(peer, one.device), agent=self._agent(peer, one.agent))
         here = None if one.cwd is None else inbox.project_here(self.store, one.cwd)
         memories.put_version(self.store, Version(trusted, here or said.project))
 
     def _continues(self, peer: Peer, stream: bytes, because: str, now: int) -> None:
-        """A stream goes on in another one: wait for nothing more of it, unless it is a copy's that still lives."""
+        """Handle a stream that continues in another one: stop waiting for it, unless it belongs to a live copy."""
         if stream[:8] != peer.up_prefix:
             return
         old = inbox.meet_stream(self.store, stream, now)
@@ -213,10 +213,10 @@ def _counts(report: IngestReport) -> tuple[int, int, int, int, int]:
 
 
 def read_words(payload: bytes) -> Words:
-    """Read a message of control.
+    """Parse a control message.
 
     Raises:
-        BadRecord: It is none that this crystal knows.
+        BadRecord: It is malformed or unknown to this version.
     """
     try:
         words = json.loads(payload)

@@ -1,6 +1,6 @@
-"""Tombstones as they travel: written into a message or a document, and read back strictly.
+"""Tombstones in transfer: encode them in a message or a document, and decode them strictly.
 
-A tombstone is names, never words. Source: docs/spec/relay-messages.md, section 7.
+A tombstone holds ids, never text. Source: docs/spec/relay-messages.md, section 7.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _can_travel(name: str) -> bool:
 
 
 def words_of(tombstone: Tombstone) -> dict[str, Any]:
-    """Write one down, as a message or a document holds it."""
+    """Encode a tombstone for a message or a document."""
     value: dict[str, Any] = {
         what: [name for name in tombstone.names(what) if _can_travel(name)]
         for what in _LISTS
@@ -41,15 +41,15 @@ def words_of(tombstone: Tombstone) -> dict[str, Any]:
 
 
 def read_tombstones(rows: object, device: str | None, *, most: int = MOST_NAMES) -> tuple[Tombstone, ...]:
-    """Read tombstones, strictly.
+    """Parse tombstones strictly.
 
     Args:
-        rows: What came.
-        device: Who says so; None where each tombstone names the machine itself, as home's do.
-        most: So many names may there be in all.
+        rows: The received rows.
+        device: The sending device; None if each tombstone names its machine itself, as home's do.
+        most: Maximum total number of ids.
 
     Raises:
-        BadRecord: They are not what ``words_of`` writes.
+        BadRecord: They are malformed.
     """
     if not isinstance(rows, list):
         raise BadRecord("the message names nothing that is forgotten")
@@ -91,7 +91,7 @@ def _time(value: object) -> int:
 
 
 def messages(tombstones: Sequence[Tombstone]) -> Iterator[bytes]:
-    """The messages that tell home of tombstones: as many in one as may be."""
+    """Yield the messages that send tombstones to home, each as full as possible."""
     run: list[Tombstone] = []
     names = 0
     for one in tombstones:

@@ -1,7 +1,7 @@
-"""The connections to a relay: httpx's own engine, with one thing more, an end to every exchange.
+"""Connections to a relay: httpx's engine with a time limit for every exchange.
 
-A timeout for each read does not end an answer that drips one byte at a time, neither in its headers nor in its body.
-So every read and write is also given no more than what the exchange has left (``Pace``).
+A timeout per read does not end an answer that arrives one byte at a time, in its headers or its body. So every read and
+write is also limited to the remaining time of the exchange (``Pace``).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from crystal.errors import NotConfigured
 from crystal.sync.pace import Pace
 
 PACE = "crystal.pace"
-"""The name under which a request carries its ``Pace``."""
+"""Name under which a request carries its ``Pace``."""
 
 _PIECE = 64 * 1024
 _IDLE_SECONDS = 4.0
-"""Shorter than the five seconds after which the usual servers close, so that no request meets a closing door."""
+"""Shorter than the five seconds after which common servers close, so that no request uses a closing connection."""
 
 
 def tls_context(ca_file: Path | None) -> ssl.SSLContext:
-    """TLS 1.2 or newer, names checked; trusts the given authority alone, or else the well-known ones.
+    """Return a TLS context: TLS 1.2 or newer, host names checked, trusting the given authority or else the system's.
 
     Raises:
         NotConfigured: The file cannot be read or holds no certificate.
@@ -50,7 +50,7 @@ def tls_context(ca_file: Path | None) -> ssl.SSLContext:
 
 
 class RelayTransport(httpx.BaseTransport):
-    """Connections to one relay, kept for the next request. May be used by several threads at once."""
+    """Connections to one relay, kept for the next request. Thread-safe."""
 
     def __init__(self, context: ssl.SSLContext | None) -> None:
         self._running = threading.local()
@@ -62,7 +62,7 @@ class RelayTransport(httpx.BaseTransport):
         )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send one request; the answer's body is read by who asked, in the same thread."""
+        """Send one request. The caller reads the body in the same thread."""
         self._running.pace = request.extensions.get(PACE)
         assert isinstance(request.stream, httpx.SyncByteStream)
         url = request.url
@@ -107,7 +107,7 @@ class _Body(httpx.SyncByteStream):
 
 @contextmanager
 def _in_httpx_words() -> Iterator[None]:
-    """Each error of the engine has a namesake in httpx, which is what the client knows."""
+    """Translate each error of the engine into the httpx error of the same name."""
     try:
         yield
     except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:
@@ -171,7 +171,7 @@ class _PacedStream(httpcore.NetworkStream):
 
 
 def _allowed(running: threading.local, timeout: float | None, late: type[Exception]) -> float | None:
-    """The shorter of one step's time and what the exchange has left."""
+    """Return the shorter of one step's time and the remaining time of the exchange."""
     pace: Pace | None = getattr(running, "pace", None)
     if pace is None:
         return timeout

@@ -1,6 +1,6 @@
-"""Which of the listed streams are read, and how much is spent on those in which nothing has ever opened.
+"""Select the listed streams to read, and limit the effort for those in which nothing ever opened.
 
-A relay may list anything. Streams of nobody who is paired, and of revoked devices, are counted and not fetched.
+A relay may list anything. Streams of unknown and revoked devices are counted but not fetched.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from crystal.store.sync.relay_peers import Peer
 from crystal.sync.answers import StreamInfo
 
 MAX_UNPROVEN_TRIES = 200
-"""How many streams without anything to show for it are fetched in one poll, of those in which nothing ever opened."""
+"""Maximum number of fruitless fetches in one poll, among streams in which nothing ever opened."""
 MAX_FRUITLESS_MS = 30_000
-"""How long one poll spends on streams in which it takes nothing."""
+"""Maximum time that one poll spends on streams from which it takes nothing, ms."""
 
 Listed = dict[tuple[int, str], tuple[int, int]]
-"""Streams and blobs that the relay lists and nobody fetches, by peer and reason."""
+"""Number of streams and blobs that are listed but not fetched, by peer and reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Triage:
-    """The listed streams, sorted.
+    """Listed streams, sorted.
 
     Attributes:
-        proven: Something of a device opened in them, or the device names them.
+        proven: A blob of a device opened in them, or the device names them.
         unproven: Nothing opened in them yet.
-        refused: What is not fetched.
+        refused: Not fetched.
     """
 
     proven: tuple[StreamInfo, ...]
@@ -44,13 +44,13 @@ def triage(
     writers: Mapping[bytes, Peer],
     own_prefixes: frozenset[bytes],
 ) -> Triage:
-    """Sort what a relay lists.
+    """Sort the streams listed by a relay.
 
     Args:
-        listed: The relay's list.
-        known: The streams that are written down here.
-        writers: The devices, revoked ones too, by the first 8 bytes of their streams.
-        own_prefixes: Of streams that this machine writes.
+        listed: The relay's listing.
+        known: The streams known to this store.
+        writers: The devices, including revoked ones, by the first 8 bytes of their streams.
+        own_prefixes: Prefixes of streams that this machine writes.
     """
     proven: list[StreamInfo] = []
     unproven: list[StreamInfo] = []
@@ -74,7 +74,7 @@ def triage(
 
 
 def count_listed(streams: Iterable[tuple[tuple[int, str], StreamInfo]]) -> Listed:
-    """Count streams with blobs in them, and their blobs, by peer and reason."""
+    """Count non-empty streams and their blobs, by peer and reason."""
     counted: Counter[tuple[int, str]] = Counter()
     blobs: Counter[tuple[int, str]] = Counter()
     for key, info in streams:
@@ -85,19 +85,19 @@ def count_listed(streams: Iterable[tuple[tuple[int, str], StreamInfo]]) -> Liste
 
 
 def starting_after(streams: Sequence[StreamInfo], last: bytes) -> list[StreamInfo]:
-    """Give streams in order, beginning with the first one after ``last``, and around."""
+    """Return streams in order, starting after ``last`` and wrapping around."""
     at = next((at for at, info in enumerate(streams) if info.stream > last), 0)
     return [*streams[at:], *streams[:at]]
 
 
 @dataclass(slots=True)
 class Effort:
-    """What one poll has spent on streams in which it took nothing.
+    """Effort that one poll has spent on streams from which it took nothing.
 
     Attributes:
-        clock: Gives the time, ms.
-        tries: Unproven streams that gave nothing.
-        spent_ms: The time that went into streams that gave nothing.
+        clock: Returns the time, ms.
+        tries: Number of fruitless fetches of unproven streams.
+        spent_ms: Time spent on fruitless streams, ms.
     """
 
     clock: Callable[[], int]
@@ -106,7 +106,7 @@ class Effort:
 
     @property
     def is_over(self) -> bool:
-        """Whether no more is to be spent."""
+        """True if the limit is reached."""
         return self.tries >= MAX_UNPROVEN_TRIES or self.spent_ms >= MAX_FRUITLESS_MS
 
     def count(self, began: int, *, is_fruitful: bool, is_unproven: bool) -> None:

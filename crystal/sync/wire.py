@@ -1,6 +1,6 @@
-"""A Segment as bytes for the envelope, and back, strictly: what a device says is checked before any of it is used.
+"""Encode a Segment for the envelope, and decode it strictly: input is validated before any of it is used.
 
-The first line is a JSON object, the head; the captured lines follow as they stand in the archive. Source:
+The first line is a JSON object, the head; the captured lines follow as stored in the archive. Source:
 docs/spec/relay-messages.md.
 """
 
@@ -19,7 +19,7 @@ Lane = Literal["live", "past"]
 VERSION = 1
 MOST_NAME = 400
 MOST_KEY = 4096
-"""Characters of a transcript's key or a session's id: they are made of file names, in whatever encoding."""
+"""Maximum characters of a transcript's key or a session id: they come from file names, in any encoding."""
 MOST_STORED = (1 << 63) - 1
 MOST_PATH = 8192
 MOST_UUID = 1 << 26
@@ -28,18 +28,18 @@ _STATES = ("captured", "private", "skipped")
 
 
 class BadRecord(Denied):
-    """An authentic message that is not what it should be: its sender has a fault, or is another version."""
+    """An authentic message is malformed: its sender has a fault, or is another version."""
 
     code = "record"
 
 
 def encode_segment(segment: Segment, projects: Mapping[str, Project], lane: Lane = "live") -> bytes:
-    """Write a segment down.
+    """Encode a segment.
 
     Args:
-        segment: What was captured, cleaned.
-        lane: Whether it was said now or comes from the past.
-        projects: What git says, on the machine that captured, of the folders that the lines name.
+        segment: The cleaned segment.
+        lane: Live conversation or the past.
+        projects: The git projects, on the capturing machine, of the folders that the lines name.
     """
     head = {
         "v": VERSION,
@@ -59,7 +59,7 @@ def encode_segment(segment: Segment, projects: Mapping[str, Project], lane: Lane
 
 
 def _fits(row: list[str | None]) -> bool:
-    """Whether the other side takes it: a folder's name stands in a transcript, which may say anything."""
+    """Return True if the receiver accepts the name of a folder: it comes from a transcript, which may hold anything."""
     try:
         project_from(row)
     except BadRecord:
@@ -77,7 +77,7 @@ def _piece(piece: Piece) -> list[Any]:
 
 
 def _shifts(piece: Piece) -> list[list[int]]:
-    """Where lines begin that do not follow the cleaned line before them: (number of the line, offset)."""
+    """Return the lines that do not directly follow the previous cleaned line: (number of the line, offset)."""
     told = iter(piece.lines)
     shifts = []
     at = piece.start
@@ -93,7 +93,7 @@ def _shifts(piece: Piece) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A segment as it came: with what git said of its folders where it was captured, and how urgent it is."""
+    """Received segment, with the git projects of its folders on the capturing machine and its lane."""
 
     segment: Segment
     projects: Mapping[str, Project]
@@ -101,10 +101,10 @@ class Sent:
 
 
 def decode_segment(payload: bytes) -> Sent:
-    """Read a segment.
+    """Decode a segment.
 
     Raises:
-        BadRecord: It is not what ``encode_segment`` writes.
+        BadRecord: It is malformed.
     """
     line, newline, clean = payload.partition(b"\n")
     try:
@@ -194,10 +194,10 @@ def _lines(clean: bytes, start: int, end: int, shifts: Any) -> tuple[tuple[int, 
 
 
 def project_from(row: Any) -> Project:
-    """Read what git says of a folder.
+    """Parse the git project of a folder.
 
     Raises:
-        BadRecord: It is not that.
+        BadRecord: It is malformed.
     """
     if not isinstance(row, list) or len(row) != 4:
         raise BadRecord("the message has something else where a project should be")
@@ -229,7 +229,7 @@ def _text(value: Any, most: int = MOST_NAME, *, empty: bool = False) -> str:
 
 
 def _path(value: Any) -> str:
-    """A path may hold bytes that are no UTF-8, which Python writes as lone surrogates."""
+    """Decode a path. It may hold bytes that are not UTF-8, which Python writes as lone surrogates."""
     if isinstance(value, str) and 0 < len(value) <= MOST_PATH and "\0" not in value:
         try:
             value.encode("utf-8", "surrogateescape")
@@ -241,9 +241,9 @@ def _path(value: Any) -> str:
 
 
 def line_starts(piece: Piece) -> list[int]:
-    """Where each line of a captured piece begins in its file, those without a character too.
+    """Return the offset of each line of a captured piece in its file, including blank lines.
 
-    Nothing is taken out of such a line, so that it has its length: it ends where the next one begins.
+    A blank line is never shortened: it ends where the next one begins.
     """
     lines = piece.clean.split(b"\n")[:-1]
     starts = [0] * len(lines)

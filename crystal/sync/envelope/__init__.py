@@ -1,9 +1,9 @@
-"""The envelope: what one device seals for another, so that whoever carries it learns nothing and changes nothing.
+"""Envelope: seal data of one device for another, so that a carrier can neither read nor change it.
 
-Pure functions on bytes. The room knows keys, bytes and the order of checks; it refuses to know files, clocks,
-randomness, streams' histories and the relay: time, salts and expectations come in as arguments.
+Pure functions on bytes. The package knows keys, bytes and the order of checks. It uses no files, clock, randomness,
+stream history or relay: time, salts and expected values are arguments.
 
-The format is CRB1. Its specification is docs/spec/envelope.md, and this room follows it, not the other way round.
+The format is CRB1. docs/spec/envelope.md is normative.
 """
 
 from __future__ import annotations

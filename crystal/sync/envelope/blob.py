@@ -1,4 +1,4 @@
-"""Seal and open: the order of checks is the point of this file.
+"""Seal and open blobs. The order of the checks is part of the specification.
 
 Source: docs/spec/envelope.md, sections 4, 8 and 9.
 """
@@ -39,12 +39,12 @@ _SALT_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A blob that passed every check.
+    """Blob that passed every check.
 
     Attributes:
-        header: Proved, as all the rest.
-        created_at: When it was sealed by the sender's clock, ms. Never a reason to order anything.
-        payload: What was sealed; for a message of several blobs, this part of it.
+        header: Authenticated, like all other fields.
+        created_at: Time of sealing by the sender's clock, ms. Never used for ordering.
+        payload: The sealed bytes; for a message of several blobs, this part of it.
         tag: The ``prev`` of the stream's next blob.
     """
 
@@ -70,23 +70,23 @@ def seal(  # noqa: PLR0913 - every one of them stands in the blob
 ) -> bytes:
     """Seal one payload into one blob.
 
-    A blob is sealed once and its bytes are kept until they have arrived: sealing the same payload again gives another
-    blob, and two blobs for one place are a fork.
+    Seal a payload once and keep the bytes until they have arrived: sealing it again gives a different blob, and two
+    blobs with one number are a fork.
 
     Args:
         keys: The link's keys.
-        payload: At most ``PART_BYTES`` always fit; more only when they compress well.
+        payload: Up to ``PART_BYTES`` always fit; more only if they compress well.
         channel: A ``Channel``.
         kind: A ``Kind``.
         stream: The stream's id, 16 bytes.
-        seq: The place in the stream, from 1.
-        prev: The tag of the blob before, ``ZERO_TAG`` when there is none.
+        seq: The sequence number, from 1.
+        prev: The tag of the previous blob, ``ZERO_TAG`` if there is none.
         salt: 32 bytes, fresh from the system's random source for every blob.
         created_at: The time, ms.
-        more: The message goes on in the next blob.
+        more: The message continues in the next blob.
 
     Raises:
-        ValueError: An argument that no receiver would accept, or a payload too large for one blob.
+        ValueError: An argument that every receiver would reject, or a payload too large for one blob.
     """
     if len(stream) != _STREAM_BYTES or len(prev) != TAG_BYTES or len(salt) != _SALT_BYTES:
         raise ValueError(
@@ -123,9 +123,9 @@ def seal_parts(  # noqa: PLR0913 - as seal
     salts: Callable[[], bytes],
     created_at: int,
 ) -> list[bytes]:
-    """Seal a payload of any size into consecutive blobs, the first at ``seq``; all but the last say that more comes.
+    """Seal a payload of any size into consecutive blobs, the first at ``seq``. All but the last have ``more`` set.
 
-    ``salts`` gives 32 fresh random bytes, once for every blob; all else, and what is raised, is as for ``seal``.
+    ``salts`` returns 32 fresh random bytes for each blob. For the other arguments and errors see ``seal``.
     """
     blobs: list[bytes] = []
     for start in range(0, max(1, len(payload)), PART_BYTES):
@@ -159,15 +159,15 @@ def open_blob(
     """Open a blob, or refuse it with the first reason in the order of the specification.
 
     Args:
-        blob: What came, of any length; nothing of it is trusted.
-        keys: The keys expected, or what gives those of a key id, and None for an id that is unknown or revoked.
-        channel: The channel expected; None takes any known one.
-        stream: The stream expected, 16 bytes.
-        seq: The place expected.
-        prev: The tag of the blob before; None where the blobs of a stream replace each other and gaps are fine.
+        blob: The received bytes, of any length; untrusted.
+        keys: The expected keys, or a function that returns the keys of a key id, None if it is unknown or revoked.
+        channel: The expected channel; None accepts any known one.
+        stream: The expected stream, 16 bytes.
+        seq: The expected sequence number.
+        prev: The tag of the previous blob; None if the blobs of a stream replace each other and gaps are allowed.
 
     Raises:
-        Refused: Its class says what can be done, its ``code`` why. Nothing of the contents has come out.
+        Refused: Its class says what can be done, its ``code`` why. No content was released.
     """
     check_frame(blob)
     link = _keys_for(key_id_of(blob), keys)
@@ -185,10 +185,10 @@ def open_blob(
 
 
 def tag_of(blob: bytes) -> bytes:
-    """A blob's own tag: its last 32 bytes.
+    """Return a blob's own tag: its last 32 bytes.
 
     Raises:
-        Malformed: It has fewer.
+        Malformed: It has fewer than 32 bytes.
     """
     if len(blob) < TAG_BYTES:
         raise Malformed("length", f"a blob of {len(blob)} bytes has no tag")
@@ -203,7 +203,7 @@ def _keys_for(key_id: bytes, keys: LinkKeys | Callable[[bytes], LinkKeys | None]
 
 
 def _verify(blob: bytes, keys: LinkKeys) -> None:
-    """Compare the tag, in constant time, before anything else of the blob is looked at."""
+    """Compare the tag in constant time, before any other field is used."""
     mac = HMAC(keys.mac_key, SHA256())
     mac.update(_TAG_LABEL)
     mac.update(memoryview(blob)[:-TAG_BYTES])

@@ -1,4 +1,4 @@
-"""What is encrypted: kind, time and payload, compressed when that helps, padded so that its length says little.
+"""Encode the plaintext of a blob: kind, time and payload, compressed if that helps, padded to hide its length.
 
 Source: docs/spec/envelope.md, sections 6 and 7.
 """
@@ -17,10 +17,10 @@ else:
     from backports import zstd
 
 MAX_RAW = 67_108_864
-"""The most that one blob may grow to when it is opened, in bytes."""
+"""Maximum bytes that one blob may decompress to."""
 
 PART_BYTES = 7 * 1024 * 1024
-"""How much of a long payload goes into one blob: this many bytes fit even when they cannot be compressed."""
+"""Part size of a long payload, in bytes: fits into one blob even if it cannot be compressed."""
 
 MIN_PLAINTEXT = 1024
 MAX_CREATED = (1 << 63) - 1
@@ -33,7 +33,7 @@ _PREFIX = _LAYOUT.size
 
 
 class Kind(IntEnum):
-    """What the payload is."""
+    """Kind of payload."""
 
     RECORDS = 1
     RAW = 2
@@ -41,7 +41,7 @@ class Kind(IntEnum):
 
 
 def padded_length(length: int) -> int:
-    """The length that ``length`` bytes of content are padded to: Padme, and at least 1,024.
+    """Return the length that ``length`` bytes of content are padded to: Padme, and at least 1,024.
 
     Above 1,024 at most a sixteenth is added, and no more than 320 different lengths are left up to 8 MiB.
 
@@ -55,7 +55,7 @@ def padded_length(length: int) -> int:
 
 
 def pack(kind: Kind, created_at: int, payload: bytes) -> bytes:
-    """The plaintext of one blob. zstd only where it makes the padded length smaller."""
+    """Return the plaintext of one blob. Uses zstd only if it makes the padded length smaller."""
     codec, body = _NONE, payload
     if padded_length(_PREFIX + len(payload)) > MIN_PLAINTEXT:
         frame = zstd.compress(payload, level=_LEVEL)
@@ -67,7 +67,7 @@ def pack(kind: Kind, created_at: int, payload: bytes) -> bytes:
 
 
 def unpack(plaintext: bytes) -> tuple[Kind, int, bytes]:
-    """Kind, time and payload of an authentic plaintext of at least 1,024 bytes; strict, and in bounded memory.
+    """Return kind, time and payload of an authentic plaintext of at least 1,024 bytes. Strict, in bounded memory.
 
     Raises:
         UnknownVersion: ``kind``, ``codec``.
@@ -98,16 +98,16 @@ def unpack(plaintext: bytes) -> tuple[Kind, int, bytes]:
 
 
 def _decompressed(body: bytes, raw_len: int) -> bytes:
-    """The text of exactly one zstd frame that announces, and yields, exactly ``raw_len`` bytes."""
+    """Return the content of exactly one zstd frame that announces, and yields, exactly ``raw_len`` bytes."""
     try:
-        # A skippable frame has a size too, and no text.
+        # A skippable frame also has a size, but no content.
         announced = zstd.get_frame_info(body).decompressed_size if body.startswith(_ZSTD_MAGIC) else None
         if announced != raw_len:
             raise Malformed("zstd", f"the body is no zstd frame of {raw_len} bytes")
         if (window := _window(body)) > MAX_RAW:
             raise Malformed("zstd", f"the body asks for a window of {window} bytes, allowed are {MAX_RAW}")
         decoder = zstd.ZstdDecompressor()
-        # One byte more than allowed, so that the decoder comes to the frame's end when the text is all out.
+        # One byte more than allowed, so that the decoder reaches the end of the frame.
         text: bytes = decoder.decompress(body, raw_len + 1)
     except zstd.ZstdError as error:
         raise Malformed("zstd", f"the body of {len(body)} bytes does not decompress") from error
@@ -117,9 +117,9 @@ def _decompressed(body: bytes, raw_len: int) -> bytes:
 
 
 def _window(frame: bytes) -> int:
-    """The memory that a frame asks its reader for, in bytes; 0 when that is its content's size.
+    """Return the window size of a zstd frame in bytes; 0 if it equals the content size.
 
-    The library looks at this only sometimes: not when the text comes out in one piece.
+    The library does not check it if the content is decoded in one piece.
 
     Source: RFC 8878, section 3.1.1.1.2.
     """

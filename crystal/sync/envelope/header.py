@@ -1,4 +1,4 @@
-"""The 116 bytes in the clear at a blob's start, and the sizes that a blob may have.
+"""Header of a blob: 116 bytes of plaintext, and the size limits of a blob.
 
 Source: docs/spec/envelope.md, sections 4 and 5.
 """
@@ -29,7 +29,7 @@ _LAYOUT = struct.Struct(">4sBBBB16s16sQ32s32sI")
 
 
 class Channel(IntEnum):
-    """What a stream is for. Visible to the relay."""
+    """Purpose of a stream. Visible to the relay."""
 
     CONVERSATIONS = 1
     MIRROR = 2
@@ -41,15 +41,15 @@ class Channel(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a blob says of itself in the clear. Believe it only when it came out of ``open_blob``.
+    """Header fields of a blob. Trust them only if returned by ``open_blob``.
 
     Attributes:
         channel: A ``Channel``'s number.
-        more: The message goes on in the next blob of the stream.
-        key_id: Which link's keys open it, 16 bytes.
+        more: The message continues in the next blob of the stream.
+        key_id: Id of the link keys that open it, 16 bytes.
         stream: The stream's id, 16 bytes.
-        seq: Its place in the stream, from 1.
-        prev: The tag of the blob before it, ``ZERO_TAG`` for the first.
+        seq: The sequence number, from 1.
+        prev: The tag of the previous blob, ``ZERO_TAG`` for the first.
         salt: 32 random bytes.
         ct_len: Bytes of ciphertext, GCM's tag included.
     """
@@ -65,17 +65,17 @@ class Header:
 
 
 def read_header(blob: bytes) -> Header:
-    """Read a blob's header without a key: nothing in it is proved.
+    """Return a blob's header, read without a key and not authenticated.
 
     Raises:
-        Malformed, UnknownVersion: The codes are those of ``open_blob``; of the contents nothing is looked at.
+        Malformed, UnknownVersion: The codes are those of ``open_blob``; the content is not checked.
     """
     check_frame(blob)
     return check_fields(blob)
 
 
 def pack(header: Header) -> bytes:
-    """The header's 116 bytes."""
+    """Return the 116 bytes of the header."""
     flags = _MORE if header.more else 0
     return _LAYOUT.pack(
         MAGIC,
@@ -93,9 +93,9 @@ def pack(header: Header) -> bytes:
 
 
 def check_frame(blob: bytes) -> None:
-    """Check what must hold before the tag can be: magic, version, suite and lengths. Reads nothing else.
+    """Check magic, version, suite and lengths, before the tag can be checked. Reads nothing else.
 
-    Magic and version come first, because another version may have other lengths.
+    Magic and version come first, because the lengths depend on the version.
     """
     if len(blob) < HEADER_BYTES:
         raise Malformed("length", f"a blob of {len(blob)} bytes ends inside its header")
@@ -113,12 +113,12 @@ def check_frame(blob: bytes) -> None:
 
 
 def key_id_of(blob: bytes) -> bytes:
-    """The id of the key, of a blob whose frame was checked."""
+    """Return the key id of a blob whose frame was checked."""
     return bytes(blob[8:24])
 
 
 def check_fields(blob: bytes) -> Header:
-    """Decode the header of a blob whose frame was checked, strictly.
+    """Decode strictly the header of a blob whose frame was checked.
 
     Raises:
         Malformed: ``seq-range``, ``first-prev``.

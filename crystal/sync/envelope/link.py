@@ -1,4 +1,4 @@
-"""The keys of a link: one direction between one device and home, each purpose with a key of its own.
+"""Keys of a link: one direction between one device and home, one key per purpose.
 
 Source: docs/spec/envelope.md, section 3.
 """
@@ -20,7 +20,7 @@ _LINKS = {"up": b"crystal-relay/1 link up", "down": b"crystal-relay/1 link down"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LinkKeys:
-    """What seals and opens the blobs of one link. Only ``key_id`` may be shown: it stands in every header."""
+    """Keys that seal and open the blobs of one link. Only ``key_id`` may be shown: it is part of every header."""
 
     link: bytes
     key_id: bytes
@@ -31,10 +31,10 @@ class LinkKeys:
 
 
 def link_keys(device_secret: bytes, direction: Literal["up", "down"]) -> LinkKeys:
-    """The keys of what a device sends home (``up``) or home sends to it (``down``).
+    """Derive the keys of what a device sends to home (``up``) or home sends to it (``down``).
 
     Raises:
-        ValueError: The secret is not 32 bytes, or there is no such direction.
+        ValueError: The secret is not 32 bytes, or the direction is unknown.
     """
     if direction not in _LINKS:
         raise ValueError(f"a link goes up or down, not {direction!r}")
@@ -42,7 +42,7 @@ def link_keys(device_secret: bytes, direction: Literal["up", "down"]) -> LinkKey
 
 
 def keys_of_link(link: bytes) -> LinkKeys:
-    """The keys of a link whose secret is known: 32 uniform bytes, such as a mirror's key.
+    """Derive the keys of a link with a known secret: 32 uniform bytes, such as a mirror's key.
 
     Raises:
         ValueError: The secret is not 32 bytes.
@@ -55,13 +55,13 @@ def keys_of_link(link: bytes) -> LinkKeys:
 
 
 def blob_key(keys: LinkKeys, header: bytes) -> tuple[bytes, bytes]:
-    """The AES-256-GCM key and nonce of the one blob with this header, both used once."""
+    """Derive the AES-256-GCM key and nonce of the blob with this header. Both are used once."""
     material = _expand(keys.link, b"crystal-relay/1 aes-256-gcm\0" + header, SECRET_BYTES + NONCE_BYTES)
     return material[:SECRET_BYTES], material[SECRET_BYTES:]
 
 
 def _expand(secret: bytes, info: bytes, length: int) -> bytes:
-    """HKDF-Expand with SHA-256. The secrets are uniform, so there is nothing to extract."""
+    """Run HKDF-Expand with SHA-256. The secrets are uniform, so HKDF-Extract is not needed."""
     return HKDFExpand(SHA256(), length, info).derive(secret)
 
 

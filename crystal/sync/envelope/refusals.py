@@ -1,4 +1,4 @@
-"""Why a blob is refused: one class for each thing that can be done about it, one stable code for each reason.
+"""Reasons for refusing a blob: one class per possible reaction, one stable code per reason.
 
 Source: docs/spec/envelope.md, section 8.
 """
@@ -9,11 +9,11 @@ from crystal.errors import Denied
 
 
 class Refused(Denied):
-    """A blob that is not accepted. It is kept where it is: refusing never deletes.
+    """A blob is not accepted. It stays where it is: refusing never deletes.
 
     Args:
-        code: The reason, stable across releases; the table is in the specification.
-        message: What was found, with its value. Everything in it is visible to the relay, or a length or a number.
+        code: The reason, stable across releases; listed in the specification.
+        message: What was found, with its value. Contains only lengths, numbers and what the relay can see.
     """
 
     step = "keep the blob; crystal relay status names it"
@@ -24,32 +24,32 @@ class Refused(Denied):
 
 
 class UnknownVersion(Refused):
-    """Written in a form that this crystal does not know. A newer one may."""
+    """The blob's format is unknown to this version. A newer version may know it."""
 
     step = "update crystal on this machine"
 
 
 class WrongKey(Refused):
-    """Sealed with a key that is not among ours: another device, another direction, another generation, or revoked."""
+    """The key is unknown: another device, direction or generation, or revoked."""
 
     step = "run: crystal devices"
 
 
 class Tampered(Refused):
-    """Not what was sealed: changed on its way, or made by someone without the key."""
+    """The blob was changed in transit, or made without the key."""
 
     step = "fetch it again; if that does not help, the sender must send it again"
 
 
 class Misplaced(Refused):
-    """Authentic, but it belongs to another channel, another stream or another place in its stream."""
+    """The blob is authentic but belongs to another channel, stream or sequence number."""
 
 
 class Forked(Refused):
-    """Authentic and at the right place, but it follows another blob than ours: the sender has two histories."""
+    """The blob is authentic and has the right number, but another predecessor: the sender has two histories."""
 
     step = "was a copy or a backup of that device started? it must begin a new stream"
 
 
 class Malformed(Refused):
-    """Not a blob at all, or sealed by a sender that does not keep to the format."""
+    """Not a blob, or sealed by a sender that violates the format."""

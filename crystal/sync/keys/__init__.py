@@ -1,5 +1,5 @@
-"""The relay's keys: making, writing down, keeping and handing over.
+"""Keys of the relay: make, write down, keep and hand over.
 
-The room knows secrets and their forms; it knows neither the network nor the terminal, and nothing of what the keys
-open (that is ``crystal.sync.envelope``). What is random or comes from the environment is passed in.
+The package knows secrets and their forms, but not the network, the terminal or the data that the keys open (see
+``crystal.sync.envelope``). Randomness and the environment are passed in.
 """

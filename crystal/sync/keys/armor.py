@@ -1,9 +1,9 @@
-"""Bytes as a word that people copy: base32 with a checksum, in either case, across line breaks.
+"""Encode bytes as text that people can copy: base32 with a checksum, in either case, across line breaks.
 
 The checksum is CRC-32 with its four bytes at the end in the order that makes the whole a code word of the polynomial.
-Such a code finds every error that lies within 32 neighbouring bits, wherever it is. One wrong letter changes at most
-5 bits and two swapped neighbours at most 10, which no order of bits within the bytes can spread over more than 24:
-both are always found. Anything wilder passes once in four thousand million times.
+Such a code finds every error that lies within 32 neighbouring bits, wherever it is. One wrong letter changes at most 5
+bits and two swapped neighbours at most 10, which no order of bits within the bytes can spread over more than 24: both
+are always found. Any other error goes unnoticed once in 2^32 cases.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ _CHECKSUM_BYTES = 4
 
 
 def armor(prefix: str, payload: bytes) -> str:
-    """Write ``payload`` after ``prefix`` in lower case; ``unarmor`` with the same prefix reads it."""
+    """Encode ``payload`` after ``prefix`` in lower case; ``unarmor`` with the same prefix decodes it."""
     checksum = zlib.crc32(prefix.encode("ascii") + payload).to_bytes(_CHECKSUM_BYTES, "little")
     return prefix + base64.b32encode(payload + checksum).decode("ascii").rstrip("=").lower()
 
 
 def unarmor(prefix: str, text: str, *, name: str, max_chars: int) -> bytes:
-    """Read back what ``armor`` wrote; the case of letters and white space anywhere in it do not matter.
+    """Decode the output of ``armor``. The case of letters and white space anywhere do not matter.
 
     Args:
-        prefix: In lower case, as given to ``armor``.
-        text: From a person, a file or a picture.
-        name: What to call it in a message; nothing of ``text`` ever stands there.
-        max_chars: Longer is refused before it is looked at.
+        prefix: The prefix in lower case, as given to ``armor``.
+        text: The text from a person, a file or a picture.
+        name: Its name in messages, which never contain any of ``text``.
+        max_chars: Longer text is refused before it is decoded.
 
     Raises:
-        UsageProblem: It is not whole: another prefix, a strange character, cut off, or the checksum disagrees.
+        UsageProblem: Wrong prefix, invalid character, truncated, or the checksum does not match.
     """
     hint = "copy it again, whole, from where it was shown"
     word = "".join(text.split())

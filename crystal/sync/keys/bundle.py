@@ -1,6 +1,6 @@
-"""What home gives a device, and what the device answers, as bytes: fixed fields first, then texts with their length.
+"""Encode what home gives a device, and the device's answer: fixed fields first, then texts with their length.
 
-Reading is strict: nothing may be missing, too long, left over or unfit for a terminal, even from a trusted peer.
+Decoding is strict, also from a trusted peer: nothing may be missing, too long, left over or unprintable.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _SCHEME = "https://"
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Everything that a device needs to relay to its home. Its repr shows no secret; it does not go into a pickle.
+    """Everything that a device needs to relay to its home. Its repr shows no secret; it cannot be pickled.
 
     Attributes:
-        url: The relay's, http or https.
-        token: What the relay lets the device in with.
-        device_id: 16 bytes, chosen by home.
-        generation: Of ``device_secret``, from 1.
-        device_secret: 32 bytes, derived by home from its root.
-        up_prefix: The first 8 bytes of the ids of the streams that the device writes.
-        down_prefix: The same of those that it reads.
+        url: The relay's address, http or https.
+        token: The device's relay token.
+        device_id: The device id, 16 bytes, chosen by home.
+        generation: The generation of ``device_secret``, from 1.
+        device_secret: The device secret, 32 bytes, derived by home from its root.
+        up_prefix: First 8 bytes of the ids of streams that the device writes.
+        down_prefix: First 8 bytes of the ids of streams that it reads.
         home_name: The home machine's name.
-        device_name: The name that home proposes for the device; empty where the device names itself.
+        device_name: The name that home proposes for the device; empty if the device names itself.
         ca: The PEM text of a private certificate authority, or None.
     """
 
@@ -68,7 +68,7 @@ class Bundle:
 
     @property
     def key(self) -> RelayKey:
-        """The device's key, ready for ``crystal.sync.keys.places.write_key``."""
+        """Device key for ``crystal.sync.keys.places.write_key``."""
         return RelayKey("device", self.device_secret, self.device_id, self.generation)
 
     def __reduce__(self) -> NoReturn:
@@ -77,7 +77,7 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the device says after it has stored its bundle: its name, its agent, and which bundle."""
+    """The device's answer after storing its bundle: its name, its agent, and which bundle."""
 
     device_name: str
     agent_id: str
@@ -91,7 +91,7 @@ class Answer:
 
 
 def encode_bundle(bundle: Bundle) -> bytes:
-    """Write a bundle as bytes, about 180 without a certificate.
+    """Encode a bundle as bytes, about 180 without a certificate.
 
     Raises:
         UsageProblem: It is too large; only a long certificate can make it so.
@@ -110,10 +110,10 @@ def encode_bundle(bundle: Bundle) -> bytes:
 
 
 def decode_bundle(data: bytes) -> Bundle:
-    """Read what ``encode_bundle`` wrote.
+    """Decode the output of ``encode_bundle``.
 
     Raises:
-        UsageProblem: It is no bundle, or one of another version.
+        UsageProblem: It is not a bundle, or of another version.
     """
     reader = _Reader(data, "the pairing bundle")
     _must(len(data) <= MAX_BUNDLE_BYTES, "it is too long")
@@ -143,15 +143,15 @@ def decode_bundle(data: bytes) -> Bundle:
 
 
 def encode_answer(answer: Answer) -> bytes:
-    """Write the device's answer as bytes."""
+    """Encode the device's answer as bytes."""
     return bytes([BUNDLE_VERSION]) + answer.bundle_digest + _text(answer.device_name) + _text(answer.agent_id)
 
 
 def decode_answer(data: bytes) -> Answer:
-    """Read what ``encode_answer`` wrote.
+    """Decode the output of ``encode_answer``.
 
     Raises:
-        UsageProblem: It is no answer, or one of another version.
+        UsageProblem: It is not an answer, or of another version.
     """
     reader = _Reader(data, "the device's answer")
     _must(reader.take(1) == bytes([BUNDLE_VERSION]), "its answer is of another version")
@@ -162,12 +162,12 @@ def decode_answer(data: bytes) -> Answer:
 
 
 def digest_of(bundle: Bundle) -> bytes:
-    """The 32 bytes by which a device says which bundle it has stored."""
+    """Return the 32-byte digest by which a device names the bundle that it stored."""
     return hashlib.sha256(b"crystal-pair/1 bundle\0" + encode_bundle(bundle)).digest()
 
 
 def is_answer_to(answer: Answer, bundle: Bundle) -> bool:
-    """Whether the device stored this bundle and no other."""
+    """Return True if the device stored exactly this bundle."""
     return hmac.compare_digest(answer.bundle_digest, digest_of(bundle))
 
 
@@ -185,7 +185,7 @@ class _Reader:
         return piece
 
     def text(self) -> str:
-        """A text: its length in one byte, or in two more after 255, then UTF-8."""
+        """Read a text: its length in one byte, or in two more after 255, then UTF-8."""
         length = self.take(1)[0]
         if length == 255:
             length = int.from_bytes(self.take(2), "big")
@@ -213,7 +213,7 @@ def _text(text: str) -> bytes:
 
 
 def _name(what: str, name: str) -> None:
-    """Refuse a name that would be more than a name on a terminal."""
+    """Refuse a name with characters that are not safe on a terminal."""
     try:
         size = len(name.encode("utf-8"))
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""The code that one person carries from the home machine to the device: ``7-word-word-word``."""
+"""Pairing code that a person carries from the home machine to the device: ``7-word-word-word``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHAPE = "a code looks like 7-apple-river-stone; it is shown by: crystal relay p
 class PairingCode:
     """The mailbox's number, which the relay knows, and three words (33 bits), which it must not learn.
 
-    Good for one attempt: make a new one after any failure.
+    Valid for one attempt: make a new one after any failure.
     """
 
     nameplate: int
@@ -28,7 +28,7 @@ class PairingCode:
 
     @property
     def text(self) -> str:
-        """What is shown to the person, and typed."""
+        """Text that is shown to the person and typed."""
         return "-".join([str(self.nameplate), *self.words])
 
     def __repr__(self) -> str:
@@ -47,10 +47,10 @@ def new_code(nameplate: int, random: Random) -> PairingCode:
 
 
 def parse_code(text: str) -> PairingCode:
-    """Read a code as a person types it: any case, spaces for hyphens, words cut after four letters or more.
+    """Parse a code as a person types it: any case, spaces for hyphens, words cut after four letters or more.
 
     Raises:
-        UsageProblem: It is none; a word that is not in the list is named, with what is near.
+        UsageProblem: It is not a code. The message names an unknown word and similar ones.
     """
     if len(text) > _MAX_CHARS:
         raise UsageProblem(f"the code is {len(text)} characters long", hint=_SHAPE)

@@ -1,4 +1,4 @@
-"""The root, and what is derived from it: HKDF-Expand with SHA-256, a label for each purpose.
+"""Derive keys from the root: HKDF-Expand with SHA-256, a label for each purpose.
 
 The root is uniform, so HKDF-Extract is left out (RFC 5869, section 3.3). Labels are ASCII and end in a zero byte where
 a value follows, so that no two inputs can be the same bytes. Source: docs/adr/0011-keys.md.
@@ -22,7 +22,7 @@ MAX_GENERATION = 2**32 - 1
 _FEWEST_DIFFERENT = 8
 
 Random = Callable[[int], bytes]
-"""Gives so many bytes that nobody can foresee: ``os.urandom``, or a test's own."""
+"""Returns as many unpredictable bytes as asked for: ``os.urandom``, or a test's own function."""
 
 
 def new_root(random: Random) -> bytes:
@@ -51,9 +51,9 @@ def device_secret(root: bytes, device_id: bytes, generation: int) -> bytes:
 
 
 def shared_device_id(root: bytes, device_name: str) -> bytes:
-    """The id, 16 bytes, of a device that holds the root itself: home and device find it from the name alone.
+    """Return the id, 16 bytes, of a device that holds the root itself. Home and device derive it from the name alone.
 
-    For who puts one key on all machines; a paired device gets a random id.
+    For users who put one key on all machines; a paired device gets a random id.
     """
     _check("root", root, SECRET_BYTES)
     name = unicodedata.normalize("NFC", device_name).encode("utf-8")
@@ -61,7 +61,7 @@ def shared_device_id(root: bytes, device_name: str) -> bytes:
 
 
 def shared_prefix(root: bytes, device_id: bytes, direction: Literal["up", "down"]) -> bytes:
-    """The first 8 bytes of the stream ids of a device with a ``shared_device_id``."""
+    """Return the first 8 bytes of the stream ids of a device with a ``shared_device_id``."""
     _check("root", root, SECRET_BYTES)
     _check("device_id", device_id, DEVICE_ID_BYTES)
     label = f"crystal-relay/1 shared prefix {direction}\0".encode("ascii")
@@ -69,12 +69,12 @@ def shared_prefix(root: bytes, device_id: bytes, direction: Literal["up", "down"
 
 
 def checked_secret(secret: bytes, *, name: str) -> bytes:
-    """Return ``secret`` if it can be a key: 32 bytes that somebody drew at random.
+    """Return ``secret`` if it can be a key: 32 random bytes.
 
     A constant, or a pattern from an example, has few different bytes; 32 random ones have fewer than 8 once in 10^37.
 
     Raises:
-        UsageProblem: It cannot. The message never shows it.
+        UsageProblem: It cannot be a key. The message never shows it.
     """
     hint = "make one with: openssl rand -hex 32"
     if len(secret) != SECRET_BYTES:
@@ -88,7 +88,7 @@ def checked_secret(secret: bytes, *, name: str) -> bytes:
 
 
 def checked_device(device_id: bytes, generation: int) -> None:
-    """Refuse what can be no device.
+    """Check a device id and generation.
 
     Raises:
         ValueError: The id is not 16 bytes, or the generation not 1 to 2^32 - 1.

@@ -1,7 +1,7 @@
-"""What both sides of a pairing do alike: one SPAKE2, one running transcript, keys for each purpose and direction.
+"""Common part of both sides of a pairing: SPAKE2, the running transcript, keys for each purpose and direction.
 
-Every message is a version byte, a type byte and a body. The transcript takes in every message whole, in order, so each
-step is bound to all before it. Byte for byte: docs/adr/0011-keys.md.
+Every message is a version byte, a type byte and a body. The transcript covers every message in full, in order, so each
+step is bound to all earlier ones. Byte layout: docs/adr/0011-keys.md.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _START_OVER = "start over with a new code: crystal relay pair"
 
 
 class MessageType(IntEnum):
-    """The second byte of a message: what it is, and so who wrote it."""
+    """Second byte of a message: its type, and so its sender."""
 
     HOME_HELLO = 1
     DEVICE_HELLO = 2
@@ -49,7 +49,7 @@ class MessageType(IntEnum):
 
 
 class PairingFailed(Denied):
-    """The pairing ended and this code is spent. Nothing was handed over, unless home had sent the bundle already.
+    """The pairing failed and its code is used up. Nothing was handed over, unless home had sent the bundle already.
 
     Attributes:
         code: ``wrong-code``, ``malformed``, ``version``, ``order``, ``gave-up`` or ``tampered``.
@@ -61,11 +61,11 @@ class PairingFailed(Denied):
 
 
 class Exchange:
-    """One side's half. The first thing that is not exactly as it must be ends it for good.
+    """State of one side. The first violation of the protocol ends it for good.
 
     Args:
         is_home: Home is side A of SPAKE2, the device side B.
-        code: What the person carried over.
+        code: The code that the person typed.
         random: Fresh random bytes.
     """
 
@@ -84,7 +84,7 @@ class Exchange:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it failed; no method does anything any more."""
+        """True if the exchange failed; then no method does anything any more."""
         return self._step == "ended"
 
     @property
@@ -99,16 +99,16 @@ class Exchange:
         return self._words
 
     def give_up(self) -> bytes:
-        """End this half, and give the message that lets the other side know without waiting."""
+        """End this side, and return the message that tells the other side without a timeout."""
         self._end()
         return bytes([PAIRING_VERSION, MessageType.GIVE_UP])
 
     @contextlib.contextmanager
     def step(self, before: str, after: str) -> Iterator[None]:
-        """Go from one step to the next; whatever is raised on the way ends the exchange.
+        """Go from one step to the next; any error on the way ends the exchange.
 
         Raises:
-            PairingFailed: It is not in the step ``before``.
+            PairingFailed: The exchange is not in the step ``before``.
         """
         if self._step != before:
             has_ended = self.has_ended
@@ -122,20 +122,20 @@ class Exchange:
         self._step = after
 
     def hello(self) -> bytes:
-        """This side's first message: its id, drawn for this pairing, and its half of SPAKE2."""
+        """Return this side's first message: its id, drawn for this pairing, and its SPAKE2 message."""
         kind = MessageType.HOME_HELLO if self._is_home else MessageType.DEVICE_HELLO
         self._hello = bytes([PAIRING_VERSION, kind]) + self._side_id + self._spake.start()
         return self._hello
 
     def take_hello(self, message: bytes, kind: MessageType) -> None:
-        """Take the other side's first message; ``hello`` has been called before."""
+        """Process the other side's first message. Call ``hello`` before."""
         body = self._body(message, kind)
         if len(body) != SIDE_ID_BYTES + _SPAKE_BYTES:
             raise PairingFailed("malformed", f"the other side's first message is {len(message)} bytes long")
         side_id, half = body[:SIDE_ID_BYTES], body[SIDE_ID_BYTES:]
         if side_id == self._side_id:
             raise PairingFailed("tampered", "the relay sent back this machine's own message")
-        # The library would take a second name of a point, and zero under another name.
+        # The library would accept a second encoding of a point, and another encoding of zero.
         if not 1 < int.from_bytes(half[1:], "little") % 2**255 < _FIELD:
             raise PairingFailed("malformed", "the other side's first message is not one of SPAKE2")
         try:
@@ -151,7 +151,7 @@ class Exchange:
         self._secret = hmac.digest(b"crystal-pair/1", shared, "sha256")
 
     def confirm(self, kind: MessageType) -> bytes:
-        """Prove that this side has the key, and with it the code and the same transcript."""
+        """Return the proof that this side has the key, and with it the code and the same transcript."""
         message = bytes([PAIRING_VERSION, kind]) + self._confirmation(kind)
         self._absorb(message)
         return message
@@ -168,7 +168,7 @@ class Exchange:
         self._absorb(message)
 
     def seal(self, kind: MessageType, plain: bytes) -> bytes:
-        """Encrypt a message of this side's; each type has a key and a nonce of its own, used once."""
+        """Encrypt a message of this side; each type has its own key and nonce, used once."""
         start = bytes([PAIRING_VERSION, kind])
         key, nonce = self._sealing(kind)
         message = start + AESGCM(key).encrypt(nonce, plain, start + self._transcript)
@@ -176,7 +176,7 @@ class Exchange:
         return message
 
     def open(self, message: bytes, kind: MessageType) -> bytes:
-        """Decrypt a message of the other side's."""
+        """Decrypt a message of the other side."""
         body = self._body(message, kind)
         key, nonce = self._sealing(kind)
         try:
@@ -187,7 +187,7 @@ class Exchange:
         return plain
 
     def finish(self) -> None:
-        """Make the verification words from everything that was said, and forget the keys."""
+        """Derive the verification words from the whole transcript and delete the keys."""
         bits = self._expand(b"verification words\0" + self._transcript, 6)
         self._words = words_of_bits(bits, VERIFICATION_WORDS)
         self._secret = b""

@@ -1,4 +1,4 @@
-"""Secrets in files: read only where nobody else could read or replace them, written so that a crash harms nothing."""
+"""Secrets in files: read only if nobody else could read or replace them, written so that a crash does no harm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MANAGED = ("/run/secrets", "/var/run/secrets", "/run/credentials")
 _READ_FLAGS = (
     os.O_RDONLY
     | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_NONBLOCK", 0)  # a pipe without a writer would never open
+    | getattr(os, "O_NONBLOCK", 0)  # opening a pipe without a writer would block forever
     | getattr(os, "O_NOCTTY", 0)
     | getattr(os, "O_BINARY", 0)
 )
@@ -27,13 +27,13 @@ _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 def read_own_file(path: Path) -> bytes | None:
-    """Read a secret that crystal keeps: a regular file of this user's, closed to everybody else, no symbolic link.
+    """Return a secret that crystal keeps: a regular file of this user, closed to everybody else, no symbolic link.
 
     Returns:
-        Its bytes, or None where nothing stands at ``path``.
+        Its bytes, or None if ``path`` does not exist.
 
     Raises:
-        NotConfigured: Something does, and it is not safe or not readable.
+        NotConfigured: The file is not safe or not readable.
     """
     try:
         handle = os.open(path, _READ_FLAGS | _NO_FOLLOW)
@@ -45,10 +45,10 @@ def read_own_file(path: Path) -> bytes | None:
 
 
 def read_given_file(path: Path, *, managed: bool) -> bytes:
-    """Read a secret from a file that the user names: links are followed, the file behind them is checked.
+    """Return a secret from a file that the user names. Links are followed, the target is checked.
 
     Args:
-        path: What CRYSTAL_KEY_FILE says.
+        path: The value of CRYSTAL_KEY_FILE.
         managed: Whether systemd or a container engine put it there, see ``is_managed``.
 
     Raises:
@@ -62,9 +62,9 @@ def read_given_file(path: Path, *, managed: bool) -> bytes:
 
 
 def is_managed(path: Path, env: Mapping[str, str]) -> bool:
-    """Whether a file lies where systemd (LoadCredential) or a container engine (secrets) puts what it hands over.
+    """Return True if systemd (LoadCredential) or a container engine (secrets) placed the file.
 
-    There the folder is the guard: the files may belong to root or to a user of the host, and be 0440 or 0444.
+    Their folder protects the files: they may belong to root or to a user of the host, with mode 0440 or 0444.
     """
     place = os.path.abspath(path)  # noqa: PTH100 - a link inside the folder still lies in it
     given = env.get("CREDENTIALS_DIRECTORY", "").strip()
@@ -73,7 +73,7 @@ def is_managed(path: Path, env: Mapping[str, str]) -> bool:
 
 
 def problem_of_own_file(info: os.stat_result, me: int) -> str | None:
-    """Why a file that only crystal writes cannot be trusted, or None: it is this user's, and nobody else's to read."""
+    """Return why a file that only crystal writes cannot be trusted, or None if only this user owns and reads it."""
     if info.st_uid != me:
         return f"belongs to user {info.st_uid}, not to you ({me})"
     if stat.S_IMODE(info.st_mode) & 0o077:
@@ -82,9 +82,10 @@ def problem_of_own_file(info: os.stat_result, me: int) -> str | None:
 
 
 def problem_of_given_file(info: os.stat_result, me: int) -> str | None:
-    """Why a file that the user names cannot be trusted, or None.
+    """Return why a file that the user names cannot be trusted, or None.
 
-    It is the user's or root's and nobody else writes it. Root may give it to a group (0440); the world never reads it.
+    It must belong to the user or root and be writable by nobody else. Root may let a group read it (0440), but not
+    everybody.
     """
     mode = stat.S_IMODE(info.st_mode)
     if info.st_uid not in (me, 0):
@@ -96,7 +97,7 @@ def problem_of_given_file(info: os.stat_result, me: int) -> str | None:
 
 
 def problem_of_managed_file(info: os.stat_result, me: int) -> str | None:
-    """Why a file handed over by systemd or a container engine cannot be trusted, or None."""
+    """Return why a file from systemd or a container engine cannot be trusted, or None."""
     del me
     if info.st_mode & stat.S_IWOTH:
         return f"can be written by everybody (mode {stat.S_IMODE(info.st_mode):04o})"
@@ -104,17 +105,17 @@ def problem_of_managed_file(info: os.stat_result, me: int) -> str | None:
 
 
 def write_own_file(path: Path, data: bytes, *, replace: bool) -> Path | None:
-    """Write a secret that crystal keeps, 0600 in a folder that is made 0700; after a crash the old or the new is there.
+    """Write a secret with mode 0600 in a folder of mode 0700. After a crash either the old or the new one is there.
 
-    The same bytes again change nothing. What is replaced stays beside it as ``.bak``, or the first free ``.bak.2``,
-    ``.bak.3``: it may still open what has not arrived.
+    Writing the same bytes changes nothing. A replaced secret is kept as ``.bak``, or the first free ``.bak.2``,
+    ``.bak.3``: it may still be needed to open data in transit.
 
     Returns:
-        Where the old one was put, or None.
+        The path of the old secret, or None.
 
     Raises:
-        UsageProblem: Another secret is there and ``replace`` is not given, or what stands there is no ordinary file.
-        Unavailable: The system refuses. What was there is untouched.
+        UsageProblem: Another secret is there and ``replace`` is not given, or ``path`` is not a regular file.
+        Unavailable: The system refuses. The old file is untouched.
     """
     make_private_dir(path.parent)
     with alone_in(path.parent), _system_errors(path):
@@ -134,14 +135,14 @@ def write_own_file(path: Path, data: bytes, *, replace: bool) -> Path | None:
 
 
 def _place(path: Path, data: bytes, *, over: bool) -> None:
-    """Put ``data`` at ``path`` as a whole; ``over`` says whether something may already be there."""
+    """Write ``data`` to ``path`` atomically; ``over`` says whether a file may already exist."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(6).hex()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     handle = os.open(temporary, flags, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             if sys.platform != "win32":
-                os.fchmod(file.fileno(), 0o600)  # whatever the umask took away
+                os.fchmod(file.fileno(), 0o600)  # regardless of the umask
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -153,15 +154,15 @@ def _place(path: Path, data: bytes, *, over: bool) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    with contextlib.suppress(OSError):  # some file systems cannot
+    with contextlib.suppress(OSError):  # not supported by some file systems
         sync_folder(path.parent)
 
 
 def _rename_into_nothing(temporary: Path, path: Path) -> None:
-    """Rename, but fail if ``path`` is there: another process may have been faster.
+    """Rename, but fail if ``path`` exists: another process may have been faster.
 
     Raises:
-        FileExistsError: It is there.
+        FileExistsError: ``path`` exists.
     """
     if sys.platform == "win32":
         temporary.rename(path)
@@ -170,7 +171,7 @@ def _rename_into_nothing(temporary: Path, path: Path) -> None:
         os.link(temporary, path)
     except FileExistsError:
         raise
-    except OSError:  # no hard links on this file system; the lock on the folder keeps other crystals away
+    except OSError:  # no hard links on this file system; the lock on the folder excludes other processes of crystal
         if os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
         temporary.replace(path)
@@ -179,7 +180,7 @@ def _rename_into_nothing(temporary: Path, path: Path) -> None:
 
 
 def _old_bytes(path: Path) -> bytes | None:
-    """What stands at ``path``; a link, a folder or the like is refused rather than replaced."""
+    """Return the bytes at ``path``. A link, a folder or the like is refused rather than replaced."""
     try:
         info = path.lstat()
     except FileNotFoundError:
@@ -191,7 +192,7 @@ def _old_bytes(path: Path) -> bytes | None:
 
 
 def _close_to_others(path: Path, data: bytes) -> None:
-    """Write the same bytes anew if others can use the file."""
+    """Write the same bytes again if others can access the file."""
     if sys.platform != "win32" and problem_of_own_file(path.lstat(), os.geteuid()):
         _place(path, data, over=True)
 
@@ -206,7 +207,7 @@ def _free_backup(path: Path) -> Path:
 
 
 def _sweep(path: Path) -> None:
-    """Remove what a crash left between writing and renaming; the lock on the folder says that nobody is writing."""
+    """Delete files that a crash left between writing and renaming; the lock on the folder excludes other writers."""
     if sys.platform == "win32":
         return
     for name in os.listdir(path.parent):  # noqa: PTH208 - names are enough
@@ -216,7 +217,7 @@ def _sweep(path: Path) -> None:
 
 
 def _checked_read(path: Path, handle: int, problem_of: Callable[[os.stat_result, int], str | None]) -> bytes:
-    """Read from an open file if it is safe, and close it."""
+    """Read an open file if it is safe, and close it."""
     try:
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):

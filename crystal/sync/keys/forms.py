@@ -1,6 +1,6 @@
-"""How a key is written down: its own form with a checksum, and what ``openssl rand`` prints.
+"""Text forms of a key: crystal's own form with a checksum, and the output of ``openssl rand``.
 
-Reading never guesses: what is not whole is refused with a message that names the problem and never the key.
+Parsing never guesses: malformed input is refused with a message that names the problem and never the key.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _FORMS = "a key is what crystal wrote, or the output of: openssl rand -hex 32"
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class RelayKey:
-    """A key that no print, log, traceback or pickle shows, compared in constant time.
+    """A key that is never shown in output, logs, tracebacks or pickles, and is compared in constant time.
 
-    ``root`` opens everything and derives the rest; ``device`` is what one device shares with home, and carries the
-    device's id and the generation that it was derived for.
+    ``root`` opens everything and derives the rest; ``device`` is the secret that one device shares with home; it
+    carries the device id and its generation.
     """
 
     kind: Literal["root", "device"]
@@ -55,7 +55,7 @@ class RelayKey:
             raise ValueError("a root carries neither device_id nor generation")
 
     def device_secret(self, device_id: bytes, generation: int) -> bytes:
-        """The secret between home and a device: derived, or, with that device's own key, the key itself.
+        """Return the secret between home and a device: derived, or the key itself if it is that device's own.
 
         Raises:
             NotConfigured: This is the key of another device, or of another generation.
@@ -86,7 +86,7 @@ class RelayKey:
 
 
 def format_key(key: RelayKey) -> str:
-    """Write a key in crystal's own form, which ``parse_key`` reads: one word with a checksum."""
+    """Encode a key in crystal's own form, which ``parse_key`` reads: one word with a checksum."""
     if key.device_id is None or key.generation is None:
         return armor(KEY_PREFIX, bytes([_ROOT]) + key.secret)
     device = key.device_id + key.generation.to_bytes(4, "big")
@@ -94,16 +94,16 @@ def format_key(key: RelayKey) -> str:
 
 
 def parse_key(text: str, *, name: str = "the key") -> RelayKey:
-    """Read a key: crystal's own form, 64 hex digits, or base64 of 32 bytes, with or without white space around it.
+    """Parse a key: crystal's own form, 64 hex digits, or base64 of 32 bytes, with or without surrounding white space.
 
-    Base64 may be the usual or the URL-safe one, padded or not. What has no kind of its own is a root.
+    Base64 may be standard or URL-safe, padded or not. A form without a kind is a root.
 
     Args:
-        text: From a file, a variable, a keyring, a command or a person.
-        name: What to call it in a message.
+        text: The text from a file, a variable, a keyring, a command or a person.
+        name: Its name in messages.
 
     Raises:
-        UsageProblem: It is no key. The message says why and shows nothing of it.
+        UsageProblem: It is not a key. The message says why and shows nothing of it.
     """
     word = text.removeprefix("\ufeff").strip()
     if not word:
@@ -117,17 +117,17 @@ def parse_key(text: str, *, name: str = "the key") -> RelayKey:
 
 
 def parse_key_file(data: bytes, *, name: str = "the key") -> RelayKey:
-    """Read a key from what a file holds: text as ``parse_key``, or 32 raw bytes.
+    """Parse a key from the content of a file: text as for ``parse_key``, or 32 raw bytes.
 
-    Text may be UTF-16 with its mark, as some shells of Windows write it.
+    Text may be UTF-16 with a byte order mark, as some Windows shells write it.
 
     Raises:
-        UsageProblem: It is no key.
+        UsageProblem: It is not a key.
     """
     if len(data) > MAX_KEY_BYTES:
         raise UsageProblem(f"{name} is larger than {MAX_KEY_BYTES} bytes, which no key is", hint=_FORMS)
     is_text = all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in data)
-    # 32 characters of text are half a key in hex, not a key.
+    # 32 characters of text are half a hex key, not a key.
     if len(data) == SECRET_BYTES and not is_text:
         return RelayKey("root", checked_secret(data, name=name))
     encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
@@ -153,7 +153,7 @@ def _parse_own(word: str, name: str) -> RelayKey:
 
 
 def _decode(word: str, name: str) -> bytes:
-    """The bytes of hex or base64, of whatever length; a hex key that was cut is never taken for base64."""
+    """Decode hex or base64 of any length. A truncated hex key is never taken for base64."""
     if _HEX.fullmatch(word):
         if len(word) == 2 * SECRET_BYTES:
             return bytes.fromhex(word)

@@ -1,7 +1,7 @@
-"""Pairing without a relay between the machines: the whole bundle as one word with a checksum.
+"""Pair without a relay between the machines: the whole bundle as one word with a checksum.
 
-Whoever reads this word is the device. It goes from screen to camera, or through standard input, never through a
-command line.
+Anyone who reads this word can act as the device. It is passed from screen to camera or through standard input, never on
+a command line.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ MAX_OFFLINE_CHARS = len(OFFLINE_PREFIX) + (MAX_BUNDLE_BYTES + 4) * 8 // 5 + 8
 
 
 def format_offline(bundle: Bundle) -> str:
-    """Write a bundle as one word in lower case, about 290 characters; in upper case it makes a smaller QR code."""
+    """Encode a bundle as one word in lower case, about 290 characters; upper case makes a smaller QR code."""
     return armor(OFFLINE_PREFIX, encode_bundle(bundle))
 
 
 def parse_offline(text: str) -> Bundle:
-    """Read the word back, in any case, with line breaks and spaces anywhere.
+    """Decode the word, in any case, with line breaks and spaces anywhere.
 
     Raises:
-        UsageProblem: It is not whole. A wrong character and two swapped neighbours are always found.
+        UsageProblem: It is damaged. One wrong character and two swapped neighbours are always detected.
     """
     return decode_bundle(unarmor(OFFLINE_PREFIX, text, name="the pairing string", max_chars=MAX_OFFLINE_CHARS))

@@ -1,4 +1,4 @@
-"""Keys that were replaced: a rotation leaves the one before it, which opens what was sealed until then."""
+"""Replaced keys: a rotation keeps the previous key, which opens what was sealed until then."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from crystal.sync.keys.ring import read_entry
 
 
 def read_old_keys(places: KeyPlaces) -> list[RelayKey]:
-    """The keys that ``write_key`` put aside when it replaced them. What cannot be read is left out: it is no key."""
+    """Return the keys that ``write_key`` set aside when it replaced them. Unreadable ones are skipped."""
     place = place_of_key(places)
     found: list[RelayKey] = []
     if place == "file":

@@ -1,7 +1,7 @@
 """Pairing: a short code becomes a key that only the two machines have, and home hands over the bundle under it.
 
-Pure steps on bytes; carrying them through the relay's mailbox is the caller's. Home writes phases ``hello``,
-``confirm`` and ``bundle`` of side a, the device ``hello``, ``confirm`` and ``answer`` of side b:
+Pure steps on bytes; the caller carries them through the relay's mailbox. Home writes phases ``hello``, ``confirm`` and
+``bundle`` of side a, the device ``hello``, ``confirm`` and ``answer`` of side b:
 
     home                                   device
     hello()            -- hello -->        take_hello()
@@ -12,8 +12,8 @@ Pure steps on bytes; carrying them through the relay's mailbox is the caller's. 
     take_answer()      <-- answer --       answer()
     words              the same four       words
 
-Each method may be called once, in this order. Whatever fails ends the pairing for good: there is one attempt for a
-code, so that a relay in the middle guesses once among 2^33.
+Each method may be called once, in this order. Any failure ends the pairing for good: a code is valid for one attempt,
+so that a relay in the middle has one guess among 2^33.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from crystal.sync.keys.exchange import Exchange, MessageType, PairingFailed
 
 
 class _Pairing:
-    """What both sides have in common.
+    """Common part of both sides.
 
     Args:
-        code: Of this pairing only.
+        code: The code, for this pairing only.
         random: Fresh random bytes, such as ``os.urandom``.
     """
 
@@ -49,21 +49,21 @@ class _Pairing:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the pairing failed; then close the mailbox."""
+        """True if the pairing failed; then close the mailbox."""
         return self._exchange.has_ended
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The 4 verification words, once the answer has been made, and has come."""
+        """The 4 verification words, once the answer was made or received."""
         return self._exchange.words
 
     def give_up(self) -> bytes:
-        """End here; gives the message for the next phase, so that the other side need not wait."""
+        """End the pairing. Return the message for the next phase, so that the other side need not wait."""
         return self._exchange.give_up()
 
 
 class HomePairing(_Pairing):
-    """The side that shows the code and gives the bundle. Every method but ``give_up`` raises PairingFailed.
+    """Side that shows the code and gives the bundle. Every method but ``give_up`` raises PairingFailed.
 
     Args:
         code: A new one, for this pairing only.
@@ -77,29 +77,29 @@ class HomePairing(_Pairing):
         self._given: Bundle | None = None
 
     def hello(self) -> bytes:
-        """The first message."""
+        """Return the first message."""
         with self._exchange.step("new", "said hello"):
             return self._exchange.hello()
 
     def take_hello(self, message: bytes) -> bytes:
-        """Take the device's hello; gives home's confirmation."""
+        """Process the device's hello. Return home's confirmation."""
         with self._exchange.step("said hello", "confirmed"):
             self._exchange.take_hello(message, MessageType.DEVICE_HELLO)
             return self._exchange.confirm(MessageType.HOME_CONFIRM)
 
     def take_confirm(self, message: bytes) -> None:
-        """Check that the device has the code, and that it has seen that home has it."""
+        """Check that the device has the code and has verified that home has it."""
         with self._exchange.step("confirmed", "both confirmed"):
             self._exchange.take_confirm(message, MessageType.DEVICE_CONFIRM)
 
     def give_bundle(self, bundle: Bundle) -> bytes:
-        """Seal the bundle for the device; only possible after both have confirmed."""
+        """Seal the bundle for the device. Possible only after both have confirmed."""
         with self._exchange.step("both confirmed", "gave bundle"):
             self._given = bundle
             return self._exchange.seal(MessageType.BUNDLE, encode_bundle(bundle))
 
     def take_answer(self, message: bytes) -> Answer:
-        """Open the device's answer: who it is, and that it stored just this bundle."""
+        """Open the device's answer: its identity, and that it stored this bundle."""
         with self._exchange.step("gave bundle", "done"):
             answer = _decoded_answer(self._exchange.open(message, MessageType.ANSWER))
             if self._given is None or not is_answer_to(answer, self._given):
@@ -109,7 +109,7 @@ class HomePairing(_Pairing):
 
 
 class JoinPairing(_Pairing):
-    """The side that is given the code. Every method but ``give_up`` raises PairingFailed.
+    """Side that receives the code. Every method but ``give_up`` raises PairingFailed.
 
     Args:
         code: As the person typed it, see ``crystal.sync.keys.codes.parse_code``.
@@ -123,14 +123,14 @@ class JoinPairing(_Pairing):
         self._taken: Bundle | None = None
 
     def take_hello(self, message: bytes) -> bytes:
-        """Take home's hello; gives the device's."""
+        """Process home's hello. Return the device's."""
         with self._exchange.step("new", "said hello"):
             own = self._exchange.hello()
             self._exchange.take_hello(message, MessageType.HOME_HELLO)
             return own
 
     def take_confirm(self, message: bytes) -> bytes:
-        """Check that home has the code; gives the device's confirmation."""
+        """Check that home has the code. Return the device's confirmation."""
         with self._exchange.step("said hello", "both confirmed"):
             self._exchange.take_confirm(message, MessageType.HOME_CONFIRM)
             return self._exchange.confirm(MessageType.DEVICE_CONFIRM)
@@ -146,10 +146,10 @@ class JoinPairing(_Pairing):
             return self._taken
 
     def answer(self, device_name: str, agent_id: str) -> bytes:
-        """Say that the bundle is stored, and who this device is.
+        """Return the message that the bundle is stored, with this device's identity.
 
         Raises:
-            UsageProblem: The name or the agent id cannot be used; the pairing goes on.
+            UsageProblem: The name or the agent id cannot be used; the pairing continues.
         """
         digest = digest_of(self._taken) if self._taken is not None else bytes(32)
         answer = Answer(device_name=device_name, agent_id=agent_id, bundle_digest=digest)

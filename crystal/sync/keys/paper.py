@@ -1,4 +1,4 @@
-"""The paper key: the root as 24 words of BIP39, for the drawer."""
+"""Paper key: the root as 24 words of BIP39, for a printed backup."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"\d{1,2}[.):]?")
 
 
 def to_words(root: bytes) -> tuple[str, ...]:
-    """Write the root, 32 bytes, as 24 words; the last carries 8 bits of checksum.
+    """Encode the root, 32 bytes, as 24 words; the last carries 8 bits of checksum.
 
     Raises:
         ValueError: ``root`` has another length.
@@ -27,14 +27,14 @@ def to_words(root: bytes) -> tuple[str, ...]:
 
 
 def from_words(text: str | Sequence[str]) -> bytes:
-    """Read a paper key back.
+    """Decode a paper key.
 
     The words may be in any case, on any number of lines, with commas or their numbers between them, and shortened to
     their first four letters or more.
 
     Raises:
-        UsageProblem: A word is not in the list (it is named, with what is near), one is missing or too many, or they
-            do not belong together: one was taken for another, or two were swapped.
+        UsageProblem: A word is not in the list (the message names it and similar ones), the number of words is wrong,
+            or the checksum fails: a word was misread, or two were swapped.
     """
     joined = text if isinstance(text, str) else " ".join(text)
     if len(joined) > _MAX_CHARS:

@@ -1,8 +1,7 @@
-"""Where the relay's key and token are kept: which place counts, reading from it, writing to it.
+"""Places of the relay's key and token: select one, read it, write it.
 
-Exactly one place counts, and ``place_of_key`` and ``place_of_token`` say which before anything is opened. If that one
-fails, it is an error: falling through to another would seal with a key that nobody meant.
-Order and reasons: docs/reference/keys.md.
+Exactly one place is used; ``place_of_key`` and ``place_of_token`` select it before anything is opened. If it fails,
+that is an error: a fallback could seal with the wrong key. Order and reasons: docs/reference/keys.md.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ _SETUP = "on the home machine run: crystal relay pair; on a device: crystal rela
 
 
 class KeyMissing(NotConfigured):
-    """The place that counts works and is empty: nothing has been set up yet."""
+    """The selected place works but is empty: nothing has been set up yet."""
 
 
 class RelayToken:
-    """What the relay lets in; no print, log, traceback or pickle shows it."""
+    """Token for the relay. Never shown in output, logs, tracebacks or pickles."""
 
     __slots__ = ("_value",)
 
@@ -48,7 +47,7 @@ class RelayToken:
         self._value = value
 
     def reveal(self) -> str:
-        """The token itself, for the one line that puts it into a request."""
+        """Return the token itself, for the request header only."""
         return self._value
 
     def __repr__(self) -> str:
@@ -67,7 +66,7 @@ class RelayToken:
 
 @dataclass(frozen=True, slots=True)
 class FoundKey:
-    """A key, where it was found in words, and what the user should know about that, or None."""
+    """Key, a description of its place, and a notice for the user, or None."""
 
     key: RelayKey
     source: str
@@ -76,7 +75,7 @@ class FoundKey:
 
 @dataclass(frozen=True, slots=True)
 class FoundToken:
-    """A token, where it was found in words, and what the user should know about that, or None."""
+    """Token, a description of its place, and a notice for the user, or None."""
 
     token: RelayToken
     source: str
@@ -85,7 +84,7 @@ class FoundToken:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Where a secret was put, and where the one that was there is now, in words."""
+    """Descriptions of where a secret was written, and where the replaced one is now."""
 
     source: str
     backup: str | None = None
@@ -93,15 +92,15 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class KeyPlaces:
-    """What the machine says about where secrets are.
+    """Inputs that determine where secrets are.
 
     Attributes:
         data_dir: The folder of ``relay.key`` and ``relay.token``.
         home: The user's home folder, for ``~`` in a variable.
         env: The environment.
-        chosen: The setting ``relay.key_place``; None where it is not set.
-        command: Runs the user's command for ``relay`` or ``relay-token`` and gives what it prints; raises
-            NotConfigured when it fails. None where no command is set.
+        chosen: The setting ``relay.key_place``; None if it is not set.
+        command: Runs the user's command for ``relay`` or ``relay-token`` and returns its output; raises NotConfigured
+            if it fails. None if no command is set.
     """
 
     data_dir: Path
@@ -113,7 +112,7 @@ class KeyPlaces:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """What one of the two secrets is called."""
+    """Names of one of the two secrets."""
 
     secret: str
     variable: str
@@ -127,21 +126,21 @@ _TOKEN_NAMES = _Names("relay token", TOKEN_VARIABLE, TOKEN_FILE_VARIABLE, "relay
 
 
 def place_of_key(places: KeyPlaces) -> Place:
-    """The one place that counts for the key, without opening it."""
+    """Return the place used for the key, without opening it."""
     return _place(places, _KEY)
 
 
 def place_of_token(places: KeyPlaces) -> Place:
-    """The one place that counts for the token, without opening it."""
+    """Return the place used for the token, without opening it."""
     return _place(places, _TOKEN_NAMES)
 
 
 def read_key(places: KeyPlaces) -> FoundKey:
-    """Read the relay's key from the one place that counts.
+    """Return the relay's key from the selected place.
 
     Raises:
-        KeyMissing: That place is empty.
-        NotConfigured: It fails, is open to others, or holds no key.
+        KeyMissing: The place is empty.
+        NotConfigured: The place fails, is open to others, or holds no key.
     """
     data, source = _read(places, _KEY)
     try:
@@ -152,11 +151,11 @@ def read_key(places: KeyPlaces) -> FoundKey:
 
 
 def read_token(places: KeyPlaces) -> FoundToken:
-    """Read the relay token from the one place that counts.
+    """Return the relay token from the selected place.
 
     Raises:
-        KeyMissing: That place is empty.
-        NotConfigured: It fails, is open to others, or holds no token.
+        KeyMissing: The place is empty.
+        NotConfigured: The place fails, is open to others, or holds no token.
     """
     data, source = _read(places, _TOKEN_NAMES)
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
@@ -168,24 +167,24 @@ def read_token(places: KeyPlaces) -> FoundToken:
 
 
 def write_key(places: KeyPlaces, key: RelayKey, *, replace: bool = False) -> Written:
-    """Keep a key in the one place that counts; the same key again changes nothing.
+    """Store a key in the selected place. Storing the same key changes nothing.
 
     Raises:
         UsageProblem: Another is there and ``replace`` is not given, or the key is weak.
-        NotConfigured: That place is one that crystal only reads, or it fails.
-        Unavailable: The system refuses to write. What was there is untouched.
+        NotConfigured: The place is read-only for crystal, or it fails.
+        Unavailable: The system refuses to write. The old secret is untouched.
     """
     checked_secret(key.secret, name="the key")
     return _write(places, _KEY, format_key(key), replace=replace)
 
 
 def write_token(places: KeyPlaces, token: RelayToken, *, replace: bool = False) -> Written:
-    """Keep a token in the one place that counts; the same token again changes nothing.
+    """Store a token in the selected place. Storing the same token changes nothing.
 
     Raises:
         UsageProblem: Another is there and ``replace`` is not given.
-        NotConfigured: That place is one that crystal only reads, or it fails.
-        Unavailable: The system refuses to write. What was there is untouched.
+        NotConfigured: The place is read-only for crystal, or it fails.
+        Unavailable: The system refuses to write. The old secret is untouched.
     """
     return _write(places, _TOKEN_NAMES, token.reveal(), replace=replace)
 
@@ -197,7 +196,7 @@ def _place(places: KeyPlaces, names: _Names) -> Place:
         return "given file"
     if places.chosen is not None:
         return places.chosen
-    # The command also serves API keys; who keeps the relay's elsewhere says so with the setting.
+    # The command also serves API keys; users who keep the relay's key elsewhere use the setting.
     return "command" if places.env.get(COMMAND_VARIABLE, "").strip() else "file"
 
 

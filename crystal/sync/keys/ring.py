@@ -1,4 +1,4 @@
-"""Secrets in the operating system's keyring, for who chose it: whatever goes wrong there is an error."""
+"""Secrets in the operating system's keyring, if the user selected it: any failure there is an error."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from crystal.config.packages import install_command
 from crystal.errors import NotConfigured, UsageProblem
 
 SERVICE = "crystal"
-"""The keyring's name for us; ``crystal.credentials.api_keys`` uses the same, with the provider as the user."""
+"""Service name in the keyring; ``crystal.credentials.api_keys`` uses the same, with the provider as the user."""
 
 
 def read_entry(user: str) -> str | None:
-    """The password of ``crystal``/``user``, or None where there is none.
+    """Return the password of ``crystal``/``user``, or None if there is none.
 
     Raises:
-        NotConfigured: The package is absent, or there is no keyring, or it fails.
+        NotConfigured: The package is missing, there is no keyring, or it fails.
     """
     ring = _keyring()
     try:
         return _text(ring.get_password(SERVICE, user))
-    except Exception as error:  # back ends are plug-ins that raise anything; this only translates
+    except Exception as error:  # back ends are plug-ins that may raise anything; translate only
         raise _failure(error) from error
 
 
 def write_entry(user: str, secret: str, *, replace: bool) -> str | None:
-    """Store a password and read it back; what is replaced stays as ``user.bak``, or the first free ``user.bak.2``.
+    """Store a password and read it back. A replaced one is kept as ``user.bak``, or the first free ``user.bak.2``.
 
     Returns:
-        The user name under which the old one was put, or None.
+        The user name of the old password, or None.
 
     Raises:
         UsageProblem: Another is there and ``replace`` is not given.
-        NotConfigured: The package is absent, or there is no keyring, or it fails or does not keep what it is given.
+        NotConfigured: The package is missing, there is no keyring, or it fails or does not keep the password.
     """
     old = read_entry(user)
     if old == secret:

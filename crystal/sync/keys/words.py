@@ -1,4 +1,4 @@
-"""The 2048 English words of BIP39: what people copy instead of bits, and how a misspelt one is found."""
+"""The 2048 English words of BIP39: words for people to copy instead of bits, and correction of misspelt ones."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _UNIQUE_START = 4
 
 @functools.cache
 def bip39() -> Mnemonic:
-    """The package with its English list, which lies beside its code: nothing is fetched."""
+    """Return the package with its English list, which is installed with its code: nothing is fetched."""
     return Mnemonic("english")
 
 
 @functools.cache
 def word_list() -> tuple[str, ...]:
-    """The words in their order, which is the alphabet's."""
+    """Return the words in alphabetical order."""
     return tuple(bip39().wordlist)
 
 
@@ -35,29 +35,29 @@ def _places() -> dict[str, int]:
 
 @functools.cache
 def _starts() -> dict[str, str]:
-    """The first four letters, which tell all words apart, to the word."""
+    """Map the first four letters, which are unique, to the word."""
     return {word[:_UNIQUE_START]: word for word in word_list()}
 
 
 def words_of_bits(data: bytes, count: int) -> tuple[str, ...]:
-    """The words that the first ``count`` times 11 bits of ``data`` stand for, at least so many bits long."""
+    """Return the words for the first ``count`` times 11 bits of ``data``, which has at least that many."""
     number = int.from_bytes(data, "big") >> (len(data) * 8 - count * BITS)
     places = [number >> (BITS * (count - 1 - place)) & 2047 for place in range(count)]
     return tuple(word_list()[place] for place in places)
 
 
 def fold(text: str) -> str:
-    """The same text as its plain letters: no case, no full-width forms, no soft hyphens or joiners."""
+    """Reduce a text to its plain letters: no case, no full-width forms, no soft hyphens or joiners."""
     plain = unicodedata.normalize("NFKD", text).casefold()
     return "".join(letter for letter in plain if unicodedata.category(letter) != "Cf")
 
 
 def known_words(typed: Sequence[str], *, name: str) -> tuple[str, ...]:
-    """Find each typed word in the list; its first four letters, or more of it, are enough.
+    """Find each typed word in the list; four letters or more are enough.
 
     Raises:
-        UsageProblem: One is not in the list. It is named with what is near, unless it is too long to be a word at
-            all: then it may be a secret that belongs elsewhere.
+        UsageProblem: A word is not in the list. The message names it and similar ones, unless it is too long to be a
+            word: then it may be another secret.
     """
     return tuple(_known(word, number, name) for number, word in enumerate(typed, 1))
 

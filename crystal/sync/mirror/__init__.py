@@ -1,6 +1,6 @@
-"""The mirror: home's memory, ready to be searched, on every device. docs/spec/mirror.md says how.
+"""Mirror: a searchable copy of home's memory on every device. Specification: docs/spec/mirror.md.
 
-``publish`` and what goes with it are home's; ``Mirror`` is a device's.
+``publish`` and its helpers run on home, ``Mirror`` on a device.
 """
 
 from crystal.sync.mirror.device import Mirror, MirrorDamaged, MirrorReport, MirrorRollback, MirrorStatus

@@ -1,7 +1,7 @@
-"""An object's content as bytes, and back. Pure; what comes in is authentic, and still nothing of it is taken on trust.
+"""Encode and decode the content of an object. Pure; input is authentic but still validated.
 
-Layout: ``MIR1``, the length of the index (big-endian, 4 bytes), the index as JSON, then texts, documents, vectors.
-The index has the rows by column, because columns of like values compress well, and the lengths of what follows it.
+Layout: ``MIR1``, the length of the index (big-endian, 4 bytes), the index as JSON, then texts, documents, vectors. The
+index stores the rows by column, because columns of similar values compress well, and the lengths of the parts after it.
 
 Source: docs/spec/mirror.md, section 3.
 """
@@ -24,17 +24,17 @@ from crystal.store.sync.mirror_export import WIDE_DIMENSION
 MAGIC = b"MIR1"
 FORMAT = 2
 BEFORE_MEMORIES = 1
-"""The format of objects whose chunks have no ``memory``."""
+"""Format of objects whose chunks have no ``memory``."""
 
 MOST_DIMENSIONS = 65_536
 
 
 class ContentUnreadable(Damaged):
-    """An object opens, and what is in it is nothing that this crystal understands."""
+    """An object opens, but its content is unknown to this version."""
 
 
 def pack(content: Content) -> bytes:
-    """Turn rows into bytes."""
+    """Encode rows as bytes."""
     texts = [text.encode() for text in content.texts]
     index: dict[str, Any] = {
         "format": FORMAT,
@@ -57,10 +57,10 @@ def pack(content: Content) -> bytes:
 
 
 def unpack(data: bytes) -> Content:
-    """Turn bytes into rows.
+    """Decode bytes into rows.
 
     Raises:
-        ContentUnreadable: They are none, or of a newer crystal.
+        ContentUnreadable: They are malformed, or from a newer version.
     """
     if len(data) < 8 or data[:4] != MAGIC:
         raise ContentUnreadable("an object of the mirror has no known beginning")
@@ -155,7 +155,7 @@ def _text(value: object) -> str:
 
 
 def _narrowed(vector: bytes, dimension: int) -> bytes:
-    """A vector as it travels: many numbers as halves (11 bits of precision), few as they are."""
+    """Return a vector in its transfer format: long ones as half floats (11 bits of precision), short ones unchanged."""
     if len(vector) != 4 * dimension:
         raise ValueError(f"a vector of {len(vector)} bytes has no {dimension} numbers")
     if dimension <= WIDE_DIMENSION:

@@ -1,8 +1,8 @@
-"""A device's side of the mirror: what home tells is checked, what is missing fetched, opened and applied in order.
+"""Device side of the mirror: check the manifest, fetch missing objects, open and apply them in order.
 
-Nothing of the device's own is ever touched: the mirror is a file beside the device's store. The first copy, and one
-that does not follow from what is there, is built in a file of its own and put in place when it is whole; until then
-searches use what there was. Whatever is interrupted goes on where it stopped.
+The device's own data is never touched: the mirror is a file next to the device's store. The first copy, and one that
+does not continue the existing one, is built in a separate file and moved into place when complete; until then searches
+use the old one. An interrupted run continues where it stopped.
 
 Source: docs/spec/mirror.md, section 5.
 """
@@ -28,11 +28,11 @@ from crystal.sync.mirror.sifting import Sift, take_all
 __all__ = ["Fetcher", "Mirror", "MirrorDamaged", "MirrorReport", "MirrorRollback", "MirrorStatus"]
 
 TOLD_BAD = 64
-"""So many objects that cannot be had are told to home at once."""
+"""Maximum number of unavailable objects reported to home at once."""
 
 
 class MirrorRollback(Denied):
-    """Somebody showed an older state of home's memory than this device has seen. It was not taken.
+    """An older state of home's memory was offered than this device has seen. It was not used.
 
     Attributes:
         code: ``rollback``.
@@ -43,7 +43,7 @@ class MirrorRollback(Denied):
 
 @dataclass(frozen=True, slots=True)
 class MirrorStatus:
-    """How a mirror stands. ``as_of`` is home's clock, ms: what home knew then is in it. None for what is not known."""
+    """State of a mirror. ``as_of`` is home's clock, ms: everything home knew then is included. None means unknown."""
 
     is_there: bool
     as_of: int | None
@@ -58,35 +58,35 @@ class MirrorStatus:
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """The mirror of this device.
+    """Mirror on this device.
 
     Attributes:
-        path: Where the mirror is when it is whole: ``mirror.db`` in the data folder.
+        path: Path of the complete mirror: ``mirror.db`` in the data folder.
     """
 
     path: Path
 
     @property
     def building(self) -> Path:
-        """Where one is built."""
+        """Path of a mirror that is being built."""
         return self.path.with_name(self.path.name + ".new")
 
     @property
     def memo(self) -> Path:
-        """Where the newest manifest is kept."""
+        """Path of the newest manifest."""
         return self.path.with_suffix(".json")
 
     @property
     def files(self) -> Files:
-        """Where everything of it lies."""
+        """Paths of all files of the mirror."""
         return Files(self.path, self.building, self.memo)
 
     def take(self, manifest: Mapping[str, Any], serial: int) -> None:
-        """Remember what home told, if it is newer than what was told before. Taking the same again is harmless.
+        """Store a manifest from home if it is newer than the stored one. Idempotent.
 
         Raises:
-            MirrorRollback: It is older. That is remembered too, and told by ``status``.
-            ManifestUnreadable: It is of a newer crystal, or none.
+            MirrorRollback: It is older. That is recorded, and reported by ``status``.
+            ManifestUnreadable: It is malformed, or from a newer version.
         """
         told = parse_manifest(manifest)
         make_private_dir(self.path.parent)
@@ -123,20 +123,20 @@ class Mirror:
         progress: Callable[[int, int], None] = lambda _done, _total: None,
         sift: Sift = take_all,
     ) -> MirrorReport:
-        """Fetch and apply what is missing. Goes on where the last run stopped.
+        """Fetch and apply missing objects. Continues where the last run stopped.
 
         Args:
             client: The relay, with the device's token.
-            should_stop: Asked before every object.
-            progress: Told how many bytes of how many are there.
-            sift: Takes out of an object what is forgotten on this device.
+            should_stop: Checked before every object.
+            progress: Called with bytes fetched and bytes in total.
+            sift: Removes from an object what is forgotten on this device.
 
         Returns:
-            What was done. An object that is missing or damaged ends the run and is told; the next run tries again.
+            What was done. A missing or damaged object ends the run and is reported; the next run tries again.
 
         Raises:
-            RelayUnavailable: The relay does not answer. What was applied stays.
-            MirrorDamaged: All of it together is not what home published. It is built anew by the next run.
+            RelayUnavailable: The relay does not answer. Applied objects stay.
+            MirrorDamaged: The result is not what home published. The next run builds it from scratch.
             StoreFull, StoreBusy: Nothing was lost.
         """
         with try_alone(self.path.with_name(self.path.name + ".lock")) as alone:
@@ -155,7 +155,7 @@ class Mirror:
             return run.report
 
     def told(self) -> dict[str, Any]:
-        """What a device tells home about its mirror in its heartbeat."""
+        """Return the heartbeat fields about the mirror."""
         wanted = read_wanted(self.memo)
         if wanted.manifest is None:
             return {}
@@ -167,7 +167,7 @@ class Mirror:
         }
 
     def status(self) -> MirrorStatus:
-        """How the mirror stands; cheap."""
+        """Return the state of the mirror. Cheap."""
         wanted, at = read_wanted(self.memo), self._applied()
         return MirrorStatus(
             is_there=self.path.exists(),
@@ -182,14 +182,14 @@ class Mirror:
         )
 
     def stop_building(self) -> None:
-        """Let go of a mirror that is being built and holds what was forgotten since; it is begun anew."""
+        """Delete a mirror that is being built and holds data forgotten since; it is started from scratch."""
         if self.building.exists():
             with try_alone(self.path.with_name(self.path.name + ".lock")) as alone:
                 if alone:
                     remove_file(self.building)
 
     def discard(self) -> None:
-        """Delete the mirror and all that is known of it: this device has another home now, or none."""
+        """Delete the mirror and its state: this device has another home now, or none."""
         for path in (self.building, self.path):
             remove_file(path)
         index.discard(self.path)
@@ -202,7 +202,7 @@ class Mirror:
             return applied(store)
 
     def _whole(self, manifest: Manifest) -> Applied | None:
-        """How far the mirror is, if it has all that a manifest lists."""
+        """Return the position of the mirror if it has everything that a manifest lists."""
         if not self.path.exists():
             return None
         at = self._applied()
@@ -213,7 +213,7 @@ class Mirror:
         return at if is_whole and at.version is not None else None
 
     def _renew(self, manifest: Manifest, at: Applied) -> None:
-        """Note that an applied mirror is also that of a newer manifest; cut the log if a reader prevented it before."""
+        """Record that an applied mirror satisfies a newer manifest; truncate the log if a reader prevented it."""
         log = self.path.with_name(self.path.name + "-wal")
         if log.exists() and log.stat().st_size:
             with open_mirror(self.path) as store:

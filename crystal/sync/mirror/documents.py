@@ -1,4 +1,4 @@
-"""The files of home's agents that travel with the mirror: session summaries and daily logs."""
+"""Files of home's agents that are part of the mirror: session summaries and daily logs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from crystal.store.sync.mirror_export import documents_seen, note_document, note
 FOLDERS = ("sessions", "daily")
 SUFFIX = ".md"
 MOST_BYTES = 1 << 20
-"""A file that is larger stays at home: no summary is, and an object has its limits."""
+"""Maximum file size in bytes; larger files stay at home. No summary is that large, and an object is limited."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """A file's size in bytes and when it was changed last."""
+    """Size of a file in bytes and its modification time."""
 
     size: int
     mtime_ns: int
@@ -33,26 +33,26 @@ class Documents(Protocol):
     """Files by name: the agent, a slash, the path below the agent's folder."""
 
     def names(self) -> Mapping[str, FileFacts]:
-        """All of them."""
+        """Return all names."""
         ...
 
     def read(self, name: str) -> bytes | None:
-        """The content, None when it is gone."""
+        """Return the content, or None if the file is gone."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class AgentDocuments:
-    """The summaries and daily logs below ``agents``, the folder of all agents (``~/.ldm/agents``)."""
+    """Summaries and daily logs below ``agents``, the folder of all agents (``~/.ldm/agents``)."""
 
     agents: Path
 
     def names(self) -> Mapping[str, FileFacts]:
-        """All of them, as they are on disk now."""
+        """Return all names that are on disk now."""
         return dict(self._found())
 
     def read(self, name: str) -> bytes | None:
-        """The content, None when it is gone or grew too large."""
+        """Return the content, or None if the file is gone or has become too large."""
         agent, _, path = name.partition("/")
         try:
             data = (self.agents / agent / "memory" / path).read_bytes()
@@ -72,10 +72,10 @@ class AgentDocuments:
 
 
 def note_changes(store: Store, documents: Documents) -> None:
-    """Note which files are new, changed or gone since they were looked at last."""
+    """Record which files are new, changed or gone since the last call."""
     seen, found = documents_seen(store), documents.names()
     changed: list[tuple[str, FileFacts, bytes, bool]] = []
-    # A device that forgot has taken out of its copy what may tell of it; what was written anew comes, changed or not.
+    # A device that forgot something removed related text from its copy; rewritten files are sent, changed or not.
     comes_again = is_anything_forgotten(store)
     for name, facts in found.items():
         size, mtime_ns, sha = seen.get(name, (-1, -1, b""))

@@ -1,7 +1,7 @@
-"""One run of fetching: what is missing, in order, each object checked, opened and applied before the next.
+"""One run of fetching: missing objects in order, each checked, opened and applied before the next.
 
-The mirror that is there grows where it stands. The first one, and one that does not follow from what home publishes,
-is built in a file of its own and put in place when it is whole.
+An existing mirror is extended in place. The first one, and one that does not continue the existing history, is built in
+a separate file and moved into place when complete.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from crystal.sync.mirror.place import ROLLBACK, Wanted, read_wanted, remove_file
 from crystal.sync.mirror.sifting import Sift, take_all
 
 SURE = 2
-"""An object that was damaged so often in a row is told to home; one that the relay does not have, at once."""
+"""After this many failures in a row a damaged object is reported to home; a missing one is reported at once."""
 
 
 class MirrorDamaged(Damaged):
-    """What was fetched does not make the mirror that home published. It is fetched again."""
+    """The fetched objects do not make the mirror that home published. They are fetched again."""
 
 
 class Fetcher(Protocol):
-    """What a mirror asks of the relay."""
+    """Part of the relay client that a mirror uses."""
 
     def get_object(self, object_id: bytes) -> bytes:
         """Fetch an object."""
@@ -46,15 +46,15 @@ class Fetcher(Protocol):
 
 @dataclass(slots=True)
 class MirrorReport:
-    """What one run brought.
+    """Result of one run.
 
     Attributes:
-        objects: Objects that were applied.
-        bytes: Their size, sealed.
-        left: Objects of the list that are still to be fetched.
-        is_whole: The mirror is that of the newest manifest.
-        problem: Why not, in words; or that an old manifest was refused, also when the mirror is whole.
-        code: The same as a word: ``missing``, ``sha256``, ``rollback``, or the code of the envelope.
+        objects: Number of applied objects.
+        bytes: Their sealed size.
+        left: Number of objects still to be fetched.
+        is_whole: The mirror satisfies the newest manifest.
+        problem: The reason if not, in words; or that an old manifest was refused, even if the mirror is complete.
+        code: The same as a code: ``missing``, ``sha256``, ``rollback``, or the code of the envelope.
     """
 
     objects: int = 0
@@ -67,7 +67,7 @@ class MirrorReport:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Where a mirror lies, where one is built, and where the newest manifest is kept."""
+    """Paths of the mirror, of one being built, and of the newest manifest."""
 
     path: Path
     building: Path
@@ -93,7 +93,7 @@ class Run:
         self.report = MirrorReport()
 
     def remember(self) -> None:
-        """Note what is wrong, or that nothing is; what home told meanwhile stays, and so does a refused rollback."""
+        """Record a problem, or None. A manifest that arrived meanwhile is kept, and so is a refused rollback."""
         memo = self.files.memo
         with alone_in(memo.parent):
             newest = read_wanted(memo)
@@ -106,7 +106,7 @@ class Run:
             write_wanted(memo, newest)
 
     def bring(self) -> None:
-        """Fetch into the mirror that is there; into a new one when there is none, or when it does not follow."""
+        """Fetch into the existing mirror, or into a new one if it is missing or has another history."""
         path, building = self.files.path, self.files.building
         if path.exists() and not building.exists() and not self.wanted.starts_over:
             with open_mirror(path) as store:
@@ -116,10 +116,10 @@ class Run:
                     self._finish(store)
                     return
         if not self._build():
-            self._build()  # what was begun does not follow from what home publishes now: once more from nothing
+            self._build()  # the partial mirror does not continue the published history: start from scratch
 
     def _build(self) -> bool:
-        """Build the mirror beside its place. False when it has to begin anew."""
+        """Build the mirror in a separate file. Return False if it has to start from scratch."""
         building = self.files.building
         if self.wanted.starts_over:
             remove_file(building)
@@ -139,7 +139,10 @@ class Run:
     # ---------------------------------------------------------------------------------------------------- applying
 
     def _apply_all(self, store: Store) -> bool:
-        """Apply what is missing, in order. False when it ended early; ``starts_over`` is set when it cannot go on."""
+        """Apply missing objects in order.
+
+        Return False if the run ended early; ``starts_over`` is set if it cannot continue.
+        """
         at = applied(store)
         entries = self._missing(at)
         if entries is None:
@@ -167,7 +170,7 @@ class Run:
         return True
 
     def _missing(self, at: Applied) -> list[Entry] | None:
-        """The entries after a position; None when they cannot be told or do not follow from it."""
+        """Return the entries after a position, or None if they are unknown or do not continue from it."""
         entries = self.manifest.entries
         index = self.manifest.index
         if index is not None and at.position < index.last:
@@ -195,7 +198,7 @@ class Run:
         return content
 
     def _object(self, entry: Entry) -> bytes | None:
-        """Fetch and open one object; None when that fails, which is noted."""
+        """Fetch and open one object. Return None on failure, which is recorded."""
         try:
             blob = self.client.get_object(entry.object_id)
         except NotAtRelay:
@@ -227,13 +230,13 @@ class Run:
         self.report.is_whole = True
 
     def _prove(self, store: Store) -> None:
-        """Check a new mirror before it is used.
+        """Verify a new mirror before it is used.
 
         Raises:
-            MirrorDamaged: It is not whole. It is built anew.
+            MirrorDamaged: It is incomplete. It is built from scratch.
         """
         fault = checks.quick_fault(store)
-        counted, out = count_rows(store), left_out(store)  # what is forgotten here may be left out, and need not be
+        counted, out = count_rows(store), left_out(store)  # rows forgotten here may be missing
         wrong = [
             table
             for table, rows in self.manifest.counts.items()
@@ -252,7 +255,7 @@ class Run:
             copy_over(building, path)
             remove_file(building)
             return
-        for name in ("-wal", "-shm"):  # of a mirror that was deleted by hand
+        for name in ("-wal", "-shm"):  # left by a mirror that was deleted by hand
             path.with_name(path.name + name).unlink(missing_ok=True)
         os.replace(building, path)  # noqa: PTH105 - as one step
         remove_file(building)
@@ -260,7 +263,7 @@ class Run:
 
 
 def _follows(content: Content, at: Applied) -> bool:
-    """Whether an object, which covers a position that was applied, has seen the same history up to it."""
+    """Return True if an object that covers an applied position has the same history up to it."""
     if at.position < content.first:
         return True
     place = (at.position - content.first) * 8

@@ -1,7 +1,7 @@
-"""The mirror's list: what a manifest says, as home writes it and as a device reads it. Pure.
+"""List of the mirror's objects: the manifest as home writes it and a device reads it. Pure.
 
-A manifest is a JSON object that home seals for one device (crystal/sync/documents.py). Its list is short: the old
-part of it lies in an object of its own, the index, that most devices need not fetch again.
+A manifest is a JSON object that home seals for one device (crystal/sync/documents.py). Its list is short: the old part
+is in a separate object, the index, which most devices need not fetch again.
 
 Source: docs/spec/mirror.md, section 2.
 """
@@ -24,14 +24,15 @@ _COUNTS = 32
 
 
 class ManifestUnreadable(Damaged):
-    """A manifest is authentic, and says nothing that this crystal understands."""
+    """A manifest is authentic but malformed or unknown to this version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One object: the positions after the entry before it, up to ``last``.
+    """One object: the positions after the previous entry, up to ``last``.
 
-    ``mark`` tells which history position ``last`` belongs to; ``number`` is the seq that the object is sealed with.
+    ``mark`` identifies the history that position ``last`` belongs to; ``number`` is the seq that the object is sealed
+    with.
     """
 
     last: int
@@ -42,28 +43,28 @@ class Entry:
 
     @property
     def object_id(self) -> bytes:
-        """Its name at the relay."""
+        """Id of the object at the relay."""
         return self.sha256[:16]
 
     def as_json(self) -> list[Any]:
-        """As a list writes it."""
+        """Return the entry as it is written in a list."""
         return [self.last, _short(self.mark), self.number, _short(self.sha256), self.size]
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What home has published.
+    """State that home has published.
 
     Attributes:
-        epoch: New when home was restored from a backup; versions compare within one.
-        version: Rises with everything that is published.
-        published_at: When home had nothing left to publish, by its clock.
-        stream: The stream that the objects are sealed in.
+        epoch: Changes when home is restored from a backup; versions compare within one epoch.
+        version: Rises with every publication.
+        published_at: Time at which home had nothing left to publish, by its clock.
+        stream: The stream id used to seal the objects.
         links: The keys that open them; never shown.
-        index: Where the old part of the list lies, None when all of it is in ``entries``.
-        entries: The list, or what comes after the index.
-        serving: The model whose vectors answer, None when there is none.
-        counts: Rows by table of a complete mirror, empty when they were not counted.
+        index: The object with the old part of the list; None if ``entries`` is complete.
+        entries: The list, or its part after the index.
+        serving: The model whose vectors are used for search, None if there is none.
+        counts: Rows per table of a complete mirror; empty if they were not counted.
     """
 
     epoch: bytes
@@ -81,15 +82,15 @@ class Manifest:
 
     @property
     def head(self) -> int:
-        """The newest position."""
+        """Newest position."""
         return self.entries[-1].last if self.entries else self.index.last if self.index else 0
 
     def keys(self) -> dict[bytes, LinkKeys]:
-        """The keys by their ids."""
+        """Return the keys by key id."""
         return {keys.key_id: keys for keys in map(keys_of_link, self.links)}
 
     def as_json(self) -> dict[str, Any]:
-        """The body of the document."""
+        """Return the body of the document."""
         space = self.serving
         return {
             "format": FORMAT,
@@ -106,10 +107,10 @@ class Manifest:
 
 
 def parse_manifest(body: Mapping[str, Any]) -> Manifest:
-    """Read a manifest.
+    """Parse a manifest.
 
     Raises:
-        ManifestUnreadable: It is none, or of a newer crystal.
+        ManifestUnreadable: It is malformed, or from a newer version.
     """
     try:
         if body.get("format") != FORMAT:
@@ -135,15 +136,15 @@ def parse_manifest(body: Mapping[str, Any]) -> Manifest:
 
 
 def pack_index(entries: Sequence[Entry]) -> bytes:
-    """The old part of the list as the content of an object."""
+    """Encode the old part of the list as the content of an object."""
     return json.dumps([one.as_json() for one in entries], separators=(",", ":")).encode()
 
 
 def parse_index(data: bytes, upto: int) -> tuple[Entry, ...]:
-    """Read the old part of the list, which ends at position ``upto``.
+    """Parse the old part of the list, which ends at position ``upto``.
 
     Raises:
-        ManifestUnreadable: It is none.
+        ManifestUnreadable: It is malformed.
     """
     try:
         entries = _entries(json.loads(data), 0)

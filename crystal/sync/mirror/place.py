@@ -1,6 +1,6 @@
-"""What a device remembers of its mirror beside the mirror itself: the newest manifest, and what could not be fetched.
+"""State of the mirror next to it: the newest manifest, and what could not be fetched.
 
-``mirror.json`` holds keys, so only its owner can read it. One process at a time fetches; the lock is freed when its
+``mirror.json`` holds keys, so only its owner can read it. One process at a time fetches; the lock is released when its
 holder dies.
 """
 
@@ -26,21 +26,21 @@ else:
 MOST_EPOCHS = 64
 
 ROLLBACK = "rollback"
-"""The code of what says that an old state was shown."""
+"""Code for an offered older state."""
 
 
 @dataclass(slots=True)
 class Wanted:
-    """What home told last.
+    """The last manifest from home.
 
     Attributes:
-        serial: Of the document that it came in.
+        serial: Serial of the document.
         manifest: Its body.
-        epochs: Every epoch that was ever taken, as hexadecimal, the newest last.
-        bad: Objects that could not be had or opened, by id, with how often in a row.
-        problem: What is wrong, in words; None when nothing is.
-        code: The same as a word.
-        starts_over: The mirror is to be built anew, because it does not follow from what home publishes.
+        epochs: Every epoch ever accepted, in hexadecimal, newest last.
+        bad: Objects that could not be fetched or opened: id to number of failures in a row.
+        problem: The problem in words, or None.
+        code: The same as a code.
+        starts_over: The mirror must be built from scratch, because it does not continue the published history.
     """
 
     serial: int = 0
@@ -53,7 +53,7 @@ class Wanted:
 
 
 def read_wanted(path: Path) -> Wanted:
-    """What home told last; nothing when it never told anything, or when the file was damaged: home tells again."""
+    """Return the last manifest; an empty one if there is none or the file is damaged: home sends it again."""
     try:
         fields = json.loads(path.read_bytes())
         return Wanted(**{name: fields[name] for name in Wanted.__slots__ if name in fields})
@@ -66,16 +66,16 @@ def read_wanted(path: Path) -> Wanted:
 
 
 def write_wanted(path: Path, wanted: Wanted) -> None:
-    """Remember what home told."""
+    """Store the last manifest."""
     make_private_dir(path.parent)
     write_private(path, json.dumps(asdict(wanted)).encode())
 
 
 @contextlib.contextmanager
 def try_alone(path: Path) -> Iterator[bool]:
-    """Hold the lock if nobody does; gives whether it is held."""
+    """Try to acquire the lock. Return True if it was free."""
     make_private_dir(path.parent)
-    flags = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)  # a link would lead to another file
+    flags = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)  # a link would open another file
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o600)
     except OSError as error:
@@ -95,6 +95,6 @@ def try_alone(path: Path) -> Iterator[bool]:
 
 
 def remove_file(path: Path) -> None:
-    """Delete a database with its log."""
+    """Delete a database and its log."""
     for name in ("", "-wal", "-shm"):
         path.with_name(path.name + name).unlink(missing_ok=True)

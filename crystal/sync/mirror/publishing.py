@@ -1,8 +1,8 @@
-"""Home's side of the mirror: what is new becomes objects at the relay, and a list of them that devices are told.
+"""Home side of the mirror: new rows become objects at the relay, and a list of them for the devices.
 
-Each step is durable before the next: a position is decided (its rows are fixed), read, sealed, uploaded, and only
-then listed. Whatever kills the process, the next run goes on; what was uploaded and never listed is deleted later.
-The list is handed out when nothing is left to publish.
+Each step is durable before the next: a position is decided (its rows are fixed), read, sealed, uploaded, and only then
+listed. After any crash the next run continues; objects that were uploaded but never listed are deleted later. The list
+is sent when nothing is left to publish.
 
 Source: docs/spec/mirror.md, section 4.
 """
@@ -31,22 +31,22 @@ Random = Callable[[int], bytes]
 
 HOUR_MS = 3_600_000
 MISSED_ONCE = "mirror_missed"
-"""A note: the relay lacked objects when it was asked the last time."""
+"""Note that the relay lacked objects at the last check."""
 GRACE_MS = 24 * HOUR_MS
-"""How long an object that is no longer listed stays: devices may be fetching it by an older list."""
+"""How long an unlisted object is kept: devices may be fetching it by an older list."""
 
 LOOK_EVERY_MS = 6 * HOUR_MS
 """How often the relay is asked which objects it has."""
 
 LOOK_AGAIN_MS = HOUR_MS // 2
-"""The same as long as it loses some."""
+"""The same while it loses some."""
 
 REFRESH_MS = HOUR_MS
-"""How old the time in the manifest may become when nothing is new: then ``manifest`` gives a newer one."""
+"""Maximum age of the time in the manifest if nothing is new; then ``manifest`` returns a newer one."""
 
 INDEX_ABOVE = 64
 INDEX_LEAVES = 16
-"""A list longer than the one goes into an index object, but for so many newest entries."""
+"""A list longer than the first number is moved into an index object, except for so many newest entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Publisher:
     should_stop: Callable[[], bool]
 
     def upload_new(self) -> bool:
-        """Publish everything that is new. False when it was told to stop before the end."""
+        """Publish everything that is new. Return False if stopped before the end."""
         while True:
             for step in mirror.decided(self.store):
                 if self.should_stop():
@@ -104,7 +104,7 @@ class Publisher:
         return sealed
 
     def mend_and_merge(self) -> None:
-        """Upload again what the relay has lost or what is to be forgotten; let large objects stand for many small."""
+        """Upload again what the relay has lost or what must be forgotten; merge small objects into large ones."""
         for choose in (runs_to_mend, runs_to_merge):
             for run in choose(mirror.listed(self.store)):
                 if self.should_stop():
@@ -117,7 +117,7 @@ class Publisher:
         mirror.replace(self.store, run.objects, sealed, together, self.now)
 
     def write_index(self) -> None:
-        """Keep the list that devices are told short."""
+        """Keep the list for devices short."""
         entries = _entries(self.store)
         upto, digest, _ = mirror.index(self.store)
         old = [one for one in entries if one.last <= upto]
@@ -144,18 +144,18 @@ class Publisher:
         )
 
     def sweep(self) -> None:
-        """Delete at the relay what is no longer listed."""
+        """Delete unlisted objects at the relay."""
         for ident in mirror_objects.trash(self.store, GRACE_MS, self.now):
             self.client.delete_object(ident)
             mirror_objects.forget_trash(self.store, ident)
 
     def look(self) -> None:
-        """Ask the relay which objects it has; what is missing is uploaded again, what is nobody's is deleted."""
+        """Ask the relay which objects it has. Upload missing ones again and delete unknown ones."""
         missing = mirror_objects.note_look(self.store, {one.object_id for one in self.client.objects()}, self.now)
         if missing and read_note(self.store, MISSED_ONCE) is None:
-            # A database that was put back from a backup names objects that were merged since: that is no relay's fault.
+            # A database restored from a backup lists objects that were merged since: not the relay's fault.
             write_note(self.store, MISSED_ONCE, str(missing))
-            mirror_objects.look_soon(self.store)  # whether what is uploaded now stays there
+            mirror_objects.look_soon(self.store)  # to see whether the new uploads stay there
             return
         note_losses(self.store, LOST_MIRROR, missing, ("part of the mirror", "parts of the mirror"), self.now)
         if not missing:
@@ -171,23 +171,22 @@ def publish(
     documents: Documents | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any] | None:
-    """Publish what is new in home's memory. Call it as often as you like; two at once are to be prevented.
+    """Publish what is new in home's memory. May be called at any time, but not twice at once.
 
     Args:
         store: Home's store, open for writing, in no transaction.
         client: The relay, with home's token.
         now: The time, ms.
-        random: Gives so many fresh random bytes.
+        random: Returns fresh random bytes.
         documents: The summaries and daily logs; None for none.
         should_stop: Asked before every object.
 
     Returns:
-        The body of the manifest for every device, None when the list is the one that ``manifest`` gave before. Who may
-        be killed between this and telling compares ``manifest`` with what he told last; its time, too, is renewed
-        every hour.
+        The body of the manifest for every device, or None if the list is unchanged. A caller that may be killed before
+            sending it compares ``manifest`` with what it sent last; its time is renewed every hour.
 
     Raises:
-        CrystalError: The relay, or the store; what was done is done, and the next call goes on.
+        CrystalError: The relay or the store failed; finished work stays, and the next call continues.
     """
     mirror.begin(store, random, now)
     publisher = Publisher(store, client, documents or _NoDocuments(), now, random, should_stop)
@@ -204,7 +203,7 @@ def publish(
 
 
 def manifest(store: Store) -> dict[str, Any] | None:
-    """The body of the newest manifest, for a device that has not got it; None before the first."""
+    """Return the body of the newest manifest, for a device that lacks it; None before the first."""
     home = mirror.home(store)
     if home is None or not home.version:
         return None
@@ -230,15 +229,15 @@ def manifest(store: Store) -> dict[str, Any] | None:
 
 
 def roll_key(store: Store, random: Random, now: int) -> None:
-    """Seal everything that comes with a new key: who lost his place knows the old one."""
+    """Seal everything from now on with a new key, because a revoked device knows the old one."""
     mirror.begin(store, random, now)
     mirror.add_key(store, random(32), now)
 
 
 def on_told(store: Store, told: Mapping[str, Any], *, now: int, random: Random) -> None:
-    """Take in what a device tells of its mirror: versions that home does not know, objects that it cannot get.
+    """Process a device's report on its mirror: versions that home does not know, objects that it cannot get.
 
-    What a device says costs home at most an upload: an object that was made within the last hour is left alone.
+    A report causes at most one upload: an object made within the last hour is left unchanged.
     """
     home = mirror.home(store)
     if home is None or not told:

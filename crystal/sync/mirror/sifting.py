@@ -1,8 +1,8 @@
-"""What home published before it heard of a forgetting is not taken into the mirror again.
+"""Filter objects that home published before it received a tombstone, so that forgotten rows do not come back.
 
-Rows that this device's tombstones name are left out of an object before it is applied. Sessions' titles, summaries and
-log lines, which tell of what was said in words of their own, are left out until home has published after it heard.
-Source: docs/spec/mirror.md, section 5.
+Rows named by this device's tombstones are removed from an object before it is applied. Titles, summaries and log lines
+of such sessions may paraphrase the text; they are removed until home has published with the tombstone. Source:
+docs/spec/mirror.md, section 5.
 """
 
 from __future__ import annotations
@@ -21,22 +21,25 @@ from crystal.summarize.markdown import file_stem
 _AT = {table: {column: at for at, column in enumerate(columns)} for table, columns in COLUMNS.items()}
 
 Sift = Callable[[Store, Content, int], Mapping[str, int]]
-"""Takes out of an object what is forgotten here, given the mirror and when home published; gives how many rows."""
+"""Removes from an object what is forgotten here, given the mirror and the time of publication.
+
+Returns the number of rows.
+"""
 
 
 def take_all(_: Store, __: Content, ___: int) -> Mapping[str, int]:
-    """Leave everything in."""
+    """Remove nothing."""
     return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Sieve:
-    """Sifts by the tombstones of a device's own store."""
+    """Filter by the tombstones of a device's own store."""
 
     store: Store
 
     def __call__(self, mirror: Store, content: Content, published_at: int) -> Mapping[str, int]:
-        """Leave out what is forgotten; gives how many rows of each table were left out."""
+        """Remove forgotten rows. Return how many rows of each table were removed."""
         blocks = read_blocks(self.store)
         if blocks is None:
             return {}
@@ -62,7 +65,7 @@ def _drop(content: Content, table: str, numbers: Collection[int]) -> int:
 
 
 def _sessions(mirror: Store, content: Content) -> dict[int, Row]:
-    """The sessions that an object speaks of, as rows of the table, by home's ids."""
+    """Return the sessions of an object as rows of the table, by home's ids."""
     at = _AT["sessions"]
     known = {int(row[at["id"]]): row for row in content.rows.get("sessions", ())}
     named = {row[_AT[table]["session"]] for table in ("turns", "chunks") for row in content.rows.get(table, ())}
@@ -99,7 +102,7 @@ def _forgotten_memories(content: Content, store: Store) -> set[int]:
 
 
 def _orphans(mirror: Store, content: Content) -> set[int]:
-    """Chunks whose turn or memory was left out, now or before."""
+    """Return the chunks whose turn or memory was removed, now or before."""
     gone: set[int] = set()
     for table, column in (("turns", "turn"), ("memories", "memory")):
         at = _AT["chunks"][column]
@@ -118,19 +121,19 @@ def _orphaned_copies(mirror: Store, content: Content) -> set[int]:
     return {number for number, row in enumerate(rows) if row[at] in missing}
 
 
-# -------------------------------------------------------------------------------------------------- what tells of it
+# --------------------------------------------------------------------------------------------------------- derived text
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Tombstones that home had not heard of when it published, as a question about sessions."""
+    """Tombstones that home did not have when it published, as a question about sessions."""
 
     tombstones: Sequence[Tombstone]
     sessions: Mapping[int, Row]
     folders: Mapping[int, str]
 
     def tells(self, row: Row) -> bool:
-        """Whether what was made of a session may tell of something that is forgotten."""
+        """Return True if text derived from a session may contain something forgotten."""
         at = _AT["sessions"]
         session, began = row[at["session_id"]], row[at["started_at"]]
         folder = self.folders.get(row[at["project"]])
@@ -146,7 +149,7 @@ class _Waiting:
 
 
 def _silence(content: Content, waiting: _Waiting) -> None:
-    """Leave out titles, summaries and log lines of sessions that something was forgotten of."""
+    """Remove titles, summaries and log lines of sessions with forgotten parts."""
     at = _AT["sessions"]
     told = [row for row in waiting.sessions.values() if waiting.tells(row)]
     names = {row[at["id"]] for row in told}

@@ -1,8 +1,8 @@
-"""Which objects of the list are made anew: what was lost or forgotten at once, many small ones as one now and then.
+"""Choose objects to rebuild: lost or forgotten ones at once, many small ones into one now and then.
 
-Pure. Objects have levels: a new one has 0, and when ``FAN`` neighbours of one level stand together, they become one of
-the next level. So a byte is uploaded again a few times in all, and the list grows with the logarithm of what was
-published, then with the number of full objects.
+Pure. Objects have levels: a new one has 0, and ``FAN`` neighbours of one level are merged into one of the next level.
+So each byte is uploaded again only a few times, and the list grows with the logarithm of the published data, then with
+the number of full objects.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from crystal.store.sync.mirror_export import RAW_BYTES
 
 FAN = 32
 NEWEST = 32
-"""So many of the newest objects are left as they are: who is nearly up to date has to fetch what is new alone."""
+"""Number of newest objects that are not merged, so that an almost current device fetches only new ones."""
 
 FULL_BYTES = 4 << 20
-"""Sealed bytes of one object, about."""
+"""Approximate sealed bytes of a full object."""
 
 FULL_LEVEL = 100
-"""The level of objects that are left alone: full ones."""
+"""Level of full objects, which are not merged."""
 
 MEND_BYTES = 64 << 20
-"""What one run uploads again at most, about; the rest follows with the next."""
+"""Approximate bytes that one run uploads again at most; the rest follows in the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """Neighbours of the list that become one object, of a level."""
+    """Neighbours of the list to be merged into one object of a level."""
 
     objects: Sequence[Listed]
     level: int
 
 
 def runs_to_mend(listed: Sequence[Listed]) -> list[Upkeep]:
-    """Stale objects, each to be made anew; those that hold what is to be forgotten first."""
+    """Return stale objects, each to be rebuilt; those with forgotten rows first."""
     stale = sorted((one for one in listed if one.stale), key=lambda one: (one.stale != FORGOTTEN, one.last))
     runs: list[Upkeep] = []
     size = 0
@@ -49,7 +49,7 @@ def runs_to_mend(listed: Sequence[Listed]) -> list[Upkeep]:
 
 
 def runs_to_merge(listed: Sequence[Listed]) -> list[Upkeep]:
-    """The first run of each level that is long enough, among all but the newest objects."""
+    """Return the first run of each level that is long enough, excluding the newest objects."""
     listed = listed[: max(0, len(listed) - NEWEST)]
     runs: list[Upkeep] = []
     at = 0
@@ -71,7 +71,7 @@ def _level(one: Listed) -> int:
 
 
 def _fitting(objects: Sequence[Listed]) -> list[Listed]:
-    """As many from the first on as one object holds."""
+    """Return as many objects from the first on as fit into one."""
     some: list[Listed] = []
     size = raw = 0
     for one in objects:
