@@ -209,10 +209,7 @@ def seal_changed(
         target = _writable(store, link, Channel(old.channel), old.lane, now)
     start = _message_start(store, old, start)
     words = {"v": 1, "kind": "continues", "stream": old.stream.hex(), "from": start, "because": because}
-    for payload in (
-        json.dumps(words).encode(),
-        *ahead,
-    ):  # the first message: home need not wait for the old stream any more
+    for payload in (json.dumps(words).encode(), *ahead):  # first: home need not wait for the old stream any more
         target = _append(store, target, seal_message(link, target, Kind.CONTROL, payload, now), now)
     seqs: list[int] = []
     for message in kept_messages(store, link, old, start):
