@@ -1,8 +1,8 @@
-"""Forgetting: what is forgotten is gone, from every file of this machine, and nothing brings it back.
+"""Forget text: remove it from every file of this machine, and keep it from coming back.
 
-``plan`` lists what would go and changes nothing. ``carry_out`` notes the tombstones, which block it from then on, and
-``finish`` does what open tombstones ask for: rows, archives, summaries, logs, backups, outbox. It may be killed
-anywhere and is run again by whoever comes next.
+``plan`` lists what would be deleted and changes nothing. ``carry_out`` writes the tombstones, which block the text from
+then on, and ``finish`` executes open tombstones: rows, archives, summaries, logs, backups, outbox. It may be killed
+anywhere; the next process continues it.
 """
 
 from crystal.forgetting.execute.execute import carry_out, finish

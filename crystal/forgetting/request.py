@@ -1,4 +1,4 @@
-"""What somebody wants forgotten, what that comes to, and what became of it: the values of this room."""
+"""Values of forgetting: the request, the plan and the result."""
 
 from __future__ import annotations
 
@@ -20,15 +20,18 @@ T = TypeVar("T")
 Because = Literal[
     "asked", "same-text", "quote", "remembered", "summary", "bookkeeping", "copy", "session", "project", "before"
 ]
-"""Why something goes: it was asked for; it says the same; it holds the whole text; the words with which a memory was
-asked for; the client's summary of it; the client's own notes that repeat it; what a scope takes in."""
+"""Reason for deleting something.
+
+Requested; equal text; contains the whole text; the prompt that asked for a memory; the client's summary of it; the
+client's own notes that repeat it; covered by a scope.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What to forget. Every set field narrows; ``targets`` are memories (mem-...), hit numbers, ids of lines.
 
-    With ``keep_memories`` only what was said goes, not what somebody asked to remember.
+    With ``keep_memories`` only conversation is deleted, not memories.
     """
 
     targets: tuple[str, ...] = ()
@@ -41,15 +44,16 @@ class Wish:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is asked for."""
+        """True if nothing is requested."""
         return self == Wish(keep_memories=self.keep_memories)
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing that goes: a line of a transcript with all that it says, a memory, or a note of the client.
+    """One thing to delete: a line of a transcript with all its text, a memory, or a note of the client.
 
-    ``uuid`` is the line's, the memory's (mem-...), or empty for a line without one. ``text`` is at most its beginning.
+    ``uuid`` is the line's, the memory's (mem-...), or empty for a line without one. ``text`` holds at most its
+    beginning.
     """
 
     kind: Literal["line", "memory", "note"]
@@ -66,7 +70,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Lines of an archived stretch: ``row`` of the ledger, numbers of its lines; None for all of them."""
+    """Lines of an archived stretch: ``row`` of the ledger, numbers of its lines; None for all."""
 
     row: int
     lines: tuple[int, ...] | None
@@ -74,21 +78,21 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class ForgetPlan:
-    """What would go, listed before anything is changed.
+    """What would be deleted, listed before anything is changed.
 
     Attributes:
-        wish: What was asked.
-        items: Every line and memory, oldest first, each with the reason.
-        kinds: The tombstones to be, as (kind, value, until_at), without a time.
-        places: Archived lines that only the archive has.
-        sessions: Claude Code's ids of the sessions that something goes from.
-        devices: The machines where it was said.
-        first_at, last_at: When it was said, ms; None where nothing says when.
-        still_held: Files of other programs that hold it and are not touched: Claude Code's own transcripts.
-        suggestions: When nothing has the words of the query: the best hits by search. They are not forgotten.
-        token: A short digest of exactly what would go.
-        needles: Stretches of the words that go, for the proof. Kept in memory only.
-        is_brief: Whether of a large memory only the archives of these sessions were looked through; see ``complete``.
+        wish: The request.
+        items: Every line and memory, oldest first, each with its reason.
+        kinds: The future tombstones as (kind, value, until_at), without a time.
+        places: Lines that only the archive has.
+        sessions: Claude Code's ids of the affected sessions.
+        devices: The machines of origin.
+        first_at, last_at: Time range, ms; None if unknown.
+        still_held: Files of other programs that hold it and are not changed: Claude Code's own transcripts.
+        suggestions: If nothing has the words of the query: the best search hits. They are not forgotten.
+        token: A short digest of exactly what would be deleted.
+        needles: Patterns for the proof. Kept in memory only.
+        is_brief: True if only the archives of these sessions of a large memory were searched; see ``complete``.
     """
 
     wish: Wish
@@ -107,20 +111,20 @@ class ForgetPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing would go."""
+        """True if nothing would be deleted."""
         return not self.kinds and not self.places
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What became of a plan.
+    """Result of a plan.
 
     Attributes:
-        lines, memories, notes: How many went.
-        tombstones: Their uids.
-        is_done: Whether nothing of it is left on this machine; else the next run goes on.
-        pending: Why not, in words.
-        machines: Other machines that are to forget it too and have not said that they have.
+        lines, memories, notes: Number of deleted items.
+        tombstones: Uids of the tombstones.
+        is_done: True if nothing is left on this machine; else the next run continues.
+        pending: Why something is left, in words.
+        machines: Other machines that have not confirmed yet.
     """
 
     lines: int
@@ -133,29 +137,29 @@ class Forgotten:
 
 
 class OutboxCleaner(Protocol):
-    """Finds and replaces what waits in the outbox and holds what is forgotten."""
+    """Finds and replaces waiting messages of the outbox that hold forgotten text."""
 
     def find(self, matches: Callable[[bytes], bool]) -> list[Any]:
-        """The blobs whose plain bytes match, as values that JSON can hold: names and numbers, never words."""
+        """Return the matching blobs as values that JSON can hold: names and numbers, never text."""
 
     def clean(self, found: list[Any]) -> None:
-        """Replace them by blobs without the words. Doing it again changes nothing."""
+        """Replace them by blobs without the text. Idempotent."""
 
     def unopened(self) -> int:
-        """How many blobs cannot be looked into."""
+        """Return how many blobs cannot be opened."""
 
 
 def _tell_nobody(_: Store, __: Sequence[Tombstone]) -> None:
-    """There is no other machine."""
+    """Do nothing: there is no other machine."""
 
 
 Progress = Callable[[str, int, int], None]
-"""Told which step is at work, how much of it is done, and how much there is of it; 0 where that is not known."""
+"""Called with the name of the current step, how much is done, and how much there is; 0 if unknown."""
 TOLD_EACH = 500
 
 
 def counted(items: Iterable[T], step: str, total: int, progress: Progress) -> Iterator[T]:
-    """Give items as they come, and tell how many of them have been."""
+    """Yield items and report how many were yielded."""
     progress(step, 0, total)
     for count, item in enumerate(items, 1):
         yield item
@@ -165,22 +169,22 @@ def counted(items: Iterable[T], step: str, total: int, progress: Progress) -> It
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """What forgetting works on: this machine.
+    """Context of forgetting: this machine.
 
     Attributes:
-        store: Open for writing, in no transaction.
+        store: The store, open for writing, in no transaction.
         ldm_home: What archive paths are relative to.
         data_dir: The folder of crystal.db.
-        agent_folder: Gives an agent's folder by its id.
+        agent_folder: Returns an agent's folder by its id.
         device: This machine's name.
-        roots: Claude Code's transcript folders: looked at, never touched.
-        open_mirror: Opens the copy of home's memory for writing; gives None where there is none.
-        capture_lock: Holds the lock of capture and acts on the notes that wait; entered around what deletes.
-        outbox: Cleans the outbox, None where nothing is ever sent.
-        on_tombstones: Told of new tombstones inside the transaction that adds them, to send them to other machines.
-        suggest: The best hits of a search.
-        machines: The other machines that are to forget it too.
-        progress: Told how far the forgetting is.
+        roots: Claude Code's transcript folders: read, never changed.
+        open_mirror: Opens the copy of home's memory for writing; returns None if there is none.
+        capture_lock: Holds the capture lock and processes waiting notes; entered around deletions.
+        outbox: Cleans the outbox; None if nothing is ever sent.
+        on_tombstones: Called with new tombstones inside the transaction that adds them, to send them to other machines.
+        suggest: Returns the best hits of a search.
+        machines: The other machines that must forget it too.
+        progress: Called with the progress.
     """
 
     store: Store
@@ -199,7 +203,7 @@ class Grounds:
 
     @contextlib.contextmanager
     def mirror(self) -> Iterator[tuple[Store | None, str | None]]:
-        """The copy of home's memory, and why it cannot be opened: that keeps nobody from forgetting here."""
+        """Return the copy of home's memory, and why it cannot be opened, which does not stop forgetting here."""
         with contextlib.ExitStack() as stack:
             store, problem = None, None
             try:

@@ -1,7 +1,7 @@
-"""The tombstones once more, in a file beside the archives: for a database that is lost, or put back to what it was.
+"""Copy of the tombstones in a file next to the archives, for a database that is lost or restored from a backup.
 
-The file holds names only, as tombstones do. Whoever finds one in it that the store does not know takes it in, and
-forgets again what came back.
+The file holds ids only, as tombstones do. A tombstone unknown to the store is added to it, and what came back is
+forgotten again.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ PAGE = 500
 
 
 def agree(store: Store, ldm_home: Path, now: int) -> int:
-    """Let file and store have the same tombstones; gives how many were new to the store. Cheap when they have.
+    """Make file and store have the same tombstones. Return how many were new to the store. Cheap if they are equal.
 
     Raises:
-        Unavailable: The file cannot be written; the store has what the file had.
+        Unavailable: The file cannot be written; the store has all tombstones of the file.
     """
     path = ldm_home / NAMES_FILE
     if names_agree(store, path):
@@ -55,7 +55,7 @@ def _known(store: Store) -> Iterator[tuple[str, Tombstone]]:
 
 
 def _read(path: Path) -> Iterator[Tombstone]:
-    """The tombstones of the file; what cannot be understood of it is passed over, and written anew."""
+    """Return the tombstones of the file. Malformed ones are skipped, and written again."""
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):

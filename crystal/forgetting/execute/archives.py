@@ -1,8 +1,8 @@
-"""Writing an archive anew without forgotten lines, under another name, and letting the ledger speak of that one.
+"""Rewrite an archive without forgotten lines, under another name, and point the ledger to the new file.
 
-The new file is durable before the ledger's transaction commits, and the old one is deleted after it. Killed anywhere,
-either file is the archive: a new one that the ledger does not know is written again at the next run, an old one stands
-on the list of files to delete.
+The new file is durable before the ledger's transaction commits; the old one is deleted afterwards. After a crash at any
+point one of them is the archive: a new file unknown to the ledger is written again at the next run, an old one is on
+the list of files to delete.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from crystal.store.forget.forgotten_rows import KeptRow
 from crystal.store.health import checks
 
 FILE = "file"
-"""The kind of work that deletes a file."""
+"""Kind of work that deletes a file."""
 
 Lines = Mapping[int, frozenset[int] | None]
-"""By ledger row: the numbers of its forgotten lines, None for all."""
+"""Numbers of forgotten lines by ledger row, None for all."""
 
 
 def rewrite(store: Store, transcript_row: int, gone: Lines, ldm_home: Path, now: int) -> None:
-    """Write one transcript's archive without some lines. Inside a transaction; the old file is noted for deletion.
+    """Write one transcript's archive without some lines.
+
+    Runs inside a transaction; schedules the old file for deletion.
 
     Raises:
         StoreFull, Unavailable: Nothing has changed.
@@ -66,7 +68,7 @@ def rewrite(store: Store, transcript_row: int, gone: Lines, ldm_home: Path, now:
 
 
 def _free_name(store: Store, old: str) -> str:
-    """The next name that no transcript has. A file of it that nobody knows was left by a run that was killed."""
+    """Return the next name that no transcript has. An unknown file of that name was left by a killed run."""
     name = archive.next_name(old)
     while name in checks.known_archives(store):
         name = archive.next_name(name)
@@ -82,13 +84,13 @@ def _frames(rows: list[KeptRow], changed: Mapping[int, bytes], ldm_home: Path) -
 
 
 def _without(row: KeptRow, numbers: frozenset[int] | None, ldm_home: Path) -> bytes | None:
-    """A row's lines without the forgotten ones; None when nothing is left of it, or it cannot be read."""
+    """Return a row's lines without the forgotten ones; None if none is left or it cannot be read."""
     if numbers is None:
         return None
     try:
         text = archive.read_frame(ldm_home / row.archive, archive.Frame(row.offset, row.length))
     except Damaged:
-        return None  # whether it has the words nobody can tell
+        return None  # it is unknown whether it holds the text
     lines = text.split(b"\n")[:-1]
     kept = [shell_of(line) if number in numbers else line for number, line in enumerate(lines)]
     if not any(line.strip() for line in kept):
@@ -97,7 +99,7 @@ def _without(row: KeptRow, numbers: frozenset[int] | None, ldm_home: Path) -> by
 
 
 def title_left(store: Store, session_id: str, ldm_home: Path) -> str | None:
-    """The title that a session's own transcript still gives it."""
+    """Return the title that is left in a session's own transcript."""
     lines: list[tuple[int, bytes]] = []
     for row in forgotten_rows.kept_rows_of_session(store, session_id):
         if row.subagent is None:

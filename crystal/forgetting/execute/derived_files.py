@@ -1,4 +1,4 @@
-"""Files that were made from what is forgotten: summaries, daily logs, copies of the store, the index, contexts."""
+"""Clean files derived from forgotten text: summaries, daily logs, copies of the store, the index, contexts."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from crystal.summarize.markdown import file_stem
 _MARK = re.compile(rb"<!-- ([a-z0-9_-]+) \d+ -->\s*$")
 INDEX_SECONDS = 300.0
 TEMPORARY_FILES = ".crystal-*.tmp"
-"""What ``crystal.config.paths.write_private`` writes before a file has its name."""
+"""Names of files that ``crystal.config.paths.write_private`` writes before it renames them."""
 YOUNG_MS = 60_000
 FRESH_MS = 60_000
-"""So young a file of a hook may still get its note."""
+"""A hook's file younger than this may still get its note."""
 
 
 def delete_file(path: Path) -> None:
-    """Delete a file if it is there.
+    """Delete a file if it exists.
 
     Raises:
         UsageProblem, Unavailable: The system refuses.
@@ -43,22 +43,22 @@ def delete_file(path: Path) -> None:
 
 
 def copies_of_store(data_dir: Path) -> Iterator[Path]:
-    """The copies of crystal.db and of the mirror that an upgrade left, whole or half made."""
+    """Return the copies of crystal.db and of the mirror that an upgrade left, complete or not."""
     for name in ("crystal.db", "mirror.db"):
         yield from sorted(data_dir.glob(f"{name}.v*.backup*"))
 
 
 def delete_damaged(data_dir: Path, made_at: int) -> None:
-    """Delete the damaged databases that a repair kept, if they were written before something was forgotten, ms."""
+    """Delete damaged databases kept by a repair if they were written before something was forgotten (time in ms)."""
     for path in sorted(data_dir.glob("crystal.db.damaged-*")):
         if path.is_file() and path.stat().st_mtime_ns // 1_000_000 <= made_at:
             delete_file(path)
 
 
 def delete_copies(data_dir: Path, now: int) -> None:
-    """Delete copies of the store, contexts that were made of it, and what a recovery or a hook left.
+    """Delete copies of the store, contexts made from it, and leftovers of a recovery or a hook.
 
-    They are no part of the memory: nothing is lost with them but a way back to an older crystal.
+    They are not part of the memory; only the way back to an older version is lost.
     """
     for path in copies_of_store(data_dir):
         delete_file(path)
@@ -68,26 +68,26 @@ def delete_copies(data_dir: Path, now: int) -> None:
                 if not path.is_dir() or path.is_symlink():
                     delete_file(path)
     shutil.rmtree(data_dir / "recovered", ignore_errors=True)
-    for path in sorted((data_dir / "spool").glob("*.kept")):  # a transcript's second name, of a note that is gone
+    for path in sorted((data_dir / "spool").glob("*.kept")):  # a transcript's hard link whose note is gone
         if not path.with_suffix(".json").exists() and now - path.lstat().st_ctime_ns // 1_000_000 > FRESH_MS:
             delete_file(path)
 
 
 def delete_damaged_lines(agents: Path) -> None:
-    """Delete damaged lines of the record of memories: what of them was forgotten cannot be told."""
+    """Delete damaged lines of the record of memories: whether they hold forgotten text is unknown."""
     for path in agents.glob(f"*/memory/{MEMORY_RECORD}{DAMAGED_SUFFIX}"):
         delete_file(path)
 
 
 def delete_temporaries(folders: Iterable[Path], now: int) -> None:
-    """Delete what killed processes were writing: files that were to get their name when they were whole.
+    """Delete temporary files of killed processes, which were never renamed.
 
     Raises:
-        Unavailable: One is so young that somebody may be writing it just now; or the system refuses.
+        Unavailable: A file is so young that a process may still be writing it, or the system refuses.
     """
     for folder in dict.fromkeys(folders):
         for path in folder.rglob(TEMPORARY_FILES):
-            with contextlib.suppress(FileNotFoundError):  # it has got its name
+            with contextlib.suppress(FileNotFoundError):  # it was renamed
                 is_young = abs(now - path.stat().st_mtime_ns // 1_000_000) < YOUNG_MS
                 if is_young and _may_live(path.name.split("-")[1]):
                     raise Unavailable(f"{path} is being written just now", hint="it goes on at the next run")
@@ -95,7 +95,7 @@ def delete_temporaries(folders: Iterable[Path], now: int) -> None:
 
 
 def _may_live(process: str) -> bool:
-    """Whether another process of this number may be there. This one writes nothing while it looks."""
+    """Return True if another process with this number may exist. This process writes nothing at that time."""
     if sys.platform == "win32" or not process.isdecimal():
         return True
     try:
@@ -108,10 +108,10 @@ def _may_live(process: str) -> bool:
 
 
 def purge_index(store: Store, now: int) -> None:
-    """Let no file of the derived index hold what was deleted from the store.
+    """Remove what was deleted from the store from all files of the derived index.
 
     Raises:
-        Unavailable: The index cannot be written now, or is not ready yet.
+        Unavailable: The index cannot be written now or is not ready yet.
     """
     if index_log.read_state(store) is None:
         return
@@ -119,7 +119,7 @@ def purge_index(store: Store, now: int) -> None:
     try:
         if bring_up_to_date(store, now=now, budget_seconds=INDEX_SECONDS):
             raise Unavailable(f"the search index {folder} is not up to date", hint="it goes on at the next run")
-        # Former files wait for searches that began with them; they have what was deleted since.
+        # Replaced files are kept for running searches; they hold what was deleted since.
         old = [name for name in index_log.retired(store) if remove_file(path_of(folder, name))]
         with store.transaction():
             index_log.forget(store, old)
@@ -132,7 +132,7 @@ def purge_index(store: Store, now: int) -> None:
 
 
 def documents_with(folder: Path, holds: Callable[[bytes], bool]) -> Iterator[Path]:
-    """Summaries, daily logs and journals below an agents folder that hold something."""
+    """Return summaries, daily logs and journals below an agents folder that match."""
     for kind in ("sessions", "daily", "journals"):
         for path in sorted(folder.glob(f"*/memory/{kind}/*.md")):
             with contextlib.suppress(OSError):
@@ -141,7 +141,7 @@ def documents_with(folder: Path, holds: Callable[[bytes], bool]) -> Iterator[Pat
 
 
 def without_session(content: bytes, session_ids: Collection[str]) -> bytes:
-    """A daily log without the lines of some sessions."""
+    """Return a daily log without the lines of some sessions."""
     stems = {file_stem(session).encode() for session in session_ids}
     kept = []
     for line in content.splitlines(keepends=True):
@@ -152,7 +152,7 @@ def without_session(content: bytes, session_ids: Collection[str]) -> bytes:
 
 
 def clean_daily(folder: Path, session_id: str) -> None:
-    """Take a session's lines out of an agent's daily logs. A log that has no other line is deleted.
+    """Remove a session's lines from an agent's daily logs. A log without other lines is deleted.
 
     Raises:
         Unavailable: The system refuses.

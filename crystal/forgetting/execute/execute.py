@@ -1,7 +1,7 @@
-"""Carrying a plan out, and finishing what was begun.
+"""Carry out a plan, and finish interrupted work.
 
-The tombstones are written first: from then on nothing brings in what they name, and whoever comes next knows what to
-do. Each step after that can be killed anywhere and is done again.
+The tombstones are written first: from then on they block what they name, and the next process knows what to do. Each
+later step can be killed anywhere and is repeated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from crystal.store.forget.forgetting import KINDS, Tombstone, add_tombstones, is
 
 
 def tombstones_of(plan: ForgetPlan, device: str, now: int) -> list[Tombstone]:
-    """The tombstones that a plan comes to at a moment. The same plan at the same moment gives the same ones."""
+    """Return the tombstones of a plan at a given time. The same input gives the same tombstones."""
     made = []
     for kind, value, until in plan.kinds:
         if kind in ("session", "project", "before"):
@@ -34,10 +34,10 @@ def tombstones_of(plan: ForgetPlan, device: str, now: int) -> list[Tombstone]:
 
 
 def carry_out(grounds: Grounds, plan: ForgetPlan, now: int) -> Forgotten:
-    """Forget what a plan lists: block it first, then delete it. What cannot be done now is done by ``finish``.
+    """Forget what a plan lists: block it first, then delete it. ``finish`` does what cannot be done now.
 
     Raises:
-        StoreBusy, StoreFull, Unavailable: Before the tombstones are written; nothing has happened.
+        StoreBusy, StoreFull, Unavailable: Raised before the tombstones are written; nothing has changed.
     """
     plan = complete(grounds, plan)
     tombstones = tombstones_of(plan, grounds.device, now)
@@ -62,7 +62,7 @@ def carry_out(grounds: Grounds, plan: ForgetPlan, now: int) -> Forgotten:
 
 
 def finish(grounds: Grounds, now: int) -> int:
-    """Do what open tombstones ask for; gives how many are still open. Idempotent, cheap when there are none.
+    """Execute open tombstones. Return how many are still open. Idempotent, cheap if there are none.
 
     Raises:
         StoreBusy, StoreFull, Unavailable: The rest is done by the next run.
@@ -76,7 +76,7 @@ def finish(grounds: Grounds, now: int) -> int:
 
 
 def _finish(grounds: Grounds, now: int) -> Sequence[str]:
-    """Delete rows, then do the work that this leaves. Gives why something is left, in words."""
+    """Delete rows, then do the resulting work on files. Return why something is left, in words."""
     pending: list[str] = []
     try:
         agree(grounds.store, grounds.ldm_home, now)

@@ -1,7 +1,7 @@
-"""The work that is left when the rows are deleted: archives, files, the index, the log of the database.
+"""Clean up after the rows are deleted: archives, files, the index, the log of the database.
 
-Each piece is noted in the store before, and let go of when it is done. What fails stays noted, with the tombstones
-open, and the others go on.
+Each piece of work is recorded in the store and removed from there when it is done. A failed one stays recorded, with
+the tombstones open, and the others continue.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from crystal.sync.mirror.place import remove_file, try_alone
 
 
 class Finisher:
-    """One run over the work that is left."""
+    """One run over the remaining work."""
 
     def __init__(self, grounds: Grounds, mirror: Store | None, now: int, before: Sequence[str] = ()) -> None:
         self._grounds, self._mirror, self._now = grounds, mirror, now
@@ -31,7 +31,7 @@ class Finisher:
         self._before, self._pending = before, list[str]()
 
     def run(self) -> Sequence[str]:
-        """Do what can be done; gives why something is left, in words."""
+        """Do what can be done. Return why something is left, in words."""
         self._try(self._archives)
         for kind, step in (
             (archives.FILE, self._delete),
@@ -110,7 +110,7 @@ class Finisher:
                 forgotten_work.give_title(self._store, work.target, title)
 
     def _half_made_mirror(self) -> None:
-        """Delete a mirror that is being made: it is made anew."""
+        """Delete a mirror that is being built; it is built from scratch."""
         path = self._grounds.data_dir / "mirror.db.new"
         if not path.exists():
             return
@@ -125,7 +125,7 @@ class Finisher:
         if self._grounds.outbox is None:
             return
         found = work.detail
-        if found is None:  # it could not be opened when the words were still there: ids tell as well
+        if found is None:  # it could not be opened while the text was known: match by ids
             found = self._grounds.outbox.find(rows.matcher_of(self._store))
         self._grounds.outbox.clean(found)
 
@@ -142,7 +142,7 @@ class Finisher:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Nothing is left in any other file: clear the databases' own pages and logs, and close the tombstones."""
+        """Close the tombstones if no other file holds anything: clear free pages and logs of the databases."""
         for store in (self._store, *([] if self._mirror is None else [self._mirror])):
             if not scrub(store):
                 self._pending.append(f"{store.path.name}: another process reads it just now")

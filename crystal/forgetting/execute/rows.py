@@ -1,7 +1,7 @@
-"""Deleting the rows that open tombstones name, and noting which files still hold what they said.
+"""Delete the rows named by open tombstones, and record which files still hold their text.
 
-The words are needed to find what repeats them, and they go with the rows. So what still holds them is found first and
-noted as places, in the transaction that deletes the first of the rows.
+The text is needed to find its copies, and it is deleted with the rows. So the copies are found first and recorded as
+places, in the transaction that deletes the first rows.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ ARCHIVE = "archive"
 DAILY = "daily"
 """Work: a session's lines in the daily logs of an agent."""
 SUMMARY = "summary"
-"""Work: a session whose summary is to be written anew from what is left."""
+"""Work: a session whose summary is to be written again from what is left."""
 TITLE = "title"
-"""Work: a session whose title is looked for in what is left."""
+"""Work: a session whose title is to be found in what is left."""
 DOCUMENT = "document"
 """Work: a summary that is to be deleted; a path below the LDM home."""
 OUTBOX = "outbox"
 """Work: blobs of the outbox."""
 WORDS = "words"
-"""Work: the keyword index still has deleted words, which merging takes out."""
+"""Work: the keyword index still has deleted words, which merging removes."""
 SWEPT = "swept"
-"""A tombstone whose rows are deleted, and whose files are noted."""
+"""Tombstone whose rows are deleted and whose files are recorded."""
 
 
 @dataclass
 class Gone:
-    """What goes here: ids of lines and memories; sessions whose title and summary go; scopes."""
+    """Rows to delete here: ids of lines and memories; sessions that lose title and summary; scopes."""
 
     lines: set[str] = field(default_factory=set)
     memories: set[str] = field(default_factory=set)
@@ -59,7 +59,7 @@ class Gone:
 
 
 def delete_here(grounds: Grounds, mirror: Store | None, now: int) -> None:
-    """Delete the rows of open tombstones here and in the copy of home's memory. Does nothing when they are gone."""
+    """Delete the rows of open tombstones here and in the copy of home's memory. Idempotent."""
     store = grounds.store
     swept = {work.target for work in forgotten_work.works(store, SWEPT)}
     todo = [tombstone for _, tombstone in open_tombstones(store) if tombstone.uid not in swept]
@@ -97,7 +97,7 @@ def delete_here(grounds: Grounds, mirror: Store | None, now: int) -> None:
 
 
 def _hand_over(grounds: Grounds, stores: Sequence[Store], todo: Sequence[Tombstone]) -> set[str]:
-    """Give back what forks that go have of sessions that stay: backfill may have read a fork before its original."""
+    """Return rows of deleted forks to sessions that stay: backfill may have read a fork before its original."""
     kept: set[str] = set()
     sessions = sorted({session for one in todo if one.kind == "session" for session in one.sessions})
     for session in sessions:
@@ -118,9 +118,9 @@ def _hand_over(grounds: Grounds, stores: Sequence[Store], todo: Sequence[Tombsto
 def _gather(
     grounds: Grounds, stores: Sequence[Store], todo: Sequence[Tombstone], now: int, kept: Collection[str]
 ) -> tuple[Gone, list[Tombstone]]:
-    """What tombstones come to here; and tombstones for what only this machine knows to say the same.
+    """Collect the rows of tombstones, and make tombstones for copies that only this machine knows.
 
-    ``kept`` are lines that a session only repeats.
+    ``kept`` are lines that a session only copied from another one.
     """
     gone = Gone()
     for tombstone in todo:
@@ -176,7 +176,7 @@ def _own_tombstones(device: str, lines: Collection[str], memories: Collection[st
 
 
 def _tell_sessions(device: str, touched: Sequence[str], todo: Sequence[Tombstone], now: int) -> list[Tombstone]:
-    """A tombstone that names the sessions which only this machine knows to be touched: others may repeat them."""
+    """Return a tombstone for affected sessions that only this machine knows: other machines may have copies."""
     untold = sorted(set(touched) - {session for one in todo for session in one.sessions})
     return [_made("lines", {"lines": [], "sessions": untold}, device, now)] if untold else []
 
@@ -188,7 +188,7 @@ def _made(kind: Literal["lines", "memory"], value: dict[str, list[str]], device:
 
 
 def _as_plan(gone: Gone) -> ForgetPlan:
-    """What goes, as the maker of needles takes it."""
+    """Return the deletions as a plan, as the builder of needles needs it."""
     lines, memories = {"lines": sorted(gone.lines)}, {"memories": sorted(gone.memories)}
     return ForgetPlan(Wish(), kinds=(("lines", lines, None), ("memory", memories, None)), sessions=(*gone.sessions,))
 
@@ -199,7 +199,7 @@ def _as_plan(gone: Gone) -> ForgetPlan:
 def _search(
     grounds: Grounds, stores: Sequence[Store], gone: Gone, needles: Needles | None
 ) -> dict[int, set[int] | None]:
-    """The lines of archives that go, by ledger row."""
+    """Return the archived lines to delete, by ledger row."""
     judge = Judge(
         frozenset(gone.lines),
         tuple(gone.scopes),
@@ -214,13 +214,13 @@ def _search(
         places.setdefault(found.row.id, set()).add(found.number)  # type: ignore[union-attr]
         gone.sessions.add(found.row.session_id)
         if found.because == "copy" or (found.because == "session" and any(judge.stays(turn) for turn in found.turns)):
-            continue  # what a forgotten session repeats of another stays there
+            continue  # lines that a forgotten session copied from another one stay there
         gone.lines |= {name for name in (found.uuid, *found.turns) if name is not None}
     return places
 
 
 def _documents(grounds: Grounds, store: Store, gone: Gone, needles: Needles | None) -> list[str]:
-    """Summaries that say something of it, though nothing of their sessions goes: they go as well, as do log lines."""
+    """Return summaries of unaffected sessions that still hold the text; their log lines are deleted as well."""
     if needles is None:
         return []
     found: list[str] = []
@@ -243,7 +243,7 @@ def _is_hit(needles: Needles, data: bytes) -> bool:
 
 
 class _Matcher:
-    """Whether the plain bytes of a message hold something of what goes."""
+    """Predicate: the plain bytes of a message hold something to delete."""
 
     def __init__(self, gone: Gone, needles: Needles | None) -> None:
         names = {*gone.lines, *gone.memories, *gone.sessions, *(one.folder for one in gone.scopes if one.folder)}
@@ -263,7 +263,7 @@ class _Matcher:
 
 
 def _blobs(grounds: Grounds, matcher: _Matcher) -> list[Any] | None:
-    """The blobs of the outbox that hold something of what goes; None when it cannot be opened now."""
+    """Return the blobs of the outbox that match; None if it cannot be opened now."""
     try:
         return [] if grounds.outbox is None else grounds.outbox.find(matcher)
     except CrystalError:
@@ -271,7 +271,7 @@ def _blobs(grounds: Grounds, matcher: _Matcher) -> list[Any] | None:
 
 
 def matcher_of(store: Store) -> Callable[[bytes], bool]:
-    """The same question by the ids of open tombstones alone."""
+    """Return the same predicate using only the ids of open tombstones."""
     gone = Gone()
     for _, tombstone in open_tombstones(store):
         gone.lines |= set(tombstone.lines)
@@ -287,7 +287,7 @@ def matcher_of(store: Store) -> Callable[[bytes], bool]:
 def _delete(
     store: Store, gone: Gone, now: int, *, agents: Grounds | None = None, tombstones: Iterable[Tombstone] = ()
 ) -> None:
-    """Delete the rows; of very many the chunks first, in transactions that others can wait for."""
+    """Delete the rows. If there are very many, delete the chunks first, in separate short transactions."""
     chunks = forgotten_work.chunks_of(store, gone.lines)
     if len(chunks) > forgotten_work.MANY:
         for at in range(0, len(chunks), forgotten_work.BATCH):
@@ -321,7 +321,7 @@ def _below(path: Path, folder: Path) -> str:
 
 
 def _clean_documents(mirror: Store, gone: Gone, needles: Needles | None) -> None:
-    """Take out of the copies of home's summaries and logs what they say of it; home sends them anew."""
+    """Remove the text from the copies of home's summaries and logs; home sends them again."""
     stems = {file_stem(session) for session in gone.sessions}
     for name, content in list(_touched(mirror, stems, needles)):
         with mirror.transaction():

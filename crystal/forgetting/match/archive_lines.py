@@ -1,7 +1,7 @@
-"""The lines of archives: which of them are, or repeat, what is forgotten.
+"""Find the lines of archives that are, or repeat, forgotten text.
 
-The store knows only what was said. An archive also has the client's own notes, copies in forks, and the middle of long
-tool results. So every frame is looked through; a frame that cannot hold anything of it is not taken apart.
+The store holds only the conversation. An archive also has the client's own notes, copies in forks, and the middle of
+long tool results. So every frame is searched; a frame that cannot match is not parsed.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _ENVELOPE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Everything that was said in a session or folder (None: any) before a moment."""
+    """Everything said in a session or folder (None: any) before a given time."""
 
     session: str | None
     folder: str | None
     until: int
 
     def may_hold(self, session_id: str) -> bool:
-        """Whether a line of this session could be meant."""
+        """Return True if a line of this session could be in scope."""
         return self.session in (None, session_id)
 
     def holds(self, session_id: str, at: int | None, cwd: str | None) -> bool:
-        """Whether a line is meant. One that has no time at all is meant where its session is."""
+        """Return True if a line is in scope. A line without a time is in scope with its session."""
         if not self.may_hold(session_id) or (at is None and self.session is None) or (at or 0) >= self.until:
             return False
         return self.folder is None or (cwd is not None and is_within(cwd, self.folder))
@@ -56,7 +56,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An archived line that goes: where it is, its own id, those of its turns, and why."""
+    """Archived line to delete: its place, its own id, those of its turns, and the reason."""
 
     row: KeptRow
     number: int
@@ -68,14 +68,14 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """What decides about a line.
+    """Criteria that decide about a line.
 
     Attributes:
-        lines: Ids that are forgotten, of lines and of turns.
-        scopes: Sessions, folders and times that are.
-        needles: The words that are, as far as nothing that stays says them; None not to look for words.
-        terms: The words of a query; None for none.
-        stays: Whether something that is said under an id stays in the memory.
+        lines: Forgotten ids of lines and turns.
+        scopes: Forgotten sessions, folders and times.
+        needles: Forgotten text that does not also occur in retained text; None to skip the text search.
+        terms: The words of a query, or None.
+        stays: Returns True if the text with this id stays in the memory.
     """
 
     lines: Collection[str] = frozenset()
@@ -86,22 +86,22 @@ class Judge:
 
 
 class Searcher:
-    """One search through archives."""
+    """Search through archives."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
         self._lines = frozenset(judge.lines)
         ids = [uuid.encode("utf-8", "surrogatepass") for uuid in self._lines]
-        # An id that is too short to be sought, or stands in no line, is found by reading every line.
+        # An id that is too short to search for, or is in no line, requires reading every line.
         self._every = any(len(uuid) < SHORTEST or uuid.startswith(b"line-") for uuid in ids)
         self._ids = Seeker([] if self._every else sorted(ids))
         self._unplaced: list[Found] = []
 
     def search(self, rows: Iterable[KeptRow], ldm_home: Path) -> Iterator[Found]:
-        """The lines that go, of all rows. A frame that cannot be read has none.
+        """Yield the matching lines of all rows. An unreadable frame has none.
 
-        The client's notes repeat what was said before, in another place or time: of a session that a scope takes
-        something from all of them go.
+        The client's notes repeat earlier text in another place or time: if a scope covers part of a session, all its
+        notes are deleted.
         """
         touched: set[str] = set()
         for row in rows:
@@ -126,7 +126,7 @@ class Searcher:
         )
 
     def look(self, row: KeptRow, text: bytes) -> Iterator[Found]:
-        """The lines of one frame that go."""
+        """Yield the matching lines of one frame."""
         lines = text.split(b"\n")[:-1]
         parsed = [transcript.parse_line(line) or {} for line in lines]
         turns = _turns_of(row, lines)
@@ -146,7 +146,7 @@ class Searcher:
                 self._unplaced.append(Found(row, number, "bookkeeping", None, (), line))
 
     def _hits(self, text: bytes) -> dict[int, bool]:
-        """The numbers of lines that hold a needle, and whether it is more than a word."""
+        """Return the numbers of lines with a match, and whether it is more than a word."""
         needles = self._judge.needles
         found: dict[int, bool] = {}
         if needles is None:
@@ -177,7 +177,7 @@ class Searcher:
         judge = self._judge
         if uuid in self._lines or any(turn in self._lines for turn in turns):
             return "copy"
-        if turns:  # the memory has these by their own time and folder
+        if turns:  # the memory stores these with their own time and folder
             facts = transcript.facts_of(fields)
             at, cwd = facts.timestamp_ms, facts.cwd
         if any(scope.holds(row.session_id, at, cwd) for scope in judge.scopes):
@@ -187,16 +187,16 @@ class Searcher:
             return "asked"
         if hit is None:
             return None
-        if stays:  # by right, unless it holds one of the texts as a whole: a line alone is said by many
+        if stays:  # legitimate, unless it holds a whole forgotten text: a single line is often repeated by chance
             return "quote" if hit and self._quotes(line) else None
         return "bookkeeping"
 
 
 def began_at(rows: Iterable[KeptRow], ldm_home: Path) -> int | None:
-    """The time of the first of the client's own notes; None where none has one.
+    """Return the time of the first of the client's own notes, or None.
 
-    A fork copies lines with the times and ids that they had, but no notes: what is older than its first note was said
-    in another session.
+    A fork copies lines with their times and ids, but no notes: lines older than its first note come from another
+    session.
     """
     times: list[int] = []
     for row in rows:
@@ -208,7 +208,7 @@ def began_at(rows: Iterable[KeptRow], ldm_home: Path) -> int | None:
 
 
 def _turns_of(row: KeptRow, lines: list[bytes]) -> dict[int, list[Turn]]:
-    """The turns of lines by the line's number. Offsets are right where nothing was taken out before."""
+    """Return the turns of lines by line number. Offsets are exact only if nothing was removed before."""
     numbers: dict[int, int] = {}
     placed = []
     at = row.start
@@ -223,16 +223,16 @@ def _turns_of(row: KeptRow, lines: list[bytes]) -> dict[int, list[Turn]]:
 
 
 def _first(parsed: list[dict[str, Any]]) -> tuple[int | None, str | None]:
-    """The first time and folder that any of some lines tells: those before it go with it."""
+    """Return the first time and folder found in some lines; earlier lines belong to them."""
     facts = [transcript.facts_of(fields) for fields in parsed]
     at = next((fact.timestamp_ms for fact in facts if fact.timestamp_ms is not None), None)
     return at, next((fact.cwd for fact in facts if fact.cwd is not None), None)
 
 
 def _has_words(terms: Terms, line: bytes, fields: dict[str, Any], *, whole: bool) -> bool:
-    """Whether a line has all the words, beside what tells where and when it was said.
+    """Return True if a line has all the words, apart from its fields for place and time.
 
-    Of a line whose turns stay, one text in it must have them all: it is longer than what the memory shows of it.
+    If the turns of the line stay, one single text of it must have all words: that text is longer than the stored one.
     """
     if not may_hold(terms, line):
         return False

@@ -1,7 +1,7 @@
-"""Looking for many strings of bytes at once, in one pass whose cost does not grow with their number.
+"""Search for many byte strings in one pass whose cost does not depend on their number.
 
-Every string is stood for by its least usual five bytes. A table says for each place of the data whether it may begin
-one of those; the few places that are left are compared with the strings themselves, so nothing is missed or invented.
+Every string is represented by its rarest five bytes. A table tells for each position whether one of those may start
+there; the few candidates are compared with the strings themselves, so the result is exact.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 SHORTEST = 5
-"""Bytes; a shorter string would be found by chance."""
+"""Minimum bytes of a string; a shorter one would match by chance."""
 
 LONGEST = 1 << 16
 PIECE = 1 << 22
@@ -27,11 +27,11 @@ _USUAL = frozenset(b' \0etaoinsrhld\\",.')
 
 Keys = npt.NDArray[np.uint64]
 Hit = tuple[int, int]
-"""Where a string begins, and its number."""
+"""Offset of a match, and the number of the string."""
 
 
 class Seeker:
-    """Some strings, ready to be looked for; each of ``SHORTEST`` to ``LONGEST`` bytes."""
+    """Prepared set of strings, each of ``SHORTEST`` to ``LONGEST`` bytes."""
 
     def __init__(self, strings: Sequence[bytes]) -> None:
         self.strings = tuple(strings)
@@ -53,7 +53,7 @@ class Seeker:
         return len(self.strings)
 
     def find(self, data: bytes) -> Iterator[Hit]:
-        """Every place of ``data`` where one of the strings begins, in no order."""
+        """Yield every position of ``data`` where one of the strings starts, in no order."""
         if not self.strings or len(data) < SHORTEST:
             return
         padded = data + bytes(8)
@@ -77,7 +77,7 @@ class Seeker:
                         yield place - back, number
 
     def find_in(self, pieces: Iterable[bytes]) -> Iterator[Hit]:
-        """Every place of a file that comes in pieces: a file of any size in the same memory."""
+        """Yield every match in a file that is read in pieces, in constant memory."""
         kept, at = b"", 0
         for piece in pieces:
             data = kept + piece
@@ -94,7 +94,7 @@ def _places_of(keys: Keys, spread: np.uint64) -> npt.NDArray[Any]:
 
 
 def _anchor(string: bytes) -> Hit:
-    """Where the bytes of a string lie that stand for it, and how many: eight, or all of a shorter one."""
+    """Return the position and length of the bytes that represent a string: eight, or all of a shorter one."""
     if len(string) <= 8:
         return 0, len(string)
     head = string[:512]

@@ -1,8 +1,8 @@
-"""What a proof looks for: the forgotten words, in every form in which a file can hold them. Pure, in memory only.
+"""Build the patterns of a proof: the forgotten text in every form in which a file can hold it. Pure, in memory only.
 
-A text is looked for in stretches short enough that a quotation of it holds one, and whole; its rare words are looked
-for by themselves, also in the form in which an index holds them. What is also said elsewhere proves nothing, and is
-struck off before: see ``staying``.
+A text is searched for as a whole, and in stretches short enough that a quotation contains one. Its rare words are
+searched for separately, also as index terms. Text that also occurs elsewhere proves nothing and is left out: see
+``staying``.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from crystal.search.index.terms import Tokenize, document_words
 from crystal.summarize.wording import escaped, one_line
 
 LINE = 20
-"""Characters; a shorter line says too little to be looked for alone."""
+"""Minimum characters of a line that is searched for on its own."""
 
 STRETCH = 32
-"""Characters; whoever quotes twice as many of a longer line quotes one of its stretches."""
+"""Characters of a stretch; a quotation of twice as many from a longer line contains one."""
 
 BODY_STRETCH = 24
-"""Bytes of a compressed text: so many do not come up by chance."""
+"""Bytes of a compressed text: long enough not to match by chance."""
 
 WORD = 5
-"""Characters of the shortest word that is looked for."""
+"""Minimum characters of a word that is searched for."""
 
 MOST_WHOLE = 16_384
 BATCH = 1 << 18
@@ -48,16 +48,16 @@ _GO = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "
 
 @dataclass(frozen=True, slots=True)
 class Needles:
-    """What is looked for. Never written anywhere.
+    """Patterns of a proof. Never written to disk.
 
     Attributes:
-        seeker: Seeks stretches, lines and whole texts in all forms, then rare words as they were said and indexed.
-        texts: How many of its strings are not words.
-        stems: The rare words as the keyword index has them.
-        lines, memories: The ids of what was forgotten.
-        asked: How many texts were forgotten.
-        by_rows_only: How many of them are too short, or also said elsewhere, so that only rows can prove them gone.
-        whole: Seeks the texts as a whole, folded: what holds one of them quotes it.
+        seeker: Finds stretches, lines and whole texts in all forms, then rare words in their original and indexed form.
+        texts: Number of its strings that are not words.
+        stems: The rare words as terms of the keyword index.
+        lines, memories: The forgotten ids.
+        asked: Number of forgotten texts.
+        by_rows_only: Number of texts that are too short or also occur elsewhere, so that only the rows can be checked.
+        whole: Finds whole texts, folded: anything that contains one quotes it.
     """
 
     seeker: Seeker
@@ -70,11 +70,11 @@ class Needles:
     whole: Seeker = field(default_factory=lambda: Seeker([]))
 
     def is_text(self, number: int) -> bool:
-        """Whether what was found is a text, or else a word."""
+        """Return True if the match is a text, False if it is a single word."""
         return number < self.texts
 
     def find_in_lines(self, data: bytes) -> Iterator[tuple[int, int]]:
-        """The same as ``seeker.find`` for text with borders between words: a word in another word is not meant."""
+        """Find matches like ``seeker.find``, but words only at word borders."""
         for offset, number in self.seeker.find(data):
             if self.is_text(number) or not _is_joined(data, offset, offset + len(self.seeker.strings[number])):
                 yield offset, number
@@ -82,9 +82,9 @@ class Needles:
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """Archived lines that stay. A word of theirs proves nothing, unless its line repeats what is looked for.
+    """Archived lines that stay. Their words prove nothing, unless the line repeats forgotten text.
 
-    ``are_texts_known``: their texts prove nothing, either, whatever the store says of them.
+    ``are_texts_known``: their texts prove nothing either, whatever the store holds of them.
     """
 
     lines: Iterable[bytes]
@@ -102,17 +102,17 @@ def needles_of(
     lines: Iterable[str] = (),
     memories: Iterable[str] = (),
 ) -> Needles:
-    """Make needles of what is about to be forgotten.
+    """Build the patterns for text that is about to be forgotten.
 
     Args:
-        texts: The forgotten texts, whole.
-        words: Words that may stand in no text any more; looked for as words only.
-        staying: Everything that stays, as far as people can see it: what it says too is not looked for.
-        archived: What archives say that stay.
-        is_said: Whether a word, as an index has it, is also a word of what stays.
-        tokenize: The words of a text in the form of the keyword index; None where no index is.
-        lines: The ids of the forgotten lines.
-        memories: The ids of the forgotten memories.
+        texts: The complete forgotten texts.
+        words: Words that may not occur in any text any more; searched for as words only.
+        staying: All retained visible text; what also occurs there is not searched for.
+        archived: Retained archived lines.
+        is_said: Returns True if an index term also occurs in retained text.
+        tokenize: Splits a text into terms of the keyword index; None if there is no index.
+        lines: Ids of the forgotten lines.
+        memories: Ids of the forgotten memories.
     """
     whole = list(dict.fromkeys(text for text in texts if text.strip()))
     layers = {text: (stretches_of(text), lines_of(text), [text.strip()[:MOST_WHOLE]]) for text in whole}
@@ -152,7 +152,7 @@ def needles_of(
 
 
 def _is_joined(data: bytes, start: int, stop: int) -> bool:
-    """Whether a word goes on before or after; where that is not sure it stands alone."""
+    """Return True if the word continues before or after. If that is uncertain it counts as separate."""
     before = "" if _ESCAPED.search(data, max(0, start - 6), start) else data[max(0, start - 4) : start].decode(**_LOOSE)
     after = data[stop : stop + 4].decode(**_LOOSE)
     word = data[start:stop].decode(**_LOOSE)
@@ -160,10 +160,10 @@ def _is_joined(data: bytes, start: int, stop: int) -> bool:
 
 
 def with_bodies(needles: Needles, bodies: Iterable[bytes], staying: Iterable[bytes]) -> Needles:
-    """Return needles that also look for the forgotten texts as the store has them, compressed.
+    """Return needles that also find the forgotten texts in their compressed form in the store.
 
-    They are sought in stretches: twice as many bytes of one hold a whole stretch. What those that stay have in common
-    with them is not looked for.
+    They are searched for in stretches: any part of twice that length contains one. Bytes in common with retained texts
+    are left out.
     """
     found = {body[at : at + BODY_STRETCH] for body in bodies for at in range(0, len(body), BODY_STRETCH)}
     found = {stretch for stretch in found if len(stretch) == BODY_STRETCH}
@@ -183,13 +183,13 @@ def _folded(text: str) -> bytes:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text that say enough."""
+    """Return the lines of a text that are long enough."""
     found = (line.strip() for line in text.splitlines())
     return list(dict.fromkeys(line for line in found if LINE <= len(line) <= MOST_WHOLE))
 
 
 def stretches_of(text: str) -> list[str]:
-    """Short lines, and long ones in stretches; the last one of a line ends with it."""
+    """Return short lines, and long ones in stretches; the last stretch ends with the line."""
     found: list[str] = []
     for line in (line.strip() for line in text.splitlines()):
         if len(line) < LINE:
@@ -200,33 +200,33 @@ def stretches_of(text: str) -> list[str]:
 
 
 def words_of(text: str) -> set[str]:
-    """The words of a text that name something, and the parts of compound ones, as they stand there."""
+    """Return the words of a text that are names, and the parts of compounds, as written."""
     found = set(_WORD.findall(text)) | set(_PLAIN.findall(text))
     return {word for word in found if _names(word)}
 
 
 def is_word(text: str) -> bool:
-    """Whether a text is a single word."""
+    """Return True if a text is a single word."""
     return _WORD.fullmatch(text) is not None
 
 
 def index_words(text: str, tokenize: Tokenize) -> set[str]:
-    """The same as indexes hold them."""
+    """Return the same words as index terms."""
     words = document_words(tokenize, text, None)
     return {word for word in (*words.text, *words.parts) if _names(word)}
 
 
 def _names(word: str) -> bool:
-    """Whether a word is long enough, and no number in any notation: those stand in files for other reasons."""
+    """Return True if a word is long enough and not a number: numbers occur in files for other reasons."""
     return WORD <= len(word) <= 100 and _NAMING.search(word) is not None
 
 
 def own_words(tokenize: Tokenize | None) -> frozenset[str]:
-    """The words that crystal's own files are full of: what its program says, as said and as an index has it."""
+    """Return the words that crystal's own files contain anyway, as written and as index terms."""
     said = _own_words()
     if tokenize is None:
         return said
-    if not _own_stems:  # every tokenizer is the same
+    if not _own_stems:  # all tokenizers are equal
         _own_stems.append(said | frozenset(tokenize(" ".join(sorted(said)))))
     return _own_stems[0]
 
@@ -243,7 +243,7 @@ def _own_words() -> frozenset[str]:
 
 
 def _struck(strings: set[str], words: set[str], staying: Iterable[str]) -> tuple[set[str], set[str]]:
-    """Those of some strings that stand in what stays, or are shown like it, and those of some words in any case."""
+    """Return the strings that occur in retained text or are displayed alike, and the words in any case."""
     exact = _Struck({string: string for string in strings})
     shown = _Struck({string: line for string in strings if (line := one_line(string)) != string})
     folded = _Struck({word: word.lower() for word in words})
@@ -256,7 +256,7 @@ def _struck(strings: set[str], words: set[str], staying: Iterable[str]) -> tuple
 
 
 def _archived_too(texts: Mapping[bytes, str], words: Mapping[bytes, str], archived: Archived) -> set[str]:
-    """Those of some words and texts that stand in archived lines which stay."""
+    """Return the words and texts that occur in archived lines which stay."""
     both = archived.are_texts_known
     long, short = (sorted(form for form in some if SHORTEST <= len(form) <= LONGEST) for some in (texts, words))
     if not short and not (long and both):
@@ -275,7 +275,7 @@ def _archived_too(texts: Mapping[bytes, str], words: Mapping[bytes, str], archiv
 
 
 class _Struck:
-    """Which strings were seen; each is known by what is looked for in its place, until it is seen."""
+    """Strings seen so far; each is represented by its search pattern until it is seen."""
 
     def __init__(self, strings: Mapping[str, str]) -> None:
         self._known: dict[bytes, set[str]] = {}
@@ -293,7 +293,7 @@ class _Struck:
         seen = {self._seeker.strings[number] for _, number in self._seeker.find(text.encode("utf-8", "replace"))}
         for data in seen & self._known.keys():
             self.found |= self._known.pop(data)
-        if len(self._known) < 0.9 * len(self._seeker):  # what is said often would be found again and again
+        if len(self._known) < 0.9 * len(self._seeker):  # a frequent string would be found again and again
             self._seeker = Seeker(sorted(self._known))
 
 
@@ -313,7 +313,7 @@ def _batches(texts: Iterable[str]) -> Iterator[str]:
 
 
 def forms_of(text: str) -> set[bytes]:
-    """A string as files hold it: plain, in JSON, in JSON within JSON, in Markdown and YAML, in UTF-16."""
+    """Return a string in the forms used in files: plain, JSON, JSON within JSON, Markdown and YAML, UTF-16."""
     plain = json.dumps(text, ensure_ascii=False)[1:-1]
     ascii_only = json.dumps(text)[1:-1]
     once = {plain, plain.translate(_GO), ascii_only, ascii_only.translate(_GO)}

@@ -1,8 +1,8 @@
-"""What is left of a forgotten line: its place in the conversation, none of its words.
+"""Build the remainder of a forgotten line: its place in the conversation, without its text.
 
-The client follows ``parentUuid`` from line to line and wants a result for every call, so lines of the conversation
-keep their ids, times and kinds. Everything else is left blank. Both are padded to the length that the line had: where
-other lines stand, by which those without an id are known, does not change.
+The client follows ``parentUuid`` from line to line and wants a result for every call, so lines of the conversation keep
+their ids, times and kinds. Every other line becomes blank. Both are padded to the original length, so that the offsets
+of other lines, which identify lines without an id, do not change.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KEPT_OF_MESSAGE = ("id", "type", "role", "model", "stop_reason", "stop_sequence
 
 
 def shell_of(line: bytes) -> bytes:
-    """A line (without its newline) as it is kept when it is forgotten."""
+    """Return the remainder of a line (without its newline) that is kept when it is forgotten."""
     fields = transcript.parse_line(line)
     if fields is None or fields.get("type") not in ("user", "assistant") or transcript.facts_of(fields).uuid is None:
         return b" " * len(line)
@@ -49,7 +49,7 @@ def shell_of(line: bytes) -> bytes:
 
 
 def is_shell(line: bytes) -> bool:
-    """Whether a line was forgotten already."""
+    """Return True if a line was forgotten already."""
     if not line.strip():
         return True
     mark = b'"' + transcript.FORGOTTEN.encode() + b'":true'
@@ -57,7 +57,7 @@ def is_shell(line: bytes) -> bool:
 
 
 def _is_short(value: object) -> bool:
-    """Whether a field can hold nothing but a name, a number or nothing."""
+    """Return True if a field can hold only a name, a number or nothing."""
     return value is None or isinstance(value, bool | int) or (isinstance(value, str) and len(value) <= 200)
 
 

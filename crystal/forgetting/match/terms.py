@@ -1,4 +1,4 @@
-"""Whether a text has the words of a wish, whatever its case, accents and spaces; and what repeats a text."""
+"""Match texts against the words of a query, ignoring case, accents and spaces; and find repetitions of a text."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from crystal.forgetting.match.multi_pattern import LONGEST, SHORTEST, Seeker
 from crystal.store.forget.forgotten_rows import Said
 
 SAME = 12
-"""Characters; a shorter text is said by chance: "yes", "go on". One with a digit needs half as many."""
+"""Minimum characters of a text whose repetition is no coincidence, unlike "yes" or "go on". Half if it has a digit."""
 
 QUOTE = 24
-"""Characters; a text that holds one of these as a whole quotes it."""
+"""Minimum characters: a text that contains one of this length as a whole quotes it."""
 
 BATCH = 1 << 20
 
@@ -29,7 +29,7 @@ _UNSPACED = re.compile(
 
 
 def folded(text: str) -> str:
-    """A text without the difference of case, accents, width and kinds of spaces."""
+    """Return a text without differences of case, accents, width and kinds of spaces."""
     if text.isascii():
         return " ".join(text.lower().split())
     apart = unicodedata.normalize("NFKD", text.casefold())
@@ -38,14 +38,14 @@ def folded(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The words and the quoted phrases of a query, folded. A word stands alone, a phrase anywhere."""
+    """Words and quoted phrases of a query, folded. A word must be separate, a phrase may be anywhere."""
 
     words: tuple[str, ...]
     phrases: tuple[str, ...]
 
     @classmethod
     def of(cls, query: str) -> Terms:
-        """Read a query."""
+        """Parse a query."""
         phrases = [folded(phrase) for phrase in _QUOTED.findall(query)]
         rest = folded(_QUOTED.sub(" ", query).replace('"', " "))
         words = [word.strip(".,;:!?()[]{}'«»„“”¿¡、。") for word in rest.split()]
@@ -53,18 +53,18 @@ class Terms:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is asked for."""
+        """True if the query is empty."""
         return not self.words and not self.phrases
 
     def are_in(self, text: str) -> bool:
-        """Whether a folded text has all of them."""
+        """Return True if a folded text has all of them."""
         return all(each in text for each in (*self.words, *self.phrases)) and all(
             _stands_alone(word, text) for word in self.words
         )
 
 
 def _stands_alone(word: str, text: str) -> bool:
-    """Whether a word is in a text and not only as a part of others; scripts without spaces have no such border."""
+    """Return True if a word occurs at word borders. Scripts without spaces have no such borders."""
     at = text.find(word)
     while at >= 0:
         end = at + len(word)
@@ -76,12 +76,12 @@ def _stands_alone(word: str, text: str) -> bool:
 
 
 def goes_on(one: str, other: str) -> bool:
-    """Whether there is no border between two neighbouring characters."""
+    """Return True if there is no border between two neighbouring characters."""
     return one.isalnum() and other.isalnum() and not (_UNSPACED.match(one) or _UNSPACED.match(other))
 
 
 def readable(line: bytes) -> str:
-    """A line of JSON as the texts in it read, folded; also where one JSON text holds another."""
+    """Return the readable texts of a JSON line, folded; also of JSON nested in a text."""
     text = line.decode("utf-8", "replace")
     levels = []
     for _ in range(3):
@@ -94,7 +94,7 @@ def readable(line: bytes) -> str:
 
 
 def unescaped(text: str) -> str:
-    """A text without the escapes of JSON."""
+    """Return a text without the escapes of JSON."""
     if "\\" not in text:
         return text
     plain = _ESCAPE.sub(_replaced, text)
@@ -108,7 +108,7 @@ def _replaced(match: re.Match[str]) -> str:
 
 
 def may_hold(terms: Terms, data: bytes) -> bool:
-    """Whether some lines could have all the words: a quick look that is never wrong when it says no."""
+    """Return False if some lines certainly lack one of the words. A fast check without false negatives."""
     if not data.isascii() or b"\\u" in data:
         return True
     lower = data.lower()
@@ -124,7 +124,7 @@ def may_hold(terms: Terms, data: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """What says the same as some texts, or holds one of them whole: ids of lines and memories, by which of the two."""
+    """Ids of lines and memories that equal a text, or contain one as a whole."""
 
     same_lines: frozenset[str]
     quoting_lines: frozenset[str]
@@ -133,7 +133,7 @@ class Repetition:
 
 
 def repetitions(texts: Iterable[str], others: Iterable[Said]) -> Repetition:
-    """Find what repeats some texts. Texts that are said by chance are repeated by nobody."""
+    """Find repetitions of some texts. Texts too short to be distinctive have none."""
     sought = {text for text in map(folded, texts) if _says_something(text)}
     quoted = [text for text in sought if len(text) >= QUOTE and len(text.encode("utf-8", "replace")) <= LONGEST]
     seeker = Seeker([text.encode("utf-8", "replace") for text in quoted])
@@ -171,7 +171,7 @@ def _batches(others: Iterable[Said]) -> Iterator[Sequence[tuple[Said, str]]]:
 
 
 def _holding(seeker: Seeker, texts: Sequence[str]) -> set[int]:
-    """Which of some texts hold one of the strings."""
+    """Return the texts that contain one of the strings."""
     if not len(seeker):
         return set()
     datas = [text.encode("utf-8", "replace") for text in texts]

@@ -1,7 +1,7 @@
-"""The turns that may hold some words, asked from the search index instead of by reading every text.
+"""Find turns that may hold some words with the search index, instead of reading every text.
 
-The index may name more turns than there are, never fewer: whoever asks reads those texts and compares. Where it cannot
-answer (it is missing or behind, or nothing of the words is indexed) the answer is None: read everything.
+The index may return too many turns, never too few: the caller reads those texts and compares. If it cannot answer
+(missing, behind, or none of the words is indexed) the result is None: read everything.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from crystal.text.query import ENDINGS
 Turns = npt.NDArray[np.int64]
 
 MAX_WORD = 200
-"""Characters; a longer word may be cut in two by the border of a chunk."""
+"""Maximum characters; a longer word may be cut in two by the border of a chunk."""
 
 MAX_WORDS = 6
-"""Words of a text that are looked up, the longest: they are the rarest."""
+"""Maximum number of words of a text that are looked up: the longest, which are the rarest."""
 
 MAX_TEXTS = 500
-"""For more texts than this, reading everything once is quicker."""
+"""For more texts than this, reading everything once is faster."""
 
 MIN_PART = 3
-"""Characters of a part of a word that are worth looking up."""
+"""Minimum characters of a part of a word that is looked up."""
 
 MIN_PIECES = 3
-"""A text of fewer words has none that is whole for certain."""
+"""A text of fewer words may contain no complete word."""
 
 BEFORE = "tatata"
-"""Stands for whatever comes before a part of a word: of a long word a stem takes off most."""
+"""Stands for any text before a part of a word: stemming shortens a long word the most."""
 
 _WORD = re.compile(r"[^\W_]+")
-# Scripts with vowel signs, which are borders to a reader of bytes and no letters to the index: every text is read.
+# Scripts with vowel signs, which byte matching treats as borders and the index not as letters: every text is read.
 _UNUSUAL = re.compile(
     "[^\0-\u036f\u0370-\u0482\u048a-\u052f\u1100-\u11ff\u1e00-\u20cf\u2100-\u303f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3"
     "\uf900-\ufaff\uff00-\uffef\U0001f000-\U0003ffff]|[\u0300-\u036f\u200b-\u200f\u2060-\u206f]"
@@ -52,7 +52,7 @@ _UNUSUAL = re.compile(
 
 
 class Candidates:
-    """Asks one state of the index. Use it inside the ``store.reading()`` that ``opened`` holds."""
+    """Queries one state of the index. Use it inside the ``store.reading()`` that ``opened`` holds."""
 
     def __init__(self, index: Index, tokenize: Tokenize) -> None:
         self._index, self._tokenize = index, tokenize
@@ -64,7 +64,7 @@ class Candidates:
         return self._in_all(found)
 
     def repeating(self, texts: Sequence[str]) -> set[int] | None:
-        """Return the turns that may say the same as one of some texts, or hold it."""
+        """Return the turns that may equal, or contain, one of some texts."""
         sought = {text for text in map(folded, texts) if text}
         if len(sought) > MAX_TEXTS:
             return None
@@ -87,12 +87,12 @@ class Candidates:
         return {int(turn) for turn in left if turn}
 
     def _whole(self, text: str) -> Turns | None:
-        """Return the turns that have every word of a text which begins and ends with its words."""
+        """Return the turns that have every word of a text that starts and ends at word borders."""
         words = sorted(set(self._tokenize(normalised(text))), key=lambda word: (-len(word), word))[:MAX_WORDS]
         return self._having([self._one(word) for word in words]) if words and _is_usual(text) else None
 
     def _anywhere(self, text: str) -> Turns | None:
-        """Return the turns that may have a text which may begin and end within a word."""
+        """Return the turns that may have a text that may start and end within a word."""
         pieces = text.split(" ")
         inner = None if len(pieces) < MIN_PIECES else self._whole(" ".join(pieces[1:-1]))
         if inner is not None or not _is_usual(text):
@@ -102,7 +102,7 @@ class Candidates:
         return self._having(found) if found else None
 
     def _kept_by_stems(self, word: str) -> str:
-        """Return the beginning of a word that the stem of every word which contains it contains."""
+        """Return the beginning of a word that the stem of every word containing it also contains."""
         if _is_ending(word):
             return ""
         stems = self._tokenize(" ".join(f"{BEFORE}{word}{ending}" for ending in _endings()))
@@ -118,18 +118,18 @@ class Candidates:
         return left
 
     def _one(self, word: str) -> Turns:
-        # A lone character of a script without spaces is the beginning or the end of a pair.
+        # A single character of a script without spaces is the start or the end of a pair.
         return self._index.turns_with(word) if len(word) > 1 or word.isascii() else self._index.turns_with_part(word)
 
 
 def _is_usual(text: str) -> bool:
-    """Whether the index has the words of a text as a reader sees them."""
+    """Return True if the index splits the words of a text as a reader does."""
     return max(map(len, text.split()), default=0) <= MAX_WORD and _UNUSUAL.search(text) is None
 
 
 @cache
 def _endings() -> tuple[str, ...]:
-    """Return what may follow a part of a word so that a stem takes off more than that."""
+    """Return possible endings of a part of a word such that stemming removes more than the ending."""
     return tuple(sorted({ending[at:] for ending in ENDINGS for at in range(len(ending))} | {"", "y"}))
 
 
@@ -150,7 +150,7 @@ def _endings_pattern() -> re.Pattern[str]:
 
 @contextlib.contextmanager
 def opened(store: Store) -> Iterator[Candidates | None]:
-    """Open the index of a store; None where it cannot be used."""
+    """Open the index of a store; None if it cannot be used."""
     with store.reading():
         index = open_index(store, folder_of(store.path))
         yield None if isinstance(index, Absent) else Candidates(index, tokenizer(store))
@@ -164,7 +164,7 @@ def turns_with_terms(store: Store, terms: Terms) -> set[int] | None:
 
 
 def turns_repeating(store: Store, texts: Sequence[str]) -> set[int] | None:
-    """Return the turns that may say the same as one of some texts, or hold it; None for all turns."""
+    """Return the turns that may equal, or contain, one of some texts; None for all turns."""
     with opened(store) as candidates, contextlib.suppress(IndexDamaged):
         return None if candidates is None else candidates.repeating(texts)
     return None

@@ -1,4 +1,4 @@
-"""What says the same as what is forgotten, in the memories of this machine. Only reads."""
+"""Find duplicates of what is forgotten in the memories of this machine. Read-only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crystal.store.memories.memories import memory_of
 def what_repeats(
     stores: Sequence[Store], lines: Collection[str], memories: Collection[str]
 ) -> Iterator[tuple[Selection, Because]]:
-    """What has the same text, quotes one, or asked for one of the memories; and the client's summaries after it."""
+    """Return equal texts, quotations, requests to remember one of the memories, and the client's summaries."""
     texts = [text for store in stores for text in traces.said_texts(store, lines, memories)]
     gone = set(lines)
     for store in stores:
@@ -31,11 +31,11 @@ def what_repeats(
 
 
 ASKING = ("remember", "/remember", "please remember", "please, remember", "记住", "記住", "请记住", "請記住")
-"""How prompts begin that ask to remember something; see docs/how-to/start-with-context.md."""
+"""Beginnings of prompts that ask to remember something; see docs/how-to/start-with-context.md."""
 
 
 def _words_of_asking(store: Store, memories: Collection[str]) -> set[str]:
-    """The lines with which a memory was asked for: also of one that is too short to be sought everywhere."""
+    """Return the lines that asked for a memory, also of one too short to be searched for everywhere."""
     found: set[str] = set()
     for uid in memories:
         memory = memory_of(store, uid)
@@ -49,10 +49,10 @@ def _words_of_asking(store: Store, memories: Collection[str]) -> set[str]:
 
 
 def _asks(text: str) -> bool:
-    """Whether a prompt asks to remember something."""
+    """Return True if a prompt asks to remember something."""
     return folded(text).startswith(ASKING)
 
 
 def _is_ours(tool: str | None) -> bool:
-    """Whether a tool is one that remembers."""
+    """Return True if a tool is one that remembers."""
     return tool is not None and ("remember" in tool or "save_memory" in tool)

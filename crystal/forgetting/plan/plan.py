@@ -1,7 +1,7 @@
-"""From a wish to the list of what would go. Nothing is changed.
+"""Turn a request into the list of what would be deleted. Changes nothing.
 
-What a wish names comes first, then what says the same, then what only archives have. A wish that names a scope
-(a session, a project, everything before a moment) takes what lies in it, and nothing for its words.
+First the named targets are selected, then their duplicates, then lines that only archives have. A scope (a session, a
+project, everything before a time) selects what lies in it, and nothing because of its text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from crystal.store.forget import forgotten_rows, traces
 from crystal.store.memories.memories import memory_of
 
 TOMBSTONE_NAMES = 2_000
-"""Ids in one tombstone; what is more goes into others."""
+"""Maximum ids in one tombstone; further ids go into other tombstones."""
 
 TEXT_CHARACTERS = 300
 
@@ -36,10 +36,10 @@ Stores = Sequence[tuple[Memory, Store]]
 
 
 def plan(grounds: Grounds, wish: Wish) -> ForgetPlan:
-    """List what a wish comes to, with everything that says the same. Changes nothing.
+    """List what a request selects, with all duplicates. Changes nothing.
 
     Raises:
-        UsageProblem: A target is unknown, or the wish is empty.
+        UsageProblem: A target is unknown, or the request is empty.
     """
     if wish.is_empty or (wish.query is not None and Terms.of(wish.query).is_empty):
         raise UsageProblem(
@@ -54,7 +54,7 @@ def plan(grounds: Grounds, wish: Wish) -> ForgetPlan:
 
 
 def complete(grounds: Grounds, plan: ForgetPlan) -> ForgetPlan:
-    """Look through all archives for what a plan lists, if that was not done when it was made. Changes nothing."""
+    """Search all archives for what a plan lists, if that was not done when it was made. Changes nothing."""
     if not plan.is_brief:
         return plan
     with _stores(grounds) as stores:
@@ -63,7 +63,7 @@ def complete(grounds: Grounds, plan: ForgetPlan) -> ForgetPlan:
 
 @contextmanager
 def _stores(grounds: Grounds) -> Iterator[Stores]:
-    """The memories of this machine: its own, and the copy of home's where there is one."""
+    """Return the memories of this machine: its own, and the copy of home's if there is one."""
     with grounds.mirror() as (mirror, _):
         yield [("local", grounds.store), *([("mirror", mirror)] if mirror is not None else [])]  # type: ignore[list-item]
 
@@ -73,7 +73,7 @@ def _is_text(value: str) -> bool:
 
 
 class _Planner:
-    """One plan in the making: ``lines`` and ``memories`` by id, each with the reason why it goes."""
+    """Plan under construction: ``lines`` and ``memories`` by id, each with its reason."""
 
     def __init__(self, grounds: Grounds, wish: Wish, stores: Stores) -> None:
         self.grounds, self.wish, self.stores = grounds, wish, stores
@@ -86,7 +86,7 @@ class _Planner:
         self.notes: list[Found] = []
 
     def plan(self) -> ForgetPlan:
-        """Look for everything."""
+        """Run all steps."""
         self._check_targets()
         asked = self._scope_name()
         rows = [row for name in self.sessions for row in forgotten_rows.kept_rows_of_session(self.grounds.store, name)]
@@ -99,7 +99,7 @@ class _Planner:
             self._add(found, asked)
         if not self.is_scope:
             self._add_what_repeats()
-        for _, store in self.stores:  # also of what a scope takes in: they were written later, elsewhere
+        for _, store in self.stores:  # also for a scope: they were written later, elsewhere
             self._add(Selection(forgotten_rows.summaries_after(store, self.lines), set()), "summary")
         plan = self._listed()
         is_brief = not plan.is_empty and any(forgotten_rows.is_large(store) for _, store in self.stores)
@@ -110,7 +110,7 @@ class _Planner:
         return replace(plan, needles=tuple(self._needles()))
 
     def complete(self, plan: ForgetPlan) -> ForgetPlan:
-        """Look through the archives for what another plan lists, and list what they have besides."""
+        """Search the archives for what another plan lists, and add what only they have."""
         reasons = {item.uuid: item.because for item in plan.items}
         for _, value, _ in plan.kinds:
             self.lines.update((uuid, reasons.get(uuid, "asked")) for uuid in value.get("lines", ()))
@@ -145,9 +145,9 @@ class _Planner:
     # -- what only archives have -------------------------------------------------------------------------------------
 
     def _search_archives(self, plan: ForgetPlan, *, is_brief: bool) -> None:
-        """Look through the archives for notes and copies of what was chosen by name or by words.
+        """Search the archives for notes and copies of what was selected by id or by words.
 
-        ``is_brief``: through those of the sessions that something goes from, and not for what repeats it elsewhere.
+        ``is_brief``: search only the archives of affected sessions, not for copies elsewhere.
         """
         terms = Terms.of(self.wish.query) if self._is_query_alone() and self.wish.query is not None else None
         if self.is_scope or (plan.is_empty and terms is None):
@@ -187,7 +187,7 @@ class _Planner:
         sessions = tuple(sorted(touched))
         kinds = tuple(self._kinds(sessions))
         if self.is_scope and not items and not self.sessions:
-            kinds = ()  # nothing of it was ever here
+            kinds = ()  # it was never here
         times = [item.timestamp for item in items if item.timestamp is not None]
         return ForgetPlan(
             wish=self.wish,
@@ -241,9 +241,9 @@ class _Planner:
                     )
 
     def _kinds(self, sessions: Sequence[str]) -> Iterator[tuple[str, dict[str, Any], int | None]]:
-        """The tombstones: one for the scope, and as many as it takes for lines and memories."""
+        """Return the tombstones: one for the scope, and as many as needed for lines and memories."""
         lines = sorted(self.lines)
-        if self.notes and not lines and not self.memories:  # nothing has an id: the session's notes stay out from now
+        if self.notes and not lines and not self.memories:  # nothing has an id: block the session's notes from now on
             yield "lines", {"lines": [], "sessions": list(sessions)}, None
         if self.is_scope and self._scope_name() != "asked":
             scope: dict[str, Any] = {"lines": lines[:TOMBSTONE_NAMES]}
@@ -262,18 +262,18 @@ class _Planner:
             yield "memory", {"memories": memories[at : at + TOMBSTONE_NAMES], "sessions": list(sessions)}, None
 
     def _touched_besides(self, sessions: Sequence[str]) -> bool:
-        """Whether a scope takes something out of sessions that it does not name: forks have copies."""
+        """Return True if a scope affects sessions that it does not name: forks have copies."""
         return self.is_scope and bool(self.sessions) and not set(sessions) <= {self.sessions[0]}
 
     def _still_held(self, sessions: Sequence[str]) -> Iterator[Path]:
-        """Claude Code's own files of the sessions: crystal does not touch them."""
+        """Return Claude Code's own files of the sessions: crystal does not change them."""
         paths = forgotten_rows.files_of_sessions(self.grounds.store, sessions, self.grounds.device)
         for path in dict.fromkeys(Path(os.fsdecode(path)) for path in paths):
             if path.is_file():
                 yield path
 
     def _needles(self) -> Iterator[str]:
-        """The words of the query, where they are one: they may stand nowhere any more."""
+        """Return the words of the query if there is one: they may not occur anywhere any more."""
         if self.wish.query is None or not self._is_query_alone():
             return
         terms = Terms.of(self.wish.query)
@@ -294,6 +294,6 @@ def _places(notes: Iterator[Found]) -> list[Place]:
 
 
 def _token(kinds: Sequence[tuple[str, Mapping[str, Any], int | None]], places: Collection[Place]) -> str:
-    """A short digest of exactly what would go; the moment "now" of a scope is not in it."""
+    """Return a short digest of exactly what would be deleted, without the time "now" of a scope."""
     text = json.dumps([kinds, [[place.row, place.lines] for place in places]], sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]

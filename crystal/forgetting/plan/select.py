@@ -1,4 +1,4 @@
-"""Which lines and memories a wish names, in one memory. Only reads."""
+"""Select the lines and memories that a request names, in one memory. Read-only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN = 8
 
 @dataclass(slots=True)
 class Selection:
-    """Lines and memories by id; ``folders`` and ``sessions`` are what a scope comes to."""
+    """Lines and memories by id, and the ``folders`` and ``sessions`` that a scope resolves to."""
 
     lines: set[str]
     memories: set[str]
@@ -38,11 +38,11 @@ def select(
     folders: Collection[str],
     own: Collection[str] = (),
 ) -> Selection:
-    """What a wish names in one memory. ``sessions`` and ``folders`` are those that its scope comes to.
+    """Select what a request names in one memory, using the resolved ``sessions`` and ``folders`` of its scope.
 
-    ``own`` are lines that were said in these sessions though the memory has them from a fork, which was read before.
+    ``own`` are lines of these sessions that the memory attributes to a fork, because the fork was read before.
 
-    Targets that this memory does not have are left out.
+    Targets that this memory does not have are skipped.
     """
     parts: list[Selection] = []
     if wish.targets:
@@ -104,10 +104,10 @@ def _targets(store: Store, targets: Collection[str], which: Memory) -> Selection
 
 
 def find_target(store: Store, target: str, which: Memory) -> Selection | None:
-    """The line or the memory that a target names in one memory, None when it has none.
+    """Return the line or the memory that a target names in one memory, or None.
 
     Raises:
-        UsageProblem: It is the beginning of several memories' ids.
+        UsageProblem: It is a prefix of several memories' ids.
     """
     wanted = target.strip()
     if wanted.startswith("mem-"):
@@ -134,7 +134,7 @@ def _memory(store: Store, wanted: str) -> Selection | None:
 
 
 def _number(wanted: str, which: Memory) -> int | None:
-    """Return the row of a hit in one memory, by the name that a search shows."""
+    """Return the row of a hit in one memory, by the name shown in search results."""
     number = parse_hit_name(wanted)
     if number is None or (number > MIRROR_IDS) != (which == "mirror"):
         return None
@@ -155,10 +155,10 @@ def _chunk(store: Store, number: int) -> Selection | None:
 
 
 def sessions_meant(stores: Collection[Store], wanted: str) -> tuple[str, ...]:
-    """The session that an id, or the beginning of one, names.
+    """Return the session with an id or id prefix.
 
     Raises:
-        UsageProblem: It names none, or several.
+        UsageProblem: It matches none, or several.
     """
     wanted = wanted.strip().removesuffix(".jsonl")
     names = {name for store in stores for _, name in session_matches(store, wanted, SHOWN)}
@@ -173,7 +173,7 @@ def sessions_meant(stores: Collection[Store], wanted: str) -> tuple[str, ...]:
 
 
 def folders_meant(stores: Collection[Store], wanted: str) -> tuple[str, ...]:
-    """The folders of a project, given by its name or by a folder.
+    """Return the folders of a project, given by its name or by a folder.
 
     Raises:
         UsageProblem: No project has this name.

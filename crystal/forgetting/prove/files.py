@@ -1,7 +1,7 @@
-"""Every file that crystal has on this machine, and how to look into it beyond its raw bytes.
+"""List every file of crystal on this machine, and read compressed and indexed content.
 
-Archives and other compressed files are looked at frame by frame; what cannot be decompressed is said to be unread. In
-a file of the index words lie end to end, so that only what lies within one of them counts as a word.
+Archives and other compressed files are read frame by frame; what cannot be decompressed is reported as unread. In a
+file of the index words have no separator, so only a match within one of them counts as a word.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ HEAD = 16
 READ = 1 << 20
 TEXT = 1 << 22
 LONGEST_LINE = 1 << 26
-"""Bytes; of a longer line its id is not looked for."""
+"""Maximum bytes of a line whose id is searched for."""
 
 
 class Unreadable(Exception):
-    """Compressed bytes that cannot be decompressed: what they say is not known."""
+    """Compressed bytes cannot be decompressed: their content is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file: its path as it is told, relative to the LDM home where it lies there, and its size."""
+    """File: its path for display, relative to the LDM home if it is there, and its size."""
 
     path: Path
     name: str
@@ -55,12 +55,12 @@ class Found:
 
 
 def files_of(folders: Sequence[Path], models: Path, others: Collection[Path]) -> Iterator[Found | tuple[str, str]]:
-    """Every file below some folders, each once; as (name, why) what cannot be looked at. Links are followed.
+    """Yield every file below some folders once, and (name, why) for what cannot be read. Links are followed.
 
     Args:
-        folders: Names of files are told relative to the first.
-        models: The folder of models; their files are left out as far as they are what was installed.
-        others: Folders below these that belong to another program.
+        folders: The folders; file names are relative to the first.
+        models: The folder of models; unchanged installed files are skipped.
+        others: Folders below that belong to another program.
     """
     known = _models_as_installed(models) | set(others)
     seen: set[tuple[int, int]] = set()
@@ -100,7 +100,7 @@ def _walk(folder: Path, home: Path, known: set[Path], seen: set[tuple[int, int]]
 
 
 def name_of(path: Path, home: Path) -> str:
-    """How a file is told: relative to the LDM home where it lies there."""
+    """Return the display name of a file: relative to the LDM home if it is there."""
     with contextlib.suppress(ValueError):
         return path.relative_to(home).as_posix()
     return str(path)
@@ -120,15 +120,15 @@ def _models_as_installed(models: Path) -> set[Path]:
 
 
 def is_compressed(head: bytes) -> bool:
-    """Whether a file that begins so is compressed in a way that can be undone here."""
+    """Return True if a file with this beginning is compressed in a supported way."""
     return head.startswith((ZSTD_MAGIC, *SKIPPABLE, GZIP_MAGIC))
 
 
 def decompressed(path: Path, head: bytes) -> Iterator[bytes]:
-    """The text of a compressed file, some megabytes at a time.
+    """Yield the content of a compressed file, some megabytes at a time.
 
     Raises:
-        Unreadable: From here on it cannot be decompressed. What was given before was all of it to there.
+        Unreadable: The rest cannot be decompressed. Everything before was yielded.
         OSError: The file cannot be read.
     """
     if head.startswith(GZIP_MAGIC):
@@ -144,9 +144,9 @@ def decompressed(path: Path, head: bytes) -> Iterator[bytes]:
 
 
 def frames(file: BinaryIO) -> Iterator[bytes]:
-    """The text of the frames that a file consists of, some megabytes at a time, up to the first that is none.
+    """Yield the content of the frames of a file, some megabytes at a time, up to the first non-frame.
 
-    A frame that readers skip comes as it is.
+    A skippable frame is yielded unchanged.
 
     Raises:
         Unreadable: A frame is damaged or cut off, or something else follows.
@@ -185,7 +185,7 @@ def frames(file: BinaryIO) -> Iterator[bytes]:
 
 
 def lines_of(texts: Iterable[bytes]) -> Iterator[bytes]:
-    """Whole lines, many at a time; a line that is longer than is good comes in pieces."""
+    """Yield whole lines, many at a time; an overlong line is split."""
     kept = b""
     for text in texts:
         kept += text
@@ -202,13 +202,13 @@ def lines_of(texts: Iterable[bytes]) -> Iterator[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class WordList:
-    """Where the words of a file of the index lie: the first byte, and where each of them begins and ends after it."""
+    """Positions of the words in a file of the index: the first byte, then where each word starts and ends."""
 
     start: int
     ends: npt.NDArray[Any]
 
     def joins(self, start: int, stop: int) -> bool:
-        """Whether a stretch of the file begins in one word and ends in another."""
+        """Return True if a stretch of the file begins in one word and ends in another."""
         low, high = start - self.start, stop - self.start
         if low < 0 or not len(self.ends) or low >= int(self.ends[-1]):
             return False
@@ -216,7 +216,7 @@ class WordList:
 
 
 def word_list(path: Path) -> WordList | None:
-    """The words of a file of the index; None where it has none, or is not whole."""
+    """Return the words of a file of the index; None if it has none or is incomplete."""
     try:
         with path.open("rb") as file:
             file.seek(-TRAILER.size, os.SEEK_END)

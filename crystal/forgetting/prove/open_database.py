@@ -1,8 +1,8 @@
-"""Reading the bytes of a database that this process has open.
+"""Read the bytes of a database that this process has open.
 
-Closing any handle on such a file lets go of all POSIX locks that the process has on it, SQLite's among them: then
-another process may change the file under our connection (https://www.sqlite.org/howtocorrupt.html, section 2.2). So
-handles on these files stay open until the process ends, one for each file.
+Closing any handle on such a file releases all POSIX locks of the process on it, including SQLite's: then another
+process may change the file while it is open here (https://www.sqlite.org/howtocorrupt.html, section 2.2). So handles on
+these files stay open until the process ends, one for each file.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _held: dict[tuple[int, int], int] = {}
 
 
 class Readable(Protocol):
-    """Something that gives the next bytes."""
+    """Source of bytes."""
 
     def read(self, size: int, /) -> bytes | None:
-        """At most so many; none at the end."""
+        """Return the next bytes, at most ``size``; none at the end."""
 
 
 class _Held:
@@ -37,12 +37,12 @@ class _Held:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Readable]:
-    """A file, read from its beginning.
+    """Return a file positioned at its start.
 
     Raises:
         OSError: As ``open``.
     """
-    if sys.platform == "win32" or not path.name.endswith(_ENDINGS):  # elsewhere locks belong to the handle
+    if sys.platform == "win32" or not path.name.endswith(_ENDINGS):  # on other systems locks belong to the handle
         with path.open("rb", buffering=0) as file:
             yield file
         return

@@ -1,8 +1,8 @@
-"""The proof that something is forgotten on this machine: every byte of every file of crystal's is looked at.
+"""Prove that something is forgotten on this machine: check every byte of every file of crystal.
 
-Rows are counted by their ids, tables are read value by value, the keyword index is asked for the words, archives and
-sealed blobs are opened, and all files are read raw, to their last byte: free pages, logs and leftovers as well. What
-cannot be read is told, and then nothing is proved.
+Rows are counted by their ids, tables are read value by value, the keyword index is queried for the words, archives and
+sealed blobs are opened, and all files are read raw to their last byte, including free pages, logs and leftovers. If
+something cannot be read, it is reported and nothing is proved.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ MOST_TRANSCRIPTS = 10_000
 
 
 class NotProved(Damaged):
-    """Something that was forgotten is still in a file, or a file could not be read to the end."""
+    """Forgotten text is still in a file, or a file could not be read completely."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Where something of what was forgotten still is; never what.
+    """Location of leftover data. Holds no text of it.
 
     ``kind`` is text, word, line (an archived line, known by its id), row (of a table), index (a word of the keyword
     index, or an entry without a text), name (the file's own), outbox. ``offset`` counts bytes to the first of
@@ -48,7 +48,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """What could not be looked at, and why."""
+    """Item that could not be read, and the reason."""
 
     file: str
     why: str
@@ -56,15 +56,15 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class ForgetProof:
-    """What a proof found.
+    """Result of a proof.
 
     Attributes:
-        files, bytes: How much was looked at.
-        texts: How many texts were forgotten.
-        by_rows_only: How many of them have no words of their own to look for: too short, or said elsewhere too.
-        traces: Where something is left.
-        unread: What could not be looked at.
-        transcripts: Files of Claude Code that hold it. They are not crystal's and do not count.
+        files, bytes: Number of files and bytes read.
+        texts: Number of forgotten texts.
+        by_rows_only: Number of texts without unique words: too short, or also occurring elsewhere.
+        traces: Locations of leftover data.
+        unread: Items that could not be read.
+        transcripts: Claude Code's files that hold it. They do not belong to crystal and do not count.
     """
 
     files: int
@@ -77,11 +77,11 @@ class ForgetProof:
 
     @property
     def proved(self) -> bool:
-        """Whether everything was read and nothing was found."""
+        """True if everything was read and nothing was found."""
         return not self.traces and not self.unread
 
     def as_dict(self) -> dict[str, Any]:
-        """The keys that ``--json`` prints."""
+        """Return the keys that ``--json`` prints."""
         return {
             "proved": self.proved,
             "files": self.files,
@@ -95,11 +95,11 @@ class ForgetProof:
 
 
 def prove(grounds: Grounds, needles: Needles) -> ForgetProof:
-    """Look for what was forgotten in every file of crystal's on this machine. Changes nothing.
+    """Search every file of crystal on this machine for what was forgotten. Changes nothing.
 
     Args:
         grounds: This machine.
-        needles: What to look for, made before it was forgotten.
+        needles: The patterns, built before the text was forgotten.
     """
     with grounds.open_mirror() as mirror:
         stores = [grounds.store, *([mirror] if mirror is not None else [])]
@@ -126,7 +126,7 @@ def prove(grounds: Grounds, needles: Needles) -> ForgetProof:
 
 @dataclass
 class _Search:
-    """One proof at work."""
+    """State of one proof."""
 
     grounds: Grounds
     needles: Needles
@@ -146,7 +146,7 @@ class _Search:
     # -- databases ---------------------------------------------------------------------------------------------------
 
     def look_into_store(self, store: Store) -> None:
-        """Ask an open database for rows, values and words."""
+        """Check an open database for rows, values and words."""
         name = places.name_of(store.path, self.grounds.ldm_home)
         try:
             if traces.rows_left(store, self.needles.lines, self.needles.memories):
@@ -173,7 +173,7 @@ class _Search:
     # -- files -------------------------------------------------------------------------------------------------------
 
     def look_into_file(self, found: places.Found) -> None:
-        """Read a file to its last byte, and what it holds compressed."""
+        """Check a file to its last byte, and its decompressed content."""
         for _ in self.needles.seeker.find(found.name.encode("utf-8", "surrogateescape")):
             self.add(found.name, 0, "name")
         try:
@@ -209,7 +209,7 @@ class _Search:
         self.grounds.progress("looking at every byte", self.size, 0)
 
     def _look_at_lines(self, name: str, texts: Iterator[bytes]) -> None:
-        """Look at the decompressed lines of an archive; what a line says that stays may be said."""
+        """Check the decompressed lines of an archive. Lines that stay may contain the text."""
         at = 0
         for text in places.lines_of(texts):
             for offset, kind in self._in_lines(text):
@@ -229,7 +229,7 @@ class _Search:
                 yield offset, "text" if self.needles.is_text(number) else "word"
 
     def _stays(self, line: bytes) -> bool:
-        """Whether a line is one that people still find in the memory: then it says the same by right."""
+        """Return True if the line is still in the memory: then it may contain the text."""
         uuid = transcript.line_facts(line).uuid
         if uuid is None or uuid in self.needles.lines:
             return False
@@ -238,7 +238,7 @@ class _Search:
     # -- elsewhere ---------------------------------------------------------------------------------------------------
 
     def look_into_outbox(self) -> None:
-        """Open the sealed blobs that wait for other machines."""
+        """Check the sealed blobs that wait for other machines."""
         if self.grounds.outbox is None:
             return
         try:
@@ -250,7 +250,7 @@ class _Search:
             self.unread.append(Unread("outbox", error.message))
 
     def transcripts(self) -> Iterator[str]:
-        """The files of Claude Code that hold one of the texts."""
+        """Return the files of Claude Code that hold one of the texts."""
         count = 0
         for root in self.grounds.roots:
             for path in sorted(root.rglob("*.jsonl")):
@@ -269,14 +269,14 @@ class _Search:
 
 
 def _read(file: Readable, tell: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
-    """A file piece by piece; told of each how long it is."""
+    """Yield a file in pieces, and report the length of each."""
     while piece := file.read(PIECE):
         tell(len(piece))
         yield piece
 
 
 def _batches(values: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
-    """Many small values of one table as one string of bytes."""
+    """Join many small values of one table into byte strings."""
     batch: list[bytes] = []
     size, of = 0, ""
     for table, value in values:
