@@ -1,6 +1,6 @@
-"""Find secrets in transcripts on disk and say where they stand, never what they are. Reads only.
+"""Find secrets in transcripts on disk and report their location, never their text. Read-only.
 
-What crystal stored is clean. The agents' own transcripts are not: they hold every secret that was ever shown.
+Crystal's own data is redacted. The agents' transcripts are not: they hold every secret that was ever shown.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Exposure:
 
     Attributes:
         path: The transcript.
-        line: The number of the line, from 1.
-        offset: Where the first of them begins, in bytes from the start of the file.
-        kind: What they are, as in the markers of the redaction.
-        count: How many of them the line holds.
+        line: The line number, from 1.
+        offset: Offset of the first secret in bytes.
+        kind: The kind of secret, as in the markers of the redaction.
+        count: Number of secrets in the line.
     """
 
     path: Path
@@ -48,11 +48,11 @@ def list_transcripts(
 
 
 def find_exposures(path: Path, progress: Callable[[int], None]) -> Iterator[Exposure]:
-    """Yield the secrets of one transcript, line by line; ``progress`` is told the bytes read.
+    """Yield the secrets of one transcript, line by line; ``progress`` is called with the bytes read.
 
     Raises:
-        FileNotFoundError: It is not there.
-        Unavailable: The system refuses to open it, or to read on.
+        FileNotFoundError: The transcript does not exist.
+        Unavailable: The system refuses to open or read it.
     """
     redactor = Redactor(b"not kept")
     offset, number = 0, 1

@@ -1,8 +1,8 @@
-"""Make the rows of a database again from archive files: for a database that was lost, or is older than its archive.
+"""Rebuild the rows of a database from archive files, if it was lost or is older than its archive.
 
-What is private is not in the archive. So a transcript that is still on disk is not read again up to its last archived
-line: these bytes are taken as kept, or as private where their lines are known to be. What follows is captured by the
-next sweep, under what is known to be private; where that is not known, it is left out until somebody asks for it.
+Private lines are not in the archive. So a transcript that is still on disk is not read again up to its last archived
+line: these bytes count as captured, or as private if their lines are known to be private. The next sweep captures the
+rest, using the known private ranges; if those are unknown, the rest is left out until the user asks for it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from crystal.transcript import FORGOTTEN
 
 FindProject = Callable[[str], Project]
 _SUFFIXES = re.compile(r"(\+\d+)?$")
-"""The end of the name of an archive that was written anew without what was forgotten, see archive.next_name."""
+"""Suffix of an archive rewritten without forgotten lines, see archive.next_name."""
 
 
 @dataclass(slots=True)
 class Taken:
-    """What was taken in: turns, and bytes of archive files that cannot be read, by file."""
+    """Result: number of turns, and unreadable bytes of archive files, by file."""
 
     turns: int = 0
     unreadable: dict[str, int] = field(default_factory=dict)
@@ -42,13 +42,13 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """What the steps need.
+    """Context of the steps.
 
     Attributes:
-        capture: The machine's capture; its store is the one that is made.
+        capture: The machine's capture; its store is rebuilt.
         ldm_home: What archive paths are relative to.
-        find_project: What git says of a folder.
-        device_of: The machine that an agent belongs to, where another one sent its sessions.
+        find_project: Returns the git project of a folder.
+        device_of: Returns the machine of an agent, if another machine sent its sessions.
     """
 
     capture: Capture
@@ -58,14 +58,14 @@ class Rebuild:
 
     @property
     def store(self) -> Store:
-        """The store that is made."""
+        """Store that is rebuilt."""
         return self.capture.store
 
     def take_archive(self, path: Path, taken: Taken) -> None:
-        """Take in one archive file, in one transaction.
+        """Read one archive file, in one transaction.
 
-        Rows of the ledger that came back from the damaged database are kept, if they agree with the file; else the
-        lines are counted from 0, and the transcript on disk is compared with them.
+        Ledger rows recovered from the damaged database are kept if they agree with the file. Otherwise the lines are
+        counted from 0, and the transcript on disk is compared with them.
         """
         store, name = self.store, path.relative_to(self.ldm_home).as_posix()
         with store.transaction():
@@ -82,7 +82,7 @@ class Rebuild:
                 self._compare_with_disk(state, path)
 
     def take_tail(self, state: ledger.TranscriptState, taken: Taken) -> None:
-        """Take in the frames at the end of an archive that the ledger does not know, in one transaction."""
+        """Read the frames at the end of an archive that the ledger does not know, in one transaction."""
         with self.store.transaction():
             self._take_frames(
                 state, self.ldm_home / str(state.archive), ledger.archive_end(self.store, state.id), taken
@@ -91,7 +91,7 @@ class Rebuild:
     # -- one archive -------------------------------------------------------------------------------------------------
 
     def _agrees(self, state: ledger.TranscriptState, path: Path) -> bool:
-        """Whether the ledger's rows lie edge to edge, and place every frame that can be read."""
+        """Return True if the ledger's rows are contiguous and place every readable frame."""
         rows = checks.ledger_rows(self.store, state.id)
         at = 0
         for row in (row for row in rows if row.generation == state.mark.generation):
@@ -105,7 +105,7 @@ class Rebuild:
         for frame, text in archive.placed_frames(path):
             told = placed.pop((frame.offset, frame.length), None)
             if text is None:
-                return True  # of a damaged file only these rows tell what was in it
+                return True  # for a damaged file only these rows tell what was in it
             if told is None and frame.offset < end and _has_lines(text):
                 return False
             if told is not None and hashlib.sha256(text).digest() != told:
@@ -113,7 +113,7 @@ class Rebuild:
         return not placed
 
     def _begin(self, known: ledger.TranscriptState | None, path: Path, name: str) -> ledger.TranscriptState:
-        """A transcript of which nothing is known but its archive."""
+        """Create a transcript of which only the archive is known."""
         if known is not None:
             ledger_rebuild.forget_rows(self.store, known.id)
             origin, key = known.origin, known.mark.transcript
@@ -123,7 +123,7 @@ class Rebuild:
         return ledger_rebuild.begin_archived(self.store, origin, nowhere, key, name, self.capture.clock())
 
     def _origin(self, path: Path) -> tuple[str, Origin]:
-        """The key and the origin of an archive, from its name, and from its lines where the name does not tell."""
+        """Return the key and the origin of an archive, from its name, or else from its lines."""
         folder = next(parent for parent in path.parents if parent.name == "transcripts")
         agent = folder.parent.parent.name
         key = _SUFFIXES.sub("", path.relative_to(folder).as_posix().removesuffix(".jsonl.zst"))
@@ -144,7 +144,7 @@ class Rebuild:
             taken.turns += write_turns(self.store, state, row, text, self.find_project)
 
     def _take_frames(self, state: ledger.TranscriptState, path: Path, start: int, taken: Taken) -> None:
-        """Write rows and turns of the frames from a place on, behind what the ledger has."""
+        """Write rows and turns of the frames from an offset on, after the rows of the ledger."""
         at = state.mark.offset
         for frame, text in archive.placed_frames(path, start):
             if text is None:
@@ -175,7 +175,7 @@ class Rebuild:
     # -- what is private, or forgotten -------------------------------------------------------------------------------
 
     def _compare_with_disk(self, state: ledger.TranscriptState, path: Path) -> None:
-        """Let the watermark stand after the last archived line of the transcript that is on disk."""
+        """Set the watermark after the last archived line of the transcript on disk."""
         found = self._on_disk().get(state.mark.transcript)
         if found is None:
             return
@@ -197,7 +197,7 @@ class Rebuild:
         return {transcript.transcript_key(one.path)[0]: one for one in found}
 
     def _block_again(self, path: Path) -> None:
-        """Where the words of a line were forgotten, its place is still in the archive: it stays forgotten."""
+        """Block lines again whose remainder in the archive shows that they were forgotten."""
         shells = [
             fields
             for _, text in archive.placed_frames(path)
@@ -217,9 +217,9 @@ class Rebuild:
 
 
 def leave_out_rest(capture: Capture) -> int:
-    """Count as left out whatever stands in transcripts and is not archived; gives how many bytes that is.
+    """Mark everything in transcripts that is not archived as left out. Return the number of bytes.
 
-    For a database of which nobody knows what was private: ``ledger_rebuild.let_in`` gives them back to backfill.
+    For a database without information on private lines: ``ledger_rebuild.let_in`` makes them available to backfill.
     """
     capture.meet()
     for found in files.all_transcripts(capture.roots):
@@ -240,15 +240,15 @@ def leave_out_rest(capture: Capture) -> int:
 def write_turns(
     store: Store, state: ledger.TranscriptState, row: checks.LedgerRow, clean: bytes, find_project: FindProject
 ) -> int:
-    """Write the turns of a row's archived lines that are not in the store, or not as they were said.
+    """Write the turns of a row's archived lines that are missing in the store, or differ. Return their number.
 
-    Inside a transaction. Gives how many.
+    Runs inside a transaction.
     """
     missing = missing_turns(store, row, clean, state)
     checks.drop_turns(store, [ident for _, ident in missing if ident is not None])
     said = [(turn, row.id, chunking.split(turn.text)) for turn, _ in missing]
     known = {turn.uuid for turn, _ in missing}
-    said += [  # what another session said first is noted as its copy
+    said += [  # a line that another session had first is recorded as a copy
         (turn, row.id, [])
         for turn in turns_in(clean, row.start, state)
         if turn.uuid not in known and checks.has_turn(store, turn.uuid, turn.part)
@@ -282,7 +282,7 @@ def _session_in(path: Path) -> str | None:
 def _stretches(
     file: Iterator[bytes], end: int, archived: set[str], is_private: Callable[[str], bool]
 ) -> list[tuple[int, int, str]]:
-    """The bytes up to the last archived line as (first, end, rule): archived already, or known to be private."""
+    """Return the bytes up to the last archived line as (first, end, rule): archived already, or known to be private."""
     stretches: list[tuple[int, int, str]] = []
     at, rule = 0, RESTORED
     count, until = 0, 0

@@ -1,6 +1,6 @@
-"""Mend what ``verify`` found: from the transcripts where they still exist, else from the archive.
+"""Repair what ``verify`` found: from the transcripts if they still exist, else from the archive.
 
-Nothing is deleted that is not written again in the same transaction. What cannot be mended stays reported.
+Nothing is deleted that is not written again in the same transaction. What cannot be repaired stays reported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def repair(
     cleaner: tail.Cleaner,
     find_project: FindProject,
 ) -> list[str]:
-    """Mend what can be mended without capturing; what is ``behind`` is the sweep's. Gives what was done, in words.
+    """Repair what needs no capture; the sweep handles ``behind``. Return what was done, in words.
 
     Order matters: archive frames first, because turns are written again from them.
     """
@@ -76,7 +76,7 @@ def _row(store: Store, fault: Fault) -> checks.LedgerRow | None:
 def _mend_frame(
     store: Store, state: ledger.TranscriptState, row: checks.LedgerRow, ldm_home: Path, cleaner: tail.Cleaner
 ) -> bool:
-    """Archive a row's lines again from the transcript, if it still has the very bytes that were captured."""
+    """Archive a row's lines again from the transcript, if it still has exactly the captured bytes."""
     path = Path(state.path)
     if state.archive is None or files.look_at(path) is None or row.generation != state.mark.generation:
         return False
@@ -107,7 +107,7 @@ def _mend_frame(
 def _without_forgotten(
     store: Store, state: ledger.TranscriptState, row: checks.LedgerRow, raw: bytes, clean: bytes
 ) -> bytes:
-    """A row's lines, blanks in the place of forgotten ones: the transcript still has what the archive had lost."""
+    """Return a row's lines with forgotten ones blanked: the transcript still has what the archive had lost."""
     blocks = read_blocks(store)
     if blocks is None:
         return clean
@@ -119,7 +119,7 @@ def _without_forgotten(
 
 
 def _broken_turns(store: Store) -> dict[int, list[int]]:
-    """The turns whose text is damaged or gone, by the ledger row that they were captured with."""
+    """Return the turns with damaged or missing text, by the ledger row that captured them."""
     broken = {*checks.turns_of_chunks(store, checks.chunks_with_wrong_hash(store)), *checks.turns_without_chunks(store)}
     return checks.rows_of_turns(store, sorted(broken))
 
@@ -132,9 +132,9 @@ def _mend_turns(
     ldm_home: Path,
     find_project: FindProject,
 ) -> int:
-    """Write the turns of an archived row again that are missing, not as they were said, or known to be broken.
+    """Write the turns of an archived row again that are missing, different or known to be broken. Return their number.
 
-    Gives how many. A row that the archive cannot give back is left as it is.
+    A row that cannot be read from the archive is left unchanged.
     """
     clean = archive.text_of(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
     if clean is None:

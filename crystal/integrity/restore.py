@@ -1,4 +1,4 @@
-"""Put an archived session back where ``claude --resume`` finds it."""
+"""Write an archived session back to where ``claude --resume`` finds it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from crystal.store.health import checks
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """One file that was written, or would be.
+    """File that was written, or would be.
 
     Attributes:
-        path: Of the file.
+        path: Path of the file.
         bytes: Its length.
         missing: Number of bytes of the transcript that were never captured.
         cwd: The folder in which ``claude --resume`` finds it; None if no line names one.
@@ -37,9 +37,10 @@ class Restored:
 
 
 def archived_lines(store: Store, state: ledger.TranscriptState, ldm_home: Path) -> Iterator[bytes]:
-    """The archived lines of one transcript as the file had them, without newlines, each uuid once.
+    """Return the archived lines of one transcript as they were in the file, without newlines, each uuid once.
 
-    A file that was replaced (compacted by the client, say) is told as: what only older versions had, then the latest.
+    A file that was replaced, for example compacted by the client, yields first what only older versions had, then the
+    latest version.
 
     Raises:
         Damaged: A frame cannot be read.
@@ -69,7 +70,7 @@ def archived_lines(store: Store, state: ledger.TranscriptState, ldm_home: Path) 
 
 
 def _same_file(rows: list[checks.LedgerRow], latest: int) -> set[int]:
-    """The generations that the latest one goes on from: a file that was restored begins with what was before it."""
+    """Return the generations that the latest one continues: a restored file begins with the earlier content."""
     restored = {row.generation for row in rows if row.rule == RESTORED}
     captured = sorted({row.generation for row in rows if row.state == "captured" and row.generation < latest})
     whole = {latest}
@@ -89,20 +90,20 @@ def restore(
     now: int,
     dry_run: bool = False,
 ) -> list[Restored]:
-    """Write a session's transcript, and its subagents', back to disk.
+    """Write a session's transcript, and those of its subagents, back to disk.
 
     Args:
-        store: Open for writing.
-        session: The session's whole id.
+        store: The store, open for writing.
+        session: The complete session id.
         ldm_home: What archive paths are relative to.
         root: Claude Code's ``projects`` folder on this machine.
-        project: The folder to resume in; None for the folder where the session was.
+        project: The folder to resume in; None for the session's own folder.
         cleaner: The hashes of this store.
         now: The time, ms.
-        dry_run: Only say what would be written.
+        dry_run: Only return what would be written.
 
     Raises:
-        UsageProblem: The session is unknown, or its file is still there.
+        UsageProblem: The session is unknown, or its file still exists.
     """
     states = [state for state in ledger.all_states(store) if state.origin.session_id == session and state.archive]
     if not states:
@@ -134,12 +135,12 @@ def restore(
 
 
 def folder_name(cwd: str) -> str:
-    """Claude Code's name for a project's folder of transcripts: every other character is a dash."""
+    """Return Claude Code's name for a project's transcript folder: every other character becomes a dash."""
     return re.sub(r"[^A-Za-z0-9]", "-", cwd)
 
 
 def _folder_of(state: ledger.TranscriptState, root: Path, store: Store, ldm_home: Path) -> Path:
-    """Where the session's file was, if that is a folder of this client; else the folder named after its cwd."""
+    """Return the former folder of the session's file if it belongs to this client; else the one named after its cwd."""
     was = Path(state.path).parent
     if was.parent == root:
         return was
@@ -152,7 +153,7 @@ def _cwd_of(lines: Iterable[bytes]) -> str | None:
 
 
 def _relinked(lines: list[bytes]) -> list[bytes]:
-    """Join the conversation where private lines were left out: the client follows ``parentUuid`` and would stop."""
+    """Relink the conversation where private lines were left out: the client follows ``parentUuid`` and would stop."""
     known = {uuid for line in lines if (uuid := transcript.line_facts(line).uuid)}
     last: str | None = None
     joined = []
@@ -173,7 +174,7 @@ def _relinked(lines: list[bytes]) -> list[bytes]:
 
 
 def _note(store: Store, state: ledger.TranscriptState, target: Path, cleaner: tail.Cleaner, now: int) -> None:
-    """Tell the ledger that this file holds what is archived, so that no sweep takes it for news."""
+    """Record in the ledger that this file holds archived lines, so that no sweep captures it again."""
     found = files.look_at(target)
     if found is None:
         return

@@ -1,7 +1,7 @@
-"""Prove that nothing is missing: every byte of every transcript, its copy in the archive, and what search stands on.
+"""Prove that nothing is missing: every byte of every transcript, its copy in the archive, and the data of search.
 
-``verify`` reads and reports; ``repair`` (crystal/integrity/repair.py) mends. A transcript that Claude Code has deleted
-is proved from its archive alone.
+``verify`` reads and reports; ``repair`` (crystal/integrity/repair.py) fixes. A transcript that Claude Code has deleted
+is verified from its archive alone.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ FaultKind = Literal[
     "memories",
 ]
 HARMLESS = ("behind", "unreadable")
-"""What is no damage: the next sync captures it, or the system refuses to show it."""
+"""Kinds that are not damage: the next sync captures it, or the system refuses to read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is not as it should be.
+    """One defect.
 
     Attributes:
-        kind: ``behind`` is what the next sync captures, ``unreadable`` what the system refuses to show; all others
-            are damage.
-        what: The thing: a path, a table.
-        message: What is wrong with it, in words.
-        start, stop: The byte range, None where it is no matter of bytes.
-        transcript: The row of the ledger's transcript, None where there is none.
-        row: The row of the ledger, None where it is none.
+        kind: ``behind``: the next sync captures it; ``unreadable``: the system refuses to read it; all others are
+            damage.
+        what: The affected path or table.
+        message: The defect in words.
+        start, stop: The byte range, or None.
+        transcript: The row of the transcript in the ledger, or None.
+        row: The row of the ledger, or None.
     """
 
     kind: FaultKind
@@ -71,7 +71,7 @@ class Fault:
 
 @dataclass(slots=True)
 class Proof:
-    """What was proved. ``bytes_by_state`` counts transcript bytes: captured, private, each rule's name, behind."""
+    """Result. ``bytes_by_state`` counts transcript bytes: captured, private, each rule's name, behind."""
 
     transcripts: int = 0
     files_gone: int = 0
@@ -84,12 +84,12 @@ class Proof:
 
     @property
     def damaged(self) -> bool:
-        """Whether anything is wrong with what was captured."""
+        """True if any captured data is damaged."""
         return any(fault.kind not in HARMLESS for fault in self.faults)
 
     @property
     def percent(self) -> float:
-        """The share of all known transcript bytes whose state is proved, 0 to 100."""
+        """Share of all known transcript bytes whose state is proved, 0 to 100."""
         total = max(1, sum(self.bytes_by_state.values()))
         unproved = sum((fault.stop or 0) - (fault.start or 0) for fault in self.faults if fault.stop is not None)
         return 100.0 if not self.faults else min(99.999, 100.0 * max(0, total - unproved) / total)
@@ -108,13 +108,13 @@ def verify(
     """Read everything again and compare.
 
     Args:
-        store: Open for writing: the keyword index can only be checked under the write lock.
+        store: The store, open for writing: the keyword index can only be checked under the write lock.
         ldm_home: What archive paths are relative to.
         agents: The folder of all agents' archives.
-        device: Whose transcripts can be on this disk.
-        folders: The folders that transcripts are read from.
+        device: The machine whose transcripts can be on this disk.
+        folders: The folders of transcripts.
         cleaner: The hashes of this store.
-        progress: Told the bytes read.
+        progress: Called with the bytes read.
     """
     proof = Proof()
     proof.faults += [Fault("database", str(store.path), text) for text in checks.database_faults(store)]
@@ -143,7 +143,7 @@ def verify(
 def _as_of_one_moment(
     store: Store, listed: ledger.TranscriptState
 ) -> tuple[ledger.TranscriptState, list[checks.LedgerRow]]:
-    """A transcript's watermark and its rows, both of now: capture goes on while this reads."""
+    """Return a transcript's watermark and its rows in one snapshot: capture continues meanwhile."""
     with store.reading():
         state = ledger.state_of(store, listed.origin.device, listed.mark.transcript) or listed
         return state, checks.ledger_rows(store, state.id)
@@ -154,7 +154,7 @@ def _unreadable(path: str, error: CrystalError, transcript: int | None = None) -
 
 
 def _ledger_faults(state: ledger.TranscriptState, rows: list[checks.LedgerRow]) -> Iterator[Fault]:
-    """Holes and overlaps: the rows of the present file must lie edge to edge from 0 to the watermark."""
+    """Find gaps and overlaps: the rows of the present file must be contiguous from 0 to the watermark."""
     at = 0
     for row in rows:
         if row.generation != state.mark.generation:
@@ -178,16 +178,16 @@ def _archive_faults(
     ldm_home: Path,
     progress: Callable[[int], None],
 ) -> Iterator[Fault]:
-    """Captured rows whose archived lines are not what was captured, or whose turns are not in the store."""
+    """Find captured rows whose archived lines differ, or whose turns are not in the store."""
     for row in rows:
         if row.state != "captured" or not row.length:
-            continue  # a row without a frame: its lines went to the home machine, see relay.local_memory
+            continue  # a row without a frame: its lines were sent to the home machine, see relay.local_memory
         fault = (row.start, row.stop, state.id, row.id)
         try:
             clean = archive.read_frame(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
         except Damaged as error:
             now_state, now_rows = _as_of_one_moment(store, state)
-            if now_state.archive != state.archive:  # written anew meanwhile, without what was forgotten
+            if now_state.archive != state.archive:  # rewritten meanwhile, without what was forgotten
                 yield from _archive_faults(store, now_state, now_rows, ldm_home, progress)
                 return
             yield Fault("archive", str(state.archive), error.message, *fault)
@@ -208,7 +208,7 @@ def _archive_faults(
 
 
 def tail_faults(store: Store, state: ledger.TranscriptState, ldm_home: Path) -> Iterator[Fault]:
-    """An archive that goes on behind what the ledger knows: the database is older than it, or a process was killed."""
+    """Find archives longer than the ledger knows: the database is older, or a process was killed."""
     if state.archive is None:
         return
     path = ldm_home / state.archive
@@ -228,7 +228,10 @@ def tail_faults(store: Store, state: ledger.TranscriptState, ldm_home: Path) -> 
 
 
 def turns_in(clean: bytes, start: int, state: ledger.TranscriptState) -> Iterator[Turn]:
-    """The turns of archived lines. Offsets count clean bytes from ``start``: right where nothing was taken out."""
+    """Return the turns of archived lines.
+
+    Offsets count clean bytes from ``start``: exact only if nothing was removed.
+    """
     lines = []
     at = start
     for line in clean.split(b"\n")[:-1]:
@@ -240,9 +243,9 @@ def turns_in(clean: bytes, start: int, state: ledger.TranscriptState) -> Iterato
 def missing_turns(
     store: Store, row: checks.LedgerRow, clean: bytes, state: ledger.TranscriptState
 ) -> list[tuple[Turn, int | None]]:
-    """The turns of a row's archived lines that are not in the store, or not with these words: each with its id if so.
+    """Return the turns of a row's archived lines that are missing in the store or differ, with the id if stored.
 
-    The words are only compared for turns that were captured with this row: the client may have written a line anew.
+    The text is only compared for turns captured with this row: the client may have rewritten a line.
     """
     stored = checks.turns_of_row(store, row.id)
     missing: list[tuple[Turn, int | None]] = []
@@ -263,9 +266,9 @@ def _says(chunks: Sequence[Chunk], text: str) -> bool:
 
 
 def is_stored(store: Store, turn: Turn) -> bool:
-    """Whether a turn is in the store: by its uuid, or by its words when its line has none.
+    """Return True if a turn is in the store: by its uuid, or by its text if its line has none.
 
-    A uuid that is derived from a line's place is not the same here, where secrets were taken out before the line.
+    A uuid derived from a line's offset differs here if secrets were removed before the line.
     """
     if checks.has_turn(store, turn.uuid, turn.part):
         return True
@@ -294,7 +297,7 @@ def _check_file(
             return
         for row in rows:
             if row.generation == mark.generation and row.state == "captured":
-                # Where a line was forgotten the hash is too: it would confirm a guess.
+                # The hash of a forgotten line is deleted too: it would confirm a guess.
                 if row.raw_hash and _hash_range(file, row.start, row.stop, cleaner) != row.raw_hash:
                     message = f"bytes {row.start} to {row.stop} changed since they were captured"
                     proof.faults.append(Fault("edited", state.path, message, row.start, row.stop, state.id, row.id))
@@ -310,14 +313,14 @@ def _hash_range(file: BinaryIO, start: int, stop: int, cleaner: tail.Cleaner) ->
 
 
 def _unseen(store: Store, device: str, folders: Folders, proof: Proof) -> Iterator[Fault]:
-    """Transcripts on disk that the ledger has never heard of, and folders that cannot be looked into."""
+    """Find transcripts on disk that are missing in the ledger, and unreadable folders."""
     refusals: list[Fault] = []
     told = files.all_transcripts(folders.roots, lambda path, error: refusals.append(_refusal(path, error)), folders)
     there = list(told)
     yield from refusals
     states = ledger.all_states(store, device)
     paths = {state.path for state in states}
-    # The same file under another name of its folder, as a link gives it one.
+    # The same file under another folder name, because of a link.
     same = {(state.mark.dev, state.mark.inode, Path(state.path).name) for state in states}
     for found in there:
         if str(found.path) in paths or (found.dev, found.inode, found.path.name) in same:
@@ -341,9 +344,9 @@ def _refusal(path: Path, error: Exception) -> Fault:
 
 
 def _unknown_archives(store: Store, ldm_home: Path, agents: Path) -> Iterator[Fault]:
-    """Archive files without a transcript."""
+    """Find archive files without a transcript."""
     there = sorted(agents.glob("*/memory/transcripts/**/*.jsonl.zst"))
-    with store.transaction():  # an archive is there before its row is: under the write lock both are, or neither
+    with store.transaction():  # an archive is written before its row: under the write lock both exist, or neither
         known = checks.known_archives(store)
     for path in there:
         if path.exists() and path.relative_to(ldm_home).as_posix() not in known:
