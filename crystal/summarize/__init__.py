@@ -1,8 +1,8 @@
-"""Session summaries and the daily log: what a person opens to see what happened, in files of their own.
+"""Session summaries and the daily log: Markdown files that show a person what happened.
 
-The room reads turns that are redacted already and writes Markdown into an agent's folder. It never touches a
-transcript, never starts a coding agent, and pays only under a cap. ``choose_model`` (in ``models``) pulls in the
-network; simple summaries do without it.
+The package reads redacted turns and writes Markdown into an agent's folder. It never changes a transcript, never starts
+a coding agent, and pays only under a cap. Only ``choose_model`` (in ``models``) imports network code; simple summaries
+do not need it.
 """
 
 from crystal.summarize.daily import DailyReport, log_sessions

@@ -1,4 +1,4 @@
-"""A long conversation cut down to what a model needs: both ends, and samples of the middle. Pure."""
+"""Shorten a long conversation to what a model needs: both ends, and samples of the middle. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from crystal.store.sessions.sessions import Said
 
 ROLES = ("user", "assistant", "summary", "subagent", "tool_call", "tool_result")
 CHARACTERS = {"user": 1500, "assistant": 1200, "summary": 1500, "subagent": 300, "tool_call": 200, "tool_result": 200}
-"""How much of one turn is shown, by role."""
+"""Maximum characters of one turn, by role."""
 
 _NAMES = {"tool_call": "tool", "tool_result": "result"}
 _HEAD_SHARE, _TAIL_SHARE = 0.25, 0.45
 
 
 def estimated_tokens(text: str) -> int:
-    """About how many tokens a text is, rather too many: four ASCII characters to one, every other character one."""
+    """Estimate the tokens of a text, erring high: four ASCII characters per token, one of any other."""
     ascii_characters = len(text.encode("ascii", "ignore"))
     return -(-ascii_characters // 4) + len(text) - ascii_characters
 
@@ -23,8 +23,8 @@ def estimated_tokens(text: str) -> int:
 def condense(said: Sequence[Said], *, tokens: int) -> str:
     """Render a conversation in at most about ``tokens`` tokens, saying where turns are left out.
 
-    The beginning takes a quarter, the end nearly half; the rest goes to the middle, evenly, the human first.
-    Every line after a turn's first is indented, so no text can look like another turn.
+    The beginning gets a quarter, the end nearly half; the rest is spread evenly over the middle, user turns first. All
+    lines of a turn but the first are indented, so no text can look like another turn.
     """
     shown = [_rendered(turn) for turn in said]
     sizes = [estimated_tokens(text) + 8 for text in shown]
@@ -67,7 +67,7 @@ def _chosen(said: Sequence[Said], sizes: Sequence[int], tokens: int) -> set[int]
 
 
 def _take(indexes: Iterable[int], sizes: Sequence[int], budget: int, kept: set[int]) -> int:
-    """Keep turns one after the other until the budget is spent; gives what was spent."""
+    """Take turns in order until the budget is spent. Return the tokens spent."""
     spent = 0
     for index in indexes:
         if index in kept or spent + sizes[index] > budget:
@@ -78,6 +78,6 @@ def _take(indexes: Iterable[int], sizes: Sequence[int], budget: int, kept: set[i
 
 
 def _spread(items: list[int]) -> list[int]:
-    """The same items in an order of which every beginning is spread evenly (bit reversal)."""
+    """Reorder items so that every prefix is spread evenly (bit reversal)."""
     width = max(1, (len(items) - 1).bit_length())
     return [items[at] for at in sorted(range(len(items)), key=lambda at: int(f"{at:0{width}b}"[::-1], 2))]

@@ -1,8 +1,8 @@
-"""The daily log: one line whenever a session starts, resumes after a rest, or sees a new day. Append-only.
+"""Daily log: one line whenever a session starts, resumes after a pause, or continues on a new day. Append-only.
 
-Each line ends with a comment that names its session and its first moment. Lines are appended and noted in one
-transaction; whoever finds its line there after a crash does not write it again. So each line is written once,
-however often a hook runs and whatever is killed.
+Each line ends with a comment that names its session and its first moment. Lines are appended and recorded in one
+transaction; a line found in the file after a crash is not written again. So each line is written once, however often a
+hook runs or is killed.
 
 Source: docs/reference/session-summary.md, section 4.
 """
@@ -37,7 +37,7 @@ _MARK = re.compile(rb"<!-- ([a-z0-9_-]+) (\d+) -->[ \t\r]*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stretch of a session without a rest, within one local day. Times in ms; ``first_id`` is its oldest row."""
+    """Stretch of a session without a pause, within one local day. Times in ms; ``first_id`` is its oldest row."""
 
     start: int
     stop: int
@@ -46,7 +46,7 @@ class Part:
 
 @dataclass(slots=True)
 class DailyReport:
-    """What one run did."""
+    """Result of one run."""
 
     lines: int = 0
     problems: list[str] = field(default_factory=list)
@@ -54,7 +54,7 @@ class DailyReport:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line to be written: its file, what it says, and which stretch of which session it stands for."""
+    """Line to write: its file, its text, and the stretch of the session that it describes."""
 
     file: Path
     start: int
@@ -73,15 +73,15 @@ def log_sessions(
     idle_ms: int,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> DailyReport:
-    """Write the log lines that are missing. Cheap when there are none.
+    """Write the missing log lines. Cheap if there are none.
 
     Args:
         store: The store, open for writing, in no transaction.
-        agent_folder: Gives an agent's folder by its id.
-        now: The time, ms; stands in for sessions whose turns carry no usable time.
-        tz: The zone of the reader's clock; None for this machine's.
-        idle_ms: After how long a rest a session counts as resumed.
-        should_stop: Asked before every batch.
+        agent_folder: Returns an agent's folder by its id.
+        now: The time, ms; used for sessions whose turns have no usable time.
+        tz: The time zone of the reader; None for this machine's.
+        idle_ms: Minimum pause after which a session counts as resumed.
+        should_stop: Checked before every batch.
     """
     report = DailyReport()
     after = 0
@@ -102,7 +102,7 @@ def log_sessions(
 
 
 def split_parts(times: Sequence[tuple[int, int]], *, idle_ms: int, day_of: Callable[[int], date | None]) -> list[Part]:
-    """Split (time, id) in order of time into parts: at rests of ``idle_ms`` or more, and where the day changes."""
+    """Split (time, id) pairs, ordered by time, at pauses of ``idle_ms`` or more and where the day changes."""
     parts: list[Part] = []
     for at, ident in times:
         last = parts[-1] if parts else None
@@ -114,7 +114,7 @@ def split_parts(times: Sequence[tuple[int, int]], *, idle_ms: int, day_of: Calla
 
 
 def local_time(at: int, tz: tzinfo | None) -> datetime | None:
-    """The reader's clock at a moment; None for a moment that no calendar holds."""
+    """Return the local time of a moment; None if it is outside the calendar."""
     try:
         return datetime.fromtimestamp(at / 1000, tz)
     except (OverflowError, ValueError, OSError):
@@ -164,7 +164,7 @@ def _lines(store: Store, session: Unlogged, folder: Path, now: int, tz: tzinfo |
             found.append(_line(session, folder, moment, part.start, part.stop, said))
     moment = local_time(now, tz)
     if not times and not session.logged_turn and moment is not None:
-        # Nothing in it says when: it is noted once, at the time of its capture.
+        # It has no time: it is logged once, at the time of its capture.
         found.append(_line(session, folder, moment, 0, now, opening_of(store, session.id, start=None, stop=None)))
     return found
 
@@ -181,10 +181,10 @@ _NO_BRACKETS = str.maketrans("[]", "()")
 
 
 def _append(file: Path, lines: Sequence[_Line]) -> int:
-    """Append the lines that are not in the file yet, in one write, durable; gives how many they were.
+    """Append the lines that are not in the file yet, in one durable write. Return their number.
 
     Raises:
-        CrystalError: The system refuses; the file is as it was.
+        CrystalError: The system refuses; the file is unchanged.
     """
     make_private_dir(file.parent)
     try:
@@ -203,7 +203,7 @@ def _append(file: Path, lines: Sequence[_Line]) -> int:
         finally:
             os.close(handle)
         if new:
-            with contextlib.suppress(OSError):  # some file systems cannot
+            with contextlib.suppress(OSError):  # not supported by some file systems
                 sync_folder(file.parent)
     except OSError as error:
         raise refused(error, file) from error
@@ -220,7 +220,7 @@ def _read_all(handle: int) -> bytes:
 
 
 def _write_all(handle: int, data: bytes, size: int) -> None:
-    """Write all of it, or take back the part that was written."""
+    """Write all bytes, or remove the part that was written."""
     try:
         left = memoryview(data)
         while left:

@@ -1,4 +1,4 @@
-"""What a session did, out of its tool calls: files touched and commands run.
+"""Collect the actions of a session from its tool calls: files touched and commands run.
 
 A tool call's text is ``Name: main argument`` and then one ``key: value`` a line, see ``crystal.transcript.content``.
 """
@@ -33,11 +33,11 @@ _MORE_ARGUMENTS = re.compile(r"\n(?:description|timeout|run_in_background|danger
 
 
 def deeds_of(calls: Iterable[Said], *, below: str | None) -> Deeds:
-    """Collect what tool calls did.
+    """Collect the actions of tool calls.
 
     Args:
         calls: The calls, in order; the beginning of each text is enough.
-        below: A folder: paths inside it are shown relative to it.
+        below: A folder; paths inside it are shown relative to it.
     """
     files: dict[str, set[str]] = {}
     commands: dict[str, None] = {}
@@ -64,7 +64,7 @@ def _main_argument(call: Said) -> str:
 
 
 def _command(argument: str) -> str:
-    """The first line of a command; a mark says that it has more."""
+    """Return the first line of a command, with a mark if there are more."""
     end = _MORE_ARGUMENTS.search(argument)
     lines = [line for line in argument[: end.start() if end else None].splitlines() if line.strip()]
     if not lines:

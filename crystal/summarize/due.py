@@ -1,7 +1,7 @@
-"""Write the summaries that are due: one Markdown file a session, renewed in place as the session grows.
+"""Write due summaries: one Markdown file per session, updated in place as the session grows.
 
-The file and the note that it was written stand in one transaction, the file first on disk: a crash between them means
-the same file once more. A model is asked before, outside of any transaction, and only after its price was reserved.
+The file is written first, and recorded in the same transaction: after a crash between them the same file is written
+again. A model is called before, outside of any transaction, and only after its price was reserved.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from crystal.summarize.simple import summarize_simply
 from crystal.summarize.text import SummaryText
 
 ROOM = "summary"
-"""The row in ``problems`` that says why models are not asked just now."""
+"""Row in ``problems`` with the reason why models are not used at the moment."""
 
 FILE_ROOM = "summary file"
-"""The row in ``problems`` that says why a file could not be written."""
+"""Row in ``problems`` with the reason why a file could not be written."""
 
 PURPOSE = "summary"
 MOST_BAD_ANSWERS = 3
-"""In a row: then the model is left alone for a while, for each of them costs."""
+"""Invalid answers in a row after which the model is paused, because each one costs."""
 
 FIRST_WAIT_MS = 60_000
 LONGEST_WAIT_MS = 3_600_000
@@ -57,7 +57,7 @@ _OWN_PATH = re.compile(r"sessions/[A-Za-z0-9_-]{1,200}\.md")
 
 @dataclass(slots=True)
 class SummaryReport:
-    """What one run did: summaries written by a model, simply, and simply though a model was wanted; and failures."""
+    """Result of one run: summaries by a model, simple ones, simple ones despite a configured model; and failures."""
 
     llm: int = 0
     simple: int = 0
@@ -67,13 +67,13 @@ class SummaryReport:
 
     @property
     def written(self) -> int:
-        """How many files were written."""
+        """Number of files written."""
         return self.llm + self.simple + self.deferred
 
 
 @dataclass(slots=True)
 class _Job:
-    """What stays the same for every session of a run, and whether the model is still asked."""
+    """Values shared by all sessions of a run, and whether the model is still used."""
 
     store: Store
     agent_folder: Callable[[str], Path]
@@ -96,19 +96,19 @@ def summarize_due(
     limit: int = 50,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> SummaryReport:
-    """Write the summary of every session that has ended or rested, and has turns that its summary does not know.
+    """Write the summary of every session that has ended or is idle, and has turns not covered by its summary.
 
-    When the model works (again), sessions that were summarized simply without it follow.
+    Once the model works, sessions that got a simple summary instead follow.
 
     Args:
         store: The store, open for writing, in no transaction.
         agent_folder: Gives an agent's folder by its id.
-        model: Who writes, see ``choose_model``; None for simple summaries.
-        daily_cap_usd: What models may cost in a UTC day.
+        model: The model, see ``choose_model``; None for simple summaries.
+        daily_cap_usd: Maximum cost of models in a UTC day.
         now: The time, ms.
-        idle_ms: How long a session must rest that has not ended.
-        limit: How many sessions at most.
-        should_stop: Asked before every session.
+        idle_ms: Minimum idle time of a session that has not ended.
+        limit: Maximum number of sessions.
+        should_stop: Checked before every session.
     """
     job = _start(store, agent_folder, model, daily_cap_usd, now)
     if model is not None and (resting := find_problem(store, ROOM)) and (resting.retry_at or 0) > now:
@@ -130,9 +130,9 @@ def summarize_again(
     limit: int = 1000,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> SummaryReport:
-    """Let the model write the summaries that it has not written, the latest first, until it fails or the cap is met.
+    """Let the model write the summaries that it has not written, newest first, until it fails or the cap is reached.
 
-    Does not wait for what an earlier failure asked to wait for: somebody wants it now.
+    Ignores the waiting time of an earlier failure, because the user asked for it.
     """
     job = _start(store, agent_folder, model, daily_cap_usd, now)
     sessions = sessions_summarized_as(store, ["simple", "deferred"], limit=limit)
@@ -143,7 +143,7 @@ def summarize_again(
 def summarize_anew(
     store: Store, session_ids: Sequence[str], *, agent_folder: Callable[[str], Path], now: int
 ) -> SummaryReport:
-    """Write the summaries of some sessions simply, from what is left in them: no model is asked."""
+    """Write simple summaries of some sessions again, from what is left in them; no model is called."""
     job = _Job(store, agent_folder, None, 0.0, now, SummaryReport())
     named = [session_named(store, session) for session in session_ids]
     _write_all(job, [session for session in named if session is not None and session.last_turn], lambda: False)
@@ -151,7 +151,7 @@ def summarize_anew(
 
 
 def is_due(store: Store, *, now: int, idle_ms: int) -> bool:
-    """Whether ``summarize_due`` would find something to do; cheap. True too when a model may be asked again."""
+    """Return True if ``summarize_due`` has work, or a model may be tried again. Cheap."""
     if due_sessions(store, now=now, idle_ms=idle_ms, limit=1):
         return True
     problem = find_problem(store, ROOM)
@@ -160,7 +160,7 @@ def is_due(store: Store, *, now: int, idle_ms: int) -> bool:
 
 
 def summary_path_of(session: Session) -> str | None:
-    """Where a session's summary lies, relative to its agent's folder; None when there is none yet."""
+    """Return the path of a session's summary, relative to its agent's folder; None if there is none yet."""
     return session.summary_path if session.summary_path and _OWN_PATH.fullmatch(session.summary_path) else None
 
 
@@ -180,14 +180,14 @@ def _write_all(job: _Job, sessions: Sequence[Session], should_stop: Callable[[],
             job.report.failed += 1
             job.report.problems.append(error.message)
             record_problem(job.store, FILE_ROOM, error.message, job.now)
-            if isinstance(error, Unavailable):  # the disk or the store: the next session would fare no better
+            if isinstance(error, Unavailable):  # the disk or the store: the next session would fail too
                 return
         else:
             clear_problem(job.store, FILE_ROOM)
 
 
 def _write(job: _Job, session: Session) -> None:
-    """Write one session's file and note it, unless somebody else was faster or the session is gone."""
+    """Write one session's file and record it, unless another process was faster or the session is gone."""
     folder = job.agent_folder(session.agent)
     fixed = summarizable(job.store, session, new_summary_path(session))
     if fixed is None:
@@ -216,7 +216,7 @@ def _text_of(job: _Job, session: Session) -> tuple[SummaryText, SummaryMode]:
         try:
             text = _ask(job, job.model, session)
         except BadAnswer as error:
-            mode = "simple"  # paid for and of no use: not asked again for this session until it grows
+            mode = "simple"  # paid but useless: not requested again for this session until it grows
             job.bad_answers += 1
             enough = job.bad_answers >= MOST_BAD_ANSWERS
             message = _rest(job, error, _retry_at(job, error) if enough else None)
@@ -241,9 +241,9 @@ def _ask(job: _Job, model: SummaryModel, session: Session) -> SummaryText:
 
 
 def _retry_at(job: _Job, error: CrystalError) -> int:
-    """When the model is asked again.
+    """Return when the model is tried again.
 
-    A minute from now, doubled with each failure up to an hour; over the cap, when the next UTC day begins.
+    After one minute, doubled with each failure up to an hour; over the cap, at the start of the next UTC day.
     """
     if isinstance(error, OverCap):
         return day_start(job.now) + DAY_MS

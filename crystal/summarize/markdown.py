@@ -1,4 +1,4 @@
-"""The file that holds a session's summary: its name, its front matter and its body. Pure.
+"""Format of a session's summary file: its name, its front matter and its body. Pure.
 
 Source: docs/reference/session-summary.md.
 """
@@ -27,9 +27,9 @@ Scalar = str | int | None
 
 
 def file_stem(session_id: str) -> str:
-    """A session id as a file name holds it: as it is, or made safe with a hash, so that no two ids share a name.
+    """Return a session id as a file name: unchanged, or made safe with a hash, so that no two ids share a name.
 
-    Also safe inside an HTML comment and on systems that do not tell upper from lower case.
+    Also safe inside an HTML comment and on case-insensitive file systems.
     """
     if _SAFE_ID.fullmatch(session_id) and "--" not in session_id and not session_id.endswith("-"):
         return session_id
@@ -38,13 +38,13 @@ def file_stem(session_id: str) -> str:
 
 
 def new_summary_path(session: Session) -> str:
-    """Where a new summary goes, relative to the agent's folder: the UTC day on which the session began, and its id."""
+    """Return the path of a new summary below the agent's folder: the UTC day of the session's start, and its id."""
     day = (iso_time(session.started_at) or "undated")[:10] if session.started_at is not None else "undated"
     return f"{FOLDER}/{day}--{file_stem(session.session_id)}.md"
 
 
 def iso_time(at: int | None) -> str | None:
-    """Milliseconds since the epoch as ``2026-11-20T23:51:53.936Z``; None for what no calendar holds."""
+    """Format milliseconds since the epoch as ``2026-11-20T23:51:53.936Z``; None for times outside the calendar."""
     if at is None:
         return None
     try:
@@ -57,15 +57,15 @@ def iso_time(at: int | None) -> str | None:
 def render(
     session: Session, counts: Counts, text: SummaryText, deeds: Deeds, *, model: str | None, instead: str | None
 ) -> str:
-    """Write the whole file.
+    """Return the content of the file.
 
     Args:
-        session: Whose summary it is.
-        counts: What the session consists of.
+        session: The session.
+        counts: Numbers of turns and calls.
         text: Title, summary and topics.
         deeds: Files and commands.
-        model: The model that wrote the text; None when it is the session's own words.
-        instead: Why no model wrote it though one was wanted, if so.
+        model: The model that wrote the text; None for a simple summary.
+        instead: Why a configured model did not write it, if so.
     """
     front: list[tuple[str, Scalar]] = [
         ("schema", SCHEMA),
@@ -106,7 +106,7 @@ def _fields(pairs: list[tuple[str, Scalar]]) -> list[str]:
 
 
 def _scalar(value: Scalar) -> str:
-    """A YAML 1.2 scalar. Every text is double-quoted: nothing in it can be a date, a boolean, a comment or a key."""
+    """Return a YAML 1.2 scalar. Every text is double-quoted, so it cannot be a date, a boolean, a comment or a key."""
     if value is None:
         return "null"
     if isinstance(value, int):
@@ -117,6 +117,6 @@ def _scalar(value: Scalar) -> str:
 
 def _escape(match: re.Match[str]) -> str:
     code = ord(match[0])
-    if 0xD800 <= code <= 0xDFFF:  # half a character, which no file can hold
+    if 0xD800 <= code <= 0xDFFF:  # a lone surrogate, which UTF-8 cannot encode
         return "\ufffd"
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

@@ -1,8 +1,7 @@
-"""The models that can write a summary or help a search: any server that speaks OpenAI's chat completions, or Ollama.
+"""Models that write summaries or help a search: any server with OpenAI's chat completions, or Ollama.
 
-The only file of this room that touches the network. Every answer is bounded in time and size, whatever the server
-does. Calls are plain HTTP from this process: no coding agent is started, no transcript is made, so nothing of ours
-can be captured.
+The only file of this package that uses the network. Every answer is bounded in time and size. Calls are plain HTTP from
+this process: no coding agent is started and no transcript is created, so these calls are never captured.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ DEFAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class OpenAIChat:
-    """A model behind OpenAI's ``/chat/completions``, or any server that speaks it."""
+    """Model with OpenAI's ``/chat/completions`` API, on any server that supports it."""
 
     provider: str
     model: str
@@ -45,14 +44,14 @@ class OpenAIChat:
 
     @property
     def most_output_tokens(self) -> int:
-        """See ``SummaryModel``. Which models reason is not known before one is asked."""
+        """See ``SummaryModel``. Which models reason is not known before the first call."""
         return _REASONING_TOKENS
 
     def complete(self, prompt: Prompt) -> Completion:
-        """See ``SummaryModel``.
+        """Send one prompt, see ``SummaryModel``.
 
-        Servers and models differ in what they let one choose (no temperature for models that reason, no JSON schema
-        on small servers). One that refuses the request as such is asked once more without any choice.
+        Servers and models differ in the supported options (no temperature for models that reason, no JSON schema on
+        small servers). If the server refuses the request, it is sent once more without options.
         """
         messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
         chosen: dict[str, Any] = {"temperature": 0.2, "max_tokens": prompt.most_tokens}
@@ -76,7 +75,7 @@ class OpenAIChat:
 
 @dataclass(frozen=True, slots=True)
 class OllamaChat:
-    """A model on the user's own machine, behind Ollama's ``/api/chat``. Costs nothing."""
+    """Model on the user's own machine with Ollama's ``/api/chat``. Costs nothing."""
 
     model: str
     base_url: str
@@ -89,7 +88,10 @@ class OllamaChat:
         return ANSWER_TOKENS
 
     def complete(self, prompt: Prompt) -> Completion:
-        """See ``SummaryModel``. The context size is always sent: Ollama's default silently cuts the prompt."""
+        """Send one prompt, see ``SummaryModel``.
+
+        The context size is always sent: Ollama's default silently cuts the prompt.
+        """
         body: dict[str, Any] = {
             "model": self.model,
             "messages": [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}],
@@ -108,7 +110,7 @@ class OllamaChat:
 
 @dataclass(frozen=True, slots=True)
 class MissingModel:
-    """A model that was asked for and cannot be had: every call says why."""
+    """Configured model that cannot be used: every call raises the reason."""
 
     problem: CrystalError
     provider: str = "none"
@@ -116,20 +118,20 @@ class MissingModel:
     most_output_tokens: int = 0
 
     def complete(self, prompt: Prompt) -> Completion:  # noqa: ARG002  the protocol's
-        """Raise what is missing."""
+        """Raise the reason."""
         raise self.problem
 
 
 def choose_model(
     mode: str, provider: str, *, model: str | None, base_url: str | None, key: str | None, consent: bool
 ) -> SummaryModel | None:
-    """The model that settings ask for; None when summaries are to be simple.
+    """Return the configured model; None for simple summaries.
 
     Args:
-        mode: ``simple``; ``llm``; or ``auto``, which needs consent, and a key where the provider wants one.
+        mode: ``simple``; ``llm``; or ``auto``, which needs consent, and a key if the provider requires one.
         provider: ``openai``, ``google`` or ``ollama``.
-        model: Its name, None for the provider's usual one.
-        base_url: Where it answers, None for the provider's own address.
+        model: The model name, None for the provider's default.
+        base_url: The base URL, None for the provider's own address.
         key: The API key, if there is one.
         consent: Whether transcripts may be sent to the provider.
     """
@@ -149,23 +151,23 @@ def choose_model(
 
 
 def stays_here(provider: str, base_url: str | None) -> bool:
-    """Whether what this provider is sent does not leave this machine."""
+    """Return True if data sent to this provider does not leave this machine."""
     address = base_url or DEFAULTS.get(provider, ("", ""))[0]
     return _is_loopback(_host(address))
 
 
 class _RequestRefused(ModelUnavailable):
-    """The server understood, and does not take this request."""
+    """The server understood the request and rejects it."""
 
 
 def _post(url: str, body: dict[str, Any], headers: dict[str, str], seconds: float, model: str) -> dict[str, Any]:
-    """Send one request and give the JSON object that it is answered with, {} when the answer is no JSON object."""
+    """Send one request and return the JSON object of the answer, {} if it is not a JSON object."""
     host = _host(url)
     timeout = httpx.Timeout(seconds, connect=CONNECT_SECONDS)
     headers = {"Content-Type": "application/json", **headers}
     try:
         with (
-            # A proxy is for the world outside, never for a model on this machine.
+            # A proxy is for other hosts, never for a model on this machine.
             httpx.Client(timeout=timeout, trust_env=not _is_loopback(host)) as client,
             client.stream("POST", url, content=orjson.dumps(body), headers=headers) as response,
         ):
@@ -185,7 +187,7 @@ def _post(url: str, body: dict[str, Any], headers: dict[str, str], seconds: floa
 
 
 def _read(response: httpx.Response, deadline: float, host: str) -> bytes:
-    """Read the body, but neither without end nor for ever."""
+    """Read the body, limited in size and time."""
     parts: list[bytes] = []
     size = 0
     for part in response.iter_bytes():
@@ -213,7 +215,7 @@ def _refusal(response: httpx.Response, host: str, model: str, code: str) -> Crys
 
 
 def _error_code(fields: dict[str, Any]) -> str:
-    """The server's own word for what went wrong, if it is one; never a sentence, which might quote us."""
+    """Return the server's error code if it has one; never a sentence, which might quote the prompt."""
     error = _dict(fields.get("error"))
     code = next((value for value in (error.get("code"), error.get("type")) if isinstance(value, str)), "")
     return code if _CODE.fullmatch(code) else ""
@@ -261,5 +263,5 @@ def _text(value: object) -> str:
 
 
 def _count(value: object) -> int | None:
-    """A number of tokens that can be believed."""
+    """Return a plausible number of tokens."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 100_000_000 else None

@@ -1,4 +1,4 @@
-"""Asking a model under a cap: the price is reserved before the call and corrected after it."""
+"""Call a model under a cap: the price is reserved before the call and corrected after it."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from crystal.summarize.llm import Completion, ModelUnavailable, Prompt, SummaryM
 
 
 class OverCap(CrystalError):
-    """The next call would exceed what may be spent today."""
+    """The next call would exceed the daily cap."""
 
 
 def ask_paid(
     store: Store, model: SummaryModel, prompt: Prompt, *, purpose: str, daily_cap_usd: float, now: int
 ) -> Completion:
-    """Reserve the price, ask, settle. Holds no transaction while the model thinks.
+    """Reserve the price, call the model, settle. Holds no transaction during the call.
 
     Args:
         store: The ledger, open for writing, in no transaction.
-        model: Who is asked.
-        prompt: What is asked.
-        purpose: What the money is for; each purpose has a cap of its own.
-        daily_cap_usd: What the purpose may cost in a UTC day.
+        model: The model.
+        prompt: The prompt.
+        purpose: The purpose of the call; each purpose has its own cap.
+        daily_cap_usd: Maximum cost of the purpose in a UTC day.
         now: The time, ms.
 
     Raises:
-        OverCap: There is no room under the cap; nothing was asked.
-        CrystalError: What ``complete`` raises.
+        OverCap: The cap is reached; the model was not called.
+        CrystalError: Any error of ``complete``.
     """
     estimate = _estimate(model, prompt, purpose, now)
     ident = reserve(store, estimate, daily_cap_usd=daily_cap_usd)
@@ -47,14 +47,14 @@ def ask_paid(
 
 
 def _estimate(model: SummaryModel, prompt: Prompt, purpose: str, now: int) -> Cost:
-    """What the call may cost at most, about: a fifth more than is likely, and the longest answer."""
+    """Estimate the maximum cost of the call: a fifth more than is likely, and the longest answer."""
     tokens = estimated_tokens(prompt.system + prompt.user) * 6 // 5 + 20
     usd = price_of(model.provider, model.model).usd(tokens, model.most_output_tokens)
     return Cost(now, purpose, model.provider, model.model, tokens, model.most_output_tokens, usd)
 
 
 def _actual(estimate: Cost, model: SummaryModel, completion: Completion) -> Cost:
-    """What the call cost by the server's own count; by the estimate where it counts nothing."""
+    """Return the cost by the server's token count, or the estimate if it reports none."""
     used_in = estimate.input_tokens if completion.input_tokens is None else completion.input_tokens
     used_out = estimate.output_tokens if completion.output_tokens is None else completion.output_tokens
     usd = price_of(model.provider, model.model).usd(used_in, used_out)

@@ -1,7 +1,7 @@
-"""A summary out of the session's own sentences: needs no model, no key, no network; the same turns give the same text.
+"""Summarize a session with its own sentences: no model, key or network; the same turns give the same text.
 
-The first request says what it was about, the last answer how it ended, and between them stand the sentences whose
-terms the session uses most (frequency and position, after Luhn 1958 and Edmundson 1969).
+The summary has the first request, the last answer, and between them the sentences whose terms the session uses most
+(frequency and position, after Luhn 1958 and Edmundson 1969).
 """
 
 # ruff: noqa: RUF001  other scripts' punctuation looks like ours
@@ -39,12 +39,12 @@ class _Candidate:
 
 
 def summarize_simply(said: Sequence[Said], *, title: str | None, session_id: str) -> SummaryText:
-    """Make a summary of what was said.
+    """Return an extractive summary of the conversation.
 
     Args:
         said: The turns of the session, in order; roles other than user, assistant, subagent and summary are ignored.
-        title: The title that was given, if one was.
-        session_id: Names a session in which nothing was said.
+        title: The title that was given, or None.
+        session_id: Replaces the title of an empty session.
     """
     human = [turn for turn in said if turn.role == "user" and turn.subagent is None]
     answers = [turn for turn in said if turn.role == "assistant" and turn.subagent is None]
@@ -66,12 +66,12 @@ def summarize_simply(said: Sequence[Said], *, title: str | None, session_id: str
 
 
 def first_words(text: str, limit: int) -> str:
-    """The beginning of what somebody said, as one line without code; if it is all code, the beginning of that."""
+    """Return the beginning of a turn as one line without code, or of the code if there is nothing else."""
     return cut(" ".join(sentences(text[: limit * 20])) or one_line(text[: limit * 4]), limit)
 
 
 def _up_to(turns: Sequence[Said], characters: int) -> Iterator[str]:
-    """The texts of turns, until so many characters are given."""
+    """Yield the texts of turns up to a number of characters."""
     for turn in turns:
         if characters <= 0:
             return
@@ -80,7 +80,7 @@ def _up_to(turns: Sequence[Said], characters: int) -> Iterator[str]:
 
 
 def _headline(turn: Said) -> str:
-    """The first sentence that says something ("Hi!" does not), without the mark at its end."""
+    """Return the first meaningful sentence ("Hi!" is not), without its final punctuation."""
     found = [sentence for sentence in sentences(turn.text) if has_words(sentence)]
     telling = (sentence for sentence in found if terms.words(sentence))
     line = next(telling, found[0] if found else one_line(turn.text[:1000]))
@@ -92,7 +92,7 @@ def _opening(turn: Said, limit: int) -> str:
 
 
 def _closing(turn: Said, limit: int) -> str:
-    """The first sentences of an answer and, if there is more, its last one."""
+    """Return the first sentences of an answer and, if there is more, its last one."""
     found = sentences(turn.text)
     if not found:
         return cut(one_line(turn.text), limit)
@@ -104,13 +104,13 @@ def _closing(turn: Said, limit: int) -> str:
 
 
 def _last_answer(answers: Sequence[Said]) -> Said | None:
-    """The last answer that says something; a mere "you're welcome" gives way to the one before it."""
+    """Return the last meaningful answer; a mere "you're welcome" is skipped."""
     recent = [turn for turn in answers[-6:] if has_words(turn.text)][::-1]
     return next((turn for turn in recent if len(turn.text) >= _SHORT_ANSWER), recent[0] if recent else None)
 
 
 def _between(human: Sequence[Said], answers: Sequence[Said], asked: str, ended: str) -> list[Paragraph]:
-    """The sentences that carry most of what the session talks about, in their order."""
+    """Return the most salient sentences of the session, in their order."""
     candidates = _candidates(sorted((*human, *answers), key=lambda turn: (turn.ts is None, turn.ts or 0, turn.id)))
     frequency: Counter[str] = Counter(term for candidate in candidates for term in candidate.terms)
     scored = sorted(candidates, key=lambda candidate: (-_score(candidate, frequency), candidate.place))
@@ -139,13 +139,13 @@ def _candidates(turns: Sequence[Said]) -> list[_Candidate]:
                 continue
             edge = 1.3 if index == 0 or index == len(said) - 1 else 1.0
             found.append(_Candidate(line, len(found), edge * (1.5 if turn.role == "user" else 1.0), carried))
-    # Of an endless session both ends: the middle of the middle is what a summary can do without.
+    # Of a very long session use both ends only: the summary can do without its middle.
     half = _MOST_SENTENCES // 2
     return found if len(found) <= _MOST_SENTENCES else found[:half] + found[-half:]
 
 
 def _score(candidate: _Candidate, frequency: Counter[str]) -> float:
-    """Mean salience of the terms, damped so that neither very short nor very long sentences win by length alone."""
+    """Return the mean salience of the terms, damped so that length alone favours neither short nor long sentences."""
     salience = math.fsum(math.log1p(frequency[term]) for term in candidate.terms)
     return candidate.weight * salience / math.pow(len(candidate.terms) + 4, 0.7)
 

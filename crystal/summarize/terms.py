@@ -1,7 +1,7 @@
-"""The terms of a text: what it is about, counted. Words and identifiers, whatever the language; pure.
+"""Count the terms of a text: words and identifiers, in any language. Pure.
 
-Scripts that do not put spaces between words (Han, kana, Thai and their neighbours) are counted in short runs of
-characters; the runs that repeat are the words.
+Scripts without spaces between words (Han, kana, Thai and similar) are counted in short runs of characters; repeated
+runs are treated as words.
 """
 
 # ruff: noqa: RUF001  other alphabets hold letters like ours; a list of words reads best as words
@@ -81,16 +81,16 @@ STOP_WORDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A term as it is written most often, and how much it matters."""
+    """Term in its most frequent spelling, and its weight."""
 
     text: str
     weight: float
 
 
 def words(text: str, *, sizes: Sequence[int] = (2,)) -> list[str]:
-    """The terms of a text in order, as written; without stop words, numbers, addresses and what was redacted.
+    """Return the terms of a text in order, as written; without stop words, numbers, addresses and redacted text.
 
-    ``sizes`` are the lengths of the stretches that long runs of an unspaced script are taken apart into.
+    ``sizes`` are the lengths of the pieces into which long runs of an unspaced script are split.
     """
     found: list[str] = []
     for match in _WORD.finditer(_REDACTED.sub(" ", _URL.sub(" ", text))):
@@ -104,7 +104,7 @@ def words(text: str, *, sizes: Sequence[int] = (2,)) -> list[str]:
 
 
 def folded(word: str) -> str:
-    """What two spellings of one term have in common: no case, no English plural."""
+    """Return the common form of two spellings of one term: no case, no English plural."""
     key = word.casefold()
     if len(key) > 4 and key.isascii() and key.isalpha() and key.endswith("s") and key[-2] not in "aisu":
         return key[:-1]
@@ -112,21 +112,21 @@ def folded(word: str) -> str:
 
 
 def counted(texts: Iterable[str]) -> Counter[str]:
-    """How often each term (folded) occurs."""
+    """Count how often each term (folded) occurs."""
     return Counter(folded(word) for text in texts for word in words(text))
 
 
 def is_identifier(word: str) -> bool:
-    """Whether a term looks like a name out of code: a path, a function, a CamelCase or an option."""
+    """Return True if a term looks like an identifier: a path, a function, CamelCase or an option."""
     return bool(_CAMEL.search(word)) or any(mark in word for mark in "_./:") or any(map(str.isdigit, word))
 
 
 def topics(texts: Sequence[tuple[str, float]], limit: int) -> list[Term]:
-    """What texts are about: their weightiest terms, the weightiest first.
+    """Return the terms with the highest weight, in descending order.
 
     Args:
-        texts: Each text with the weight of what it says.
-        limit: How many terms at most.
+        texts: Each text with its weight.
+        limit: Maximum number of terms.
     """
     weight: defaultdict[str, float] = defaultdict(float)
     spread: Counter[str] = Counter()
@@ -145,7 +145,7 @@ def topics(texts: Sequence[tuple[str, float]], limit: int) -> list[Term]:
         spelled = max(spellings[key].items(), key=lambda item: (item[1], item[0]))[0]
         often = sum(spellings[key].values())
         if often == 1 and _unspaced(spelled) and spelled not in alone:
-            continue  # a stretch of characters that stands once may begin and end inside words
+            continue  # a run that occurs once may begin and end inside words
         score = value * (1 + math.log(spread[key])) * _likelihood(spelled)
         terms.append(Term(spelled, score))
     terms.sort(key=lambda term: (-term.weight, term.text))
@@ -153,7 +153,7 @@ def topics(texts: Sequence[tuple[str, float]], limit: int) -> list[Term]:
 
 
 def _likelihood(spelled: str) -> float:
-    """How much the look of a term speaks for it: names out of code, and long stretches that repeat."""
+    """Return how likely a term is by its form: identifiers, and long repeated runs."""
     if _unspaced(spelled):
         return 1 + len(spelled) / 10
     if is_identifier(spelled):
@@ -166,7 +166,7 @@ def _counts(word: str) -> bool:
 
 
 def _runs(word: str, sizes: Sequence[int]) -> Iterable[str]:
-    """The runs of a word in an unspaced script, long ones as every stretch of some sizes; and what else is in it."""
+    """Return the runs of a word in an unspaced script, long ones as all pieces of some sizes; and the rest."""
     for match in _UNSPACED.finditer(word):
         run = match[0]
         if len(run) < 2 or _HIRAGANA.fullmatch(run):
@@ -180,7 +180,7 @@ def _runs(word: str, sizes: Sequence[int]) -> Iterable[str]:
 
 
 def _without_parts(terms: list[Term]) -> list[Term]:
-    """Drop terms that are part of one that weighs about as much, and fragments that overlap with a weightier one."""
+    """Drop terms that are part of another of about the same weight, and fragments that overlap with a heavier one."""
     kept: list[Term] = []
     for term in terms:
         whole = any(_is_part(term, other) for other in terms)

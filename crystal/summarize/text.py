@@ -1,4 +1,4 @@
-"""What a summary says, whoever made it: the value that ``markdown`` writes and ``simple`` and ``llm`` make."""
+"""Content of a summary: made by ``simple`` and ``llm``, written by ``markdown``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A part of a summary: one line of text, under a word that says what it is (``Asked``) or under none."""
+    """Part of a summary: one line of text, with an optional label (``Asked``)."""
 
     text: str
     label: str = ""
@@ -24,7 +24,7 @@ class SummaryText:
 
 @dataclass(frozen=True, slots=True)
 class FileTouched:
-    """A file that tools touched; ``how`` is a sorted choice of ``edited``, ``read`` and ``written``."""
+    """File used by tools; ``how`` is a sorted selection of ``edited``, ``read`` and ``written``."""
 
     path: str
     how: tuple[str, ...]
@@ -32,7 +32,7 @@ class FileTouched:
 
 @dataclass(frozen=True, slots=True)
 class Deeds:
-    """What a session did: the files it touched and the commands it ran, each once, in the order of the first time."""
+    """Actions of a session: the files used and the commands run, each once, in the order of first use."""
 
     files: tuple[FileTouched, ...] = ()
     commands: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
-"""Words of a conversation as they may stand in a line of Markdown: one line, cut at a word, inert.
+"""Turn conversation text into a safe line of Markdown: one line, cut at a word, inert.
 
-Pure, and never raises on odd content. What is written may be read by people, by renderers and by models, so nothing
-in it may open a heading, a link, an image, HTML or a comment.
+Pure, and never raises on unusual input. The output is read by people, renderers and models, so it must not start a
+heading, a link, an image, HTML or a comment.
 """
 
 # ruff: noqa: RUF001  the world's punctuation looks like ours on purpose
@@ -19,7 +19,7 @@ _FENCE = re.compile(r"^[ \t>]{0,12}(`{3,}|~{3,})")
 _MARKERS = re.compile(r"^(?:[ \t>]|#{1,6}[ \t]|[-*+•][ \t]|\d{1,3}[.)][ \t]|\[[ xX]\][ \t]){0,12}")
 _RULE = re.compile(r"^[\s|:=*_~+-]*$")
 _SPECIAL = re.compile(
-    r"((?<![`\\])`[^`]+`(?!`))"  # a code span is inert as it is
+    r"((?<![`\\])`[^`]+`(?!`))"  # a code span is already inert
     r"|\\(?=[!-/:-@\[-`{-~])"  # a backslash that would escape something
     r"|[`*]|<(?=[A-Za-z/!?])|&(?=#?\w{1,32};)"  # code, emphasis, HTML, entities
     r"|\[(?=\[)|(?<=\[)\[|\](?=[(\[])|~(?=~)|(?<=~)~"  # links, wiki links and embeds, strikethrough
@@ -33,8 +33,8 @@ _ABBREVIATION = re.compile(
 
 
 def one_line(text: str) -> str:
-    """Fold every kind of line break, space and control character into single spaces; drop what turns text around."""
-    line = " ".join(text.split())  # quick, and all that most texts need
+    """Fold every kind of line break, space and control character into single spaces; drop direction marks."""
+    line = " ".join(text.split())  # fast path for most texts
     return line if line.isprintable() else " ".join("".join(map(_visible, line)).split())
 
 
@@ -42,7 +42,7 @@ def _visible(character: str) -> str:
     if character.isprintable():
         return character
     kind = unicodedata.category(character)
-    if kind == "Cf":  # joiners hold emoji and scripts together; marks of direction, tags and the like are not words
+    if kind == "Cf":  # keep joiners, which emoji and scripts need; drop marks of direction, tags and the like
         return character if character in "\u200c\u200d" else ""
     if kind in ("Cs", "Cn", "Co"):
         return "\ufffd"
@@ -50,7 +50,7 @@ def _visible(character: str) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """Shorten a line to at most ``limit`` characters, at a word where one ends near, and say so with an ellipsis."""
+    """Shorten a line to at most ``limit`` characters with an ellipsis, at the end of a word if one is near."""
     if len(text) <= limit:
         return text
     space = text.rfind(" ", limit // 2, limit)
@@ -59,7 +59,7 @@ def cut(text: str, limit: int) -> str:
 
 
 def escaped(line: str) -> str:
-    """Make one line of text mean nothing to Markdown, wherever in a paragraph or a list item it stands."""
+    """Escape one line of text for Markdown, for any position in a paragraph or a list item."""
     line = _SPECIAL.sub(lambda match: match[1] or "\\" + match[0], line)
     if line[:1] in ("#", ">", "-", "+", "=", "[", "|", "~"):
         return "\\" + line
@@ -67,7 +67,7 @@ def escaped(line: str) -> str:
 
 
 def code_span(line: str) -> str:
-    """Show one line verbatim: a code span that no backtick in it can close."""
+    """Return one line as a code span that no backtick in it can close."""
     longest = max((len(run) for run in re.findall(r"`+", line)), default=0)
     fence = "`" * (longest + 1)
     padding = " " if line[:1] in ("`", " ") or line[-1:] in ("`", " ") else ""
@@ -75,7 +75,7 @@ def code_span(line: str) -> str:
 
 
 def prose(text: str) -> list[str]:
-    """The lines of a text that are sentences or parts of them: no fenced code, tables, rules or list markers."""
+    """Return the lines of a text that are sentences or parts of them: no fenced code, tables, rules or list markers."""
     lines = []
     fence = ""
     for raw in re.split(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", text):
@@ -92,7 +92,7 @@ def prose(text: str) -> list[str]:
 
 
 def sentences(text: str) -> list[str]:
-    """Split prose into sentences, one line each, in most of the world's punctuation."""
+    """Split prose into sentences, one line each, using the punctuation of most languages."""
     found = []
     for line in prose(text):
         start = 0
@@ -107,5 +107,5 @@ def sentences(text: str) -> list[str]:
 
 
 def has_words(line: str) -> bool:
-    """Whether a line holds a letter or a digit, not only punctuation or symbols."""
+    """Return True if a line holds a letter or a digit, not only punctuation or symbols."""
     return any(character.isalnum() for character in line)
