@@ -1,6 +1,6 @@
-"""Setting crystal up on a machine, and taking it out again: what ``crystal init`` and ``crystal uninstall`` do.
+"""Set up crystal on a machine, and remove it: the use cases of ``crystal init`` and ``crystal uninstall``.
 
-A plan comes first and touches nothing; a settings file that cannot be understood stops it before anything is made.
+A plan is made first and changes nothing; a settings file that cannot be parsed stops it before any change.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ OWN_DATA = (
     "publish.lock",
     "mirror.*",
 )
-"""What crystal makes in the data folder, which may be a folder that holds other things too."""
+"""Files that crystal creates in the data folder, which may hold other things too."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetupPlan:
-    """What init would do.
+    """Planned actions of init.
 
-    ``folders`` are those that are missing; ``settings`` one plan for each client folder. ``device`` is the machine's
-    name to write down, None when it is written already: a laptop's host name changes with its network, and must not
-    make its own transcripts look like another machine's. ``clients`` are those whose own files get the MCP server.
+    ``folders`` are the missing ones; ``settings`` has one plan for each client folder. ``device`` is the machine's name
+    to save, None if it is saved already: a laptop's host name changes with its network, and must not make its own
+    transcripts look like another machine's. ``clients`` are those whose own files get the MCP server.
     """
 
     agent: str
@@ -75,13 +75,13 @@ class SetupPlan:
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether all of it is there already."""
+        """True if everything is set up already."""
         changed = [*(plan.changed for plan in self.settings), *(plan.changed for plan in self.clients)]
         return not (self.write_agent or self.device or self.folders or any(changed))
 
 
 def proposed_agent(config: Config) -> str:
-    """The agent id to offer: the one that is set, else ``cc-<hostname>``."""
+    """Return the agent id to offer: the configured one, else ``cc-<hostname>``."""
     if config.origin("agent_id") != "default":
         return config.agent_id
     name = re.sub(r"[^a-z0-9._-]+", "-", host_name().lower()).strip("-._")[:60]
@@ -89,7 +89,7 @@ def proposed_agent(config: Config) -> str:
 
 
 def server_entry(config: Config, env: Mapping[str, str], home: Path) -> Entry:
-    """How a client starts the MCP server of this installation, whatever PATH and environment the client has."""
+    """Return the command that starts this installation's MCP server, independent of the client's environment."""
     baked = settings.locations_to_bake(env, home)
     if env.get("XDG_CONFIG_HOME", "").strip():
         baked.setdefault("CRYSTAL_CONFIG", str(config.places.config_file))
@@ -102,7 +102,7 @@ def server_entry(config: Config, env: Mapping[str, str], home: Path) -> Entry:
 
 
 def _own_command() -> Path | None:
-    """The command ``crystal`` that was installed with this package: another program may have the name on the PATH."""
+    """Return the command ``crystal`` of this package: another program of this name may come first on PATH."""
     beside = Path(sys.executable).parent
     try:
         files = importlib.metadata.files("crystal-memory") or []
@@ -119,17 +119,17 @@ def _own_command() -> Path | None:
 def plan_setup(
     config: Config, agent: str, env: Mapping[str, str], home: Path, *, only: Sequence[str] | None = None
 ) -> SetupPlan:
-    """Find out what is missing.
+    """Plan the missing parts of the setup.
 
     Args:
         config: The settings.
         agent: This machine's agent id.
         env: The environment, usually ``os.environ``.
         home: The user's home folder.
-        only: The clients that were asked for; None for the hooks in Claude Code alone.
+        only: The requested clients; None for the hooks in Claude Code alone.
 
     Raises:
-        UsageProblem: The agent id cannot be used, or a file cannot be understood. Nothing was changed.
+        UsageProblem: The agent id cannot be used, or a file cannot be parsed. Nothing was changed.
     """
     places = config.places
     checked_agent_id(agent)
@@ -162,18 +162,18 @@ def _plan_clients(config: Config, env: Mapping[str, str], home: Path, names: Seq
 
 
 def _program(name: str, env: Mapping[str, str]) -> str | None:
-    """The client's own command, if it is to change its file: a running Claude Code writes its file all the time."""
+    """Return the client's own command if it must be used: a running Claude Code keeps rewriting its file."""
     return shutil.which("claude", path=env.get("PATH", "")) if name == "claude-code" else None
 
 
 def apply_setup(plan: SetupPlan, env: Mapping[str, str]) -> None:
-    """Make the tree, register the agent, put the hooks and the servers in. Doing it twice changes nothing."""
+    """Create the folders, register the agent, add the hooks and the servers. Idempotent."""
     for folder in plan.folders:
         make_private_dir(folder)
     if plan.places.ldm_home.stat().st_mode & 0o077:
         plan.places.ldm_home.chmod(0o700)
     register_agent(plan.places, plan.agent)
-    plan.places.machine_json.touch()  # from now on a hook that does not run is missed, see wiring.capture_state
+    plan.places.machine_json.touch()  # from now on a hook that does not run is reported, see wiring.capture_state
     if plan.write_agent:
         set_value(plan.places.config_file, "agent_id", plan.agent)
     if plan.device is not None:
@@ -186,9 +186,9 @@ def apply_setup(plan: SetupPlan, env: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RemovalPlan:
-    """What uninstall would do. ``data`` are files and folders that only ``--purge`` deletes.
+    """Planned actions of uninstall. ``data`` are files and folders that only ``--purge`` deletes.
 
-    ``problems`` are clients' files that name us and cannot be understood: they stay, and the rest goes.
+    ``problems`` are clients' files that name our server and cannot be parsed: they stay, the rest is removed.
     """
 
     settings: tuple[SettingsPlan, ...]
@@ -198,7 +198,7 @@ class RemovalPlan:
 
 
 def plan_removal(places: Places, env: Mapping[str, str], home: Path) -> RemovalPlan:
-    """Find out what init put in, and where the data is: all that crystal made, and nothing that others did."""
+    """Find what init added, and the data: everything that crystal created, and nothing else."""
     data = [path for pattern in OWN_DATA for path in sorted(places.data_dir.glob(pattern))]
     data += [places.config_file, places.machine_json, *(places.ldm_home / name for name in (NAMES_FILE, RECORD_FILE))]
     data += [folder / name for folder in _agent_folders(places) for name in AGENT_FOLDERS]
@@ -225,14 +225,14 @@ def _plan_leaving(
 
 
 def _agent_folders(places: Places) -> list[Path]:
-    """The folders of the registered agents, and of those that only an environment ever named."""
+    """Return the folders of the registered agents, and of agents that only an environment variable named."""
     known = [places.agent_folder(agent) for agent in registered_agents(places)]
     found = [path.parent for path in sorted((places.ldm_home / "agents").glob("*/memory/transcripts"))]
     return list(dict.fromkeys([*known, *found]))
 
 
 def apply_removal(plan: RemovalPlan, places: Places, env: Mapping[str, str]) -> None:
-    """Take the hooks and the servers out."""
+    """Remove the hooks and the servers."""
     for change in plan.settings:
         settings.apply(change)
     for each in plan.clients:

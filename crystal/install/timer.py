@@ -1,8 +1,8 @@
-"""The timers that run ``crystal sync`` and ``crystal relay poll``: systemd, launchd or cron, whichever is there.
+"""Timers that run ``crystal sync`` and ``crystal relay poll``: systemd, launchd or cron, whichever is available.
 
-The hooks sweep at every session start already; the timer is for what happens between, and for machines whose client
-is used without hooks. A home machine asks its relay on a timer of its own. Texts are built by pure functions; a plan
-says what would be done (``TimerPlan.text``); only ``apply`` does it, through the runner that it is given.
+The hooks sweep at every session start; the timer is for the time between, and for machines whose client is used without
+hooks. A home machine polls its relay with a separate timer. Pure functions build the texts; a plan shows what would be
+done (``TimerPlan.text``); only ``apply`` does it, through the given runner.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Kind = Literal["systemd", "launchd", "cron"]
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What runs how often, and what the schedulers know it by.
+    """Job, its interval, and its names in the schedulers.
 
     Attributes:
-        command: The command, as people type it.
+        command: The command as typed.
         minutes: From the end of one run to the next; cron and launchd count from the beginning.
-        boot_minutes: After the start of the machine.
-        jitter_seconds: Up to so many more, so that not all machines ask at once.
-        purpose: What a run does, in words.
+        boot_minutes: Delay after boot.
+        jitter_seconds: Maximum random extra delay, so that machines do not all poll at once.
+        purpose: Description of a run.
     """
 
     command: str
@@ -46,17 +46,17 @@ class Schedule:
 
     @property
     def unit(self) -> str:
-        """What systemd calls it."""
+        """Name of the systemd unit."""
         return f"crystal-{self.name}"
 
     @property
     def label(self) -> str:
-        """What launchd calls it."""
+        """Label of the launchd job."""
         return f"com.crystal-memory.{self.name}"
 
     @property
     def mark(self) -> str:
-        """The end of its line in a crontab."""
+        """End of its line in a crontab."""
         return f"# crystal-{self.name}"
 
 
@@ -68,7 +68,7 @@ MINUTES, UNIT, LABEL, MARK = SWEEP.minutes, SWEEP.unit, SWEEP.label, SWEEP.mark
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How a command ended. ``code`` is 127 where there is no such program."""
+    """Result of a command. ``code`` is 127 if the program does not exist."""
 
     code: int
     stdout: str = ""
@@ -76,18 +76,18 @@ class Ran:
 
 
 Runner = Callable[[Sequence[str], "str | None"], Ran]
-"""Runs a command with a text on stdin, in the C locale: the words of ``crontab`` are compared."""
+"""Runs a command with a text on stdin, in the C locale, because messages of ``crontab`` are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The machine that the timer is for.
+    """Machine that the timer is for.
 
     Attributes:
-        platform: As ``sys.platform`` says it.
+        platform: The value of ``sys.platform``.
         home: The user's home folder.
         config_home: ``XDG_CONFIG_HOME`` or ``~/.config``.
-        user_id: The number of the user, for launchd.
+        user_id: The numeric user id, for launchd.
     """
 
     platform: str
@@ -97,22 +97,22 @@ class Host:
 
     @property
     def systemd_folder(self) -> Path:
-        """Where the user's own systemd units live."""
+        """Folder of the user's own systemd units."""
         return self.config_home / "systemd" / "user"
 
     @property
     def plist(self) -> Path:
-        """The launchd job of the sweep."""
+        """Path of the launchd job for the sweep."""
         return self.plist_of(SWEEP)
 
     def plist_of(self, schedule: Schedule) -> Path:
-        """A launchd job of ours."""
+        """Return the path of a launchd job of ours."""
         return self.home / "Library" / "LaunchAgents" / f"{schedule.label}.plist"
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the timer runs: absolute words, and the folders that its environment must name. Never a key."""
+    """Command of the timer: absolute words, and the folders that its environment must name. Never a key."""
 
     words: tuple[str, ...]
     environment: Mapping[str, str]
@@ -121,12 +121,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do: write or remove a file, or run a command.
+    """One action: write or remove a file, or run a command.
 
     Attributes:
         path: The file to write (``text`` given) or remove.
         words: The command to run, with ``text`` on its stdin.
-        required: Whether its failure ends the whole.
+        required: True if its failure stops the plan.
     """
 
     path: Path | None = None
@@ -137,17 +137,17 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class TimerPlan:
-    """What would be done. No steps: there is nothing to do."""
+    """Planned actions. No steps: there is nothing to do."""
 
     steps: tuple[Step, ...]
 
     def text(self) -> str:
-        """The steps in words, for ``--dry-run``."""
+        """Return the steps in words, for ``--dry-run``."""
         return "".join(_told(step) for step in self.steps) or "nothing to do\n"
 
 
 def find_kind(host: Host, run: Runner) -> Kind:
-    """Find the scheduler of this machine that a user may use.
+    """Find a scheduler of this machine that a user may use.
 
     Raises:
         NotConfigured: There is none.
@@ -164,10 +164,10 @@ def find_kind(host: Host, run: Runner) -> Kind:
 
 
 def plan_install(kind: Kind, job: Job, host: Host, run: Runner) -> TimerPlan:
-    """Plan to install the timer, or to bring an older one up to date. Nothing is changed.
+    """Plan to install the timer, or to update an older one. Changes nothing.
 
     Raises:
-        UsageProblem: A path holds a line break, which none of the schedulers can be told.
+        UsageProblem: A path holds a line break, which no scheduler supports.
         NotConfigured: ``kind`` is cron and the crontab cannot be read.
     """
     if any(letter in word for word in (*job.words, *job.environment.values()) for letter in "\n\r\0"):
@@ -200,7 +200,7 @@ def plan_install(kind: Kind, job: Job, host: Host, run: Runner) -> TimerPlan:
 
 
 def plan_remove(host: Host, run: Runner, schedules: Sequence[Schedule] = (SWEEP,)) -> TimerPlan:
-    """Plan to take timers of ours out, of whatever kind. Nothing is changed."""
+    """Plan to remove our timers of every kind. Changes nothing."""
     steps: list[Step] = []
     for schedule in schedules:
         steps += _removal(schedule, host)
@@ -230,11 +230,11 @@ def _removal(schedule: Schedule, host: Host) -> list[Step]:
 
 
 def apply(plan: TimerPlan, run: Runner) -> None:
-    """Do the steps in their order.
+    """Execute the steps in order.
 
     Raises:
-        Unavailable: A file cannot be written, or a required command failed; the steps before it have been done, and
-            doing the whole again, or removing, is safe.
+        Unavailable: A file cannot be written, or a required command failed; the earlier steps were done; repeating
+            everything, or removing, is safe.
     """
     for step in plan.steps:
         if step.path is not None and step.text is not None:
@@ -249,7 +249,7 @@ def apply(plan: TimerPlan, run: Runner) -> None:
 
 
 def installed(host: Host, run: Runner, schedule: Schedule = SWEEP) -> tuple[Kind, ...]:
-    """The kinds of schedulers in which a timer of ours is set up on this machine."""
+    """Return the kinds of schedulers in which a timer of ours is installed."""
     found: list[Kind] = []
     if (host.systemd_folder / f"{schedule.unit}.timer").exists():
         found.append("systemd")
@@ -264,15 +264,15 @@ def installed(host: Host, run: Runner, schedule: Schedule = SWEEP) -> tuple[Kind
 
 
 def systemd_service(job: Job) -> str:
-    """The unit that runs the job once.
+    """Return the unit that runs the job once.
 
-    Source: systemd.service(5), systemd.syntax(7): quotes, backslashes, ``%`` and ``$`` mean something there.
+    Source: systemd.service(5), systemd.syntax(7): quotes, backslashes, ``%`` and ``$`` are special there.
     """
     environment = "".join(
         f"Environment={_systemd_word(f'{name}={value}')}\n" for name, value in job.environment.items()
     )
     words = job.words
-    if any(letter in words[0] for letter in "\"'\\$"):  # which systemd takes in every word but the first
+    if any(letter in words[0] for letter in "\"'\\$"):  # which systemd expands in every word but the first
         words = ("/bin/sh", "-c", 'exec "$0" "$@"', *words)
     command = " ".join(_systemd_word(word).replace("$", "$$") for word in words)
     return f"""\
@@ -287,7 +287,7 @@ Nice=10
 
 
 def systemd_timer(schedule: Schedule = SWEEP) -> str:
-    """The unit that says when: soon after boot, and a while after each run has ended, so that runs never pile up."""
+    """Return the timer unit: soon after boot, and some time after each run has ended, so that runs never overlap."""
     jitter = f"RandomizedDelaySec={schedule.jitter_seconds}\n" if schedule.jitter_seconds else ""
     return f"""\
 [Unit]
@@ -304,7 +304,7 @@ WantedBy=timers.target
 
 
 def launchd_plist(job: Job) -> str:
-    """The launchd job: at login and every so many minutes, with little claim to the machine."""
+    """Return the launchd job: at login and every few minutes, with low priority."""
     return plistlib.dumps(
         {
             "Label": job.schedule.label,
@@ -319,7 +319,7 @@ def launchd_plist(job: Job) -> str:
 
 
 def cron_line(job: Job) -> str:
-    """The line of a crontab. Cron cuts a command at ``%``; its mail about every failure would help nobody."""
+    """Return the line of a crontab. Cron cuts a command at ``%``; mail about every failure is suppressed."""
     words = [f"{name}={shlex.quote(value)}" for name, value in job.environment.items()]
     words += [shlex.quote(word) for word in job.words]
     line = f"*/{job.schedule.minutes} * * * * {' '.join(words)} >/dev/null 2>&1 {job.schedule.mark}\n"
@@ -327,7 +327,7 @@ def cron_line(job: Job) -> str:
 
 
 def crontab_with(crontab: str, line: str, schedule: Schedule = SWEEP) -> str:
-    """A crontab with our line at its end, or in the place of an older one of ours. All else stays."""
+    """Return a crontab with our line at its end, or in place of an older one. Other lines are unchanged."""
     lines = crontab.splitlines(keepends=True)
     places = [index for index, one in enumerate(lines) if one.rstrip().endswith(schedule.mark)]
     if not places:
@@ -338,7 +338,7 @@ def crontab_with(crontab: str, line: str, schedule: Schedule = SWEEP) -> str:
 
 
 def crontab_without(crontab: str, schedule: Schedule = SWEEP) -> str:
-    """A crontab without our line. All else stays."""
+    """Return a crontab without our line. Other lines are unchanged."""
     return "".join(line for line in crontab.splitlines(keepends=True) if not line.rstrip().endswith(schedule.mark))
 
 
@@ -351,7 +351,7 @@ def _systemd_word(word: str) -> str:
 
 
 def _read_crontab(run: Runner) -> str | None:
-    """The user's crontab, empty if there is none yet; None where the user cannot have one."""
+    """Return the user's crontab, empty if there is none yet; None if the user is not allowed one."""
     ran = run(("crontab", "-l"), None)
     if ran.code == 0:
         return ran.stdout
@@ -382,5 +382,5 @@ def _told(step: Step) -> str:
         what = f"run   {shlex.join(step.words)}"
         lines = [
             line for line in lines if line.endswith(tuple(one.mark for one in SCHEDULES))
-        ]  # of a crontab, the others are nobody's business
+        ]  # show only our line of a crontab, the others are private
     return what + "\n" + "".join(f"      {line}\n" for line in lines)

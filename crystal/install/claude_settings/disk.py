@@ -1,4 +1,4 @@
-"""A file of somebody else's on disk: read it whole, show what would change, write it whole or not at all."""
+"""Read and write another program's file: read it whole, show a change, write it whole or not at all."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ BOM = b"\xef\xbb\xbf"
 
 
 def read_whole(path: Path) -> tuple[Path, bytes | None]:
-    """The file that is written when ``path`` is, symbolic links followed, and its bytes; None where there is no file.
+    """Return the real path of a file, symbolic links followed, and its bytes; None if there is no file.
 
     Raises:
-        UsageProblem: Something else than a file stands there.
+        UsageProblem: ``path`` is not a regular file.
         Unavailable: The system refuses to read it.
     """
     with system_errors(path):
@@ -35,10 +35,10 @@ def read_whole(path: Path) -> tuple[Path, bytes | None]:
 
 
 def decoded(path: Path, data: bytes, hint: str) -> tuple[bytes, str]:
-    """The byte order mark if there is one, and the text.
+    """Return the byte order mark, if there is one, and the text.
 
     Raises:
-        UsageProblem: It is not UTF-8; with ``hint``.
+        UsageProblem: It is not UTF-8; the error has ``hint``.
     """
     mark = BOM if data.startswith(BOM) else b""
     try:
@@ -49,7 +49,7 @@ def decoded(path: Path, data: bytes, hint: str) -> tuple[bytes, str]:
 
 
 def change_shown(path: Path, before: bytes | None, after: bytes | None) -> str:
-    """What comes and goes in a file, line by line, without the lines around it; None stands for no file."""
+    """Return the changed lines of a file without context; None stands for no file."""
     news = {(True, False): " (new file)", (False, True): " (the file is removed)"}
     lines = [f"{path}{news.get((before is None, after is None), '')}", *difference(shown(before), shown(after))]
     return "\n".join(lines) + "\n"
@@ -57,7 +57,7 @@ def change_shown(path: Path, before: bytes | None, after: bytes | None) -> str:
 
 @contextlib.contextmanager
 def system_errors(path: Path) -> Iterator[None]:
-    """Turn what the system refuses into words."""
+    """Translate errors of the system into ``CrystalError``."""
     try:
         yield
     except OSError as error:
@@ -65,7 +65,7 @@ def system_errors(path: Path) -> Iterator[None]:
 
 
 def write_whole(path: Path, data: bytes, *, like: Path) -> None:
-    """Replace a file as a whole, with the mode and owner of ``like`` if that is there, else private."""
+    """Replace a file as a whole, with the mode and owner of ``like`` if it exists, else private."""
     temporary = path.with_name(f".crystal-{os.getpid()}-{os.urandom(6).hex()}.tmp")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
     try:
@@ -91,12 +91,12 @@ def _imitate(temporary: Path, like: os.stat_result) -> None:
 
 
 def shown(data: bytes | None) -> str:
-    """The text of a file, to be shown."""
+    """Return the text of a file for display."""
     return (data or b"").removeprefix(BOM).decode("utf-8", "replace")
 
 
 def difference(old: str, new: str) -> Iterator[str]:
-    """What comes and goes, line by line, without the lines around it: what stands there may be secret."""
+    """Return the changed lines without context, because other lines may be secret."""
     before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
     for kind, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if kind != "equal":
@@ -107,7 +107,7 @@ def difference(old: str, new: str) -> Iterator[str]:
 
 
 def _middles(old: str, new: str) -> tuple[str, str]:
-    """What differs between two texts that may begin and end alike."""
+    """Return the different middle parts of two texts with a common start and end."""
     start = _alike(old, new)
     old, new = old[start:], new[start:]
     end = _alike(old[::-1], new[::-1])

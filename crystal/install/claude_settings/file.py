@@ -1,4 +1,4 @@
-"""The settings file on disk: read it, plan a change, write it as a whole or not at all."""
+"""Settings file on disk: read it, plan a change, write it as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ WRITTEN_BY_HAND = "nothing was changed; see docs/reference/hook.md for the entri
 
 @dataclass(frozen=True, slots=True)
 class SettingsPlan:
-    """A change that nobody has made yet.
+    """Planned change, not yet applied.
 
     Attributes:
-        path: The settings file as the client names it.
-        target: The same with symbolic links followed: the file that is written.
-        before: Its bytes now, None if there is no file.
-        after: Its bytes then, None if there shall be no file.
-        backup: What happens to the backup: ``write`` the bytes of now, ``drop`` it because it is equal to the bytes of
-            then, ``shelve`` one that is left from a file that is gone, or ``keep`` what is there.
+        path: The path of the settings file used by the client.
+        target: The path with symbolic links followed: the file that is written.
+        before: The current bytes, None if there is no file.
+        after: The new bytes, None to delete the file.
+        backup: What happens to the backup: ``write`` the current bytes, ``drop`` it because it equals the new bytes,
+            ``shelve`` one left from a deleted file, or ``keep`` it.
     """
 
     path: Path
@@ -41,11 +41,11 @@ class SettingsPlan:
 
     @property
     def changed(self) -> bool:
-        """Whether applying it changes the settings file."""
+        """True if applying it changes the settings file."""
         return self.before != self.after
 
     def diff(self) -> str:
-        """What comes and goes, line by line, without the lines around it: other settings may be secret."""
+        """Return the changed lines without context, because other settings may be secret."""
         if not self.changed:
             return f"{self.path}: nothing to change\n"
         return change_shown(self.path, self.before, self.after)
@@ -53,18 +53,18 @@ class SettingsPlan:
 
 @dataclass(frozen=True, slots=True)
 class SettingsFacts:
-    """What a settings file says that matters to capture.
+    """Facts of a settings file that matter to capture.
 
     Attributes:
         path: The settings file.
-        exists: Whether there is one.
-        commands: The commands of our entries, for each event that has any.
-        hooks_disabled: ``disableAllHooks`` if set: with True the client runs no hook at all.
-        cleanup_days: ``cleanupPeriodDays`` if set: after so many days the client deletes transcripts (30 by default).
-            0 is invalid and switches the whole file off, hooks included.
-        problem: Why the file cannot be understood, if so.
-        plugins: Each plugin of crystal that is named there, and whether it is switched on: it brings hooks of its own.
-        managed_hooks_only: ``allowManagedHooksOnly``, which counts in managed settings.
+        exists: True if the file exists.
+        commands: The commands of our entries by event.
+        hooks_disabled: ``disableAllHooks`` if set: if True the client runs no hooks at all.
+        cleanup_days: ``cleanupPeriodDays`` if set: number of days after which the client deletes transcripts (30 by
+            default). 0 is invalid and disables the whole file, including hooks.
+        problem: Why the file cannot be parsed, or None.
+        plugins: Each plugin of crystal in the file, and whether it is enabled: a plugin has its own hooks.
+        managed_hooks_only: ``allowManagedHooksOnly``, which applies in managed settings.
     """
 
     path: Path
@@ -78,21 +78,21 @@ class SettingsFacts:
 
     @property
     def plugin(self) -> bool:
-        """Whether a plugin of crystal is switched on."""
+        """True if a plugin of crystal is enabled."""
         return any(self.plugins.values())
 
 
 def hook_command(python: Path, hook_file: Path, locations: Mapping[str, str], *, windows: bool = False) -> str:
-    """The command line of the hook, quoted for the shell that the client runs it with.
+    """Return the command line of the hook, quoted for the shell that the client uses.
 
-    It names everything by absolute paths, because the client's PATH and current folder may be any. It is stored in
-    every transcript by the client, so it must never hold more than paths.
+    All paths are absolute, because the client's PATH and current folder are unknown. The client stores the command in
+    every transcript, so it must hold only paths.
 
     Args:
-        python: The interpreter of the environment that crystal is installed in; a venv's link, not what it leads to.
+        python: The interpreter of the environment that crystal is installed in; the link in a venv, not its target.
         hook_file: ``crystal/hook/main.py`` of that installation.
-        locations: What ``locations_to_bake`` gave.
-        windows: Write slashes forward: the shell there (Git Bash) eats the other ones. Untested.
+        locations: The result of ``locations_to_bake``.
+        windows: Use forward slashes: the shell there (Git Bash) removes backslashes. Untested.
     """
     words = [str(python), "-I", "-S", str(hook_file)]
     for name, value in locations.items():
@@ -101,16 +101,16 @@ def hook_command(python: Path, hook_file: Path, locations: Mapping[str, str], *,
 
 
 def locations_to_bake(env: Mapping[str, str], home: Path) -> dict[str, str]:
-    """The folders that the environment of the installation names and the client's may not, absolute."""
+    """Return absolute paths of folders set in the installation's environment and perhaps not in the client's."""
     return {name: str(absolute(env[name], home, name=name)) for name in hook.BAKED if env.get(name, "").strip()}
 
 
 def plan_install(settings: Path, command: str, *, timeouts: Mapping[str, int] = hooks.TIMEOUTS) -> SettingsPlan:
-    """Plan to give each event one entry that runs ``command``. Where all is there already nothing will change.
+    """Plan to give each event one entry that runs ``command``. If all are present, the plan changes nothing.
 
     Raises:
-        UsageProblem: The file is not JSON that the client could read, or ``hooks`` is of a wrong type; with line,
-            column and next step.
+        UsageProblem: The file is not valid JSON for the client, or ``hooks`` has a wrong type; with line, column and
+            next step.
         Unavailable: The system refuses to read it.
     """
     target, before = read_whole(settings)
@@ -128,7 +128,7 @@ def plan_install(settings: Path, command: str, *, timeouts: Mapping[str, int] = 
 
 
 def plan_uninstall(settings: Path) -> SettingsPlan:
-    """Plan to take out every entry of ours, of whatever version.
+    """Plan to remove all our entries, of any version.
 
     Raises:
         UsageProblem: The file is not JSON, and mentions us.
@@ -153,10 +153,10 @@ def plan_uninstall(settings: Path) -> SettingsPlan:
 
 
 def apply(plan: SettingsPlan) -> None:
-    """Make a planned change. After a crash the file holds the old bytes or the new, and the backup is there.
+    """Apply a planned change. After a crash the file holds the old or the new bytes, and the backup is there.
 
     Raises:
-        Unavailable: The file has been changed since the plan was made, or the system refuses. It is left as it is.
+        Unavailable: The file was changed since the plan was made, or the system refuses. It is left unchanged.
     """
     if not plan.changed:
         return
@@ -192,7 +192,7 @@ def uninstall(settings: Path) -> SettingsPlan:
 
 
 def read_facts(settings: Path) -> SettingsFacts:
-    """Read what matters to capture. Never raises a ``CrystalError``: a broken file is a fact too."""
+    """Read the facts that matter to capture. Never raises a ``CrystalError``: a broken file is reported as a fact."""
     try:
         _, data = read_whole(settings)
         if data is None or not data.removeprefix(BOM).strip():
@@ -218,14 +218,14 @@ def read_facts(settings: Path) -> SettingsFacts:
 
 
 def _plugins(document: Mapping[str, Any]) -> dict[str, bool]:
-    """Return the plugins named crystal, from whatever marketplace, and whether each is on."""
+    """Return the plugins named crystal, from any marketplace, and whether each is enabled."""
     plugins = document.get("enabledPlugins")
     named = plugins.items() if isinstance(plugins, dict) else ()
     return {name: on is True for name, on in named if name.split("@")[0] == "crystal"}
 
 
 def backup_path(settings: Path) -> Path:
-    """Where the file as it was before crystal is kept: beside the name that the client uses, not where it leads."""
+    """Return the path of the backup: next to the name that the client uses, not its link target."""
     return settings.with_name(settings.name + ".crystal-backup")
 
 

@@ -1,10 +1,10 @@
-"""Crystal's entries in the ``hooks`` of a settings document: put in, brought up to date, taken out. Text to text.
+"""Add, update and remove crystal's entries in the ``hooks`` of a settings document. Text to text.
 
-An entry is known by its command: a path that ends in ``crystal/hook/main.py``, however it got there. Entries of other
-tools, and what a user added to ours, stay as they are.
+Our entries are recognized by their command: a path that ends in ``crystal/hook/main.py``, however it was added. Entries
+of other tools, and additions of the user to ours, are not changed.
 
-Source: facts about Claude Code 2.1.329: one invalid value switches the whole settings file off, so every result is
-parsed again and compared with what was wanted before anybody writes it.
+Source: facts about Claude Code 2.1.329: one invalid value disables the whole settings file, so every result is parsed
+again and compared with the intended one before it is written.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EMPTY = "{}\n"
 
 
 class WrongShape(ValueError):
-    """A value is not what the client needs there. ``node`` is the value."""
+    """A value has a type that the client does not accept. ``node`` is the value."""
 
     def __init__(self, problem: str, node: Node) -> None:
         super().__init__(problem)
@@ -41,11 +41,11 @@ class WrongShape(ValueError):
 
 
 def installed(text: str, command: str, timeouts: Mapping[str, int] = TIMEOUTS) -> str:
-    """Give each event exactly one entry that runs ``command``; an older one of ours is brought up to date in place.
+    """Give each event exactly one entry that runs ``command``; an older one of ours is updated in place.
 
     Raises:
         NotJson: ``text`` is not strict JSON.
-        WrongShape: It is no object, or ``hooks`` or one of the events is of the wrong type.
+        WrongShape: It is not an object, or ``hooks`` or one of the events has the wrong type.
     """
     text = text if text.strip(" \t\r\n") else EMPTY
     text = _without_strays(text, timeouts)
@@ -68,14 +68,13 @@ def installed(text: str, command: str, timeouts: Mapping[str, int] = TIMEOUTS) -
 
 
 def removed(text: str, before: str | None = None) -> str:
-    """Take out every entry of ours, and the groups, events and ``hooks`` that are empty without it.
+    """Remove all our entries, and the groups, events and ``hooks`` that are empty without them.
 
-    Where ``hooks`` is no object, as the client needs it to be, there is nothing of ours.
+    If ``hooks`` is not an object, it has no entries of ours.
 
     Args:
         text: The document.
-        before: The document as it was before the first of our entries, if known. An event that had an empty list
-            there keeps it.
+        before: The document before our first entry, if known. An event with an empty list there keeps it.
 
     Raises:
         NotJson: ``text`` is not strict JSON.
@@ -92,7 +91,7 @@ def removed(text: str, before: str | None = None) -> str:
 
 
 def ours(document: Any) -> dict[str, list[str]]:
-    """The commands of our entries in a parsed document, for each event that has any."""
+    """Return the commands of our entries in a parsed document, by event."""
     found: dict[str, list[str]] = {}
     hooks = document.get("hooks") if isinstance(document, dict) else None
     for event, groups in hooks.items() if isinstance(hooks, dict) else ():
@@ -105,15 +104,15 @@ def ours(document: Any) -> dict[str, list[str]]:
 
 
 def is_ours(entry: Any) -> bool:
-    """Whether a hook entry runs crystal's hook, of whatever version and place."""
+    """Return True if a hook entry runs crystal's hook, of any version and path."""
     command = entry.get("command") if isinstance(entry, dict) else None
     return isinstance(command, str) and OURS.search(command) is not None
 
 
 def without_ours(document: Any) -> Any:
-    """A parsed document as it would be without us; empty lists of events and empty ``hooks`` are left out too.
+    """Return a parsed document without our entries, empty lists of events and empty ``hooks``.
 
-    It knows nothing of how ``installed`` and ``removed`` work: it is what their results are measured with.
+    Independent of ``installed`` and ``removed``, because it checks their results.
     """
     document = copy.deepcopy(document)
     hooks = document.get("hooks") if isinstance(document, dict) else None
@@ -139,10 +138,10 @@ def without_ours(document: Any) -> Any:
 
 
 def checked(text: str, events: Mapping[str, int]) -> Node:
-    """Parse a settings document and make sure that our entries have a place in it.
+    """Parse a settings document and check that our entries can be added.
 
     Raises:
-        NotJson, WrongShape: As for ``installed``.
+        NotJson, WrongShape: See ``installed``.
     """
     root = jsontext.parse(text)
     if not isinstance(root.value, dict):
@@ -164,7 +163,7 @@ def _kind(value: Any) -> str:
 
 
 def _ours_in(event: Node) -> Iterator[tuple[Child, Child]]:
-    """Our entries in one event's list, each with the group that it is in."""
+    """Return our entries in one event's list, each with its group."""
     for group in event.children if isinstance(event.value, list) else ():
         entries = group.node.child("hooks")
         for entry in entries.children if entries and isinstance(entries.value, list) else ():
@@ -184,7 +183,7 @@ def _with_command(text: str, entry: Node, command: str) -> str:
 
 
 def _without(text: str, root: Node, hooks: Node, event: Child, group: Child, entry: Child, known: Any) -> str:
-    """Take out an entry, with as much around it as nobody needs any more."""
+    """Remove an entry, and the containers that become empty."""
     entries = group.node.child("hooks")
     if entries is not None and len(entries.children) > 1:
         return jsontext.remove(text, entries, entry)
@@ -199,7 +198,7 @@ def _without(text: str, root: Node, hooks: Node, event: Child, group: Child, ent
 
 
 def _without_strays(text: str, timeouts: Mapping[str, int]) -> str:
-    """Take out our entries of events that we no longer use, and all but the first of an event."""
+    """Remove our entries of events no longer used, and all but the first of an event."""
     while True:
         root = checked(text, timeouts)
         hooks = root.child("hooks")
@@ -224,5 +223,5 @@ def _parsed_or_none(text: str | None) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two parsed documents are equal in every value and in the order of every object's keys."""
+    """Return True if two parsed documents are equal in every value and in the order of every object's keys."""
     return json.dumps(one) == json.dumps(other)

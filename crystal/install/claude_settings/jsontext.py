@@ -1,8 +1,8 @@
-"""JSON as text: where each value stands, putting one in and taking one out, without touching any other character.
+"""Edit JSON as text: locate values, add one and remove one, without changing any other character.
 
-What was put in by ``append`` is taken out by ``remove`` to the last character, also when it was the only value between
-two brackets. Strict JSON as in RFC 8259, which is what Claude Code reads: no comments, no trailing commas; and no key
-twice in one object, because then nobody can say which of the two counts.
+``remove`` undoes ``append`` to the last character, even if it was the only value between two brackets. Strict JSON as
+in RFC 8259, which Claude Code reads: no comments, no trailing commas; and no duplicate keys in one object, which are
+ambiguous.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NotJson(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A value within an array or object; ``start`` is that of its key if it has one."""
+    """Value within an array or object; ``start`` is that of its key if it has one."""
 
     start: int
     key: str | None
@@ -42,7 +42,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value and the characters ``text[start:end]`` that it is made of."""
+    """Value and its characters ``text[start:end]``."""
 
     start: int
     end: int
@@ -50,16 +50,16 @@ class Node:
     children: tuple[Child, ...] = ()
 
     def child(self, key: str) -> Node | None:
-        """The value of a key, or None."""
+        """Return the value of a key, or None."""
         return next((child.node for child in self.children if child.key == key), None)
 
 
-@functools.lru_cache(maxsize=2)  # every question about the manner of a text asks for it, and a file may have megabytes
+@functools.lru_cache(maxsize=2)  # called for every question about the text's formatting, and a file may have megabytes
 def parse(text: str) -> Node:
-    """Parse a whole document. What is returned is shared: nobody may change the values in it.
+    """Parse a whole document. The result is shared: do not change its values.
 
     Raises:
-        NotJson: It is no strict JSON, has a key twice, or is nested more than ``DEEPEST`` levels.
+        NotJson: It is not strict JSON, has a duplicate key, or is nested more than ``DEEPEST`` levels.
     """
     node = _value(text, _skip(text, 0), 0)
     rest = _skip(text, node.end)
@@ -69,13 +69,13 @@ def parse(text: str) -> Node:
 
 
 def place(text: str, position: int) -> tuple[int, int]:
-    """Line and column of a character, both from 1."""
+    """Return line and column of a character, both from 1."""
     before = NEWLINE.split(text[:position])
     return len(before), len(before[-1]) + 1
 
 
 def append(text: str, container: Node, value: Any, key: str | None = None) -> str:
-    """Put a value at the end of an array, or of an object under ``key``, in the manner of the text around it."""
+    """Add a value at the end of an array, or to an object under ``key``, formatted like the surrounding text."""
     inside = container.end - 1
     if container.children:
         last = container.children[-1]
@@ -98,19 +98,19 @@ def append(text: str, container: Node, value: Any, key: str | None = None) -> st
 
 
 def remove(text: str, container: Node, child: Child) -> str:
-    """Take one value (with its key) out of an array or object, with the comma and the space that came with it."""
+    """Remove one value (with its key) from an array or object, with its comma and white space."""
     index = container.children.index(child)
     if index > 0:
         return text[: container.children[index - 1].node.end] + text[child.node.end :]
     if len(container.children) > 1:
         return text[: child.start] + text[container.children[1].start :]
     before = text[container.start + 1 : child.start]
-    kept = before.rfind(_newline(text))  # what stood there before is followed by our own line break, if by any
+    kept = before.rfind(_newline(text))  # the text before is followed only by our own line break, if any
     return text[: container.start + 1] + (before if kept < 0 else before[:kept]) + text[container.end - 1 :]
 
 
 def replace(text: str, node: Node, value: Any) -> str:
-    """Put another value in a value's place."""
+    """Replace a value."""
     return text[: node.start] + json.dumps(value, ensure_ascii=False) + text[node.end :]
 
 
@@ -200,7 +200,7 @@ def _array(text: str, position: int, depth: int) -> Node:
 
 
 def _after_child(text: str, end: int, closing: str) -> tuple[int, bool]:
-    """Where the closing bracket stands (and True), or where the next child must start."""
+    """Return the position of the closing bracket (and True), or of the next child."""
     at = _skip(text, end)
     if text.startswith(closing, at):
         return at, True
@@ -209,7 +209,7 @@ def _after_child(text: str, end: int, closing: str) -> tuple[int, bool]:
     return _skip(text, at + 1), False
 
 
-# --- writing in the manner of the text
+# --- writing in the style of the text
 
 
 def _newline(text: str) -> str:
@@ -237,7 +237,7 @@ def _indentation(text: str, position: int) -> str:
 
 
 def _space(text: str) -> str:
-    """A space, unless the text goes without even after its first colon."""
+    """Return a space, unless the text has none after its first colon."""
     root = parse(text)
     if not root.children or root.children[0].key is None:
         return " "

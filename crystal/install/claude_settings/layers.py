@@ -1,7 +1,7 @@
-"""The settings files of Claude Code that together decide whether crystal's hook runs.
+"""Settings files of Claude Code that together determine whether crystal's hook runs.
 
-Measured with the client 2.1.329: the first file that sets a value decides, in the order managed, local, project, user;
-those of a project are looked for in the folder in which the client was started, and not above it.
+Measured with the client 2.1.329: the first file that sets a value wins, in the order managed, local, project, user. A
+project's files are read from the folder in which the client was started, not from its parents.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ TURN_EVENT = "Stop"
 
 @dataclass(frozen=True, slots=True)
 class SettingsLayers:
-    """The files in effect in one folder, those that decide first in front."""
+    """Files in effect in one folder, in order of precedence."""
 
     user: SettingsFacts
     above: tuple[SettingsFacts, ...]
 
     @property
     def files(self) -> tuple[SettingsFacts, ...]:
-        """All that the client uses: it leaves out a whole file for one wrong value."""
+        """Files that the client uses: it skips a whole file for one invalid value."""
         return tuple(each for each in (*self.above, self.user) if unused_because(each) is None)
 
     @property
     def disabled_by(self) -> Path | None:
-        """The file that switches all hooks off."""
+        """File that disables all hooks."""
         decided = next((each for each in self.files if each.hooks_disabled is not None), None)
         return decided.path if decided is not None and decided.hooks_disabled else None
 
     @property
     def managed_only(self) -> Path | None:
-        """The managed settings that allow no hooks but their own."""
+        """Managed settings that allow only their own hooks."""
         return next((each.path for each in self.above[:1] if each.managed_hooks_only), None)
 
     @property
     def plugins(self) -> tuple[str, ...]:
-        """The ids of crystal's plugins that are switched on."""
+        """Ids of crystal's enabled plugins."""
         known: dict[str, bool] = {}
         for each in reversed(self.files):
             known.update(each.plugins)
@@ -58,12 +58,12 @@ class SettingsLayers:
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """The commands of crystal's hook at the end of a turn."""
+        """Commands of crystal's hook at the end of a turn."""
         return tuple(dict.fromkeys(each for file in self.files for each in file.commands.get(TURN_EVENT, ())))
 
 
 def read_layers(claude_dir: Path, cwd: Path | None, managed: Path = MANAGED_SETTINGS) -> SettingsLayers:
-    """Read the settings that hold for a client started in ``cwd``; without a folder, those that hold everywhere."""
+    """Read the settings for a client started in ``cwd``; without a folder, those that apply everywhere."""
     project = [] if cwd is None else [cwd / ".claude" / name for name in ("settings.local.json", "settings.json")]
     user = claude_dir / "settings.json"
     above = [managed, *(path for path in project if path != user)]
@@ -71,7 +71,7 @@ def read_layers(claude_dir: Path, cwd: Path | None, managed: Path = MANAGED_SETT
 
 
 def unused_because(facts: SettingsFacts) -> str | None:
-    """Say why the client uses nothing of a settings file; None if it does."""
+    """Return why the client ignores a settings file; None if it uses it."""
     if facts.problem is not None:
         return facts.problem.message
     if facts.cleanup_days == 0 and not isinstance(facts.cleanup_days, bool):
@@ -80,7 +80,7 @@ def unused_because(facts: SettingsFacts) -> str | None:
 
 
 def missing_programs(commands: Sequence[str]) -> list[Path]:
-    """Return the interpreter and the script of each hook command that do not exist any more."""
+    """Return the interpreter and the script of each hook command that no longer exist."""
     gone = []
     for command in commands:
         try:
@@ -93,7 +93,7 @@ def missing_programs(commands: Sequence[str]) -> list[Path]:
 
 
 def missing_plugin(claude_dir: Path, plugin: str) -> list[Path]:
-    """Return the folder of a plugin that is switched on, if it was installed and is gone."""
+    """Return the folder of an enabled plugin if it was installed and is missing."""
     folders = [
         Path(each["installPath"]) for each in _installations(claude_dir).get(plugin, ()) if "installPath" in each
     ]
@@ -101,7 +101,7 @@ def missing_plugin(claude_dir: Path, plugin: str) -> list[Path]:
 
 
 def plugin_removals(claude_dir: Path) -> list[str]:
-    """Return the commands that take crystal's plugin out of the client; none where it is not on."""
+    """Return the commands that remove crystal's plugin from the client; none if it is not enabled."""
     on = [name for name, is_on in read_facts(claude_dir / "settings.json").plugins.items() if is_on]
     commands = [f"claude plugin uninstall {name}" for name in on]
     for name, installed in _installations(claude_dir).items():
@@ -113,7 +113,7 @@ def plugin_removals(claude_dir: Path) -> list[str]:
 
 
 def _installations(claude_dir: Path) -> dict[str, list[dict[str, str]]]:
-    """What the client writes down of its plugins, by their ids; empty where it cannot be understood."""
+    """Return the client's plugin installations by id; empty if malformed."""
     try:
         known = json.loads((claude_dir / INSTALLED_PLUGINS).read_bytes())["plugins"]
         return {name: [each for each in found if isinstance(each, dict)] for name, found in known.items()}

@@ -1,8 +1,8 @@
-"""The agents that ask this memory: crystal's server put into each client's own file, and taken out again.
+"""Add crystal's MCP server to each client's own file, and remove it.
 
-A change is planned first (``plan_add``, ``plan_remove``: nothing is written, ``plan.diff()`` shows it), then made
-(``apply``). A file that cannot be understood is refused with the place where reading stopped, and stays. Every other
-entry, comment and space stays as it is, and nothing is left behind but what others wrote.
+A change is planned first (``plan_add``, ``plan_remove``: nothing is written, ``plan.diff()`` shows it), then applied
+(``apply``). A file that cannot be parsed is refused with the position of the error, and is not changed. Other entries,
+comments and white space are not changed, and removal leaves nothing of ours.
 """
 
 from crystal.install.clients.guidance import guidance_text, snippet

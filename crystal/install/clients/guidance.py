@@ -1,4 +1,4 @@
-"""What a person pastes: the entry for a client, and the words for an agent that knows no skills."""
+"""Text for a person to paste: the entry for a client, and instructions for an agent without skills."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Without them, run `crystal search "QUESTION" --json` in a shell.
 
 
 def guidance_text() -> str:
-    """Standing instructions for a file such as AGENTS.md or GEMINI.md."""
+    """Return standing instructions for a file such as AGENTS.md or GEMINI.md."""
     return GUIDANCE
 
 
 def snippet(client: Client | None, entry: Entry) -> str:
-    """The entry as it is pasted into a client's file; without a client, as most clients read it."""
+    """Return the entry to paste into a client's file; without a client, in the form most clients read."""
     if client is not None and client.format == "toml":
         return tomlfile.with_server("", client.servers, entry)
     servers = client.servers if client else "mcpServers"

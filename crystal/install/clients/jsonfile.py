@@ -1,4 +1,4 @@
-"""The server put into a client's JSON file and taken out again: text to text, every other character stays."""
+"""Add the server to a client's JSON file, and remove it: text to text, without changing any other character."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 
 class Taken(ValueError):
-    """The name of our server belongs to another one."""
+    """The name of our server is used by another one."""
 
 
 def with_server(text: str, servers: str, entry: Entry, *, typed: bool = False, comments: bool = False) -> str:
-    """The document with exactly one entry of ours; one that is there is brought up to date in place.
+    """Return the document with exactly one entry of ours; an existing one is updated in place.
 
     Raises:
         NotJson: ``text`` is not JSON.
-        WrongShape: It is no object, or its servers are none.
+        WrongShape: The document or its servers are not an object.
         Taken: Another server has our name.
     """
     text = text if text.strip(" \t\r\n") else EMPTY
@@ -44,16 +44,16 @@ def with_server(text: str, servers: str, entry: Entry, *, typed: bool = False, c
 
 
 def without_server(text: str, servers: str, *, group_too: bool, comments: bool = False) -> str:
-    """The document without our entry.
+    """Return the document without our entry.
 
     Args:
         text: The document.
-        servers: The key under which the servers stand.
-        group_too: Whether that key goes as well when nothing else is below it.
-        comments: Whether the document may have comments.
+        servers: The key of the servers.
+        group_too: Also remove that key if it becomes empty.
+        comments: True if the document may have comments.
 
     Raises:
-        NotJson, WrongShape: As for ``with_server``.
+        NotJson, WrongShape: See ``with_server``.
     """
     plain = without_comments(text) if comments else text
     root, group = _checked(plain, servers)
@@ -65,7 +65,7 @@ def without_server(text: str, servers: str, *, group_too: bool, comments: bool =
 
 
 def document_of(text: str, *, comments: bool = False) -> Any:
-    """The parsed document; an empty text is an empty object.
+    """Return the parsed document; an empty text is an empty object.
 
     Raises:
         NotJson: ``text`` is not JSON.
@@ -73,12 +73,12 @@ def document_of(text: str, *, comments: bool = False) -> Any:
     plain = without_comments(text) if comments else text
     if not plain.strip(" \t\r\n"):
         return {}
-    jsontext.parse(plain)  # stricter, and says where
+    jsontext.parse(plain)  # stricter, and reports the position
     return json.loads(plain)
 
 
 def without_comments(text: str) -> str:
-    """The text with every comment blanked out: each other character stays where it is."""
+    """Return the text with every comment blanked out; offsets do not change."""
     return COMMENT.sub(lambda match: _blank(match.group()), text)
 
 
@@ -97,7 +97,7 @@ def _checked(text: str, servers: str) -> tuple[Node, Node | None]:
 
 
 def _brought_up(text: str, servers: str, entry: Entry) -> str:
-    """Change what differs, one value at a time: each change moves the places of the others."""
+    """Change different values one at a time, because each change moves the offsets of the others."""
     while True:
         _, group = _checked(text, servers)
         node = group.child(SERVER) if group else None
@@ -115,7 +115,7 @@ def _brought_up(text: str, servers: str, entry: Entry) -> str:
 
 
 def _same_change(text: str, plain: str, after: str) -> str:
-    """Do to ``text`` what made ``after`` of ``plain``, which is as long and has blanks where it has comments."""
+    """Apply to ``text`` the change from ``plain`` to ``after``; ``plain`` is ``text`` with comments blanked."""
     start, end = _ends_alike(plain, after)
     changed = text[:start] + after[start : len(after) - end] + text[len(text) - end :]
     if without_comments(changed) != after and document_of(changed, comments=True) != json.loads(after):
@@ -124,7 +124,7 @@ def _same_change(text: str, plain: str, after: str) -> str:
 
 
 def _cut(text: str, plain: str, container: Node, key: str) -> str:
-    """Take one key out of an object; comments beside it stay."""
+    """Remove one key from an object; comments next to it stay."""
     child = next(each for each in container.children if each.key == key)
     after = jsontext.remove(plain, container, child)
     start, end = _ends_alike(plain, after)
@@ -141,7 +141,7 @@ def _cut(text: str, plain: str, container: Node, key: str) -> str:
 
 
 def _ends_alike(one: str, other: str) -> tuple[int, int]:
-    """How many characters two texts begin with alike, and how many more they end with."""
+    """Return the lengths of the common prefix and of the remaining common suffix of two texts."""
     shorter = min(len(one), len(other))
     start = next((at for at in range(shorter) if one[at] != other[at]), shorter)
     end = next((at for at in range(shorter - start) if one[-1 - at] != other[-1 - at]), shorter - start)

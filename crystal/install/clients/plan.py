@@ -1,4 +1,4 @@
-"""Changes to a client's file: planned first, shown, then made as a whole or not at all."""
+"""Plan a change to a client's file, show it, and apply it as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from crystal.install.clients.table import SERVER, Client, Entry, is_ours, update
 
 CLI_SECONDS = 60
 NAMED = re.compile(rb"""(?:^|[\s"'.{,])crystal[\s"'\].=]""")
-"""What a file with a server of our name has in it; a path that leads through a folder of that name has not."""
+"""Text in a file with a server of our name; a path through a folder of that name does not contain it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientPlan:
-    """A change to one client's file that nobody has made yet.
+    """Planned change to one client's file, not yet applied.
 
     Attributes:
-        client: Whose file it is.
-        path: The file as the client names it.
-        target: The same with symbolic links followed: the file that is written.
-        before: Its bytes now, None if there is no file.
-        after: Its bytes then, None if there shall be no file.
-        made: What there is to remember once the change is made, None for nothing.
-        entry: The entry as it shall stand there, None when it goes.
-        program: The client's own command that makes the change, if it is here; the file is changed where that fails.
+        client: The client.
+        path: The path used by the client.
+        target: The path with symbolic links followed: the file that is written.
+        before: The current bytes, None if there is no file.
+        after: The new bytes, None to delete the file.
+        made: The record to write once the change is applied, or None.
+        entry: The new entry, None to remove it.
+        program: The client's own command for the change, if installed; the file is edited if that fails.
     """
 
     client: Client
@@ -53,12 +53,12 @@ class ClientPlan:
 
     @property
     def changed(self) -> bool:
-        """Whether applying it changes the file."""
+        """True if applying it changes the file."""
         return self.before != self.after
 
     @property
     def commands(self) -> list[list[str]]:
-        """What the client's own command is called with."""
+        """Arguments for the client's own command."""
         if self.program is None or not self.changed:
             return []
         remove = [self.program, "mcp", "remove", "--scope", "user", SERVER]
@@ -68,7 +68,7 @@ class ClientPlan:
         return [remove, add] if self.had_entry else [add]
 
     def diff(self) -> str:
-        """What would be done: the commands, or what comes and goes, without the lines around it."""
+        """Return what would be done: the commands, or the changed lines without context."""
         if not self.changed:
             return f"{self.path}: nothing to change\n"
         if self.program is not None:
@@ -78,13 +78,13 @@ class ClientPlan:
 
 @dataclass(frozen=True, slots=True)
 class ClientFacts:
-    """How a client stands to this memory.
+    """State of a client with regard to this memory.
 
     Attributes:
         client: The client.
-        present: Whether it seems to be on this machine.
-        entry: Our entry in its file, None if there is none.
-        problem: Why its file cannot be understood, if so.
+        present: True if it seems to be installed.
+        entry: Our entry in its file, or None.
+        problem: Why its file cannot be parsed, or None.
     """
 
     client: Client
@@ -94,16 +94,16 @@ class ClientFacts:
 
 
 def plan_add(client: Client, entry: Entry, record: Mapping[str, Made], program: str | None = None) -> ClientPlan:
-    """Plan to have exactly one entry of ours in a client's file. Where it is there already nothing will change.
+    """Plan to have exactly one entry of ours in a client's file. If it is there, the plan changes nothing.
 
     Args:
-        client: Whose file.
-        entry: What to put in.
-        record: What was made before.
-        program: The client's own command for this, if it is to be used.
+        client: The client.
+        entry: The entry to add.
+        record: The record of earlier changes.
+        program: The client's own command, if it is to be used.
 
     Raises:
-        UsageProblem: The file cannot be understood, or another server has our name there.
+        UsageProblem: The file cannot be parsed, or another server has our name.
         Unavailable: The system refuses to read it.
     """
     target, before = read_whole(client.file)
@@ -124,10 +124,10 @@ def plan_add(client: Client, entry: Entry, record: Mapping[str, Made], program: 
 
 
 def plan_remove(client: Client, record: Mapping[str, Made], program: str | None = None) -> list[ClientPlan]:
-    """Plan to take our entry out, also from the file that an earlier run wrote, should the client's folder have moved.
+    """Plan to remove our entry, also from the file of an earlier run if the client's folder has moved.
 
     Raises:
-        UsageProblem: A file names our server and cannot be understood.
+        UsageProblem: A file names our server and cannot be parsed.
         Unavailable: The system refuses to read it.
     """
     made = record.get(client.name)
@@ -139,17 +139,19 @@ def plan_remove(client: Client, record: Mapping[str, Made], program: str | None 
 
 
 def apply(plan: ClientPlan, ldm_home: Path, env: Mapping[str, str]) -> None:
-    """Make a planned change, and remember or forget what was made.
+    """Apply a planned change, and update the record.
 
     Raises:
-        Unavailable: The file has been changed since the plan was made, or the system refuses. It is left as it is.
+        Unavailable: The file was changed since the plan was made, or the system refuses. It is left unchanged.
     """
     record = read_record(ldm_home)
     known = dict(record)
     if plan.entry is not None and plan.made is not None:
         record[plan.client.name] = plan.made
         if record != known:
-            write_record(ldm_home, record)  # first: a crash in between leaves a record of nothing, which is harmless
+            write_record(
+                ldm_home, record
+            )  # first: a crash in between leaves a record without a change, which is harmless
     if plan.changed and not _done_by_client(plan, env):
         _apply_to_file(plan)
     if plan.entry is None and known.get(plan.client.name) is not None:
@@ -158,7 +160,7 @@ def apply(plan: ClientPlan, ldm_home: Path, env: Mapping[str, str]) -> None:
 
 
 def read_facts(client: Client) -> ClientFacts:
-    """How a client stands. Never raises a ``CrystalError``: a broken file is a fact too."""
+    """Return the state of a client. Never raises a ``CrystalError``: a broken file is reported as a fact."""
     try:
         _, data = read_whole(client.file)
         if data is None:
@@ -197,7 +199,7 @@ def _plan_remove(client: Client, path: Path, made: Made | None, program: str | N
 
 
 def _done_by_client(plan: ClientPlan, env: Mapping[str, str]) -> bool:
-    """Let the client change its own file, which it may be rewriting just now. False: it did not."""
+    """Let the client change its own file, which it may be rewriting now. Return False if it did not."""
     for command in plan.commands:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(
@@ -207,7 +209,7 @@ def _done_by_client(plan: ClientPlan, env: Mapping[str, str]) -> bool:
 
 
 def _apply_to_file(plan: ClientPlan) -> None:
-    if plan.program is not None:  # it may have done half of it
+    if plan.program is not None:  # it may have made part of the change
         plan = _again(plan)
     with system_errors(plan.path):
         if read_whole(plan.path) != (plan.target, plan.before):
@@ -243,7 +245,7 @@ def _document(client: Client, text: str) -> Any:
 
 
 def _check_rest(client: Client, old: Any, new: Any) -> None:
-    """Make sure that nothing but our entry differs; it knows nothing of how the change was made."""
+    """Check that only our entry differs, independently of how the change was made."""
 
     def rest(document: Any) -> Any:
         servers = document.get(client.servers) if isinstance(document, dict) else None
@@ -257,13 +259,13 @@ def _check_rest(client: Client, old: Any, new: Any) -> None:
         }
 
     if client.format == "toml":
-        return  # compared there, dates and all
+        return  # compared there, including dates
     if not same(rest(old), rest(new)):
         raise Damaged("the entry cannot be changed without changing more")
 
 
 def _made(client: Client, target: Path, text: str | None, document: Any, *, had_entry: bool) -> Made:
-    """What this change makes, to be undone later."""
+    """Return the record of this change, to undo it later."""
     path = str(client.file)
     if text is None or not text.strip():
         folders = []

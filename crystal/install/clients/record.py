@@ -1,7 +1,7 @@
-"""What init made in clients' files, so that uninstall can leave them as they were: ``clients.json`` in ``~/.ldm``.
+"""Record of init's changes in clients' files, for an exact uninstall: ``clients.json`` in ``~/.ldm``.
 
-It says no more than what the files themselves no longer tell: whether the file, the key above our entry and the folders
-were there before. Without it uninstall takes out the entry all the same.
+It holds only what the files cannot tell later: whether the file, the key above our entry and the folders existed
+before. Uninstall removes the entry without it, too.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ What = Literal["file", "servers", "entry"]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What was made for one client.
+    """Changes made for one client.
 
     Attributes:
         path: The client's file.
-        what: The whole file, the key of the servers with our entry below it, or the entry alone.
-        blank: What stood in a file that said nothing; None where there was no file.
-        folders: The folders above the file that were missing, outermost first.
+        what: What was created: the whole file, the key of the servers with our entry, or only the entry.
+        blank: The content of a file that was blank; None if there was no file.
+        folders: The parent folders that were missing, outermost first.
     """
 
     path: str
@@ -35,12 +35,12 @@ class Made:
 
 
 def record_path(ldm_home: Path) -> Path:
-    """Where the record is."""
+    """Return the path of the record."""
     return ldm_home / "clients.json"
 
 
 def read_record(ldm_home: Path) -> dict[str, Made]:
-    """What was made, by the client's name. A record that cannot be understood is none.
+    """Return the changes by client name. A malformed record counts as empty.
 
     Raises:
         Unavailable: The system refuses to read it.
@@ -59,7 +59,7 @@ def read_record(ldm_home: Path) -> dict[str, Made]:
 
 
 def write_record(ldm_home: Path, record: Mapping[str, Made]) -> None:
-    """Replace the record; an empty one is no file.
+    """Replace the record; an empty one deletes the file.
 
     Raises:
         Unavailable: The system refuses.

@@ -1,4 +1,4 @@
-"""The clients that crystal knows: where each keeps its MCP servers, and how an entry of ours is told from others."""
+"""Table of known clients: where each keeps its MCP servers, and how our entries are recognized."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Format = Literal["json", "jsonc", "toml"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """How a client starts the server: absolute paths, and the folders that its environment may lack."""
+    """Command that starts the server: absolute paths, and folders that the client's environment may lack."""
 
     command: str
     args: tuple[str, ...] = ("mcp",)
     env: Mapping[str, str] = field(default_factory=dict)
 
     def as_document(self, *, typed: bool = False) -> dict[str, Any]:
-        """The value that stands under the server's name."""
+        """Return the value for the server's name."""
         document: dict[str, Any] = {"type": "stdio"} if typed else {}
         document |= {"command": self.command, "args": list(self.args)}
         return document | ({"env": dict(self.env)} if self.env else {})
@@ -36,17 +36,17 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A client and its file.
+    """Client and its file.
 
     Attributes:
-        name: What ``--client`` takes.
-        title: What people call it.
-        file: The file that names its servers.
+        name: The value for ``--client``.
+        title: The display name.
+        file: The file that lists its servers.
         format: ``jsonc`` is JSON that may have comments.
-        servers: The key in that file under which the servers stand.
-        typed: Whether an entry says ``"type": "stdio"``.
-        guidance: The file of standing instructions that it reads in a project; None if it has another way.
-        folder: The folder that is there when the client is.
+        servers: The key of the servers in that file.
+        typed: True if an entry has ``"type": "stdio"``.
+        guidance: The file of standing instructions that it reads in a project, or None.
+        folder: A folder that exists if the client is installed.
     """
 
     name: str
@@ -63,7 +63,7 @@ NAMES = ("claude-code", "claude-desktop", "codex", "gemini", "cursor")
 
 
 def known_clients(env: Mapping[str, str], home: Path, places: Places) -> dict[str, Client]:
-    """Every client by its name. Each one's own variable for its folder is honoured."""
+    """Return every client by name. Each client's own variable for its folder is respected."""
     moved = bool(env.get("CLAUDE_CONFIG_DIR", "").strip())
     claude = places.claude_dirs[0]
     desktop = _desktop_folder(env, home)
@@ -81,7 +81,7 @@ def known_clients(env: Mapping[str, str], home: Path, places: Places) -> dict[st
 
 
 def is_ours(value: Any) -> bool:
-    """Whether an entry starts crystal's server, of whatever version and place."""
+    """Return True if an entry starts crystal's server, of any version and path."""
     if not isinstance(value, dict) or not isinstance(value.get("command"), str):
         return False
     args = value.get("args", [])
@@ -93,7 +93,7 @@ def is_ours(value: Any) -> bool:
 
 
 def updated(value: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
-    """An entry of ours brought up to date; what the user added to it stays, variables of their own too."""
+    """Return our entry updated; additions of the user stay, including environment variables."""
     old = value.get("env")
     kept = {name: each for name, each in old.items() if name not in BAKED} if isinstance(old, dict) else {}
     env = {**kept, **entry.env}
@@ -104,7 +104,7 @@ def updated(value: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
 
 
 def _args(old: Any, entry: Entry) -> list[str]:
-    """Our words, and what the user wrote behind them."""
+    """Return our arguments, followed by those that the user added."""
     words = old if isinstance(old, list) else []
     return [*entry.args, *(words[words.index("mcp") + 1 :] if "mcp" in words else [])]
 
@@ -115,7 +115,7 @@ def _folder(env: Mapping[str, str], name: str, home: Path) -> Path | None:
 
 
 def _desktop_folder(env: Mapping[str, str], home: Path) -> Path:
-    """Claude Desktop's folder. On Windows the packaged app has its own copy of AppData, and reads that."""
+    """Return Claude Desktop's folder. On Windows the packaged app has its own copy of AppData, and reads that."""
     if sys.platform == "darwin":
         return home / "Library" / "Application Support" / "Claude"
     if sys.platform == "win32":

@@ -1,8 +1,8 @@
-"""The server put into a client's TOML file and taken out again: text to text, every other line stays.
+"""Add the server to a client's TOML file, and remove it: text to text, without changing any other line.
 
-What is put in is a table of its own at the end, which TOML allows after anything; what is changed is one statement.
-Every result is parsed again and compared with what was wanted, and refused when it is something else (the reasons
-against a library that rewrites TOML are those of config/edit.py).
+A new entry is a separate table at the end, which TOML allows after anything; an update changes single statements. Every
+result is parsed again and refused if it differs from the intended one (for the reasons against a library that rewrites
+TOML see config/edit.py).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class NotToml(ValueError):
-    """The text is not TOML, or its servers are no table."""
+    """The text is not TOML, or its servers are not a table."""
 
 
 def with_server(text: str, servers: str, entry: Entry) -> str:
-    """The document with exactly one entry of ours; one that is there is brought up to date in place.
+    """Return the document with exactly one entry of ours; an existing one is updated in place.
 
     Raises:
-        NotToml: ``text`` is not TOML, or its servers are no table.
+        NotToml: ``text`` is not TOML, or its servers are not a table.
         Taken: Another server has our name.
-        Damaged: It cannot be put in without rewriting the file.
+        Damaged: It cannot be added without rewriting the file.
     """
     tables = document_of(text)
     group = _group(tables, servers)
@@ -50,10 +50,10 @@ def with_server(text: str, servers: str, entry: Entry) -> str:
 
 
 def without_server(text: str, servers: str) -> str:
-    """The document without our entry, the tables below it, and the blank line above.
+    """Return the document without our entry, the tables below it, and the blank line above.
 
     Raises:
-        NotToml, Damaged: As for ``with_server``.
+        NotToml, Damaged: See ``with_server``.
     """
     tables = document_of(text)
     group = _group(tables, servers)
@@ -79,10 +79,10 @@ def without_server(text: str, servers: str) -> str:
 
 
 def document_of(text: str) -> dict[str, Any]:
-    """The parsed document.
+    """Return the parsed document.
 
     Raises:
-        NotToml: It is none.
+        NotToml: ``text`` is not TOML.
     """
     try:
         return parse(text, Path())
@@ -98,7 +98,7 @@ def _group(tables: Mapping[str, Any], servers: str) -> dict[str, Any]:
 
 
 def _block(text: str, servers: str, entry: Entry) -> str:
-    """The table to put behind the text; it ends as the text ends, so that taking it out leaves that as it was."""
+    """Return the table to append. It ends as the text ends, so that removing it restores the text exactly."""
     newline = "\r\n" if "\r\n" in text else "\n"
     lines = [f"[{servers}.{SERVER}]", f"command = {_toml(entry.command)}", f"args = {_toml(list(entry.args))}"]
     if entry.env:
@@ -119,7 +119,7 @@ def _key(name: str) -> str:
 
 
 def _with_table(lines: list[str], statements: list[Statement], number: int) -> range:
-    """The lines of a table: its header and what is below it, with the comments between, and a blank line above."""
+    """Return the lines of a table: its header and what is below it, comments in between, and a blank line above."""
     last = statements[number]
     for each in statements[number + 1 :]:
         if each.is_header:
@@ -132,7 +132,7 @@ def _with_table(lines: list[str], statements: list[Statement], number: int) -> r
 
 
 def _brought_up(text: str, place: Names, old: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    """Change the statements that differ; a table of variables may be a table of its own or stand in braces."""
+    """Change the statements that differ; a table of variables may be a separate table or an inline one."""
     for name in ("command", "args"):
         if old.get(name) != wanted[name]:
             text = _set(text, (*place, name), wanted[name])
@@ -153,7 +153,7 @@ def _brought_up(text: str, place: Names, old: Mapping[str, Any], wanted: Mapping
 
 
 def _set(text: str, place: Names, value: Any) -> str:
-    """Set one key: in its own statement, at the end of its table, or within the braces of its table."""
+    """Set one key: in its own statement, at the end of its table, or within its inline table."""
     lines = lines_of(text)
     statements = list(statements_in(lines))
     for each in statements:
@@ -192,12 +192,12 @@ def _unset(text: str, place: Names) -> str:
 
 
 def _ending_as(text: str, shorter: str) -> str:
-    """What is left of a text, with an end of its last line only if the whole had one."""
+    """Return the rest of a text, ending in a newline only if the whole did."""
     return shorter if text.endswith("\n") else re.sub(r"\r?\n\Z", "", shorter)
 
 
 def _proved(text: str, wanted: Mapping[str, Any], servers: str) -> str:
-    """Return ``text`` if it says what is wanted; an empty table of servers says nothing."""
+    """Return ``text`` if it has the intended meaning; an empty table of servers means nothing."""
 
     def said(tables: Mapping[str, Any]) -> str:
         filled = {name: value for name, value in tables.items() if name != servers or value}
