@@ -1,8 +1,8 @@
-"""Reading: one conversation in order, a hit with what stands around it, the list of sessions.
+"""Read one conversation in order, a hit with its surroundings, or the list of sessions.
 
-What is asked for may be a session's id or its unique beginning, a hit's number, or the uuid of a transcript line.
-Where there is a mirror of home's memory, it is looked into as well: a session that is in both is read where it has
-more turns, from this machine's own memory if that makes no difference.
+A target may be a session id or its unique prefix, a hit's number, or the uuid of a transcript line. A mirror of home's
+memory is used as well: a session that is in both is read where it has more turns, from this machine's own memory if
+they are equal.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class SessionSummary:
-    """A session as a list shows it.
+    """Session as a list entry.
 
-    ``title`` is the given one, the summary's, or the first words of the human; empty when there are none.
+    ``title`` is the given one, the summary's, or the user's first words; empty if there are none.
     """
 
     id: str
@@ -59,10 +59,10 @@ class SessionSummary:
 
 @dataclass(frozen=True, slots=True)
 class ShownTurn:
-    """A turn with its text; ``hit`` is the number under which ``show`` finds it, ``focus`` whether it was asked for.
+    """Turn with its text; ``hit`` is its number for ``show``, ``focus`` is True for the requested turn.
 
-    ``full_length`` (characters) is more than the text has when the middle of a long tool result is in the archive
-    alone. ``uuid`` is None for what no transcript said.
+    ``full_length`` (characters) exceeds the length of the text if the middle of a long tool result is in the archive
+    only. ``uuid`` is None for turns that are not from a transcript.
     """
 
     hit: int
@@ -83,7 +83,7 @@ class ShownTurn:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Turns in the order in which they were said, and the session that they belong to, if they do."""
+    """Turns in conversation order, and the session that they belong to, or None."""
 
     session: SessionSummary | None
     turns: tuple[ShownTurn, ...]
@@ -91,7 +91,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What ``show`` was asked for: a session, or a chunk of one, as row ids of the memory that has it."""
+    """Target of ``show``: a session, or a chunk of one, as row ids of the memory that has it."""
 
     session: int | None
     chunk: int | None = None
@@ -107,14 +107,14 @@ def sessions(
     limit: int = 20,
     mirror: Store | None = None,
 ) -> tuple[list[SessionSummary], tuple[str, ...]]:
-    """List sessions, the latest first, and say why there are none for a project that the store does not have.
+    """List sessions, newest first, and say why the list is empty for an unknown project.
 
     Args:
         store: The store.
-        project: Only this one: a name, or a folder and all below it.
-        since: Only sessions that went on at this time or later.
-        before: Only sessions that began before.
-        limit: How many at most.
+        project: Only this project: a name, or a folder and all below it.
+        since: Only sessions active at this time or later.
+        before: Only sessions that began before this time.
+        limit: Maximum number of sessions.
         mirror: The mirror of home's memory.
 
     Raises:
@@ -149,26 +149,26 @@ def _sessions(
 
 
 def _session_in(store: Store, session_id: str) -> SessionSummary | None:
-    """A session that a list left out, because others are later or because it is empty."""
+    """Return a session that a list left out, because others are newer or because it is empty."""
     matches = session_matches(store, session_id, 1) if has_session(store, session_id) else []
     row = session_row(store, matches[0][0]) if matches else None
     return None if row is None else _summary(store, row)
 
 
 def find_session(store: Store, wanted: str) -> str:
-    """The whole id of the session that an id, or the beginning of one, names.
+    """Return the complete session id for an id or its prefix.
 
     Raises:
-        UsageProblem: It names none, or several.
+        UsageProblem: It matches none, or several.
     """
     return _one_session(store, wanted)[1]
 
 
 def find_target(store: Store, wanted: str, *, mirror: Store | None = None) -> Target:
-    """Find what the user means: a session's whole id, a hit's number, a line's uuid, the beginning of a session's id.
+    """Find a target: a complete session id, a hit's number, a line's uuid, or a prefix of a session id.
 
     Raises:
-        UsageProblem: It is none of these, or the beginning of several sessions' ids.
+        UsageProblem: It is none of these, or a prefix of several session ids.
     """
     wanted = wanted.strip()
     if is_memory_id(wanted):
@@ -186,7 +186,7 @@ def find_target(store: Store, wanted: str, *, mirror: Store | None = None) -> Ta
 
 
 def _memory_target(store: Store, mirror: Store | None, wanted: str) -> Target:
-    """The beginning of what somebody asked to remember; a deprecated one is not found here."""
+    """Return the first chunk of a memory; deprecated memories are not found here."""
     for place, memory in ((store, "local"), (mirror, "mirror")):
         chunk = None if place is None else first_chunk(place, wanted)
         if chunk is not None:
@@ -195,7 +195,7 @@ def _memory_target(store: Store, mirror: Store | None, wanted: str) -> Target:
 
 
 def _target(store: Store, wanted: str, *, numbers: bool = True) -> Target | None:
-    """A hit, unless a session has this very id."""
+    """Return a hit, unless a session has exactly this id."""
     if has_session(store, _storable(wanted)):
         return None
     chunk = parse_hit_name(wanted) if numbers else None
@@ -206,13 +206,13 @@ def _target(store: Store, wanted: str, *, numbers: bool = True) -> Target | None
 
 
 def _mirror_number(wanted: str) -> int | None:
-    """The id in the mirror of a hit that is named ``m17``, or by the number that is handed out for it."""
+    """Return the id in the mirror of a hit named ``m17``, or by its assigned number."""
     number = parse_hit_name(wanted)
     return None if number is None or number <= MIRROR_IDS else number - MIRROR_IDS
 
 
 def _session_of_either(store: Store, mirror: Store, wanted: str) -> Target:
-    """The session that an id or its beginning names, in the memory that has more of it."""
+    """Return the session that an id or its prefix names, in the memory that has more of it."""
     ident = _storable(wanted.removesuffix(".jsonl"))
     own, theirs = (dict(_flipped(session_matches(one, ident, _SHOWN + 1))) for one in (store, mirror))
     names = [name for name in {**own, **theirs} if name == ident] or [*{**own, **theirs}]
@@ -230,7 +230,7 @@ def _flipped(matches: Sequence[tuple[int, str]]) -> list[tuple[str, int]]:
 
 
 def target_memory(store: Store, target: Target, *, mirror: Store | None = None) -> str | None:
-    """The id of the memory that a target is a part of, None for what stands in a conversation."""
+    """Return the id of the memory that a target belongs to, None for conversation."""
     place = mirror if target.memory == "mirror" and mirror is not None else store
     one = None if target.chunk is None else memory_of_chunk(place, target.chunk)
     return None if one is None else one.id
@@ -303,7 +303,7 @@ def _shown(store: Store, turns: Sequence[TurnRow], focus: int | None) -> tuple[S
 
 
 def _lone(store: Store, chunk: int) -> tuple[ShownTurn, ...]:
-    """A chunk that belongs to no turn."""
+    """Return a chunk that belongs to no turn."""
     one = candidates(store, [chunk]).get(chunk)
     if one is None:
         return ()

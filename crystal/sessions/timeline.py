@@ -1,6 +1,6 @@
-"""What was said last, and what happened on which day: sessions and memories in the order of time.
+"""Latest messages, and a timeline of sessions and memories by day.
 
-Where there is a mirror of home's memory, both are told as one.
+A mirror of home's memory is merged in.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EVER = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Something that a person or the assistant said. ``hit`` is the number under which ``show`` finds it."""
+    """Message of a person or the assistant. ``hit`` is its number for ``show``."""
 
     hit: int
     uuid: str
@@ -41,7 +41,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What of a session belongs to one day: the first and the last moment, and how many turns it had then."""
+    """Part of a session on one day: its first and last moment, and its number of turns."""
 
     session: SessionSummary
     first: int
@@ -51,7 +51,7 @@ class Stretch:
 
 @dataclass(slots=True)
 class Day:
-    """A day on the local calendar (``2026-11-20``), what went on in it and what was remembered, the latest first."""
+    """Day on the local calendar (``2026-11-20``), its sessions and memories, newest first."""
 
     date: str
     sessions: list[Stretch] = field(default_factory=list)
@@ -67,14 +67,14 @@ def messages(
     limit: int = 20,
     mirror: Store | None = None,
 ) -> tuple[list[Message], tuple[str, ...]]:
-    """The latest messages, the last one first, and why there are none for a project that nobody knows.
+    """Return the latest messages, newest first, and why there are none for an unknown project.
 
     Args:
         store: The store.
-        project: Only this one: a name, or a folder and all below it.
-        before: Only what was said before this.
-        without: A session whose messages are left out.
-        limit: How many at most.
+        project: Only this project: a name, or a folder and all below it.
+        before: Only messages before this time.
+        without: A session to exclude.
+        limit: Maximum number of messages.
         mirror: The mirror of home's memory.
 
     Raises:
@@ -115,20 +115,20 @@ def timeline(
     mirror: Store | None = None,
     tz: tzinfo | None = None,
 ) -> tuple[list[Day], tuple[str, ...]]:
-    """Which sessions went on and what was remembered, day by day, the latest first.
+    """Return the sessions and new memories by day, newest first.
 
     Args:
         store: The store.
-        since: From this moment on.
-        before: To this moment, which is not in it.
-        project: Only this one: a name, or a folder and all below it.
-        memories: What was remembered, in any order; only what was changed last in the span is told.
-        limit: How many sessions at most, the latest.
+        since: Start of the span, inclusive.
+        before: End of the span, exclusive.
+        project: Only this project: a name, or a folder and all below it.
+        memories: The memories, in any order; only those last changed in the span are returned.
+        limit: Maximum number of sessions, the newest.
         mirror: The mirror of home's memory.
-        tz: The zone of the days; None for the machine's.
+        tz: The time zone of the days; None for the machine's.
 
     Returns:
-        The days on which there was something, and why there are none for a project that nobody knows.
+        The days with entries, and why there are none for an unknown project.
     """
     found, notes = sessions(store, project=project, since=since, before=before, limit=limit, mirror=mirror)
     days: dict[str, Day] = {}
@@ -151,7 +151,7 @@ def timeline(
 
 
 def _stretches(store: Store, session: SessionSummary, since: int, before: int, tz: tzinfo | None) -> Sequence[Stretch]:
-    """A session's days within the span."""
+    """Return a session's days within the span."""
     first, last = session.started_at, session.last_at
     if first is None or last is None:
         return ()
