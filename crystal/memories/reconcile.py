@@ -1,9 +1,9 @@
-"""Keep the record of memories and the database in step: write each change down, check both, restore either.
+"""Keep the record of memories and the database in step: record each change, compare both, restore either.
 
 A change is appended to the record inside the database's transaction and flushed before its commit, as an archive's
-frames are. The database notes how many bytes the record has then. Where that is not what the record has, they are
-compared as a whole: what only the record knows is taken in, and nothing is taken in twice. So a crash between the two
-writes loses nothing.
+frames are. The database stores the size of the record. If it differs from the actual size, both are compared as a
+whole: entries that only the record has are added, and none is added twice. So a crash between the two writes loses
+nothing.
 
 Source: docs/adr/0024-memory-record.md.
 """
@@ -36,7 +36,7 @@ from crystal.store.sync.relay_peers import home_peer
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a reconciliation did: memories that the database did not have, those it had otherwise, the record."""
+    """Result of a reconciliation: memories missing in the database, memories that differed, the record."""
 
     returned: int = 0
     corrected: int = 0
@@ -44,7 +44,7 @@ class Outcome:
     damaged: int = 0
 
     def in_words(self) -> list[str]:
-        """Return what was done, a line for each thing."""
+        """Return what was done, one line per item."""
         said = []
         if self.returned:
             said.append(f"{_count(self.returned)} came back from the record")
@@ -60,7 +60,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class RecordFault:
-    """A difference between record and database. ``is_behind``: the next sync takes it in, nothing is damaged."""
+    """Difference between record and database. ``is_behind``: the next sync fixes it, nothing is damaged."""
 
     path: Path
     message: str
@@ -73,10 +73,10 @@ def all_records(agents: Path) -> list[Path]:
 
 
 def record_changes(store: Store, path: Path) -> None:
-    """Write down what a transaction has changed. Called inside of it, just before its commit.
+    """Append a transaction's changes to the record. Called inside it, just before its commit.
 
     Raises:
-        StoreFull, Unavailable: The record cannot be written; it is as it was.
+        StoreFull, Unavailable: The record cannot be written; it is unchanged.
     """
     noted, size = read_note(store, MEMORY_RECORD_SIZE), _size(path)
     if store.deleted_memories or noted is None or size is None or not _continues(path, int(noted), size):
@@ -91,10 +91,12 @@ def record_changes(store: Store, path: Path) -> None:
 
 
 def reconcile(store: Store, path: Path) -> Outcome:
-    """Compare record and database as a whole and complete each from the other. Outside of transactions; idempotent.
+    """Compare record and database as a whole and complete each from the other. Runs outside of transactions.
 
-    Of two versions of a memory the later one holds; of one moment that of the record, whose checksum proves it.
-    Damaged lines are kept in a file beside the record.
+    Idempotent.
+
+    The later of two versions of a memory wins; with equal times that of the record, which has a checksum. Damaged lines
+    are kept in a file next to the record.
 
     Raises:
         CrystalError: The record or the database cannot be read or written. Nothing is changed.
@@ -104,10 +106,10 @@ def reconcile(store: Store, path: Path) -> Outcome:
 
 
 def restore_memories(store: Store, agents: Path, own: Path | None = None) -> int:
-    """Take in what the records of all agents say and the database lacks; return how many memories came back.
+    """Add to the database what the records of all agents have and it lacks. Return how many memories were restored.
 
-    For a database that was made again. ``own`` is this machine's record, which is then brought into step.
-    Outside of transactions; idempotent.
+    For a rebuilt database. ``own`` is this machine's record, which is reconciled afterwards. Runs outside of
+    transactions. Idempotent.
     """
     with store.transaction():
         total = 0
@@ -164,7 +166,7 @@ def _differences(
 
 
 def _continues(path: Path, noted: int, size: int) -> bool:
-    """Return True if nothing but a torn line follows the bytes that the database knows."""
+    """Return True if only a torn line follows the bytes that the database knows."""
     if size <= noted:
         return size == noted
     with path.open("rb") as file:
@@ -192,12 +194,15 @@ def _reconcile(store: Store, path: Path) -> Outcome:
 
 
 def _is_unfinished(line: DamagedLine, noted: str | None) -> bool:
-    """Return True for what a killed process left of a change that was never committed."""
+    """Return True for the leftover of a killed process: a change that was never committed."""
     return line.is_torn and noted == str(line.offset)
 
 
 def _take_in(store: Store, contents: Contents, *, is_in_step: bool, changed: Collection[str] = ()) -> Outcome:
-    """Write to the database what the record knows better. Inside a transaction, which has changed some memories."""
+    """Update the database from newer versions in the record.
+
+    Runs inside a transaction that has changed some memories.
+    """
     known = _entries(store)
     returned = corrected = 0
     for uid, entry in contents.entries.items():
@@ -209,13 +214,13 @@ def _take_in(store: Store, contents: Contents, *, is_in_step: bool, changed: Col
             continue
         returned += here is None
         corrected += here is not None
-        if home_peer(store) is not None:  # nothing says that it was sealed for home
+        if home_peer(store) is not None:  # there is no sign that it was sealed for home
             past.include_memory(store, memories.row_of(store, uid) or 0)
     return Outcome(returned, corrected)
 
 
 def _better(recorded: Entry, here: Entry, *, is_proved: bool) -> Entry:
-    """Return the version that holds, with what both know of the past; of one moment a proved record wins."""
+    """Return the winning version with the history of both; with equal times the record wins."""
     theirs, ours = recorded.version.memory, here.version.memory
     is_chosen = theirs.updated_at > ours.updated_at or (theirs.updated_at == ours.updated_at and is_proved)
     chosen = recorded if is_chosen else here
@@ -223,7 +228,7 @@ def _better(recorded: Entry, here: Entry, *, is_proved: bool) -> Entry:
 
 
 def _agree(one: Entry, other: Entry) -> bool:
-    """Return True if two entries say the same. A project's name and repository change without the memory."""
+    """Return True if two entries are equal. A project's name and repository may change without the memory."""
     return one.version.memory == _with_project_of(other, one) and one.former == other.former
 
 

@@ -1,8 +1,8 @@
-"""The record of memories: an append-only file of JSON lines, ``memories.jsonl``, beside the archive.
+"""Record of memories: an append-only file of JSON lines, ``memories.jsonl``, next to the archive.
 
-Each change of a memory adds a line with all of its fields, and with what it was before. The last line of a memory is
-how it is. Each line ends with a checksum of its own bytes, so that a damaged line is told from a sound one.
-This module reads and writes the file. It knows nothing of the database.
+Each change of a memory adds a line with all of its fields and its former version. The last line of a memory is its
+current state. Each line ends with a checksum of its own bytes, to detect damage. This module reads and writes the file.
+It knows nothing of the database.
 
 Source: docs/adr/0024-memory-record.md.
 """
@@ -26,7 +26,7 @@ from crystal.model.recall import FormerMemory
 from crystal.store.memories.memories import Version
 
 DAMAGED_SUFFIX = ".damaged"
-"""Ends the name of the file that keeps damaged lines when the record is written anew."""
+"""Suffix of the file that keeps damaged lines when the record is rewritten."""
 FORMAT = 1
 _CHECKSUM = b',"sum":"'
 _CHECKSUM_DIGITS = 16
@@ -34,7 +34,7 @@ _CHECKSUM_DIGITS = 16
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A memory as one line says it, or as all its lines together do. ``former`` is what it was, the oldest first."""
+    """Memory according to one line, or to all its lines together. ``former`` are its earlier versions, oldest first."""
 
     version: Version
     former: tuple[FormerMemory, ...] = ()
@@ -42,7 +42,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class DamagedLine:
-    """A line that is not as it was written. ``is_torn`` tells a last line without an end from one that was altered."""
+    """Damaged line. ``is_torn`` marks a last line without a newline, as opposed to an altered one."""
 
     number: int
     offset: int
@@ -52,7 +52,7 @@ class DamagedLine:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a record says: each memory by its id, in the order of their first lines. ``size`` is None without a file."""
+    """Content of a record: each memory by its id, in the order of first lines. ``size`` is None if there is no file."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
     damaged: tuple[DamagedLine, ...] = ()
@@ -60,7 +60,7 @@ class Contents:
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """Return the line that says how a memory is, with its newline."""
+    """Return the line for the current state of a memory, with its newline."""
     former = [[one.text, one.category, one.status, one.from_at, one.until_at] for one in entry.former]
     fields = {"v": FORMAT, "memory": memory_to_dict(entry.version), "former": former}
     body = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
@@ -68,10 +68,10 @@ def encode_entry(entry: Entry) -> bytes:
 
 
 def decode_line(line: bytes) -> Entry:
-    """Read a line, given without its newline.
+    """Parse a line without its newline.
 
     Raises:
-        BadMemory: It is damaged, or of a format that this crystal does not know.
+        BadMemory: It is damaged, or of an unknown format.
     """
     begin, found, end = line.rpartition(_CHECKSUM)
     body = begin + b"}"
@@ -87,10 +87,10 @@ def decode_line(line: bytes) -> Entry:
 
 
 def read_record(path: Path) -> Contents:
-    """Read a record; a damaged line is set aside and the others are read.
+    """Read a record. Damaged lines are set aside.
 
     Raises:
-        CrystalError: The file is there and the system refuses to show it.
+        CrystalError: The file exists but cannot be read.
     """
     try:
         data = path.read_bytes()
@@ -118,10 +118,10 @@ def read_record(path: Path) -> Contents:
 def append_entries(path: Path, size: int, entries: Iterable[Entry]) -> int:
     """Append lines after ``size`` bytes and make them durable; return the new size.
 
-    Bytes after ``size`` are a line that a killed process did not finish: they are cut off.
+    Bytes after ``size`` are the unfinished line of a killed process: they are cut off.
 
     Raises:
-        StoreFull, Unavailable: The record is as it was.
+        StoreFull, Unavailable: The record is unchanged.
     """
     data = b"".join(map(encode_entry, entries))
     try:
@@ -141,10 +141,10 @@ def append_entries(path: Path, size: int, entries: Iterable[Entry]) -> int:
 
 
 def write_record(path: Path, entries: Iterable[Entry]) -> int:
-    """Replace a record as a whole, durably; return its size. After a crash it is the old one or the new one.
+    """Replace a record as a whole, durably. Return its size. After a crash the old or the new one is there.
 
     Raises:
-        StoreFull, Unavailable: The record is as it was.
+        StoreFull, Unavailable: The record is unchanged.
     """
     make_private_dir(path.parent)
     data = b"".join(map(encode_entry, entries))
@@ -161,7 +161,7 @@ def write_record(path: Path, entries: Iterable[Entry]) -> int:
 
 
 def keep_damaged(path: Path, lines: Iterable[DamagedLine]) -> None:
-    """Append damaged lines to a file beside the record, for whoever can still read something in them.
+    """Append damaged lines to a file next to the record, for a later repair by hand.
 
     Raises:
         CrystalError: The system refuses.
@@ -174,7 +174,7 @@ def keep_damaged(path: Path, lines: Iterable[DamagedLine]) -> None:
 
 
 def forget_in_record(path: Path, ids: set[str]) -> None:
-    """Write a record anew without some memories, and delete damaged lines, which cannot be told apart.
+    """Rewrite a record without some memories, and delete damaged lines, whose memory is unknown.
 
     Raises:
         CrystalError: The system refuses.
@@ -189,7 +189,7 @@ def forget_in_record(path: Path, ids: set[str]) -> None:
 
 
 def join_former(known: Iterable[FormerMemory], more: Iterable[FormerMemory]) -> tuple[FormerMemory, ...]:
-    """Return both histories as one, each row once, the oldest first."""
+    """Return both histories merged, each row once, oldest first."""
     return tuple(sorted(dict.fromkeys([*known, *more]), key=lambda one: one.until_at))
 
 

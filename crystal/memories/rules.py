@@ -1,6 +1,6 @@
-"""What may be remembered: the rules for texts, keys and projects, and how a memory changes. Pure.
+"""Rules for the texts, keys and projects of memories, and for their changes. Pure.
 
-Every change makes a version that is newer than the one before, also where the clock says otherwise.
+Every change makes a newer version, even if the clock went back.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from crystal.model.recall import Remembered
 
 MOST_TEXT = 8_000
 MOST_GIVEN = 1_000_000
-"""What is longer is not even cleaned."""
+"""Maximum length of input; longer text is refused before redaction."""
 MOST_KEY = 200
 MOST_NAME = 200
 MOST_TIME = 1 << 52
-"""Where the time of a version ends; the year is 144683."""
+"""Maximum time of a version, in the year 144683."""
 
 CATEGORIES: tuple[str, ...] = get_args(Category)
 STATUSES: tuple[str, ...] = get_args(MemoryStatus)
@@ -36,15 +36,15 @@ CleanLine = Callable[[bytes], tuple[bytes, Mapping[str, int]]]
 
 
 def is_memory_id(text: str) -> bool:
-    """Whether a text is a memory's id, or the beginning of one."""
+    """Return True if a text is a memory's id or a prefix of one."""
     return MEMORY_BEGINNING.fullmatch(text.strip().lower()) is not None
 
 
 def cleaned_text(text: str, clean: CleanText) -> str:
-    """The text as it is kept: valid Unicode without NUL, without white space around it, without secrets.
+    """Return the text as it is stored: valid Unicode without NUL, surrounding white space and secrets.
 
     Raises:
-        UsageProblem: It is empty, too long, or nothing is left of it.
+        UsageProblem: It is empty, too long, or empty after redaction.
     """
     plain = _storable(text).strip()
     if not plain:
@@ -63,15 +63,15 @@ def cleaned_text(text: str, clean: CleanText) -> str:
 
 
 def is_as_given(kept: str, asked: str) -> bool:
-    """Whether a text was kept as somebody gave it: nothing was taken out."""
+    """Return True if a text is stored as given: nothing was redacted."""
     return unicodedata.normalize("NFC", kept) == unicodedata.normalize("NFC", _storable(asked).strip())
 
 
 def cleaned_key(key: str, clean: CleanText) -> str:
-    """The key as it is kept and looked up: NFC, without white space around it; its case is kept.
+    """Return the key as it is stored and looked up: NFC, without surrounding white space, case preserved.
 
     Raises:
-        UsageProblem: It is empty, too long, or holds what no key may.
+        UsageProblem: It is empty, too long, or has invalid characters.
     """
     plain = unicodedata.normalize("NFC", key).strip()
     if not plain:
@@ -86,10 +86,10 @@ def cleaned_key(key: str, clean: CleanText) -> str:
 
 
 def refuse_named_secret(key: str, text: str, clean_line: CleanLine) -> None:
-    """Refuse a value that is a secret because of its key's name: ``db_password``.
+    """Refuse a value that the key's name identifies as a secret: ``db_password``.
 
     Raises:
-        UsageProblem: Together they say so.
+        UsageProblem: The key's name says that the value is a secret.
     """
     findings = clean_line(json.dumps({key: text}, ensure_ascii=False).encode())[1]
     if findings:
@@ -100,10 +100,10 @@ def refuse_named_secret(key: str, text: str, clean_line: CleanLine) -> None:
 
 
 def cleaned_name(name: str, clean: CleanText) -> str:
-    """The name of a project as it is kept.
+    """Return the name of a project as it is stored.
 
     Raises:
-        UsageProblem: It is empty, too long, or holds what no name may.
+        UsageProblem: It is empty, too long, or has invalid characters.
     """
     plain = unicodedata.normalize("NFC", name).strip()
     if not plain or len(plain) > MOST_NAME:
@@ -115,10 +115,10 @@ def cleaned_name(name: str, clean: CleanText) -> str:
 
 
 def checked_category(category: str) -> Category:
-    """The category that a word names.
+    """Return the category for a word.
 
     Raises:
-        UsageProblem: It names none.
+        UsageProblem: It is unknown.
     """
     plain = category.strip().lower()
     if plain not in CATEGORIES:
@@ -127,10 +127,10 @@ def checked_category(category: str) -> Category:
 
 
 def checked_status(status: str) -> MemoryStatus:
-    """The status that a word names.
+    """Return the status for a word.
 
     Raises:
-        UsageProblem: It names none.
+        UsageProblem: It is unknown.
     """
     plain = status.strip().lower()
     if plain not in STATUSES:
@@ -139,7 +139,7 @@ def checked_status(status: str) -> MemoryStatus:
 
 
 def changed(one: Remembered, now: int, **fields: object) -> Remembered:
-    """The next version of a memory: newer than the one before, whatever the clock says."""
+    """Return the next version of a memory: newer than the previous one, whatever the clock says."""
     moment = min(max(now, one.updated_at + 1), MOST_TIME)
     return replace(one, updated_at=moment, **fields)  # type: ignore[arg-type] # fields of Remembered
 

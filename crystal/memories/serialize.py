@@ -1,4 +1,4 @@
-"""A memory as a dictionary that JSON can hold, and back, strictly: every field is checked before any of it is used."""
+"""Convert a memory to a JSON-compatible dictionary and back, strictly: every field is checked before any is used."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MAX_SESSION_CHARS = 4096
 
 
 class BadMemory(Damaged):
-    """A field is missing, or is not what it should be: the writer has a fault, or is another version."""
+    """A field is missing or invalid: the writer has a fault, or is another version."""
 
 
 def memory_to_dict(version: Version) -> dict[str, Any]:
-    """Return the fields of a memory as JSON can hold them."""
+    """Return the fields of a memory in JSON-compatible form."""
     one, place = version.memory, version.project
     return {
         "id": one.id,
@@ -41,10 +41,10 @@ def memory_to_dict(version: Version) -> dict[str, Any]:
 
 
 def memory_from_dict(words: Any) -> Version:
-    """Read a memory back.
+    """Read a memory from a dictionary.
 
     Raises:
-        BadMemory: A field is missing, or is not what it should be.
+        BadMemory: A field is missing or invalid.
     """
     if not isinstance(words, dict):
         raise BadMemory("the message has no memory")
