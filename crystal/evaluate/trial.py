@@ -1,12 +1,12 @@
-"""A trial of an embedding model on the user's own memory: known moments are hidden, and looked for.
+"""Test an embedding model on the user's own memory: known turns are used as search targets.
 
-A sample of turns goes into a store of its own, in a folder that is thrown away; the user's store is only read. From
-half of the sampled turns one sentence is taken out, and that sentence is the question; the other half are answers of
-the assistant, and what the user had asked is the question, and is not in the sample itself. So a question shares few of
-its exact words with what it must find, as questions do, and no model is needed to write it. Each is asked by keywords
-alone, by each model's vectors alone, and by both together, as ``crystal search`` does it.
+A sample of turns is copied to a separate store in a temporary folder; the user's store is only read. From half of the
+sampled turns one sentence is removed and used as the question. The other half are answers of the assistant; the user's
+question, which is not in the sample, is used. So a question shares few exact words with its target, as real questions
+do, and no model is needed to write it. Each is searched by keywords only, by each model's vectors only, and by both
+together, as in ``crystal search``.
 
-The sample and the questions are the same every time, as long as the memory is the same.
+The sample and the questions depend only on the memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from crystal.store.search.trials import Sampled, sample_turns
 LEAST_CHARACTERS = 120
 LEAST_MOMENTS = 10
 DEPTH = 50
-"""How deep the list is looked through for the known moment."""
+"""Number of results that are searched for the target."""
 BATCH = 16
 
 _SENTENCE = re.compile(r"[^\n.!?。！？]+[.!?。！？]*")  # noqa: RUF001 - full-width marks end sentences too
@@ -41,7 +41,7 @@ _WORD = re.compile(r"\w{2,}")
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How often the known moment came first, among the first five, and the mean of 1 / its place."""
+    """Share of targets found first, among the first five, and the mean reciprocal rank."""
 
     hit_at_1: float
     hit_at_5: float
@@ -50,7 +50,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class ModelScore:
-    """One model: its vectors alone, together with keywords, and chunks that it embeds in a second."""
+    """Scores of one model: vectors only, with keywords, and chunks embedded per second."""
 
     name: str
     alone: Score
@@ -60,17 +60,17 @@ class ModelScore:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came out.
+    """Result of a test.
 
     Attributes:
-        questions: How many were asked.
-        turns: Among how many turns.
-        is_cut: Whether the time did not suffice for the whole sample.
-        keywords: Without any model.
-        present: The model that serves, None when there is none to ask, with the reason in ``why_no_present``.
-        new: The model on trial.
-        better: Questions whose moment the new model has at a better place than the present one, both with keywords.
-        worse: The same the other way round.
+        questions: Number of questions.
+        turns: Number of turns in the sample.
+        is_cut: True if the time was too short for the whole sample.
+        keywords: The score without a model.
+        present: The current model; None if it cannot be used, with the reason in ``why_no_present``.
+        new: The tested model.
+        better: Number of questions whose target the new model ranks higher than the current one, both with keywords.
+        worse: Number of questions ranked lower.
         why_no_present: Why ``present`` is None.
     """
 
@@ -86,7 +86,7 @@ class Trial:
 
     @property
     def verdict(self) -> str:
-        """``better``, ``worse``, or ``no clear difference`` where chance would do as much."""
+        """``better``, ``worse``, or ``no clear difference`` if it could be chance."""
         if abs(self.better - self.worse) < 2 * sqrt(max(1, self.better + self.worse)):
             return "no clear difference"
         return "better" if self.better > self.worse else "worse"
@@ -94,7 +94,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many questions are asked at most, among how many turns, and how many seconds a model may take for those."""
+    """Maximum number of questions and turns, and the seconds that a model may take to embed the turns."""
 
     questions: int = 100
     turns: int = 500
@@ -103,7 +103,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Who looks on: ``progress`` is told turns that are embedded and how many there are; ``clock`` gives seconds."""
+    """Observer: ``progress`` is called with the embedded turns and their total; ``clock`` returns seconds."""
 
     progress: Callable[[int, int], None] = lambda *_: None
     clock: Callable[[], float] = time.monotonic
@@ -114,7 +114,7 @@ WATCH = Watch()
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """A turn in the sample: its text with what is hidden taken out, and the question that it answers, if any."""
+    """Turn in the sample: its text without the removed sentence, and its question, if any."""
 
     uuid: str
     text: str
@@ -137,19 +137,19 @@ def try_model(  # noqa: PLR0913 - what a trial needs, by name
     """Compare two models on a sample of the memory.
 
     Args:
-        store: The user's, only read.
-        present: The model that serves; None leaves it out.
-        new: The model on trial.
+        store: The user's store, only read.
+        present: The current model, or None.
+        new: The tested model.
         scratch: An empty folder, for the store of the sample.
-        size: How much is tried, and for how long.
-        now: The present, in ms.
+        size: Size and duration of the test.
+        now: The time, ms.
         why_no_present: Why ``present`` is None.
-        watch: Told how far it is.
-        how: How the memory is searched otherwise; None for the usual way.
+        watch: Observes the progress.
+        how: The other search settings; None for the defaults.
 
     Raises:
         NotConfigured: The memory is too small.
-        Unavailable: The new model is too slow for ``seconds``, or cannot be asked, as other errors of it say.
+        Unavailable: The new model is too slow for ``seconds``, or cannot be used.
     """
     moments = _moments(sample_turns(store, size.turns, least=LEAST_CHARACTERS), size.questions)
     if len(moments) < LEAST_MOMENTS or not any(one.question for one in moments):
@@ -198,7 +198,7 @@ def try_model(  # noqa: PLR0913 - what a trial needs, by name
 
 
 def _moments(sampled: Sequence[Sampled], questions: int) -> list[_Moment]:
-    """Turns with their questions first, as far as questions go; the kinds take turns."""
+    """Return turns, those with a question first, alternating between the two kinds."""
     made: list[_Moment] = []
     used: set[str] = set()
     left = questions
@@ -209,17 +209,17 @@ def _moments(sampled: Sequence[Sampled], questions: int) -> list[_Moment]:
         used |= {one.before} if question is not None and one.before is not None and question in one.before else set()
         made.append(_Moment(f"{one.id:032x}", text, question, one))
     kept = [one for one in made if one.question is not None or one.sampled.text not in used]
-    return sorted(kept, key=lambda one: one.question is None)  # stable: the order of the sample otherwise
+    return sorted(kept, key=lambda one: one.question is None)  # stable: keeps the order of the sample
 
 
 def _hidden(one: Sampled, *, prefers_reply: bool) -> tuple[str, str] | None:
-    """A question, and the turn's text without it; None when the turn is fit for none."""
+    """Return a question and the turn's text without it; None if the turn is unsuitable."""
     reply = _reply(one)
     return (reply or _sentence(one.text)) if prefers_reply else (_sentence(one.text) or reply)
 
 
 def _reply(one: Sampled) -> tuple[str, str] | None:
-    """What the user had asked, for an answer that does not repeat it."""
+    """Return the user's question for an answer that does not repeat it."""
     asked = " ".join((one.before or "").split())[:300]
     if len(set(_WORD.findall(asked))) < 4 or asked in " ".join(one.text.split()):
         return None
@@ -228,7 +228,7 @@ def _reply(one: Sampled) -> tuple[str, str] | None:
 
 
 def _sentence(text: str) -> tuple[str, str] | None:
-    """The sentence of 5 to 30 words with the most different long words, and the text without it."""
+    """Return the sentence of 5 to 30 words with the most different long words, and the text without it."""
     found = [match[0].strip() for match in _SENTENCE.finditer(text)]
     fit = [each for each in found if 5 <= len(_WORD.findall(each)) <= 30]
     if len(fit) < 2:
@@ -242,8 +242,8 @@ def _sentence(text: str) -> tuple[str, str] | None:
 
 
 def _embed(embedder: Embedder, moments: Sequence[_Moment], seconds: float, watch: Watch) -> tuple[list[bytes], float]:
-    """Vectors of as many turns as the time suffices for, and how many a second."""
-    embedder.embed_query("crystal")  # loading is not counted
+    """Return vectors of as many turns as the time allows, and the number per second."""
+    embedder.embed_query("crystal")  # loading does not count
     start, made = watch.clock(), list[bytes]()
     while len(made) < len(moments) and (not made or watch.clock() < start + seconds):
         batch = moments[len(made) : len(made) + BATCH]
@@ -273,14 +273,14 @@ def _measure(
     asked: Sequence[_Moment],
     rate: float,
 ) -> tuple[ModelScore, list[float]]:
-    """How one model does, and at which place it has each question's moment, together with keywords."""
+    """Return the scores of one model, and the rank of each question's target together with keywords."""
     sample = ask.sample
     generation = vectors.ensure_generation(sample, embedder.provider, embedder.model, embedder.dimension, ask.now)
     vectors.put_vectors(sample, generation, zip(idents, made, strict=True))
     vectors.promote(sample, generation)
     bring_up_to_date(sample, now=ask.now)
     remembering = _Remembering(embedder)
-    own = {one.uuid: ident for one, ident in zip(asked, idents, strict=False)}  # those with questions come first
+    own = {one.uuid: ident for one, ident in zip(asked, idents, strict=False)}  # turns with questions come first
     alone = []
     for one in asked:
         meant = remembering.embed_query(one.question or "")
@@ -293,14 +293,14 @@ def _measure(
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """The sample, and how it is searched."""
+    """The sample and its search settings."""
 
     sample: Store
     now: int
     how: How | None
 
     def place(self, embedder: Embedder | None, one: _Moment) -> float:
-        """Where a search has the moment of a question; infinity when it is not there."""
+        """Return the rank of a question's target; infinity if it is not found."""
         found = search(self.sample, embedder, one.question or "", limit=DEPTH, now=self.now, how=self.how)
         return next((place for place, hit in enumerate(found.hits, 1) if hit.uuid == one.uuid), float("inf"))
 
@@ -315,7 +315,7 @@ def _score(places: Sequence[float]) -> Score:
 
 
 class _Remembering:
-    """An embedder that asks for each question once."""
+    """Embedder that embeds each question once."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
