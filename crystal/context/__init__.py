@@ -1,7 +1,7 @@
-"""What a session may be told at its start: which memories and sessions, in how many words, and where it lies ready.
+"""Context of a new session: which memories and sessions to show, how long, and the prepared files.
 
-Only what the user and the assistant said, and what one of them asked to have remembered, is ever told unasked: no
-output of tools, no page of the web, no subagent, no thinking. Source: docs/adr/0022-session-context.md.
+Only text of the user and the assistant, and memories that one of them asked for, is ever shown without a request: no
+tool output, web pages, subagents or thinking. Source: docs/adr/0022-session-context.md.
 """
 
 from __future__ import annotations

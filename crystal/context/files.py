@@ -1,8 +1,8 @@
-"""Where contexts lie ready for the hook, and where it leaves a mark for each that it told.
+"""Files with prepared contexts for the hook, and marks of the sessions that received one.
 
-``<data_dir>/context`` holds ``rules.json``, ``default.json`` and a file for each folder; all can be made again at any
-time. ``<data_dir>/told`` holds an empty file for each session and source, which keeps the hook from telling it twice;
-until the worker has read it, it holds what was told, by ids.
+``<data_dir>/context`` holds ``rules.json``, ``default.json`` and a file for each folder; all can be rebuilt at any
+time. ``<data_dir>/told`` holds an empty file for each session and source, so that the hook does not send a context
+twice; until the worker has read it, it holds the ids of the sent items.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from crystal.store.sessions.contexts import Injection
 DEFAULT = "default.json"
 RULES = "rules.json"
 KEPT_MS = 90 * 86_400_000
-"""How long a session counts as told. Clients delete transcripts after 30 days."""
+"""How long a mark is kept. Clients delete transcripts after 30 days."""
 
 MOST_MARK_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """When the hook tells nothing.
+    """Conditions under which the hook sends nothing.
 
     Attributes:
         config: The settings file.
-        stamp: How it was when this was made; see ``crystal.hook.session_start.stamp_of``.
-        variables: Environment variables that say the same as settings, as they were.
-        private_sessions: Beginnings of session ids.
-        private_folders: Beginnings of folders for which nothing lies ready.
-        off: Sessions for which capture is off.
+        stamp: Its state when these rules were written; see ``crystal.hook.session_start.stamp_of``.
+        variables: Values of environment variables that override settings.
+        private_sessions: Prefixes of private session ids.
+        private_folders: Prefixes of folders without a prepared context.
+        off: Sessions with capture switched off.
     """
 
     config: str
@@ -52,14 +52,14 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What lies ready for a folder; ``cwd`` is None for all folders that have nothing of their own."""
+    """Prepared context of a folder; ``cwd`` is None for all folders without their own."""
 
     cwd: str | None
     told: Told
 
 
 def write_contexts(data_dir: Path, rules: Rules, ready: Iterable[Ready]) -> None:
-    """Put contexts in the place of those that lie there. What stays the same is not written again.
+    """Replace the prepared contexts. Unchanged files are not written again.
 
     Raises:
         UsageProblem, Unavailable: The system refuses.
@@ -79,7 +79,7 @@ def write_contexts(data_dir: Path, rules: Rules, ready: Iterable[Ready]) -> None
 
 
 def clear_contexts(data_dir: Path) -> None:
-    """Remove everything that lies ready. What was told stays known.
+    """Delete all prepared contexts. The marks stay.
 
     Raises:
         UsageProblem, Unavailable: The system refuses.
@@ -93,9 +93,9 @@ def clear_contexts(data_dir: Path) -> None:
 
 
 def take_told(data_dir: Path, now: int) -> list[tuple[Path, Injection | None]]:
-    """The marks that the hook left since the last time; ``settle_told`` each once it is noted.
+    """Return the marks left by the hook since the last call; call ``settle_told`` for each once it is recorded.
 
-    A mark that cannot be understood has no injection. Marks that are old and noted are removed.
+    A malformed mark has no injection. Old, recorded marks are deleted.
     """
     folder = data_dir / "told"
     found: list[tuple[Path, Injection | None]] = []
@@ -110,7 +110,7 @@ def take_told(data_dir: Path, now: int) -> list[tuple[Path, Injection | None]]:
 
 
 def settle_told(path: Path) -> None:
-    """Empty a mark that is noted in the store: its name goes on keeping the hook from telling it twice."""
+    """Empty a mark that is recorded in the store: its name still prevents a second delivery."""
     with contextlib.suppress(OSError):
         os.truncate(path, 0)
 

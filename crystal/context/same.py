@@ -1,4 +1,4 @@
-"""Whether two folders are of one project, also on different machines."""
+"""Compare the projects of two folders, also across machines."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from crystal.model.capture import Project
 
 
 def is_same_project(here: Project, other: Project, *, same_machine: bool) -> bool:
-    """Whether ``other`` is the project that ``here`` is a folder of.
+    """Return True if ``other`` is the project of folder ``here``.
 
-    The same folder or repository is; so is one with the same address of ``origin``. The name alone tells only between
-    machines, where folders differ, and only if no addresses contradict it: two repositories of one machine that are
-    called alike are two projects.
+    Projects are the same if folder, repository or the address of ``origin`` are equal. The name alone counts only
+    across machines, where folders differ, and only if the addresses do not differ: two repositories with one name on
+    one machine are two projects.
     """
     if (here.git_root or here.cwd) == (other.git_root or other.cwd) or here.cwd == other.cwd:
         return True

@@ -1,7 +1,7 @@
-"""How many tokens a text takes, counted without anybody's tokenizer and rather too high than too low.
+"""Estimate the tokens of a text without a tokenizer, rather too high than too low.
 
-Three letters of a word for a token where English takes more than four; every sign one; a letter outside of Latin
-two, because Chinese, Japanese and Korean ones take one or two and rarer scripts more.
+Three letters of a word count as one token (English has more than four), every sign as one, and a non-Latin letter as
+two, because Chinese, Japanese and Korean letters take one or two and rarer scripts more.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ASTRAL = "\U00010000"
 
 
 def count_tokens(text: str) -> int:
-    """The number of tokens, at most about."""
+    """Estimate the maximum number of tokens."""
     return sum(_of(found.group()) for found in _WORD.finditer(text))
 
 
