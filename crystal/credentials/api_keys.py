@@ -1,9 +1,8 @@
-"""API keys: where they may be kept, in which order they are looked for, and how they stay unseen.
+"""Find API keys: possible places, their order, and protection against display.
 
-The room promises that a key is never printed, logged or put into a message: it travels as a ``Secret`` and comes out
-only by ``reveal``. It knows nothing of what a key is used for. A place that has no key is passed over; a place that
-the user has set up and that fails is an error, because falling through to another key in silence may use the wrong
-account.
+A key is never printed, logged or put into a message: it is passed as a ``Secret`` and read only with ``reveal``. A
+place without a key is skipped. A place that the user has set up and that fails is an error, because a silent fallback
+to another key may use the wrong account.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from crystal.config.table import Config
 from crystal.errors import NotConfigured, UsageProblem
 
 SERVICE = "crystal"
-"""The name under which the keyring holds crystal's keys; the user name is the provider's."""
+"""Service name of crystal's keys in the keyring; the user name is the provider's."""
 
 COMMAND_SECONDS = 30.0
 _OUTPUT_LIMIT = 64 * 1024
@@ -41,15 +40,15 @@ _ENV_LINE = re.compile(
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
 KeyringReader = Callable[[str, str], "str | None"]
-"""Gives the password of (service, user name), None where there is none; raises NotConfigured when it fails."""
+"""Returns the password of (service, user name), None if there is none; raises NotConfigured on failure."""
 
 
 class Secret:
-    """A key that no print, log, traceback or pickle shows.
+    """Key that is never shown in output, logs, tracebacks or pickles.
 
     Attributes:
-        source: Where it was found, in words.
-        note: What the user should be told about that place, or None.
+        source: Description of its place.
+        note: A notice for the user about that place, or None.
     """
 
     __slots__ = ("_value", "note", "source")
@@ -60,12 +59,12 @@ class Secret:
         self.note = note
 
     def reveal(self) -> str:
-        """The key itself, for the one line that hands it to the provider's client."""
+        """Return the key itself, only for the provider's client."""
         return self._value
 
     @property
     def last4(self) -> str | None:
-        """The end of the key, enough to tell two apart; None when the key is so short that this would give it away."""
+        """End of the key, to tell two apart; None if the key is so short that this would reveal it."""
         return self._value[-4:] if len(self._value) >= 20 else None
 
     def __repr__(self) -> str:
@@ -84,10 +83,10 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class KeyCommand:
-    """A command that prints a key, such as a password manager's.
+    """Command that prints a key, such as a password manager's.
 
-    ``{provider}`` in a word of it becomes the provider's name, which it also finds in CRYSTAL_KEY_PROVIDER. ``name``
-    is what the user calls this setting.
+    ``{provider}`` in a word is replaced by the provider's name, which is also in CRYSTAL_KEY_PROVIDER. ``name`` is the
+    user's name for this setting.
     """
 
     line: str
@@ -96,10 +95,10 @@ class KeyCommand:
 
 
 def read_keyring(service: str, name: str) -> str | None:
-    """The password in the system's keyring; None where there is none, no keyring, or the package is not installed.
+    """Return the password in the system's keyring; None if there is none, no keyring, or no package.
 
     Raises:
-        NotConfigured: There is a keyring and it fails: locked, no permission, or its settings name what is absent.
+        NotConfigured: The keyring fails: locked, no permission, or its settings name a missing backend.
     """
     try:
         import keyring
@@ -110,17 +109,17 @@ def read_keyring(service: str, name: str) -> str | None:
         return keyring.get_password(service, name)
     except NoKeyringError:
         return None
-    except Exception as error:  # back ends are plug-ins that raise anything; this only translates
+    except Exception as error:  # back ends are plug-ins that may raise anything; translate only
         kind = type(error).__name__
         hint = "unlock it, or leave it out: crystal config set credentials.keyring false"
         raise NotConfigured(f"the system's keyring failed ({kind})", hint=hint) from error
 
 
 def key_for(config: Config, provider: str, env: Mapping[str, str], *, explicit: str | None = None) -> Secret | None:
-    """``find_key`` with the places that the settings name.
+    """Find a key with the places in the settings, see ``find_key``.
 
     Raises:
-        NotConfigured: A place that the user has set up fails, or holds something that cannot be a key.
+        NotConfigured: A place that the user has set up fails, or holds an invalid key.
         UsageProblem: The command line cannot be split into words.
     """
     origin = config.origin("credentials.key_command").removeprefix("environment ")
@@ -145,22 +144,22 @@ def find_key(
     keyring: KeyringReader | None = read_keyring,
     command: str | KeyCommand | None = None,
 ) -> Secret | None:
-    """Look for a provider's API key: explicit, environment, ``.env`` in the data folder, keyring, command.
+    """Find a provider's API key: explicit, environment, ``.env`` in the data folder, keyring, command.
 
     Args:
         provider: ``openai``, ``google``, ``voyage`` or another name.
-        explicit: Given by the user for this run.
-        env: The environment; also what the command runs in.
+        explicit: A key given by the user for this run.
+        env: The environment, also of the command.
         data_dir: The folder that may hold ``.env``.
-        keyring: Reads the system's keyring; None leaves it out. It is asked, and its library imported (86 ms), only
-            when no earlier place has the key.
-        command: Asked last; None stands for the variable CRYSTAL_KEY_COMMAND.
+        keyring: Reads the system's keyring; None to skip it. It is called, and its library imported (86 ms), only if no
+            earlier place has the key.
+        command: Run last; None for the variable CRYSTAL_KEY_COMMAND.
 
     Returns:
-        The key with its source, or None where no place has one.
+        The key with its source, or None if no place has one.
 
     Raises:
-        NotConfigured: A place that the user has set up fails, or holds something that cannot be a key.
+        NotConfigured: A place that the user has set up fails, or holds an invalid key.
         UsageProblem: The command line cannot be split into words.
     """
     found = find_written_key(provider, explicit=explicit, env=env, data_dir=data_dir)
@@ -177,10 +176,10 @@ def find_key(
 def find_written_key(
     provider: str, *, explicit: str | None = None, env: Mapping[str, str], data_dir: Path
 ) -> Secret | None:
-    """Look in the places that cost nothing and ask nobody: explicit, environment, ``.env`` in the data folder.
+    """Find a key in the places that start no other program: explicit, environment, ``.env`` in the data folder.
 
     Raises:
-        NotConfigured: ``.env`` is there and cannot be read, or the value cannot be a key.
+        NotConfigured: ``.env`` exists and cannot be read, or the value is not a valid key.
     """
     names = variables_of(provider)
     if explicit and explicit.strip():
@@ -198,10 +197,10 @@ def find_written_key(
 
 
 def variables_of(provider: str) -> tuple[str, ...]:
-    """The environment variables of a provider's key, the strongest first.
+    """Return the environment variables of a provider's key, in order of precedence.
 
     Raises:
-        UsageProblem: The name cannot be a provider's.
+        UsageProblem: The name is not a valid provider name.
     """
     if not _PROVIDER.fullmatch(provider):
         raise UsageProblem(f"there is no provider {provider!r}")
@@ -212,12 +211,12 @@ def variables_of(provider: str) -> tuple[str, ...]:
 
 
 def read_env_file(path: Path) -> dict[str, str]:
-    """The variables of a ``.env`` file: ``NAME=value`` with ``export``, quotes and comments as a shell reads them.
+    """Return the variables of a ``.env`` file: ``NAME=value`` with ``export``, quotes and comments as in a shell.
 
-    Nothing is expanded or run. The last value of a name counts; what is no assignment is passed over.
+    Nothing is expanded or run. The last value of a name counts; other lines are ignored.
 
     Raises:
-        NotConfigured: The file is there and cannot be read.
+        NotConfigured: The file exists and cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -231,7 +230,7 @@ def read_env_file(path: Path) -> dict[str, str]:
 
 
 def parse_env(text: str) -> dict[str, str]:
-    """The assignments in the text of a ``.env`` file."""
+    """Return the assignments in the text of a ``.env`` file."""
     found: dict[str, str] = {}
     for match in _ENV_LINE.finditer(text.replace("\r\n", "\n")):
         literal, quoted, bare = match["literal"], match["quoted"], match["bare"]
@@ -244,10 +243,10 @@ def parse_env(text: str) -> dict[str, str]:
 
 
 def run_key_command(command: KeyCommand, provider: str, env: Mapping[str, str]) -> str:
-    """Run a command, without a shell, and give the first line of what it prints.
+    """Run a command without a shell. Return the first line of its output.
 
     Raises:
-        NotConfigured: It is not there, fails, prints nothing or takes too long. Its output is never shown.
+        NotConfigured: It does not exist, fails, prints nothing or takes too long. Its output is never shown.
         UsageProblem: The line cannot be split into words.
     """
     words = [word.replace("{provider}", provider) for word in _split(command)]
@@ -277,7 +276,7 @@ def run_key_command(command: KeyCommand, provider: str, env: Mapping[str, str]) 
 
 
 def _output(process: subprocess.Popen[bytes], timeout: float, named: str) -> bytes:
-    """What a process prints, read beside it: a daemon that it leaves behind may hold its output open for ever."""
+    """Return a process's output, read in a thread: a daemon that it leaves behind may keep the pipe open forever."""
     pieces: list[bytes] = []
     reader = threading.Thread(target=_read_all, args=(process.stdout, pieces, process), daemon=True)
     reader.start()
@@ -319,9 +318,9 @@ def _program(command: KeyCommand) -> str:
 
 
 def _secret(text: str, source: str, note: str | None = None) -> Secret | None:
-    """Make a secret of what a place holds; None when that is blank.
+    """Return the value of a place as a secret; None if it is blank.
 
-    A key goes into an HTTP header, whose library would show it in an error if it could not stand there.
+    The value must be valid in an HTTP header, because the library shows an invalid one in its error.
     """
     key = text.strip()
     if not key:
