@@ -1,8 +1,8 @@
-"""The verbatim copy of every transcript: append-only zstd frames, durable before the ledger speaks of them.
+"""Verbatim copy of every transcript: append-only zstd frames, durable before the ledger refers to them.
 
-One file a transcript, readable with the ``zstd`` tool. The ledger (store/ledger.py) knows where each frame lies and
-what it must hash to; this room only moves bytes. Every function that writes expects the caller to hold the store's
-write lock, which makes the file's end ours alone.
+One file per transcript, readable with the ``zstd`` tool. The ledger (store/ledger.py) stores each frame's position and
+hash; this module only moves bytes. Every function that writes expects the caller to hold the store's write lock, so
+that no other process appends.
 
 Source: docs/adr/0005-archive.md.
 """
@@ -36,46 +36,46 @@ _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
 
 
 class Frame(NamedTuple):
-    """Where one appended stretch lies in an archive file, in bytes."""
+    """Position of one frame in an archive file, in bytes."""
 
     offset: int
     length: int
 
 
 def file_name(transcript: str) -> str:
-    """The archive's file name for a transcript key: ``<session>.jsonl.zst``, ``<session>/agent-x.jsonl.zst``.
+    """Return the archive's file name for a transcript key: ``<session>.jsonl.zst``, ``<session>/agent-x.jsonl.zst``.
 
-    A key that could not be a plain file name (dots alone, separators, too long) is written as hexadecimal.
+    A key that is not a plain file name (only dots, separators, too long) is written in hexadecimal.
     """
     return "/".join(part if _SAFE.fullmatch(part) else _spelled(part) for part in transcript.split("/")) + ".jsonl.zst"
 
 
 def _spelled(part: str) -> str:
-    """A part in hexadecimal; of a long one its beginning, and a hash that tells it from others that begin so."""
+    """Return a part in hexadecimal; a long one is cut and gets a hash that distinguishes it."""
     name = part.encode("utf-8", "surrogateescape")
     return "x" + (name.hex() if len(name) <= 90 else name[:60].hex() + hashlib.sha256(name).hexdigest()[:60])
 
 
 def append(path: Path, recorded_end: int, stretches: Sequence[bytes]) -> list[Frame]:
-    """Append each stretch as a frame of its own and make them durable; see ``appending``."""
+    """Append each stretch as a separate frame and make them durable; see ``appending``."""
     with appending(path, recorded_end, stretches) as frames:
         return frames
 
 
 @contextlib.contextmanager
 def appending(path: Path, recorded_end: int, stretches: Sequence[bytes]) -> Iterator[list[Frame]]:
-    """Append each stretch as a frame of its own. The frames are durable when the context has ended: commit after it.
+    """Append each stretch as a separate frame. The frames are durable when the context has ended: commit after it.
 
-    The disk is waited for at the end only, so that the caller writes his rows meanwhile.
+    The disk is flushed only at the end, so that the caller can write rows meanwhile.
 
     Args:
-        path: The archive file; it and its folders are made (0600, 0700) when missing.
-        recorded_end: Where the last frame that the ledger knows ends. Bytes after it were left by a crash before the
-            commit: they are dropped when the new bytes begin with the same text, and kept otherwise.
-        stretches: Clean lines, each not empty.
+        path: The archive file; it and its folders are created (0600, 0700) if missing.
+        recorded_end: End of the last frame known to the ledger. Bytes after it were left by a crash before the commit:
+            they are removed if the new bytes begin with the same text, and kept otherwise.
+        stretches: Clean lines, each stretch not empty.
 
     Raises:
-        StoreFull: No space; the file is as it was.
+        StoreFull: No space; the file is unchanged.
         Unavailable: The file cannot be written.
     """
     with _translated(path):
@@ -83,7 +83,7 @@ def appending(path: Path, recorded_end: int, stretches: Sequence[bytes]) -> Iter
         if is_new:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
-        file = os.fdopen(descriptor, "r+b", buffering=0)  # what failed to be written is not tried again at the close
+        file = os.fdopen(descriptor, "r+b", buffering=0)  # do not retry the failed write at the close
     with file:
         with _translated(path):
             frames = _write(file, _usable_end(path, recorded_end, stretches[0]), stretches)
@@ -100,7 +100,7 @@ def appending(path: Path, recorded_end: int, stretches: Sequence[bytes]) -> Iter
 
 
 def _write(file: FileIO, end: int, stretches: Sequence[bytes]) -> list[Frame]:
-    """Write the frames from ``end`` on, or leave the file ending there."""
+    """Write the frames from ``end`` on, or truncate the file to that length."""
     file.seek(end)
     file.truncate()
     frames = []
@@ -121,7 +121,7 @@ def _write(file: FileIO, end: int, stretches: Sequence[bytes]) -> list[Frame]:
 
 
 def compressed(text: bytes) -> bytes:
-    """A frame of some lines."""
+    """Return a frame of some lines."""
     options: dict[int, int] = {
         zstd.CompressionParameter.compression_level: LEVEL,
         zstd.CompressionParameter.checksum_flag: 1,
@@ -130,9 +130,9 @@ def compressed(text: bytes) -> bytes:
 
 
 def next_name(name: str) -> str:
-    """The name of the file that takes an archive's place: ``s.jsonl.zst``, ``s+1.jsonl.zst``, ``s+2.jsonl.zst``.
+    """Return the name of an archive's replacement: ``s.jsonl.zst``, ``s+1.jsonl.zst``, ``s+2.jsonl.zst``.
 
-    No transcript has a name with a plus sign, see ``file_name``.
+    No transcript name has a plus sign, see ``file_name``.
     """
     stem = name.removesuffix(".jsonl.zst")
     match = _NUMBERED.fullmatch(stem)
@@ -140,7 +140,7 @@ def next_name(name: str) -> str:
 
 
 def write_anew(path: Path, frames: Iterable[bytes]) -> list[Frame]:
-    """Write an archive of these frames, durable when this returns; what was at ``path`` is replaced.
+    """Write an archive of these frames durably, replacing any file at ``path``.
 
     Raises:
         StoreFull, Unavailable: There is no file at ``path``.
@@ -166,14 +166,14 @@ def write_anew(path: Path, frames: Iterable[bytes]) -> list[Frame]:
 
 
 def read_raw(path: Path, frame: Frame) -> bytes:
-    """The bytes of a frame as they lie in the file, as many as there are."""
+    """Return the bytes of a frame as stored, as many as there are."""
     with _translated(path), path.open("rb") as file:
         file.seek(frame.offset)
         return file.read(frame.length)
 
 
 class _Flush(threading.Thread):
-    """Makes a file, and the folder that it is new in, durable; ``error`` is what went wrong, after ``join``."""
+    """Makes a file and its new folder durable; ``error`` holds a failure after ``join``."""
 
     def __init__(self, descriptor: int, folder: Path | None) -> None:
         super().__init__(name="archive flush")
@@ -201,7 +201,7 @@ def _translated(path: Path) -> Iterator[None]:
 
 
 def _usable_end(path: Path, recorded_end: int, coming: bytes) -> int:
-    """Where to write: after the recorded frames when what follows them is a crash's copy of what is coming."""
+    """Return where to write: after the recorded frames if the following bytes are a crash's copy of the new ones."""
     size = path.stat().st_size
     if size <= recorded_end:
         return size
@@ -212,7 +212,7 @@ def _usable_end(path: Path, recorded_end: int, coming: bytes) -> int:
 
 
 def _decoded_prefix(data: bytes) -> bytes | None:
-    """The text of a whole or torn frame, None when these bytes are no single frame."""
+    """Return the text of a whole or torn frame, None if these bytes are not a single frame."""
     decoder = zstd.ZstdDecompressor()
     try:
         text = decoder.decompress(data)
@@ -222,7 +222,7 @@ def _decoded_prefix(data: bytes) -> bytes | None:
 
 
 def read_frame(path: Path, frame: Frame) -> bytes:
-    """The clean lines of one frame.
+    """Return the clean lines of one frame.
 
     Raises:
         Damaged: The file is missing or too short, or the frame does not decode to its end.
@@ -244,7 +244,7 @@ def read_frame(path: Path, frame: Frame) -> bytes:
 
 
 def text_of(path: Path, frame: Frame) -> bytes | None:
-    """The clean lines of one frame, None where it cannot be read."""
+    """Return the clean lines of one frame, None if it cannot be read."""
     try:
         return read_frame(path, frame)
     except Damaged:
@@ -252,9 +252,9 @@ def text_of(path: Path, frame: Frame) -> bytes | None:
 
 
 def placed_frames(path: Path, start: int = 0) -> Iterator[tuple[Frame, bytes | None]]:
-    """Every frame of an archive file from a place on, in file order, without a ledger to say where they lie.
+    """Yield every frame of an archive file from an offset on, in file order, without a ledger.
 
-    What cannot be read up to the next frame comes as one stretch without text.
+    Unreadable bytes up to the next frame are yielded as one stretch without text.
     """
     try:
         data = path.read_bytes()
@@ -268,7 +268,7 @@ def placed_frames(path: Path, start: int = 0) -> Iterator[tuple[Frame, bytes | N
 
 
 def _frame_at(data: bytes, at: int) -> tuple[bytes | None, int]:
-    """The text of the frame at a place, None if there is none, and where the next one begins."""
+    """Return the text of the frame at an offset, or None, and where the next one begins."""
     decoder = zstd.ZstdDecompressor()
     parts, end = [], at
     with contextlib.suppress(zstd.ZstdError):
@@ -283,5 +283,5 @@ def _frame_at(data: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def frames_in(path: Path) -> Iterator[bytes]:
-    """The text of every frame of an archive file that can be read."""
+    """Yield the text of every readable frame of an archive file."""
     return (text for _, text in placed_frames(path) if text is not None)

@@ -1,7 +1,7 @@
-"""The last look before anything is written: lines that were forgotten are taken out of a segment, wherever it is from.
+"""Final filter before writing: remove forgotten lines from a segment, whatever its source.
 
-Capture leaves them out already where it can (capture/privacy.py). This is for what comes another way: from another
-machine, from an archive, from a file that was read before somebody forgot.
+Capture already leaves them out if it can (capture/privacy.py). This filter is for other sources: another machine, an
+archive, a file that was read before the tombstone existed.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from crystal.store import Store
 from crystal.store.forget.forgetting import FORGOTTEN, Blocks, Tombstone, add_tombstones, is_session_forgotten
 
 BY_FORGETTING = f"private-{FORGOTTEN}"
-"""The rule under which bytes are private whose words were forgotten."""
+"""Rule name for bytes that are private because they were forgotten."""
 
 
 def without_forgotten(blocks: Blocks, segment: Segment) -> Segment:
-    """The segment with forgotten lines private; the same where there are none.
+    """Return the segment with forgotten lines made private; unchanged if there are none.
 
-    Where something of its session was forgotten, here or before, the client's notes and summaries go as well: nothing
-    tells what they repeat.
+    If something of its session was forgotten, now or earlier, the client's notes and summaries are removed as well,
+    because it is unknown what they repeat.
     """
     return without_lines(segment, forgotten_lines(blocks, segment))
 
 
 def forgotten_lines(blocks: Blocks, segment: Segment) -> frozenset[int]:
-    """Where the lines of a segment begin that were forgotten."""
+    """Return the offsets of the forgotten lines of a segment."""
     lines = [(at, line) for piece in segment.pieces if piece.state == "captured" for at, line in piece.lines]
     return forgotten_among(blocks, lines, segment.origin, segment.before.transcript, is_tainted=has_forgotten(segment))
 
@@ -36,7 +36,7 @@ def forgotten_lines(blocks: Blocks, segment: Segment) -> frozenset[int]:
 def forgotten_among(
     blocks: Blocks, lines: Sequence[tuple[int, bytes]], origin: Origin, key: str, *, is_tainted: bool = False
 ) -> frozenset[int]:
-    """Where those of some lines of a transcript begin that were forgotten."""
+    """Return the offsets of the forgotten lines among some lines of a transcript."""
     turns = _turns_by_offset(lines, origin, key)
     gone = {at for at, line in lines if _is_forgotten(blocks, origin.session_id, line, turns.get(at, []))}
     is_tainted = is_tainted or bool(gone) or is_session_forgotten(blocks.store, origin.session_id)
@@ -45,24 +45,24 @@ def forgotten_among(
 
 
 def has_forgotten(segment: Segment) -> bool:
-    """Whether something was left out of a segment because it was forgotten."""
+    """Return True if something was left out of a segment because it was forgotten."""
     return any(piece.rule == BY_FORGETTING for piece in segment.pieces)
 
 
 def is_touched(blocks: Blocks, segment: Segment) -> bool:
-    """Whether something of a segment is forgotten, or was taken out of it."""
+    """Return True if something of a segment is forgotten, or was removed from it."""
     return has_forgotten(segment) or bool(forgotten_lines(blocks, segment))
 
 
 def note_touched(store: Store, segment: Segment, now: int) -> None:
-    """Note that something of a segment's session was forgotten, where that is new. Inside a transaction."""
+    """Record that something of a segment's session was forgotten, if that is new. Runs inside a transaction."""
     session = segment.origin.session_id
     if has_forgotten(segment) and not is_session_forgotten(store, session):
         name_touched(store, [session], segment.origin.device, now)
 
 
 def name_touched(store: Store, sessions: Sequence[str], device: str, now: int) -> None:
-    """Name sessions in a tombstone of their own, so that all machines leave out what may repeat something of them."""
+    """Name sessions in a separate tombstone, so that all machines leave out what may repeat forgotten text."""
     text = "\n".join(("touched", *sessions)).encode("utf-8", "surrogatepass")
     uid = hashlib.sha256(text).hexdigest()[:32]
     value = {"lines": [], "sessions": list(sessions)}
@@ -70,7 +70,7 @@ def name_touched(store: Store, sessions: Sequence[str], device: str, now: int) -
 
 
 def without_lines(segment: Segment, gone: Collection[int]) -> Segment:
-    """The segment with the lines that begin at these places private; the same where it has none of them."""
+    """Return the segment with the lines at these offsets made private; unchanged if it has none of them."""
     pieces: list[Piece] = []
     uuids: list[str] = []
     for piece in segment.pieces:
@@ -99,14 +99,14 @@ def _is_forgotten(blocks: Blocks, session: str, line: bytes, turns: list[Turn]) 
 
 
 def _is_note(line: bytes) -> bool:
-    """Whether a line is the client's own, or a summary: nothing tells what it repeats."""
+    """Return True if a line is the client's own, or a summary: it is unknown what it repeats."""
     fields = transcript.parse_line(line) or {}
     facts = transcript.facts_of(fields)
     return (facts.uuid is None and facts.type not in ("user", "assistant")) or bool(fields.get("isCompactSummary"))
 
 
 def _split(piece: Piece, gone: Collection[int]) -> list[Piece]:
-    """A captured piece as runs of lines that stay and lines that do not. Blank lines go with the line before them."""
+    """Split a captured piece into runs of lines that stay and lines that do not. Blank lines follow the line before."""
     runs: list[tuple[bool, int, list[tuple[int, bytes]]]] = []
     for at, line in piece.lines:
         is_gone = at in gone

@@ -1,8 +1,8 @@
-"""THE ingest: a segment becomes archive, ledger, turns and chunks in one transaction, together with its watermark.
+"""Ingest: write a segment to archive, ledger, turns and chunks in one transaction, together with its watermark.
 
-The hook's worker, the sweep, backfill, repair and the poller all call ``ingest``. It is idempotent: a turn is its
-transcript line's uuid, so lines that are met again (forks, replaced files, another process) change nothing. What was
-forgotten is taken out here, whatever source it comes from.
+The hook's worker, the sweep, backfill, repair and the poller all call ``ingest``. It is idempotent: a turn is
+identified by its transcript line's uuid, so repeated lines (forks, replaced files, another process) change nothing.
+Forgotten lines are removed here, whatever their source.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ Claim = Callable[[Store, Segment, int], int]
 
 
 class IngestReport(NamedTuple):
-    """What one segment brought."""
+    """Result for one segment."""
 
     bytes_captured: int
     bytes_private: int
@@ -44,16 +44,16 @@ def ingest(
     now: int,
     claim: Claim = ledger.claim_tail,
 ) -> IngestReport:
-    """Write one segment. All of it is durable when this returns, or nothing of it happened.
+    """Write one segment: durable when this returns, or nothing is written.
 
     Args:
         store: The store, open for writing.
-        segment: What to write.
+        segment: The segment to write.
         ldm_home: The folder that archive paths are relative to.
-        archive_folder: Where this agent's transcripts are archived, below ``ldm_home``.
-        find_project: What git says of a folder; may read the disk.
+        archive_folder: Folder of this agent's archives, below ``ldm_home``.
+        find_project: Returns the git project of a folder; may read the disk.
         now: The time, ms.
-        claim: Takes the segment's bytes in the ledger: ``ledger.claim_tail`` or ``ledger.claim_skipped``.
+        claim: Claims the segment's bytes in the ledger: ``ledger.claim_tail`` or ``ledger.claim_skipped``.
 
     Raises:
         WatermarkMoved: Another process captured these bytes first. Nothing was written.
@@ -76,7 +76,7 @@ def ingest(
 
 
 class Prepared(NamedTuple):
-    """What a segment says, read before the store is locked: turns with their chunks, a title, folders named."""
+    """Parsed content of a segment, read before the store is locked: turns with their chunks, a title, folders."""
 
     said: list[tuple[Turn, list[Chunk]]]
     title: str | None
@@ -84,7 +84,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(segment: Segment) -> Prepared:
-    """Read what a segment says. Pure."""
+    """Parse a segment. Pure."""
     lines = [line for piece in segment.pieces if piece.state == "captured" for line in piece.lines]
     said = _chunked(lines, segment)
     return Prepared(said, transcript.titles(lines), sorted({turn.cwd for turn, _ in said if turn.cwd}))
@@ -104,7 +104,7 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
 ) -> IngestReport:
     """Write one segment inside the caller's transaction. Its archive is durable when ``flushes`` has ended.
 
-    So several segments wait for the disk together: end ``flushes`` before the transaction.
+    So several segments share one flush: end ``flushes`` before the transaction.
     """
     blocks = forgetting.read_blocks(store)
     if blocks is not None and (kept := without_forgotten(blocks, segment)) != segment:
@@ -141,7 +141,7 @@ def _chunked(lines: list[tuple[int, bytes]], segment: Segment) -> list[tuple[Tur
 def _kept(
     store: Store, segment: Segment, captured: list[Piece], ident: int, ldm_home: Path, archive_folder: Path, now: int
 ) -> Iterator[list[tuple[int, int, int]]]:
-    """Archive the captured pieces and write their ledger rows; gives (start, stop, row id) of each.
+    """Archive the captured pieces and write their ledger rows. Return (start, stop, row id) of each.
 
     The archive is durable when the context has ended.
     """
@@ -163,7 +163,7 @@ def _kept(
 
 
 def _free_name(store: Store, segment: Segment, ldm_home: Path, folder: Path) -> str:
-    """A name for a transcript's archive that no other has: two devices may share an agent and a copied session."""
+    """Return an unused name for a transcript's archive: two devices may share an agent and a copied session."""
     key, device = segment.before.transcript, segment.origin.device
     for suffix in chain(("", f"--{device}"), (f"--{number}" for number in count(2))):
         relative = (folder / archive.file_name(key + suffix)).relative_to(ldm_home).as_posix()
