@@ -1,9 +1,9 @@
 """Claude Code's transcripts: framing (bytes to lines) and parsing (lines to turns).
 
-Framing never fails on content; parsing is pure, tolerant, and can be run again when it improves. The room refuses to
-know files' owners, secrets, time and the store. One file a question: ``framing`` newlines, ``line`` fields,
-``claude_code`` turns, ``injected`` what nobody said, ``content`` blocks as text, ``names`` what a path says,
-``titles`` what a session is called.
+Framing never fails on content; parsing is pure, tolerant, and can be run again when it improves. The package does not
+use the store, the clock, secrets or file owners. One file per topic: ``framing`` newlines, ``line`` fields,
+``claude_code`` turns, ``injected`` text inserted by the client, ``content`` blocks as text, ``names`` paths, ``titles``
+session titles.
 """
 
 from crystal.transcript.claude_code import FORGOTTEN, parse_turns, turns_of

@@ -1,7 +1,7 @@
-"""Parsing: from the lines of a Claude Code transcript to turns. Pure and tolerant.
+"""Parse the lines of a Claude Code transcript into turns. Pure and tolerant.
 
-Promises: never raises, whatever the lines hold; the same lines give the same turns; a line that is not conversation
-gives none. Knows nothing of files, of time and of the store.
+Never raises, whatever the lines hold. The same lines give the same turns; a line that is not conversation gives none.
+Does not use files, the clock or the store.
 
 Source: docs/reference/transcript-format.md, sections 4 to 7.
 """
@@ -17,14 +17,14 @@ from crystal.transcript.line import ParsedLine, clean_text, identifier, parse_li
 
 _SYNTHETIC = "<synthetic>"
 FORGOTTEN = "crystalForgotten"
-"""The field of a line whose words were forgotten: its place in the conversation is kept, it says nothing."""
+"""Field of a line whose text was forgotten: its place in the conversation is kept, without content."""
 
 _MARKS = (b'"user"', b'"assistant"', b'"queued_command"')
-"""A line with none of these is not conversation and need not be parsed."""
+"""Markers of conversation lines; a line without any of them need not be parsed."""
 
 
 class _Said(NamedTuple):
-    """What one block says, before the line's own facts are added."""
+    """Content of one block, before the line's own fields are added."""
 
     part: int
     role: Role
@@ -39,7 +39,7 @@ def parse_turns(lines: Iterable[tuple[int, bytes]], transcript: str, *, subagent
     Args:
         lines: (offset of the line in its file, the line without its newline).
         transcript: The transcript's key; part of the identity of lines that have no uuid.
-        subagent: The transcript is a subagent's own: what is said in it has the role ``subagent``.
+        subagent: The transcript is a subagent's own: its turns have the role ``subagent``.
 
     Source: docs/reference/transcript-format.md, section 4.
     """
@@ -55,7 +55,7 @@ def parse_turns(lines: Iterable[tuple[int, bytes]], transcript: str, *, subagent
 def turns_of(
     fields: ParsedLine, line: bytes, offset: int, transcript: str, *, subagent: bool, tools: dict[str, str]
 ) -> Iterator[Turn]:
-    """Yield the turns of one parsed line, for who parses lines anyway; ``parse_turns`` says the rest.
+    """Yield the turns of one parsed line, for callers that parse lines anyway; see ``parse_turns``.
 
     Args:
         fields: The parsed line.
@@ -101,7 +101,7 @@ def _message(fields: ParsedLine) -> ParsedLine | None:
 
 
 def _queued_message(attachment: object) -> ParsedLine | None:
-    """Return what a person sent while the agent was working, which no user line repeats, as a message."""
+    """Return a message that a person sent while the agent was working, which no user line repeats."""
     if not isinstance(attachment, dict) or attachment.get("type") != "queued_command":
         return None
     if attachment.get("commandMode") not in (None, "prompt") or not _from_a_person(attachment):
@@ -110,20 +110,20 @@ def _queued_message(attachment: object) -> ParsedLine | None:
 
 
 def _sent_as(fields: ParsedLine) -> str | None:
-    """Return the uuid that a queued message was sent under: a second record of the same message has the same."""
+    """Return the uuid under which a queued message was sent: a second record of the message has the same."""
     attachment = fields.get("attachment")
     return identifier(attachment.get("source_uuid")) if isinstance(attachment, dict) else None
 
 
 def _derived_uuid(transcript: str, offset: int, line: bytes) -> str:
-    """Identify a line that has no uuid by where it stands and what it holds."""
+    """Return an id for a line without uuid, from its offset and its content."""
     digest = hashlib.sha256(f"{transcript}\n{offset}\n".encode("utf-8", "surrogatepass"))
     digest.update(line)
     return f"line-{digest.hexdigest()[:32]}"
 
 
 def _says(fields: ParsedLine, message: ParsedLine, inside: bool, tools: dict[str, str]) -> Iterator[_Said]:
-    """Yield what a conversation line says, block by block. ``inside``: in a subagent."""
+    """Yield the content of a conversation line, block by block. ``inside``: in a subagent."""
     if fields.get("type") == "assistant":
         return _assistant_says(fields, message, "subagent" if inside else "assistant", tools)
     if fields.get("isCompactSummary"):
@@ -162,7 +162,7 @@ def _user_says(fields: ParsedLine, message: ParsedLine, speaker: Role, tools: di
 
 
 def _from_a_person(fields: ParsedLine) -> bool:
-    """Tell whether the line says that a person, and not the client, wrote it."""
+    """Return True if a person, and not the client, wrote the line."""
     origin = fields.get("origin")
     kind = origin.get("kind") if isinstance(origin, dict) else None
     return kind in (None, "human") and fields.get("promptSource") != "system"
@@ -189,7 +189,7 @@ def _result(part: int, block: ParsedLine, tools: dict[str, str]) -> Iterator[_Sa
 
 
 def _say(part: int, role: Role, text: object, *, tool: str | None = None, full_length: int = 0) -> Iterator[_Said]:
-    """Yield the block's turn, unless there is nothing in it to read."""
+    """Yield the block's turn, unless it has no text."""
     if not isinstance(text, str):
         return
     if not text.strip() or ("\0" in text and not text.replace("\0", " ").strip()):
@@ -198,7 +198,7 @@ def _say(part: int, role: Role, text: object, *, tool: str | None = None, full_l
 
 
 def _blocks(message: ParsedLine) -> Iterator[tuple[int, ParsedLine]]:
-    """Yield (index, block) of a message's content; a content that is a plain text is one text block."""
+    """Yield (index, block) of a message's content; plain text counts as one text block."""
     content = message.get("content")
     if isinstance(content, str):
         yield 0, {"type": "text", "text": content}

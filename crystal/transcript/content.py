@@ -1,4 +1,4 @@
-"""Content blocks as text: tool calls and tool results, rendered so that a search finds every word in them.
+"""Convert content blocks to text: tool calls and tool results, with every word searchable.
 
 Source: docs/reference/transcript-format.md, section 6.
 """
@@ -29,10 +29,10 @@ _MAIN_ARGUMENTS = (
 
 
 def call_text(name: str | None, arguments: object) -> str:
-    """Render a tool call: ``Bash: echo hi``, then the other arguments, one ``key: value`` a line.
+    """Render a tool call: ``Bash: echo hi``, then the other arguments, one ``key: value`` per line.
 
-    Every string in the input stands there as it is, not escaped, so that its words can be found. Values inside
-    other values carry the nearest key.
+    Every string of the input is included without escaping, so that its words can be found. Nested values are labelled
+    with the nearest key.
     """
     lines = []
     head = name or ""
@@ -47,7 +47,7 @@ def call_text(name: str | None, arguments: object) -> str:
 
 
 def result_text(content: object) -> str:
-    """Render a tool result: its texts, one below the other. Images and what else is no text leave nothing."""
+    """Render a tool result: its texts, one below the other. Images and other non-text are omitted."""
     if isinstance(content, str):
         return content
     blocks = content if isinstance(content, list) else [content]
@@ -55,7 +55,7 @@ def result_text(content: object) -> str:
 
 
 def block_text(block: object) -> str:
-    """Return the text of a block that holds text (text, document, search result), else an empty text."""
+    """Return the text of a text block (text, document, search result), else an empty text."""
     if isinstance(block, str):
         return block
     if not isinstance(block, dict):
@@ -76,7 +76,7 @@ def block_text(block: object) -> str:
 
 
 def head_and_tail(text: str) -> str:
-    """Shorten a long text to its first and last part, with a line between them that says what is left out."""
+    """Shorten a long text to its first and last part, with a line between them about the omission."""
     if len(text) <= RESULT_HEAD + RESULT_TAIL:
         return text
     head_end = _line_end(text, RESULT_HEAD)

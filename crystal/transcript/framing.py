@@ -1,4 +1,4 @@
-"""Framing: from the bytes of a transcript to complete lines. Knows newlines and nothing of what is between them.
+"""Split the bytes of a transcript into complete lines, without looking at their content.
 
 Source: docs/reference/transcript-format.md, section 2.
 """

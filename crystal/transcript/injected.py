@@ -1,4 +1,4 @@
-"""What the client writes in the user's name, and how to tell it from what a person wrote.
+"""Recognize text that the client writes in the user's name.
 
 Source: docs/reference/transcript-format.md, section 5.
 """
@@ -30,7 +30,7 @@ _PROMPT_COMMAND = re.compile(
 
 
 def is_machinery(text: str) -> bool:
-    """Tell whether a user line's text is the client's: commands, shell output, notifications, interruptions.
+    """Return True if a user line's text is the client's: commands, shell output, notifications, interruptions.
 
     Only the beginning counts: a person may write about ``<command-name>`` in the middle of a sentence.
     """
@@ -38,11 +38,11 @@ def is_machinery(text: str) -> bool:
 
 
 def strip_injected(text: str) -> str:
-    """Take out the blocks that the client puts into a message: ``<system-reminder>...</system-reminder>`` and its kin.
+    """Remove the blocks that the client inserts into a message: ``<system-reminder>...</system-reminder>`` and similar.
 
-    A tag without its closing one stays, and so does one that is quoted: those were written by somebody. When
-    something is taken out, the white space around the rest goes too; else the text is returned as it is.
-    Linear in the length of the text, also when it is full of tags that are never closed.
+    A tag without its closing one stays, and so does a quoted one: those were written by a person. If something is
+    removed, the white space around the rest is removed too; else the text is unchanged. Linear in the length of the
+    text, also when it is full of tags that are never closed.
     """
     if "<" not in text:
         return text
@@ -66,7 +66,7 @@ def strip_injected(text: str) -> str:
 
 
 def spoken_command(text: str) -> str | None:
-    """Return ``/name words`` for a prompt command that a person gave words to, else None.
+    """Return ``/name words`` for a prompt command to which a person added words, else None.
 
     The client writes such a command as three tags, ``<command-message>`` first, and sends its expansion on a meta
     line. Its own commands (``/clear``) begin with ``<command-name>`` and are not for the model.

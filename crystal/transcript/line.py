@@ -1,6 +1,6 @@
-"""One line of a transcript: from bytes to fields, and the facts that every line may carry.
+"""Parse one line of a transcript into fields, and the facts that every line may have.
 
-Tolerant by promise: no bytes make it raise. What is not a JSON object is None, a field of the wrong type is absent.
+Never raises. What is not a JSON object becomes None; a field of the wrong type is ignored.
 
 Source: docs/reference/transcript-format.md, section 3.
 """
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import orjson
 
 ParsedLine: TypeAlias = dict[str, Any]
-"""The fields of one line as JSON gives them; nothing is promised about their types."""
+"""Fields of one line as in the JSON; their types are not checked."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LONGEST_INTEGER = 40
@@ -26,7 +26,7 @@ _TIME = re.compile(
 
 
 class LineFacts(NamedTuple):
-    """What a line says of itself. None where it says nothing, or nothing usable."""
+    """Facts of a line. None if missing or invalid."""
 
     uuid: str | None = None
     timestamp_ms: int | None = None
@@ -52,13 +52,13 @@ def parse_line(line: bytes) -> ParsedLine | None:
 
 
 def line_facts(line: bytes) -> LineFacts:
-    """Return what the line says of itself; all None for what is not a JSON object. Never raises."""
+    """Return the facts of a line; all None if it is not a JSON object. Never raises."""
     fields = parse_line(line)
     return NO_FACTS if fields is None else facts_of(fields)
 
 
 def facts_of(fields: ParsedLine) -> LineFacts:
-    """Return what a parsed line says of itself."""
+    """Return the facts of a parsed line."""
     return LineFacts(
         uuid=identifier(fields.get("uuid")),
         timestamp_ms=parse_time(fields.get("timestamp")),
@@ -69,7 +69,7 @@ def facts_of(fields: ParsedLine) -> LineFacts:
 
 
 def parse_time(value: object) -> int | None:
-    """Turn an ISO 8601 date and time into milliseconds since the epoch; None for anything else.
+    """Convert an ISO 8601 date and time into milliseconds since the epoch; None for anything else.
 
     Without a zone it counts as UTC. Digits after the millisecond are dropped.
     """
@@ -91,7 +91,7 @@ def parse_time(value: object) -> int | None:
 
 
 def clean_text(text: str) -> str:
-    """Make a text storable: lone surrogates and NUL become U+FFFD; everything else stays as it was said."""
+    """Make a text storable: lone surrogates and NUL become U+FFFD; everything else is unchanged."""
     if text.isascii():
         return text.replace("\0", "\ufffd")
     try:
@@ -102,7 +102,7 @@ def clean_text(text: str) -> str:
 
 
 def word(value: object) -> str | None:
-    """Return a field that must be a text with something in it, made storable; else None."""
+    """Return a field that must be a non-empty text, made storable; else None."""
     if isinstance(value, str) and value and not value.isspace():
         return clean_text(value)
     return None
@@ -124,5 +124,5 @@ def _parse_leniently(line: bytes) -> object:
 
 
 def _parse_integer(digits: str) -> int | str:
-    """Keep an absurdly long integer as text: Python refuses to convert it, and takes quadratic time if allowed."""
+    """Keep an extremely long integer as text: Python refuses to convert it, or needs quadratic time."""
     return int(digits) if len(digits) <= _LONGEST_INTEGER else digits

@@ -1,4 +1,4 @@
-"""What the place of a transcript says: its key, its session, its subagent.
+"""Derive a transcript's key, session and subagent from its path.
 
 Source: docs/reference/transcript-format.md, section 1.
 """
@@ -15,11 +15,11 @@ _SIDE_FOLDER = "subagents"
 
 
 def transcript_key(path: str | PathLike[str]) -> tuple[str, str | None, str | None]:
-    """Return the transcript's key, its session's id and its subagent's id.
+    """Return the transcript's key, its session id and its subagent id.
 
     The key does not change when the file moves to another project folder. ``<session>/subagents/**/agent-x.jsonl``
-    gives ``("<session>/agent-x", "<session>", "x")``. The old place of a subagent's transcript, beside the
-    sessions', does not tell the session: it is None, and the lines' ``sessionId`` must say it.
+    gives ``("<session>/agent-x", "<session>", "x")``. The old place of a subagent's transcript, next to the sessions',
+    does not contain the session: it is None, and the lines' ``sessionId`` must be used.
 
     Source: docs/reference/transcript-format.md, section 1.
     """
@@ -35,12 +35,12 @@ def transcript_key(path: str | PathLike[str]) -> tuple[str, str | None, str | No
 
 
 def _storable(name: str) -> str:
-    """Write the bytes of a name that are no UTF-8 in ASCII (``backslashreplace``): keys and ids are kept as text."""
+    """Return a name with non-UTF-8 bytes in ASCII (``backslashreplace``), because keys and ids are stored as text."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _session_of_side_folder(folders: tuple[str, ...]) -> str | None:
-    """Return the folder before ``subagents``: one that looks like a session's id, else the last one."""
+    """Return the folder before ``subagents``: one that looks like a session id, else the last one."""
     owners = [folders[i - 1] for i in range(len(folders) - 1, 0, -1) if folders[i] == _SIDE_FOLDER]
     named = [owner for owner in owners if _UUID.fullmatch(owner)]
     return next(iter(named or owners), None)

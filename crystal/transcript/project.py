@@ -1,4 +1,4 @@
-"""Find the project of a folder, and what identifies that project when its folder is renamed, moved or cloned.
+"""Find the project of a folder, and its identity when the folder is renamed, moved or cloned.
 
 ``find_project`` reads small files of git and runs nothing. ``first_commit`` runs git once; callers keep its result.
 Neither raises, whatever is found where git's files should be. A linked worktree belongs to its main work tree.
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from crystal.model.capture import Project
 
 MARKER_FILE = ".crystal-project"
-"""Its first line identifies the project of the folder that it lies in, and of all folders below."""
+"""File whose first line identifies the project of its folder and of all folders below."""
 MARKER_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{7,63}"
 GIT_SECONDS = 3.0
 _MAX_MARKER_BYTES = 4096
@@ -28,7 +28,7 @@ _HOST = r"(?:[\w.~%-]*|\[[0-9A-Fa-f:.%]*\])(?::\d*)?"
 
 
 class _Repository(NamedTuple):
-    """A work tree's root, the folder of its own git files and the folder of those shared by all its work trees."""
+    """Root of a work tree, the folder of its own git files, and the folder shared by all its work trees."""
 
     root: Path
     git_dir: Path
@@ -40,8 +40,8 @@ def find_project(cwd: str) -> Project:
 
     The folder is walked up to the first git repository; ``git_root`` is the main work tree's root and ``remote`` the
     address of ``origin`` without user and password, else ``marker:ID`` if a marker file names one. Without a
-    repository, the folder of the nearest marker file is the root. A folder that is gone is a project of its own, named
-    after its last part; only a worktree that Claude Code made (``<root>/.claude/worktrees/<name>``) leads to its root.
+    repository, the folder of the nearest marker file is the root. A missing folder is a separate project, named after
+    its last part; only a worktree made by Claude Code (``<root>/.claude/worktrees/<name>``) belongs to its root.
     """
     alone = Project(cwd=cwd, name=_last_part(cwd))
     folder = Path(cwd)
@@ -73,7 +73,7 @@ def first_commit(git_root: str) -> str | None:
 
     env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "GIT_CONFIG_NOSYSTEM": "1", "HOME": os.devnull}
     env |= {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
-    # The folder may belong to another user: git would refuse to read it, and what it reads runs nothing.
+    # The folder may belong to another user, which git refuses to read by default; this command runs nothing from it.
     command = ["git", "-c", "safe.directory=*", "-C", git_root, "rev-list", "--max-parents=0", "HEAD", "--"]
     try:
         git_dir = Path(git_root) / ".git"
@@ -91,7 +91,7 @@ def first_commit(git_root: str) -> str | None:
 
 
 def _is_without_commit(git_dir: Path) -> bool:
-    """Whether a repository has no branch, as long as nothing was committed: then git is not asked after every turn."""
+    """Return True if a repository has no commit yet, so that git is not run after every turn."""
     heads = git_dir / "refs" / "heads"
     if (git_dir / "packed-refs").exists() or not (_read(git_dir / "HEAD", _MAX_MARKER_BYTES) or "").startswith("ref:"):
         return False
@@ -115,9 +115,9 @@ def _marker_at(folder: Path) -> str | None:
 
 
 def without_credentials(address: str) -> str | None:
-    """Return a remote's address without user, password and query; None if it cannot be told where they end.
+    """Return a remote's address without user, password and query; None if they cannot be separated.
 
-    The user ``git`` of an ssh address stays: it is part of the address, and the same for everybody.
+    The user ``git`` of an ssh address stays: it is the same for everybody.
     """
     scheme = re.match(_SCHEME, address)
     if scheme is None:
@@ -125,7 +125,7 @@ def without_credentials(address: str) -> str | None:
     rest = address[scheme.end() :]
     authority, slash, path = rest.partition("/")
     user, at, host = authority.rpartition("@")
-    if not re.fullmatch(_HOST, host):  # a password with a slash in it, it seems: all before the last @ is suspect
+    if not re.fullmatch(_HOST, host):  # probably a password with a slash: everything before the last @ may be secret
         user, at, rest = rest.rpartition("@")
         if not at:
             return None
@@ -137,7 +137,7 @@ def without_credentials(address: str) -> str | None:
 
 
 def _scp_without_user(address: str) -> str:
-    """Take the user out of ``user@host:path``, unless it is ``git``. A path is left as it is."""
+    """Remove the user from ``user@host:path``, unless it is ``git``. A path is unchanged."""
     match = re.fullmatch(_SCP, address)
     return address if match is None or match[1] in (None, "git") else match[2]
 
@@ -165,7 +165,7 @@ def _repository_at(folder: Path) -> _Repository | None:
 
 
 def _main_root(repository: _Repository) -> Path:
-    """Return the main work tree's root: of a linked worktree the one that it was made from."""
+    """Return the main work tree's root; for a linked worktree that of its origin."""
     common = repository.common_dir
     if common == repository.git_dir:
         return repository.root
@@ -210,7 +210,7 @@ def _config_value(value: str) -> str:
 
 
 def _read(path: Path, limit: int) -> str | None:
-    """Read a small regular file as text; None for anything else: absent, a pipe, a device, too large, unreadable."""
+    """Read a small regular file as text; None for anything else: missing, a pipe, a device, too large, unreadable."""
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode) or found.st_size > limit:
@@ -229,7 +229,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _exists(path: Path) -> bool:
-    """Tell whether something stands there, a link that leads nowhere too (git keeps HEAD as one sometimes)."""
+    """Return True if a path exists, including a broken link (git sometimes keeps HEAD as one)."""
     try:
         path.lstat()
     except (OSError, ValueError):
@@ -238,7 +238,7 @@ def _exists(path: Path) -> bool:
 
 
 def _normal(path: Path) -> Path:
-    """Take ``..`` out of a path without asking the disk: links in it are left as the user names them."""
+    """Remove ``..`` from a path without accessing the disk; symbolic links are not resolved."""
     return Path(os.path.normpath(path))
 
 

@@ -1,4 +1,4 @@
-"""The title that the user or the client gave to a session.
+"""Title of a session, given by the user or the client.
 
 Source: docs/reference/transcript-format.md, section 8.
 """
@@ -13,10 +13,10 @@ _MARKS = (b'"custom-title"', b'"ai-title"', b'"summary"')
 
 
 def titles(lines: Iterable[tuple[int, bytes]]) -> str | None:
-    """Return the session's title as the lines give it: the user's latest, else the client's latest, else None.
+    """Return the session's title from the lines: the user's latest, else the client's latest, else None.
 
-    A ``summary`` line of older clients counts only if the message that it names is among the lines: such lines were
-    also written into the files of other sessions.
+    A ``summary`` line of older clients counts only if the message that it names is among the lines, because such lines
+    were also written to other sessions' files.
     """
     given: dict[str, str] = {}
     every = [line for _, line in lines]
@@ -41,7 +41,7 @@ def _remember(given: dict[str, str], giver: str, title: object) -> None:
 
 
 def _names_one_of(every: list[bytes], line: bytes, leaf: object) -> bool:
-    """Tell whether the leaf is the uuid of a line, or there is none to check. A look at the bytes is enough."""
+    """Return True if the leaf is the uuid of a line, or there is none to check. Searching the bytes is enough."""
     uuid = identifier(leaf)
     if uuid is None:
         return True
