@@ -1,4 +1,4 @@
-"""``crystal-relay``: serve, and what an operator does beside it."""
+"""Command line of ``crystal-relay``: serve, and the operator's commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from relay_worker.errors import CannotServe, Refusal
 
 PACKAGES = ("anyio", "httptools", "prometheus-client", "starlette", "uvicorn", "uvloop")
-"""What the server needs besides the client: the extra ``relay`` of pyproject.toml."""
+"""Packages that the server needs besides the client: the extra ``relay`` of pyproject.toml."""
 
 try:
     from relay_worker import commands, log
@@ -107,7 +107,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _complain(error.detail, "")
         sys.exit(2 if error.status == 400 else 1)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: nothing to say at the end
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # the reader closed the pipe: print nothing at the end
         sys.exit(1)
     except OSError as error:
         _complain(f"{error.filename or 'disk'}: {error.strerror or error}", "check its permissions and its disk")

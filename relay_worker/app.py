@@ -1,8 +1,8 @@
 """The relay as an ASGI application.
 
-It needs no lifespan events: it is complete when ``create_app`` returns, also over ``httpx.ASGITransport``. Where the
-events come, shutting down lets waiting requests go and writes down when tokens were last used. The store belongs to
-whoever made it, and is closed by them after the last request.
+It needs no lifespan events: it is complete when ``create_app`` returns, also over ``httpx.ASGITransport``. If there are
+events, shutdown ends waiting requests and records when tokens were last used. The caller that opened the store closes
+it after the last request.
 """
 
 from __future__ import annotations
@@ -70,21 +70,21 @@ def create_app(
     """Build the application around an open store.
 
     Args:
-        settings: What of them the routes need: limits, rates, deadlines.
-        store: Open; closed by the caller.
-        metrics: Made by the caller if the store reports to them too.
-        now: Milliseconds since 1970; tests move it.
-        monotonic: Seconds, for rates and deadlines.
-        random: That many random bytes.
+        settings: The configuration: limits, rates, deadlines.
+        store: The open store; closed by the caller.
+        metrics: Passed by the caller if the store reports to them too.
+        now: Returns milliseconds since 1970; tests replace it.
+        monotonic: Returns seconds, for rates and deadlines.
+        random: Returns that many random bytes.
     """
     return RelayApp(Services(settings, store, now, monotonic, random, metrics or Metrics()))
 
 
 class RelayApp:
-    """The outermost layer: a name for each request, errors as problems, counting and logging.
+    """Outermost layer: request ids, errors as problem documents, counting and logging.
 
     Attributes:
-        relay: What the routes share.
+        relay: Services shared by the routes.
     """
 
     def __init__(self, relay: Services) -> None:
@@ -129,7 +129,7 @@ class RelayApp:
             if not started:
                 await _send_problem(Refusal("unavailable", "the relay is stopping", retry_after=5), scope, noting)
             raise
-        except Exception:  # a bug: the client hears so, the log gets the traceback
+        except Exception:  # a bug: the client gets status 500, the log gets the traceback
             if not started:
                 refusal = Refusal("internal", "the relay has a bug; its log tells more under this request id")
                 await _send_problem(refusal, scope, noting)
@@ -177,7 +177,7 @@ def _fields(scope: Scope, route: str, method: str, status: int, seconds: float) 
         found["token"] = token
     stream = scope.get("path_params", {}).get("stream", "")
     if token and stream:
-        # Not more of it than tells two apart, and nothing that the client made up.
+        # Only enough to tell two apart, and no text chosen by the client.
         found["stream"] = stream[:8] if stream[:8].isalnum() and stream.isascii() else "?"
     return found
 

@@ -1,4 +1,4 @@
-"""What an operator does beside serving: tokens, checking, health, backup. Results go to stdout, words to stderr."""
+"""Commands of the operator besides serving: tokens, check, health, backup. Results go to stdout, messages to stderr."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ACCOUNT_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
 def make_token(
     settings: Settings, account: str, label: str, scopes: list[str], now: int, *, create: bool, as_json: bool
 ) -> None:
-    """Make a token and print it, this once.
+    """Make a token and print it. It is shown only once.
 
     Raises:
-        CannotServe: There is no relay in the folder, and none is to be made there (``create``).
+        CannotServe: The folder has no relay, and ``create`` is not set.
     """
     _as_owner(settings.data_dir)
     if not 1 <= len(account) <= 64 or not set(account) <= ACCOUNT_CHARACTERS:
@@ -45,7 +45,7 @@ def make_token(
 
 
 def list_tokens(settings: Settings, account: str | None, *, as_json: bool) -> None:
-    """List tokens, revoked ones too."""
+    """List tokens, including revoked ones."""
     _as_owner(settings.data_dir)
     for one in operator.list_tokens(settings.data_dir, account):
         if as_json:
@@ -73,7 +73,7 @@ def revoke_token(settings: Settings, token_id: str, now: int) -> None:
 
 
 def check(settings: Settings, *, as_json: bool) -> None:
-    """Print the effective configuration and where each value came from; refuse one that would not serve."""
+    """Print the effective configuration and the source of each value; refuse one that cannot serve."""
     values = {name: getattr(settings, name) for name in NAMES}
     if as_json:
         _print({name: str(value) if isinstance(value, Path) else value for name, value in values.items()})
@@ -88,17 +88,17 @@ def check(settings: Settings, *, as_json: bool) -> None:
 
 
 def health(settings: Settings, *, ready: bool) -> None:
-    """Ask the relay of this configuration whether it serves, for a container's or a monitor's check.
+    """Check that the relay of this configuration is serving, for a container or a monitor.
 
     Raises:
-        CannotServe: It does not.
+        CannotServe: It is not serving.
     """
     host, port = host_and_port(settings.listen, "listen")
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - the other way round
     connection = http.client.HTTPConnection(host, port, timeout=5)
     if settings.tls_cert:
         context = ssl.create_default_context()
-        # It asks itself: the certificate names the outside, and nothing secret is sent.
+        # The check connects to its own host, for which the certificate is not issued; nothing secret is sent.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         connection = http.client.HTTPSConnection(host, port, timeout=5, context=context)
@@ -116,7 +116,7 @@ def health(settings: Settings, *, ready: bool) -> None:
 
 
 def back_up(settings: Settings, target: Path) -> None:
-    """Copy everything, while the relay serves or not."""
+    """Copy everything, whether the relay is serving or not."""
     _as_owner(settings.data_dir)
     bodies, lost = operator.back_up(settings.data_dir, target)
     more = f", {lost} were fetched and deleted meanwhile" if lost else ""
@@ -124,7 +124,7 @@ def back_up(settings: Settings, target: Path) -> None:
 
 
 def _as_owner(folder: Path) -> None:
-    """Files that root makes beside the relay's own would lock the relay out."""
+    """Give created files to the relay's user: files owned by root would lock the relay out."""
     if os.name == "nt" or not folder.exists():
         return
     owner = folder.stat().st_uid

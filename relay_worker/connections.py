@@ -1,8 +1,8 @@
-"""Limits on open connections: for one address, and in total.
+"""Limit open connections, per address and in total.
 
-A connection counts from ``accept`` until its socket is closed, TLS handshakes included. One over a limit is closed
-before a byte is read from it. Connections of trusted proxies count in the total only: the limit for one address holds
-for the requests under way of the clients that they name.
+A connection counts from ``accept`` until its socket is closed, TLS handshakes included. A connection over a limit is
+closed before a byte is read from it. Connections of trusted proxies count in the total only; the limit per address
+applies to the active requests of the clients that they name.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from typing import Any
 from relay_worker.limits import AddressCounts, Network, address_of, is_trusted
 
 MAX_ACCEPTS = 256
-"""Connections that are accepted before the event loop gets its turn."""
+"""Maximum connections accepted before control returns to the event loop."""
 RETRY_SECONDS = 1.0
-"""Pause after the system had no file or memory for another connection."""
+"""Pause after the system lacked a file descriptor or memory for another connection."""
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 LOG = logging.getLogger("relay_worker")
 
 
 class CountedSocket(socket.socket):
-    """A socket that calls ``released`` once: when it is closed, or else when it is collected."""
+    """Socket that calls ``released`` once: when it is closed, or else garbage-collected."""
 
     def __init__(self, accepted: socket.socket, released: Callable[[], None]) -> None:
         super().__init__(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
         self._finalizer = weakref.finalize(self, released)
 
     def close(self) -> None:
-        """Close, and count one less."""
+        """Close the socket and decrease the count."""
         super().close()
         self._finalizer()
 
 
 class ConnectionLimits:
-    """Decide which connections are kept open.
+    """Limits on open connections.
 
     Args:
-        each: The most of one address; 0 for any number.
-        total: The most of all.
-        trusted: Proxies.
-        refused: Told the reason, ``address`` or ``total``, of each refusal.
+        each: Maximum per address; 0 for no limit.
+        total: Maximum in total.
+        trusted: Trusted proxies.
+        refused: Called with the reason of each refusal, ``address`` or ``total``.
     """
 
     def __init__(self, each: int, total: int, trusted: Sequence[Network], refused: Callable[[str], None]) -> None:
@@ -55,7 +55,7 @@ class ConnectionLimits:
         self._total, self._trusted, self._refused = total, trusted, refused
 
     def admit(self, accepted: socket.socket, peer: str) -> CountedSocket | None:
-        """Give the socket to go on with; None if it is over a limit, and closed."""
+        """Return the socket to use; None if it was over a limit and is closed."""
         address = None if is_trusted(peer, self._trusted) else address_of(peer, "", ())
         reason = "total" if self.open >= self._total else None
         if reason is None and address is not None and not self.counts.take(address):
@@ -74,14 +74,14 @@ class ConnectionLimits:
 
 
 class LimitedServer:
-    """A listening socket whose connections are limited; stands where uvicorn expects ``asyncio.Server``.
+    """Listening socket with limited connections; replaces uvicorn's ``asyncio.Server``.
 
     Args:
-        listener: Bound and listening; the caller closes it.
-        protocol: Makes the protocol of a connection.
-        limits: Decide who is served.
-        tls: None for plain HTTP.
-        handshake_seconds: How long a TLS handshake may take.
+        listener: A bound, listening socket; the caller closes it.
+        protocol: Returns the protocol of a connection.
+        limits: Limits on connections.
+        tls: The TLS context; None for plain HTTP.
+        handshake_seconds: Maximum duration of a TLS handshake.
     """
 
     def __init__(
@@ -100,14 +100,14 @@ class LimitedServer:
         self._listen()
 
     def close(self) -> None:
-        """Accept no more, and give up handshakes that are under way."""
+        """Stop accepting, and abort pending handshakes."""
         self._closed = True
         self._loop.remove_reader(self._listener)
         for task in self._opening:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait until the handshakes are given up; uvicorn waits for the connections itself."""
+        """Wait until handshakes are aborted; uvicorn waits for the connections itself."""
         await asyncio.gather(*self._opening, return_exceptions=True)
 
     def _listen(self) -> None:
@@ -126,7 +126,7 @@ class LimitedServer:
                     self._loop.remove_reader(self._listener)
                     self._loop.call_later(RETRY_SECONDS, self._listen)
                     return
-                continue  # this one was gone before it was accepted
+                continue  # the client disconnected before accept
             kept = self._limits.admit(accepted, str(peer[0]))
             if kept is not None:
                 task = self._loop.create_task(self._open(kept))
@@ -138,7 +138,7 @@ class LimitedServer:
             kept.setblocking(False)
             kept.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.connect_accepted_socket(self._protocol, kept, ssl=self._tls, **self._more)
-        except OSError:  # a handshake that failed, stopped or was given up
+        except OSError:  # a handshake that failed, stalled or was aborted
             kept.close()
         except BaseException:
             kept.close()

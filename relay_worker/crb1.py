@@ -1,7 +1,7 @@
-"""The outside of a CRB1 envelope, as far as it can be checked without a key. See docs/spec/envelope.md.
+"""Check the unencrypted part of a CRB1 envelope. See docs/spec/envelope.md.
 
-The relay checks this much so that a client with a bug hears of it at once, and so that nothing but sealed blobs is
-stored; whether a blob is genuine only its reader can tell.
+The check reports client bugs at once, and only sealed blobs are stored. Only the reader can verify that a blob is
+genuine.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _OUTSIDE = struct.Struct(">4sB19x16sQ64xI")
 
 
 def check_envelope(head: bytes, size: int, *, stream: bytes, seq: int) -> None:
-    """Refuse what cannot be the blob ``seq`` of ``stream``.
+    """Refuse what cannot be blob ``seq`` of ``stream``.
 
     Args:
-        head: At least the first 116 bytes, if there are so many.
+        head: The first 116 bytes or more, if there are that many.
         size: Length of the whole body.
-        stream: From the URL.
-        seq: From the URL.
+        stream: The value in the URL.
+        seq: The value in the URL.
 
     Raises:
         Refusal: ``bad-envelope``.

@@ -1,4 +1,4 @@
-"""What a relay says no to: a stable code, and what it means over HTTP. See docs/spec/relay-http.md, section 1."""
+"""Refusals of the relay: stable codes and their HTTP statuses. See docs/spec/relay-http.md, section 1."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ STATUS = {
 
 
 class Refusal(Exception):
-    """A request that is not granted. ``detail`` is for people and holds neither secrets nor bodies.
+    """A request is refused. ``detail`` is for people and holds neither secrets nor bodies.
 
     Attributes:
-        code: One of ``STATUS``.
+        code: A key of ``STATUS``.
         detail: One sentence.
-        retry_after: Seconds after which trying again makes sense, None where it does not.
-        headers: What else the answer has to carry.
+        retry_after: Seconds after which a retry makes sense, or None.
+        headers: Further headers of the answer.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class Refusal(Exception):
 
     @property
     def status(self) -> int:
-        """The HTTP status of the code."""
+        """HTTP status of the code."""
         return STATUS[self.code]
 
     @property
     def problem(self) -> dict[str, str | int]:
-        """The members of an RFC 9457 problem."""
+        """Members of an RFC 9457 problem document."""
         return {
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,
@@ -84,7 +84,7 @@ class CannotServe(Exception):
 
     Attributes:
         hint: The next step.
-        exit_code: Of the command.
+        exit_code: The exit code of the command.
     """
 
     def __init__(self, message: str, *, hint: str = "", exit_code: int = 1) -> None:

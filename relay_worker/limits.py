@@ -1,6 +1,6 @@
-"""How often, and how many at once: token buckets, and slots that are waited for in order.
+"""Rate and concurrency limits: token buckets, and slots that are assigned in order.
 
-Usable from several event loops and threads. The clock is an argument: seconds, rising.
+Usable from several event loops and threads. The clock is an argument: monotonic seconds.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
 
 
 class Buckets:
-    """A token bucket for each key. Those used least recently are forgotten beyond ``keys``.
+    """Token bucket per key. Beyond ``keys`` the least recently used are deleted.
 
     Args:
-        rate: Refill a second; 0 switches it off.
+        rate: Refill per second; 0 disables the limit.
         burst: Size of a bucket.
-        clock: Seconds.
+        clock: Returns seconds.
     """
 
     def __init__(self, rate: float, burst: float, clock: Callable[[], float], *, keys: int = 10_000) -> None:
@@ -38,7 +38,7 @@ class Buckets:
         self._guard = threading.Lock()
 
     def take(self, key: str) -> int:
-        """Take one; 0 if there was one, else the whole seconds until there will be."""
+        """Take one token. Return 0 on success, else the whole seconds until one is available."""
         if self._rate <= 0:
             return 0
         now = self._clock()
@@ -54,17 +54,17 @@ class Buckets:
 
 @dataclass(slots=True)
 class AddressCounts:
-    """How many are open, by address.
+    """Number of open items by address.
 
     Attributes:
-        each: The most of one address; 0 for any number.
+        each: Maximum per address; 0 for no limit.
     """
 
     each: int
     _open: Counter[str] = field(default_factory=Counter)
 
     def take(self, address: str) -> bool:
-        """Count one more; False, and not counted, if the address has as many as it may have."""
+        """Count one more. Return False, without counting, if the address is at its limit."""
         if self.each and self._open[address] >= self.each:
             return False
         self._open[address] += 1
@@ -77,16 +77,16 @@ class AddressCounts:
             del self._open[address]
 
     def __len__(self) -> int:
-        """Count the addresses that have something open."""
+        """Return the number of addresses with open items."""
         return len(self._open)
 
 
 class Slots:
-    """At most so many at once; the others wait in order.
+    """Limited number of slots; further requests wait in order.
 
     Args:
-        count: How many.
-        patience: Seconds that somebody waits at most.
+        count: Number of slots.
+        patience: Maximum seconds of waiting.
     """
 
     def __init__(self, count: int, patience: float) -> None:
@@ -100,7 +100,7 @@ class Slots:
         """Hold a slot.
 
         Raises:
-            Refusal: ``unavailable``, after waiting.
+            Refusal: ``unavailable`` after the maximum wait.
         """
         await self._acquire()
         try:
@@ -124,7 +124,7 @@ class Slots:
                 if waits:
                     self._waiting.remove((loop, future))
             if not waits:
-                self._release()  # it was handed over in the same moment
+                self._release()  # the slot was assigned at the same moment
             if isinstance(error, asyncio.TimeoutError):
                 raise Refusal("unavailable", "too many large bodies at once", retry_after=5) from error
             raise
@@ -145,7 +145,7 @@ def _hand_over(future: asyncio.Future[None]) -> None:
 
 
 class ChangeSignals:
-    """Wakes who waits for news: of an account, or of a mailbox."""
+    """Wakes requests that wait for changes of an account or a mailbox."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -154,18 +154,18 @@ class ChangeSignals:
 
     @property
     def stopping(self) -> bool:
-        """True once nobody should begin to wait any more."""
+        """True once no request should begin to wait."""
         return self._stopping
 
     @property
     def count(self) -> int:
-        """How many wait."""
+        """Number of waiting requests."""
         with self._guard:
             return sum(len(some) for some in self._waiting.values())
 
     @contextlib.contextmanager
     def expect(self, key: str) -> Iterator[asyncio.Future[None]]:
-        """A future that is done with the next ``notify`` of this key. Ask first, then look, then wait."""
+        """Return a future that is done at the next ``notify`` of this key. Call it first, then check, then wait."""
         loop = asyncio.get_running_loop()
         entry = (loop, loop.create_future())
         with self._guard:
@@ -182,7 +182,7 @@ class ChangeSignals:
                     self._waiting.pop(key, None)
 
     def notify(self, key: str) -> None:
-        """There is news."""
+        """Wake all requests that wait for this key."""
         with self._guard:
             some = list(self._waiting.get(key, ()))
         for loop, future in some:
@@ -190,26 +190,26 @@ class ChangeSignals:
                 loop.call_soon_threadsafe(_hand_over, future)
 
     def stop(self) -> None:
-        """Let everybody go, now and from now on."""
+        """Wake all waiting requests, now and from now on."""
         self._stopping = True
         for key in list(self._waiting):
             self.notify(key)
 
 
 def networks(texts: Sequence[str]) -> tuple[Network, ...]:
-    """Addresses and networks of trusted proxies.
+    """Parse addresses and networks of trusted proxies.
 
     Raises:
-        ValueError: One is neither.
+        ValueError: An entry is neither.
     """
     return tuple(ipaddress.ip_network(text, strict=False) for text in texts)
 
 
 def address_of(peer: str, forwarded: str, trusted: Sequence[Network]) -> str:
-    """Whose request this is: the peer, or, if that is a trusted proxy, whom it names.
+    """Return the client's address: the peer, or the one that a trusted proxy names.
 
-    ``X-Forwarded-For`` is read from the right, for as long as what stands there is trusted; a client can only add to
-    the left. IPv6 clients count by their /64, since they have all of it.
+    ``X-Forwarded-For`` is read from the right while the entries are trusted; a client can only add to the left. IPv6
+    clients count by their /64, because each has all of it.
     """
     address = peer
     if is_trusted(address, trusted):

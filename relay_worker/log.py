@@ -1,7 +1,7 @@
-"""The relay's log: one line an event, as JSON or as text, on standard error.
+"""Log of the relay: one line per event, as JSON or as text, on standard error.
 
-What stands in it: time, level, event, and the fields that the caller names. Messages of exceptions are left out, save
-those of the disk and the database: others may quote what a client sent.
+A line has time, level, event, and the fields given by the caller. Messages of exceptions are left out, except those of
+the disk and the database: others may quote what a client sent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line; ``time`` in milliseconds since 1970."""
+    """Writes one JSON object per line; ``time`` in milliseconds since 1970."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record."""
@@ -41,7 +41,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """For people: time, level, event, fields."""
+    """Writes time, level, event and fields for people."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record."""
@@ -51,9 +51,9 @@ class TextFormatter(logging.Formatter):
 
 
 def configure(log_format: str, stream: TextIO | None = None) -> None:
-    """Send all logging of the process to ``stream`` (standard error), in this format.
+    """Send all logging of the process to ``stream`` (standard error) in this format.
 
-    uvicorn says nothing of its own below an error: what it would say, the relay says.
+    uvicorn's own messages below an error are dropped, because the relay logs the same events.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())

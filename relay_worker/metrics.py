@@ -1,6 +1,6 @@
-"""What an operator sees of the relay: Prometheus metrics in a registry of their own.
+"""Prometheus metrics of the relay, in a separate registry.
 
-No stream, token or account in a label: whoever reads the metrics must not learn who talks to whom.
+Labels contain no stream, token or account, so that the metrics do not reveal who exchanges data with whom.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Metrics:
         )
 
     def observe_commit(self, jobs: int, seconds: float) -> None:
-        """Called by the store's writer."""
+        """Record a commit. Called by the store's writer."""
         self.batch.observe(jobs)
         self.commit_seconds.observe(seconds)
 
     def watch(self, usage: Callable[[], Usage], now: Callable[[], int]) -> None:
-        """Ask the store for what it holds whenever the metrics are read."""
+        """Query the store for its usage whenever the metrics are read."""
         self.registry.register(_Held(usage, now))
 
 
@@ -66,11 +66,11 @@ class _Held(Collector):
         self._now = now
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing, so that registering does not ask the store."""
+        """Return nothing, so that registering does not query the store."""
         return []
 
     def collect(self) -> Iterable[Metric]:
-        """One gauge each."""
+        """Yield one gauge per value."""
         usage = self._usage()
         oldest = 0.0 if usage.oldest_unread_at is None else max(0, self._now() - usage.oldest_unread_at) / 1000
         for name, text, value in (

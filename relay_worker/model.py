@@ -1,4 +1,4 @@
-"""What the relay knows, as frozen values. Ids are bytes here and hexadecimal on the wire; times are ms since 1970."""
+"""Values of the relay, immutable. Ids are bytes here and hexadecimal on the wire; times are ms since 1970."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 MAX_NUMBER = 2**53 - 1
-"""The highest seq: JSON carries integers exactly up to here in every language."""
+"""Highest seq: JSON carries integers exactly up to this number in every language."""
 
 Result = Literal["created", "replaced", "duplicate"]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one stream and one account may hold."""
+    """Limits of one stream and one account."""
 
     max_blobs: int = 10_000
     max_streams: int = 4096
@@ -27,7 +27,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token as the relay keeps it: never the secret, only its SHA-256."""
+    """Token as the relay stores it: never the secret, only its SHA-256."""
 
     id: str
     account: str
@@ -41,7 +41,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """How far one stream is; all zeros for one that nothing was stored in."""
+    """State of one stream; all zeros if nothing was ever stored in it."""
 
     stream: bytes
     head: int = 0
@@ -53,7 +53,7 @@ class StreamState:
 
 @dataclass(frozen=True, slots=True)
 class BlobEntry:
-    """One line of a listing."""
+    """One blob of a listing."""
 
     seq: int
     size: int
@@ -71,7 +71,7 @@ class ObjectEntry:
 
 @dataclass(frozen=True, slots=True)
 class Mailbox:
-    """A pairing mailbox. ``claim_hash`` is None until somebody has claimed it."""
+    """Pairing mailbox. ``claim_hash`` is None until it is claimed."""
 
     nameplate: int
     account: str
@@ -81,7 +81,7 @@ class Mailbox:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the whole relay holds, for its operator."""
+    """Usage of the whole relay, for its operator."""
 
     blobs: int
     objects: int

@@ -1,4 +1,4 @@
-"""What the routes of one running relay share. Clock and randomness come in here and nowhere else."""
+"""Services shared by the routes of one running relay. The only source of clock and randomness."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from relay_worker.store.protocol import BlobStore
 SWEEP_MS = 60_000
 MAX_WAITING = 1000
 MAX_WAITING_EACH = 50
-"""Requests of one token, or one address without any, that wait at once: nobody takes all the places."""
+"""Maximum waiting requests of one token, or of one address without a token, so that none takes all slots."""
 
 
 def wall_clock() -> int:
-    """Milliseconds since 1970 UTC."""
+    """Return milliseconds since 1970 UTC."""
     return time.time_ns() // 1_000_000
 
 
 @dataclass(slots=True)
 class Services:
-    """One relay: its store, limits and counters.
+    """Services of one relay: its store, limits and counters.
 
     Attributes:
         settings: The effective configuration.
-        store: Where everything is kept; whoever made it closes it.
-        now: Milliseconds since 1970.
-        monotonic: Seconds, for rates and deadlines.
-        random: That many random bytes.
+        store: The store; its creator closes it.
+        now: Returns milliseconds since 1970.
+        monotonic: Returns seconds, for rates and deadlines.
+        random: Returns that many random bytes.
     """
 
     settings: Settings
@@ -66,18 +66,18 @@ class Services:
         self.trusted = networks(chosen.trusted_proxies)
 
     async def sweep_if_due(self) -> None:
-        """Once a minute, whoever comes first expires what is old. So a relay needs no clockwork to be right."""
+        """Expire old data if the last sweep is a minute ago. Called by requests, so the relay needs no timer."""
         now = self.now()
         if self._swept_at is not None and 0 <= now - self._swept_at < SWEEP_MS:
             return
         self._swept_at = now
         try:
             await self.sweep()
-        except Refusal as refusal:  # a full disk expires nothing, and is no reason not to read from it
+        except Refusal as refusal:  # nothing can be expired on a full disk, but reading must still work
             self.log.warning("sweep failed", extra={"fields": {"code": refusal.code}})
 
     async def sweep(self) -> None:
-        """Expire what is old, and write down when tokens were last used."""
+        """Expire old data, and record when tokens were last used."""
         used, self.used = self.used, {}
         if used:
             await self.store.touch_tokens(used)
@@ -87,7 +87,7 @@ class Services:
             self.signals.notify(f"account {account}")
 
     async def probe(self) -> None:
-        """Write something to the store, at most once a second however many ask."""
+        """Write to the store as a test, at most once a second for all callers."""
         at = self.monotonic()
         if self._probed_at is None or at - self._probed_at >= 1:
             self._probed_at = None

@@ -1,4 +1,4 @@
-"""The relay as a process: sockets, signals, the metrics' own listener, and an orderly end."""
+"""Process of the relay: sockets, signals, the metrics listener, and an orderly shutdown."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ LOG = logging.getLogger("relay_worker")
 
 try:
     import resource
-except ImportError:  # Windows counts sockets otherwise
+except ImportError:  # Windows limits sockets in another way
     _FILES = None
 else:
     _FILES = resource
 
 
 def refuse_plain_http(settings: Settings) -> None:
-    """Refuse to offer tokens and pairing in clear to a network.
+    """Refuse to serve tokens and pairing over a network without TLS.
 
     Raises:
-        CannotServe: The address is not loopback, there is no certificate, and nobody said that a proxy has one.
+        CannotServe: The address is not loopback, there is no certificate, and ``behind_proxy`` is not set.
     """
     host, _ = host_and_port(settings.listen, "listen")
     if settings.tls_cert is None and not settings.behind_proxy and not is_loopback(host):
@@ -56,10 +56,10 @@ def refuse_plain_http(settings: Settings) -> None:
 
 
 def refuse_bad_certificate(settings: Settings) -> None:
-    """Refuse what TLS cannot be spoken with, before anybody waits for it; never ask for a pass phrase.
+    """Refuse an unusable certificate before serving starts; never ask for a pass phrase.
 
     Raises:
-        CannotServe: The certificate or its key is absent, unreadable, locked, or they do not belong together.
+        CannotServe: The certificate or its key is missing, unreadable or locked, or they do not match.
     """
     if settings.tls_cert is None or settings.tls_key is None:
         return
@@ -80,7 +80,7 @@ def refuse_bad_certificate(settings: Settings) -> None:
 
 
 class _Locked(Exception):
-    """A key that only somebody at a keyboard could open."""
+    """The key needs a pass phrase."""
 
 
 def _no_pass_phrase() -> str:
@@ -88,12 +88,12 @@ def _no_pass_phrase() -> str:
 
 
 class RelayServer(uvicorn.Server):
-    """uvicorn's server, whose end by a signal is an ordinary one: exit code 0.
+    """uvicorn's server with exit code 0 after a signal.
 
     Args:
-        config: uvicorn's.
-        relay: Its waiting requests are let go when the server stops.
-        connections: Decides who is served.
+        config: The configuration of uvicorn.
+        relay: The application; its waiting requests are ended when the server stops.
+        connections: Limits on connections.
     """
 
     def __init__(self, config: uvicorn.Config, relay: Services, connections: ConnectionLimits) -> None:
@@ -103,7 +103,7 @@ class RelayServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop on a signal, and do not pass it on afterwards."""
+        """Stop on a signal without re-raising it afterwards."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -116,14 +116,14 @@ class RelayServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal stops; another interrupt does not wait for requests."""
+        """Stop on the first signal; on another interrupt do not wait for requests."""
         super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin, and expire what is old even if nobody asks."""
-        # The only way: uvicorn has no setting for who accepts, nor for how long a TLS handshake may take.
+        """Start the server, and expire old data even without requests."""
+        # The only way: uvicorn has no setting for the acceptor or for the timeout of a TLS handshake.
         loop: Any = asyncio.get_running_loop()
-        if sys.platform != "win32":  # whose event loop cannot watch a listening socket
+        if sys.platform != "win32":  # its event loop cannot watch a listening socket
             loop.create_server = self._listen
         elif self.config.ssl is not None:
             loop.create_server = partial(loop.create_server, ssl_handshake_timeout=HEAD_SECONDS)
@@ -136,7 +136,7 @@ class RelayServer(uvicorn.Server):
         return LimitedServer(sock, protocol, self._connections, ssl, HEAD_SECONDS)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting, let the waiting go, finish the rest."""
+        """Stop accepting, end waiting requests, finish the others."""
         LOG.info("stopping")
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -150,7 +150,7 @@ class RelayServer(uvicorn.Server):
 
 
 def serve(settings: Settings) -> None:
-    """Serve until a signal comes. What was acknowledged is on the disk before this returns.
+    """Serve until a signal arrives. Acknowledged data is on the disk before this returns.
 
     Raises:
         CannotServe: An address is taken, another relay has the data, or plain HTTP was refused.
@@ -194,7 +194,7 @@ def _config(settings: Settings, app: RelayApp) -> uvicorn.Config:
 
 
 def _connection_limits(settings: Settings, metrics: Metrics) -> ConnectionLimits:
-    """Limit connections: in total by the open files that are granted, of one address to a quarter of that at most."""
+    """Return connection limits: in total by the granted open files, per address a quarter of that."""
     total = _file_limit() - 128
     each = settings.max_connections_per_address
     if each and settings.is_proxy_unnamed:
@@ -210,12 +210,12 @@ def _connection_limits(settings: Settings, metrics: Metrics) -> ConnectionLimits
 
 
 def _file_limit() -> int:
-    """Ask for as many open files as are granted; how many that is."""
+    """Raise the limit of open files as far as granted. Return it."""
     if _FILES is None:
         return 2048
     try:
         soft, hard = _FILES.getrlimit(_FILES.RLIMIT_NOFILE)
-    except OSError:  # a sandbox may forbid to ask
+    except OSError:  # a sandbox may forbid it
         return 1024
     wanted = min(4096, int(hard)) if hard != _FILES.RLIM_INFINITY else 4096
     if soft != _FILES.RLIM_INFINITY and soft < wanted:
@@ -234,7 +234,7 @@ def _bind(listen: str, name: str) -> socket.socket:
         try:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             found.bind(address)
-            found.listen(2048)  # from here on who connects is served, a moment later
+            found.listen(2048)  # from here on connections queue up and are served shortly after
             found.setblocking(False)
         except BaseException:
             found.close()
@@ -253,7 +253,7 @@ def _name(listener: socket.socket) -> str:
 
 @contextlib.contextmanager
 def _metrics_listener(settings: Settings, metrics: Metrics) -> Iterator[str]:
-    """Serve the metrics from a thread of their own; gives their address."""
+    """Serve the metrics from a separate thread. Return their address."""
     if not settings.metrics_listen:
         yield ""
         return

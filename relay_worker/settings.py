@@ -1,7 +1,6 @@
-"""The relay's configuration: environment ``CRYSTAL_RELAY_*``, then a TOML file, then the defaults.
+"""Configuration of the relay: environment ``CRYSTAL_RELAY_*``, then a TOML file, then the defaults.
 
-Every value remembers where it came from; ``crystal-relay check`` prints that. Nothing here looks at the environment by
-itself: it is an argument.
+The source of every value is recorded; ``crystal-relay check`` prints it. The environment is an argument.
 """
 
 from __future__ import annotations
@@ -35,32 +34,32 @@ _OF_CLIENTS = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The effective configuration.
+    """Effective configuration.
 
     Attributes:
         listen: ``host:port``, ``[v6]:port``.
-        data_dir: Where everything is.
-        max_body: Bytes of a blob or object.
+        data_dir: The data directory.
+        max_body: Maximum bytes of a blob or object.
         ttl_days: Days after which an unread blob expires.
-        quota_bytes: Bytes of bodies an account.
-        max_blobs: Stored blobs a stream.
-        max_streams: Streams an account.
-        rate: Requests a second and token, 0 for any number; five times as many at once.
-        refused_rate: Refused requests a minute and address, 0 for any number.
-        pair_rate: Claims of mailboxes a minute and address, 0 for any number.
-        body_idle: Seconds within which a body has to make progress.
-        body_total: Seconds within which it has to be complete.
-        large_uploads: Bodies over 128 KiB that are received at once.
-        max_connections_per_address: Open connections of one address, IPv6 by /64; 0 for any number.
-        tls_cert: PEM file; with ``tls_key`` the relay speaks TLS itself.
+        quota_bytes: Maximum bytes of bodies per account.
+        max_blobs: Maximum stored blobs per stream.
+        max_streams: Maximum streams per account.
+        rate: Requests per second and token, 0 for no limit; bursts of five times as many.
+        refused_rate: Refused requests per minute and address, 0 for no limit.
+        pair_rate: Claims of mailboxes per minute and address, 0 for no limit.
+        body_idle: Maximum seconds without progress of a body.
+        body_total: Maximum seconds for a complete body.
+        large_uploads: Maximum bodies over 128 KiB that are received at once.
+        max_connections_per_address: Maximum open connections per address, IPv6 by /64; 0 for no limit.
+        tls_cert: PEM file; with ``tls_key`` the relay serves TLS itself.
         tls_key: PEM file.
-        metrics_listen: ``host:port`` of the metrics, empty for none.
+        metrics_listen: ``host:port`` of the metrics, empty to disable them.
         log_format: ``json`` or ``text``.
         access_log: ``all`` requests, only ``errors``, or ``none``.
-        trusted_proxies: Addresses or networks whose ``X-Forwarded-For`` is believed.
-        behind_proxy: Plain HTTP on an address that is not loopback is meant: something in front of it speaks TLS.
-        sources: Where each value that is not a default came from.
-        unknown: Variables with the prefix that nobody here knows; perhaps misspelt.
+        trusted_proxies: Addresses or networks whose ``X-Forwarded-For`` is trusted.
+        behind_proxy: Allow plain HTTP on an address that is not loopback, because a proxy in front provides TLS.
+        sources: The source of each value that is not a default.
+        unknown: Unknown variables with the prefix; perhaps misspelt.
     """
 
     listen: str = "127.0.0.1:8600"
@@ -89,12 +88,12 @@ class Settings:
 
     @property
     def is_proxy_unnamed(self) -> bool:
-        """Return True if all clients seem to have one address: that of a proxy which nobody named."""
+        """True if all clients seem to have one address: that of an unconfigured proxy."""
         return self.behind_proxy and not self.trusted_proxies
 
     @property
     def limits(self) -> Limits:
-        """What the store enforces."""
+        """Limits enforced by the store."""
         return Limits(
             max_blobs=self.max_blobs,
             max_streams=self.max_streams,
@@ -117,7 +116,7 @@ def host_and_port(text: str, name: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine can reach it."""
+    """Return True if only this machine can connect to the address."""
     if host == "localhost":
         return True
     try:
@@ -219,10 +218,10 @@ NAMES = tuple(one.name for one in fields(Settings) if one.name not in {"sources"
 
 
 def load(environ: Mapping[str, str], file: Path | None = None) -> Settings:
-    """Resolve the configuration.
+    """Load the configuration.
 
     Args:
-        environ: The process's.
+        environ: The environment of the process.
         file: A TOML file; else ``CRYSTAL_RELAY_CONFIG`` of the environment, else none.
 
     Raises:
@@ -235,7 +234,7 @@ def load(environ: Mapping[str, str], file: Path | None = None) -> Settings:
         values[name] = READERS[name](f"{name} in {named}", value)
         sources[name] = named
     if "PORT" in environ and f"{PREFIX}LISTEN" not in environ and "listen" not in values:
-        # What Fly, Railway and their like set: they route from outside, and speak TLS there.
+        # Set by Fly, Railway and similar platforms: they route from outside and provide TLS.
         values["listen"] = _listen("PORT", f"0.0.0.0:{environ['PORT']}")
         values["behind_proxy"] = True
         sources["listen"] = sources["behind_proxy"] = "PORT"
@@ -265,7 +264,7 @@ def _default_folder(environ: Mapping[str, str]) -> Path:
 def _unknown(environ: Mapping[str, str]) -> tuple[str, ...]:
     known = {PREFIX + name.upper() for name in NAMES}
     known |= {f"{name}_FILE" for name in known}
-    # The client's own, which may run beside a relay.
+    # Variables of the client, which may run next to a relay.
     known |= {f"{PREFIX}{name}" for name in _OF_CLIENTS}
     return tuple(sorted(name for name in environ if name.startswith(PREFIX) and name not in known))
 

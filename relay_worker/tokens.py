@@ -1,7 +1,7 @@
-"""Tokens: their form, their check, and what their scopes cover. Pure functions; randomness is an argument.
+"""Tokens: their format, their check, and the meaning of their scopes. Pure functions; randomness is an argument.
 
-A secret has 256 random bits, so a plain SHA-256 at rest is enough: there is nothing to guess slowly (a password
-hash protects what people choose). Looking up goes by the id, comparing by ``hmac.compare_digest``.
+A secret has 256 random bits, so storing a plain SHA-256 is enough: it cannot be guessed (slow password hashes are for
+secrets chosen by people). Tokens are looked up by id and compared with ``hmac.compare_digest``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DUMMY = hashlib.sha256(b"no token has this secret").digest()
 
 @dataclass(frozen=True, slots=True)
 class Minted:
-    """A new token: what is shown once, and what is kept."""
+    """New token: the text to show once, and the values to store."""
 
     id: str
     text: str
@@ -43,7 +43,7 @@ class Minted:
 
 
 def mint(id_random: bytes, secret_random: bytes) -> Minted:
-    """Make a token out of 8 and 32 fresh random bytes."""
+    """Make a token from 8 and 32 fresh random bytes."""
     if len(id_random) != ID_BYTES or len(secret_random) != SECRET_BYTES:
         raise ValueError("a token takes 8 and 32 random bytes")
     token_id = id_random.hex()
@@ -53,7 +53,7 @@ def mint(id_random: bytes, secret_random: bytes) -> Minted:
 
 
 def hash_secret(secret: str) -> bytes:
-    """What is kept of a secret, of a token or a claim."""
+    """Return the hash to store of a token's or claim's secret."""
     return hashlib.sha256(secret.encode("ascii")).digest()
 
 
@@ -62,7 +62,7 @@ def _checksum(text: str) -> str:
 
 
 def parse_token(text: str) -> tuple[str, str] | None:
-    """Split a token into id and secret; None if it has not the form of one, or the wrong checksum."""
+    """Split a token into id and secret; None if the format or the checksum is wrong."""
     found = _TOKEN.fullmatch(text)
     if found is None or not hmac.compare_digest(_checksum(found[1]), found[4]):
         return None
@@ -70,24 +70,24 @@ def parse_token(text: str) -> tuple[str, str] | None:
 
 
 def parse_claim(text: str) -> str | None:
-    """The secret of a claim; None if it has not the form of one."""
+    """Return the secret of a claim; None if the format is wrong."""
     return text if _CLAIM.fullmatch(text) else None
 
 
 def is_secret_of(secret: str, kept: bytes | None) -> bool:
-    """Compare in constant time; with nothing to compare it takes as long and says no."""
+    """Compare in constant time; without a stored hash it takes as long and returns False."""
     same = hmac.compare_digest(hash_secret(secret), _DUMMY if kept is None else kept)
     return same and kept is not None
 
 
 def is_valid(secret: str, token: Token | None) -> bool:
-    """Say whether this is the secret of a token that is known and not revoked."""
+    """Return True if this is the secret of a known token that is not revoked."""
     same = is_secret_of(secret, None if token is None else token.secret_hash)
     return same and token is not None and token.revoked_at is None
 
 
 def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
-    """The scopes, each known and given once.
+    """Return the scopes if each is known and given once.
 
     Raises:
         Refusal: ``bad-request``.
@@ -107,7 +107,7 @@ def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_label(label: str) -> str:
-    """The label, without line breaks, controls and lone surrogates.
+    """Return the label if it has no line breaks, control characters or lone surrogates.
 
     Raises:
         Refusal: ``bad-request``.
@@ -118,12 +118,12 @@ def check_label(label: str) -> str:
 
 
 def allows(scopes: tuple[str, ...], verb: str) -> bool:
-    """Say whether the scopes hold ``verb`` (``pair``, ``objects:read``, ``objects:write``) or ``home``."""
+    """Return True if the scopes include ``verb`` (``pair``, ``objects:read``, ``objects:write``) or ``home``."""
     return "home" in scopes or verb in scopes
 
 
 def allows_stream(scopes: tuple[str, ...], stream: bytes, *verbs: str) -> bool:
-    """Say whether the scopes allow any of ``write``, ``read``, ``ack`` in this stream."""
+    """Return True if the scopes allow any of ``write``, ``read``, ``ack`` in this stream."""
     if "home" in scopes:
         return True
     prefix = stream[:8].hex()
@@ -131,7 +131,7 @@ def allows_stream(scopes: tuple[str, ...], stream: bytes, *verbs: str) -> bool:
 
 
 def prefixes_of(scopes: tuple[str, ...]) -> tuple[bytes, ...] | None:
-    """The stream prefixes that the scopes name, None for all (``home``)."""
+    """Return the stream prefixes in the scopes, None for all (``home``)."""
     if "home" in scopes:
         return None
     named = {scope.partition(":")[2] for scope in scopes if scope.startswith(("write:", "read:", "ack:"))}

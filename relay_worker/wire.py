@@ -1,8 +1,8 @@
-"""HTTP/1.1 on a socket, bounded where uvicorn is not.
+"""HTTP/1.1 on a socket, with the limits that uvicorn lacks.
 
-uvicorn waits for ever for the end of a head, takes a head of any size, keeps any amount of trailers and takes them
-for headers, reads on for ever after it has refused a body, and waits for ever for whoever does not read. Each of these
-is a way to hold a server's connections or memory without knowing any secret.
+uvicorn waits forever for the end of a head, accepts a head of any size, stores any amount of trailers and treats them
+as headers, reads on forever after it has refused a body, and waits forever for a client that does not read. Each of
+these lets a client without any secret occupy a server's connections or memory.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ class BoundedProtocol(HttpToolsProtocol):
         self._answers = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a head."""
+        """Start the timeout for a head."""
         super().connection_made(transport)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timers."""
+        """Cancel the timers."""
         self._head_timer = _cancel(self._head_timer)
         self._drain_timer = _cancel(self._drain_timer)
         self._stall_timer = _cancel(self._stall_timer)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Begin to wait for who does not read."""
+        """Start the timeout for a client that does not read."""
         super().pause_writing()
         self._await_reader()
 
     def resume_writing(self) -> None:
-        """They read."""
+        """Cancel the timeout: the client reads again."""
         self._stall_timer = _cancel(self._stall_timer)
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; a head that does not end is refused at its limit, and so is what follows a body's last byte."""
+        """Process bytes; an endless head is refused at its limit, and so is data after a body's end."""
         if self.transport.is_closing() or self.parser is None:
             return
         unfinished = self._head_timer is not None
@@ -69,9 +69,9 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         cycle: Any = self.cycle
         if self._head_timer is None and not self._message_open and (cycle is None or cycle.response_complete):
-            self._await_head()  # blank lines between requests are no reason to stay
+            self._await_head()  # blank lines between requests do not keep a connection open
         in_head = unfinished and self._head_timer is not None
-        # A trailer, or an extension of a chunk, is held until it ends, and the parser tells of it only then.
+        # The parser buffers a trailer, or an extension of a chunk, and reports it only at its end.
         in_framing = self._message_open and self._head_timer is None and not self._progress
         if in_head or in_framing:
             self._head_bytes += len(data)
@@ -80,7 +80,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.send_400_response("")
 
     def on_message_begin(self) -> None:
-        """Count a new head."""
+        """Start counting a new head."""
         super().on_message_begin()
         self._head_bytes = 0
         self._message_open = True
@@ -88,37 +88,37 @@ class BoundedProtocol(HttpToolsProtocol):
             self._await_head()
 
     def on_url(self, url: bytes) -> None:
-        """Take a part of the request line."""
+        """Count a part of the request line."""
         self._count(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header. A trailer is none: it must not say who asks, or from where (RFC 9110, section 6.5.1)."""
+        """Process a header, but not a trailer, which must not set identity or origin (RFC 9110, section 6.5.1)."""
         self._count(len(name) + len(value) + 4)
         if self._head_timer is not None:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head is whole: from here on the application watches the time."""
+        """End the timeout of the head: from here on the application applies its own."""
         self._head_timer = _cancel(self._head_timer)
         self._head_bytes = 0
         self._progress = True
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body."""
+        """Process a part of the body."""
         self._head_bytes = 0
         self._progress = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The body is whole."""
+        """Process the end of the body."""
         self._message_open = False
         self._drain_timer = _cancel(self._drain_timer)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Answered; what is still on its way of a refused body is thrown away for a while."""
+        """Discard the rest of a refused body for a while after the answer."""
         super().on_response_complete()
         self._answers += 1
         self._await_reader()
@@ -126,7 +126,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._drain_timer = self.loop.call_later(DRAIN_SECONDS, self.transport.close)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - problems have their own words
-        """Answer what is not HTTP, or too much of it, and close. Within an answer, or after one, only close."""
+        """Answer invalid or oversized HTTP with 400 and close. During or after an answer, only close."""
         cycle: Any = self.cycle
         if self._message_open and cycle is not None and cycle.scope is self.scope and cycle.response_started:
             self.transport.close()
@@ -156,10 +156,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes += size
         if self._head_bytes > MAX_HEAD:
             self._too_large = True
-            raise ValueError("head too large")  # the parser stops, and send_400_response is called
+            raise ValueError("head too large")  # stops the parser, which calls send_400_response
 
     def _await_reader(self) -> None:
-        """See that what is written gets away, also when it is the last and the connection closes after it."""
+        """Require that written data is read, including the last answer before the connection closes."""
         unsent = self.transport.get_write_buffer_size()
         if unsent and self._stall_timer is None:
             self._stall_timer = self.loop.call_later(STALL_SECONDS, self._stalled, unsent, self._answers)

@@ -1,4 +1,4 @@
-"""Reading bodies: length first, then bytes under deadlines, and large ones never in memory."""
+"""Read request bodies: length first, then bytes under deadlines, and large ones never in memory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from relay_worker.http.call import Call, parse_object
 from relay_worker.store.protocol import Body
 
 INLINE_BYTES = 128 << 10
-"""Bodies up to here are kept in memory, and in the database; larger ones go to a file while they come in."""
+"""Bodies up to this size are kept in memory and in the database; larger ones are written to a file on arrival."""
 
 MAX_JSON = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A whole body, checked against what the client announced."""
+    """Complete body, checked against the announced length and digest."""
 
     body: Body
     size: int
@@ -33,7 +33,7 @@ class Received:
 
 
 def _length(call: Call, limit: int) -> int | None:
-    """What the client announces, checked before a byte is read; None for a body in chunks."""
+    """Return the announced length, checked before a byte is read; None for a chunked body."""
     if call.header(b"content-encoding").lower() not in {"", "identity"}:
         raise Refusal("unsupported-media-type", "a body is sent as it is, without Content-Encoding")
     if call.header(b"transfer-encoding").lower() not in {"", "chunked"}:
@@ -54,11 +54,11 @@ def _too_large(limit: int) -> Refusal:
 
 @contextlib.asynccontextmanager
 async def received(call: Call, limit: int) -> AsyncIterator[Received]:
-    """Read a body of at most ``limit`` bytes. What is not put into the store within the context is gone after it.
+    """Read a body of at most ``limit`` bytes. What is not stored within the context is deleted after it.
 
     Raises:
-        Refusal: ``body-too-large``, ``body-timeout``, ``digest-mismatch``, and what the store says.
-        ClientGone: The client did.
+        Refusal: ``body-too-large``, ``body-timeout``, ``digest-mismatch``, and those of the store.
+        ClientGone: The client disconnected.
     """
     length = _length(call, limit)
     announced = call.content_digest()
@@ -91,7 +91,7 @@ def _compare(announced: bytes | None, digest: bytes) -> None:
 
 
 class _Chunks:
-    """The pieces of a body as they come, counted and timed."""
+    """Pieces of a body, counted and timed."""
 
     def __init__(self, call: Call, limit: int) -> None:
         self._call = call
@@ -101,11 +101,11 @@ class _Chunks:
         self.restart()
 
     def restart(self) -> None:
-        """Count the time from now: waiting for a place to put it was not the client's fault."""
+        """Restart the timer: the client is not responsible for the wait for a slot."""
         self._ends_at = self._call.relay.monotonic() + self._call.relay.settings.body_total
 
     async def next(self) -> bytes | None:
-        """The next piece, None after the last."""
+        """Return the next piece, None after the last."""
         if not self._more:
             return None
         relay = self._call.relay
@@ -126,7 +126,7 @@ class _Chunks:
 
 
 async def read_object(call: Call, *, optional: bool = False) -> dict[str, Any]:
-    """Read a JSON object; ``optional`` takes no body at all for an empty one.
+    """Read a JSON object; ``optional`` accepts a missing body as an empty object.
 
     Raises:
         Refusal: ``unsupported-media-type``, ``bad-request``, and those of ``received``.

@@ -1,4 +1,4 @@
-"""One request, read strictly: what has not exactly the form of docs/spec/relay-http.md is ``bad-request``."""
+"""One request, parsed strictly: any deviation from docs/spec/relay-http.md is ``bad-request``."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _VERSION = re.compile(r"1(?:\.[0-9]{1,3})?")
 
 
 class Call:
-    """A request on its way through the relay.
+    """Request being processed.
 
     Attributes:
-        relay: What the routes share.
-        scope: ASGI's.
-        receive: ASGI's; the body is read through ``relay_worker.http.body``.
-        token: Who asks, once that is known; None for a joiner and on open routes.
-        claim: The joiner's secret, if that is who asks.
+        relay: Services shared by the routes.
+        scope: The ASGI scope.
+        receive: The ASGI receive function; the body is read with ``relay_worker.http.body``.
+        token: The token once authenticated; None for a joiner and on open routes.
+        claim: The joiner's secret, if a joiner sends the request.
     """
 
     def __init__(self, scope: Scope, receive: Receive, relay: Services) -> None:
@@ -54,24 +54,24 @@ class Call:
         self._headers = headers
         self._query: dict[str, list[str]] | None = None
 
-    # -- who asks
+    # -- authentication
 
     def header(self, name: bytes) -> str:
-        """A header, empty if there is none; several of a name are joined by commas."""
+        """Return a header, empty if there is none; several of one name are joined by commas."""
         return self._headers.get(name, b"").decode("latin-1")
 
     @property
     def address(self) -> str:
-        """The client's address, for rates."""
+        """Client's address, for rate limits."""
         client = self.scope.get("client")
         return address_of(client[0] if client else "", self.header(b"x-forwarded-for"), self.relay.trusted)
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
-        """Count a request that came through a trusted proxy: its client's connections are not seen here.
+        """Count a request through a trusted proxy, because its client's connections are not visible here.
 
         Raises:
-            Refusal: ``rate-limited``; the client has as many requests under way as it may have connections.
+            Refusal: ``rate-limited``; the client has as many active requests as it may have connections.
         """
         client = self.scope.get("client")
         address = self.address
@@ -88,7 +88,7 @@ class Call:
 
     @property
     def account(self) -> str:
-        """The account of the token."""
+        """Account of the token."""
         assert self.token is not None, "the route takes no token"
         return self.token.account
 
@@ -101,7 +101,7 @@ class Call:
             )
 
     def authenticate(self, *schemes: str) -> None:
-        """Find out who asks, and whether they ask too often.
+        """Authenticate the request and apply the rate limit.
 
         Args:
             *schemes: ``bearer``, ``claim``.
@@ -132,7 +132,7 @@ class Call:
         return token if tokens.is_valid(parsed[1], token) else None
 
     def unauthenticated(self) -> Refusal:
-        """What somebody unknown hears: 401, or 429 if they have asked often."""
+        """Return the refusal for an unauthenticated request: 401, or 429 after too many."""
         try:
             self.count_refused()
         except Refusal as refusal:
@@ -143,23 +143,23 @@ class Call:
         )
 
     def count_refused(self) -> None:
-        """Count a request of somebody unknown.
+        """Count an unauthenticated request.
 
         Raises:
-            Refusal: ``rate-limited``, if they have asked often.
+            Refusal: ``rate-limited`` after too many.
         """
         wait = self.relay.refused.take(self.address)
         if wait:
             raise Refusal("rate-limited", "too many refused requests of this address", retry_after=wait)
 
     def need(self, *verbs: str) -> None:
-        """Refuse who has none of these scopes."""
+        """Refuse a token without one of these scopes."""
         assert self.token is not None, "the route takes no token"
         if not any(tokens.allows(self.token.scopes, verb) for verb in verbs):
             raise Refusal("forbidden", f"the token has not the scope {' or '.join(verbs)}")
 
     def need_stream(self, stream: bytes, *verbs: str) -> None:
-        """Refuse who may do none of these in the stream."""
+        """Refuse a token that is allowed none of these in the stream."""
         assert self.token is not None, "the route takes no token"
         if not tokens.allows_stream(self.token.scopes, stream, *verbs):
             raise Refusal("forbidden", f"the token may not {' or '.join(verbs)} in this stream")
@@ -167,33 +167,33 @@ class Call:
     # -- path and query
 
     def path(self, name: str) -> str:
-        """A part of the path as it stands there."""
+        """Return a part of the path unchanged."""
         value: str = self.scope["path_params"][name]
         return value
 
     def path_id(self, name: str) -> bytes:
-        """A stream or object id of the path."""
+        """Return a stream or object id from the path."""
         text = self.path(name)
         if not _ID.fullmatch(text):
             raise Refusal("bad-request", f"the {name} in the path is not 32 lower-case hexadecimal digits")
         return bytes.fromhex(text)
 
     def path_number(self, name: str, highest: int = MAX_NUMBER) -> int:
-        """A number of the path, from 1."""
+        """Return a number of the path, from 1."""
         number = _number(self.path(name))
         if number is None or not 1 <= number <= highest:
             raise Refusal("bad-request", f"the {name} in the path is not a number from 1 to {highest}")
         return number
 
     def path_token_id(self) -> str:
-        """A token's id of the path."""
+        """Return a token id from the path."""
         text = self.path("token_id")
         if not _TOKEN_ID.fullmatch(text):
             raise Refusal("bad-request", "a token's id is 16 digits and lower-case letters")
         return text
 
     def query(self, name: str) -> str | None:
-        """A query parameter, None if it is not there."""
+        """Return a query parameter, None if missing."""
         if self._query is None:
             self._query = self._read_query()
         values = self._query.get(name, [])
@@ -211,7 +211,7 @@ class Call:
         return found
 
     def query_number(self, name: str, default: int, *, low: int = 0, high: int = MAX_NUMBER) -> int:
-        """A whole number of the query."""
+        """Return an integer of the query."""
         text = self.query(name)
         if text is None:
             return default
@@ -221,7 +221,7 @@ class Call:
         return number
 
     def query_wait(self) -> float:
-        """The seconds that the client is willing to wait."""
+        """Return the seconds that the client is willing to wait."""
         text = self.query("wait")
         if text is None:
             return 0.0
@@ -230,7 +230,7 @@ class Call:
         return float(text)
 
     def query_id(self, name: str) -> bytes:
-        """An id of the query, empty if there is none."""
+        """Return an id of the query, empty if missing."""
         text = self.query(name)
         if text is None:
             return b""
@@ -239,14 +239,14 @@ class Call:
         return bytes.fromhex(text)
 
     def query_resend(self) -> bool:
-        """Whether the same is to be stored anew."""
+        """Return True if an identical body must be stored again."""
         text = self.query("resend")
         if text not in {None, "0", "1"}:
             raise Refusal("bad-request", "resend is neither 0 nor 1")
         return text == "1"
 
     def content_digest(self) -> bytes | None:
-        """The SHA-256 that the client announces."""
+        """Return the SHA-256 announced by the client."""
         text = self.header(b"content-digest")
         if not text:
             return None
@@ -261,10 +261,10 @@ class Call:
     # -- waiting
 
     async def wait_for(self, news: asyncio.Future[None], seconds: float) -> bool:
-        """Wait for news; False if there was no time or no place to wait.
+        """Wait for a change. Return False on timeout or if there is no free slot.
 
         Raises:
-            ClientGone: Nobody waits for the answer any more.
+            ClientGone: The client has disconnected.
         """
         if seconds <= 0 or self.relay.signals.stopping or self.relay.signals.count > MAX_WAITING:
             return False
@@ -302,7 +302,7 @@ def _number(text: str) -> int | None:
 
 
 def parse_object(text: bytes) -> dict[str, Any]:
-    """Read a JSON object strictly: UTF-8, no key twice, no NaN.
+    """Parse a JSON object strictly: UTF-8, no duplicate keys, no NaN.
 
     Raises:
         Refusal: ``bad-request``.
@@ -330,7 +330,7 @@ def _refuse_constant(_: str) -> None:
 
 
 def refuse_other_keys(found: dict[str, Any], *known: str) -> None:
-    """Refuse a JSON object with keys that mean nothing here, or without one that is needed."""
+    """Refuse a JSON object with unknown or missing keys."""
     if set(found) - set(known):
         raise Refusal("bad-request", f"the JSON body has a key that is not {' or '.join(known) or 'known'}")
     for name in known:

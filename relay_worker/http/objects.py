@@ -9,7 +9,7 @@ from relay_worker.http.reply import NO_CONTENT, Reply, bytes_reply, json_reply
 
 
 async def put_object(call: Call) -> Reply:
-    """Store an object; the answer comes after the fsync."""
+    """Store an object. The answer is sent after the fsync."""
     relay = call.relay
     object_id, resend = call.path_id("id"), call.query_resend()
     call.need("objects:write")
@@ -33,7 +33,7 @@ async def get_object(call: Call) -> Reply:
 
 
 async def delete_object(call: Call) -> Reply:
-    """Delete an object, if it is there."""
+    """Delete an object if it exists."""
     object_id = call.path_id("id")
     call.need("objects:write")
     await call.relay.store.delete_object(call.account, object_id)

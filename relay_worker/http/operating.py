@@ -1,4 +1,4 @@
-"""What operators and their tools ask without a token; it tells nothing about what is stored."""
+"""Routes for operators and monitors, without a token. They reveal nothing about stored data."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def _document(name: str) -> bytes:
 
 
 async def healthz(_: Call) -> Reply:
-    """Alive, whatever the store does."""
+    """Answer that the process is alive, whatever the state of the store."""
     return json_reply({"status": "ok"})
 
 
 async def readyz(call: Call) -> Reply:
-    """Ready to store."""
+    """Answer whether the store accepts writes."""
     if call.relay.signals.stopping:
         raise Refusal("unavailable", "the relay is stopping", retry_after=5)
     await call.relay.probe()
@@ -31,10 +31,10 @@ async def readyz(call: Call) -> Reply:
 
 
 async def openapi_json(_: Call) -> Reply:
-    """The description of the HTTP surface."""
+    """Return the OpenAPI description as JSON."""
     return Reply(200, ((b"content-type", b"application/json"),), _document("openapi.json"))
 
 
 async def openapi_yaml(_: Call) -> Reply:
-    """The same as it was written."""
+    """Return the OpenAPI description as YAML."""
     return Reply(200, ((b"content-type", b"application/yaml"),), _document("openapi.yaml"))

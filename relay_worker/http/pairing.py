@@ -1,6 +1,6 @@
 """The pairing mailbox. See docs/spec/relay-http.md, section 7.
 
-Side ``a`` is home with its token, side ``b`` whoever claimed the mailbox first, with a secret of its own making.
+Side ``a`` is home with its token, side ``b`` the first client that claimed the mailbox, with a secret that it chose.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PHASE = re.compile(r"[a-z0-9-]{1,32}")
 
 
 def nameplates(random: bytes) -> list[int]:
-    """Candidates for a nameplate out of random bytes: short ones first, longer ones if those are taken."""
+    """Return candidates for a nameplate from random bytes: short ones first, longer ones if those are taken."""
     numbers = [int.from_bytes(random[at : at + 4], "big") for at in range(0, len(random) - 3, 4)]
     return [number % 10 ** min(6, 1 + at // 4) or 10 for at, number in enumerate(numbers)]
 
@@ -49,7 +49,7 @@ async def claim_mailbox(call: Call) -> Reply:
 
 
 async def put_mail(call: Call) -> Reply:
-    """Write a message, once."""
+    """Write a message. It cannot be replaced."""
     relay = call.relay
     nameplate, side, phase = _nameplate(call), _side(call), _phase(call)
     if await _mine(call, nameplate) is None:
@@ -82,7 +82,7 @@ async def get_mail(call: Call) -> Reply:
 
 
 async def close_mailbox(call: Call) -> Reply:
-    """Destroy the mailbox."""
+    """Delete the mailbox."""
     nameplate = _nameplate(call)
     if await _mine(call, nameplate) is not None:
         await call.relay.store.close_mailbox(nameplate)
@@ -91,13 +91,13 @@ async def close_mailbox(call: Call) -> Reply:
 
 
 async def _mine(call: Call, nameplate: int) -> Mailbox | None:
-    """The mailbox, if who asks has a part in it. Another account's looks absent."""
+    """Return the mailbox if the client is one of its sides. Another account's mailbox is reported as missing."""
     if call.token is not None:
         call.need("pair")
     box = await call.relay.store.mailbox(nameplate, call.relay.now())
     if box is None:
         if call.token is None:
-            call.count_refused()  # a stranger could find open mailboxes by trying numbers
+            call.count_refused()  # otherwise a stranger could find open mailboxes by trying numbers
         return None
     if call.token is not None:
         return box if box.account == call.token.account else None

@@ -1,4 +1,4 @@
-"""Answers: what every one carries, and how each kind is made."""
+"""Build HTTP answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Reply:
     body: bytes | Stored = field(default=b"", repr=False)
 
     async def send(self, send: Send, request_id: str, *, head_only: bool) -> None:
-        """Send it; to ``HEAD`` everything but the body."""
+        """Send the answer; for ``HEAD`` without the body."""
         size = len(self.body) if isinstance(self.body, bytes) else self.body.size
         length: Headers = () if self.status == 204 else ((b"content-length", str(size).encode()),)
         headers = [*ALWAYS, (b"x-request-id", request_id.encode()), *self.headers, *length]
@@ -54,18 +54,18 @@ NO_CONTENT = Reply(204)
 
 
 def json_reply(value: Any, status: int = 200) -> Reply:
-    """A JSON answer."""
+    """Return a JSON answer."""
     return Reply(status, _JSON, json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
 
 
 def bytes_reply(stored: Stored) -> Reply:
-    """A stored body, with its tag (a blob's) or digest (an object's) as ``ETag``."""
+    """Return a stored body, with its tag (a blob's) or digest (an object's) as ``ETag``."""
     etag = (b"etag", f'"{(stored.tag or stored.digest).hex()}"'.encode())
     return Reply(200, (*_BYTES, etag, _digest(stored.digest)), stored)
 
 
 def mail_reply(message: bytes, digest: bytes) -> Reply:
-    """A message of a mailbox."""
+    """Return a message of a mailbox."""
     return Reply(200, (*_BYTES, _digest(digest)), message)
 
 
@@ -74,7 +74,7 @@ def _digest(digest: bytes) -> tuple[bytes, bytes]:
 
 
 def problem_reply(refusal: Refusal) -> Reply:
-    """An RFC 9457 problem."""
+    """Return an RFC 9457 problem document."""
     more = tuple((name.lower().encode(), value.encode()) for name, value in refusal.headers)
     if refusal.retry_after is not None:
         more += ((b"retry-after", str(refusal.retry_after).encode()),)

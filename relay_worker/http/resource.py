@@ -1,4 +1,4 @@
-"""From a matched path to an answer: method, version, who asks, then the route's own function."""
+"""Turn a matched path into an answer: check method, version and authentication, then call the route's function."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Handler: TypeAlias = "Callable[[Call], Awaitable[Reply]]"
 
 
 class Resource:
-    """One path: an ASGI application that answers by ``Reply`` or raises ``Refusal``.
+    """One path: an ASGI application that answers with ``Reply`` or raises ``Refusal``.
 
     Args:
-        relay: What the routes share.
-        path: As the route is written; names it in logs and metrics.
-        methods: ``HEAD`` is answered by ``GET``.
-        schemes: Who may ask: ``bearer``, ``claim``; nobody in particular if empty.
+        relay: Services shared by the routes.
+        path: The route pattern; its name in logs and metrics.
+        methods: The handlers by method; ``GET`` also answers ``HEAD``.
+        schemes: Accepted authentication: ``bearer``, ``claim``; none is required if empty.
     """
 
     def __init__(self, relay: Services, path: str, methods: Mapping[str, Handler], schemes: tuple[str, ...]) -> None:

@@ -25,7 +25,7 @@ def _state(state: StreamState) -> dict[str, Any]:
 
 
 async def put_blob(call: Call) -> Reply:
-    """Store a blob; the answer comes after the fsync."""
+    """Store a blob. The answer is sent after the fsync."""
     relay = call.relay
     stream, seq, resend = call.path_id("stream"), call.path_number("seq"), call.query_resend()
     call.need_stream(stream, "write")
@@ -64,14 +64,14 @@ async def list_blobs(call: Call) -> Reply:
 
 
 async def get_stream(call: Call) -> Reply:
-    """Say how far a stream is."""
+    """Return the state of a stream."""
     stream = call.path_id("stream")
     call.need_stream(stream, "write", "read", "ack")
     return json_reply(_state(await call.relay.store.stream(call.account, stream)))
 
 
 async def acknowledge(call: Call) -> Reply:
-    """Delete what the reader has."""
+    """Delete what the reader has acknowledged."""
     stream = call.path_id("stream")
     call.need_stream(stream, "ack")
     asked = await read_object(call)
@@ -86,7 +86,7 @@ async def acknowledge(call: Call) -> Reply:
 
 
 async def list_streams(call: Call) -> Reply:
-    """List the streams that changed, waiting for the first."""
+    """List changed streams, waiting for the first change."""
     relay = call.relay
     assert call.token is not None, "the route takes a token"
     changed_after, wait = call.query_number("changed_after", 0), call.query_wait()

@@ -11,7 +11,7 @@ from relay_worker.tokens import ID_BYTES, SECRET_BYTES, check_label, check_scope
 
 
 async def make_token(call: Call) -> Reply:
-    """Make a token; the only answer that holds its secret."""
+    """Make a token. Only this answer contains its secret."""
     relay = call.relay
     call.need("home")
     asked = await read_object(call)
@@ -29,7 +29,7 @@ async def make_token(call: Call) -> Reply:
 
 
 async def list_tokens(call: Call) -> Reply:
-    """List the account's tokens, without what is kept of their secrets."""
+    """List the account's tokens, without the hashes of their secrets."""
     call.need("home")
     found = await call.relay.store.tokens(call.account)
     return json_reply(

@@ -1,4 +1,4 @@
-"""Streams and blobs: every statement about them. Writing functions run inside the writer's transaction."""
+"""Streams and blobs: all SQL statements on them. Writing functions run inside the writer's transaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SWEEP_ROWS = 1000
 
 @dataclass(frozen=True, slots=True)
 class NewBlob:
-    """A blob to be stored; of ``body`` and ``file`` exactly one is set."""
+    """Blob to be stored; exactly one of ``body`` and ``file`` is set."""
 
     account: str
     stream: bytes
@@ -34,19 +34,19 @@ class NewBlob:
 
 
 def one(db: apsw.Connection, sql: str, *values: Any) -> tuple[Any, ...] | None:
-    """The first row."""
+    """Return the first row."""
     for row in db.execute(sql, values):
         return tuple(row)
     return None
 
 
 def reusable(db: apsw.Connection) -> int:
-    """Bytes of deleted rows, which new rows take before the file grows."""
+    """Return the bytes of deleted rows that are reused before the file grows."""
     return int(db.execute("PRAGMA freelist_count").get) * PAGE_BYTES
 
 
 def put(batch: Batch, blob: NewBlob, limits: Limits, check_room: Callable[[int], None]) -> tuple[Result, str | None]:
-    """Store a blob, see docs/spec/relay-http.md, section 3; also the file that it replaces, to be deleted."""
+    """Store a blob, see docs/spec/relay-http.md, section 3. Also return the replaced file, to be deleted."""
     db = batch.db
     account = one(db, "SELECT id, bytes, change FROM accounts WHERE name = ?", blob.account)
     if account is None:
@@ -110,7 +110,7 @@ def _new_stream(db: apsw.Connection, account: int, stream: bytes, limits: Limits
 
 
 def ack(batch: Batch, account: str, stream: bytes, upto: int, now: int) -> list[str]:
-    """Delete the bodies up to and with ``upto``; the files that go with them."""
+    """Delete the bodies up to and including ``upto``. Return their files."""
     db = batch.db
     known = one(
         db,
@@ -132,7 +132,7 @@ def ack(batch: Batch, account: str, stream: bytes, upto: int, now: int) -> list[
 def _settle(
     db: apsw.Connection, stream: int, account: int, where: str, values: tuple[Any, ...], now: int, *, expired: int
 ) -> list[str]:
-    """Turn stored blobs of one stream into tombstones; the files that go with them."""
+    """Turn stored blobs of one stream into tombstones. Return their files."""
     files = [name for (name,) in db.execute(f"SELECT file FROM blobs WHERE {where} AND file IS NOT NULL", values)]
     count, size = db.execute(f"SELECT count(*), coalesce(sum(size), 0) FROM blobs WHERE {where}", values).get
     if count == 0:
@@ -149,7 +149,7 @@ def _settle(
 
 
 def expire(batch: Batch, before: int, now: int) -> tuple[dict[str, int], list[str]]:
-    """Delete some blobs stored before a time, oldest first; accounts with how many, and the files that go with them."""
+    """Delete some blobs stored before a time, oldest first. Return numbers by account, and the files."""
     db = batch.db
     rows: list[Any] = db.execute(
         "SELECT b.id, b.seq, s.id, a.id, a.name FROM blobs b JOIN streams s ON s.id = b.stream"
@@ -174,7 +174,7 @@ def expire(batch: Batch, before: int, now: int) -> tuple[dict[str, int], list[st
 
 
 def forget(batch: Batch, before: int) -> int:
-    """Forget some tombstones set before a time; how many."""
+    """Delete some tombstones set before a time. Return their number."""
     batch.db.execute(
         "DELETE FROM settled WHERE (stream, seq) IN (SELECT stream, seq FROM settled WHERE at < ? LIMIT ?)",
         (before, SWEEP_ROWS),
@@ -183,7 +183,7 @@ def forget(batch: Batch, before: int) -> int:
 
 
 def state(db: apsw.Connection, account: str, stream: bytes) -> StreamState:
-    """How far a stream is."""
+    """Return the state of a stream."""
     row = one(db, f"{STATE} WHERE account = (SELECT id FROM accounts WHERE name = ?) AND stream = ?", account, stream)
     return StreamState(stream) if row is None else StreamState(*row)
 
@@ -191,7 +191,7 @@ def state(db: apsw.Connection, account: str, stream: bytes) -> StreamState:
 def list_after(
     db: apsw.Connection, account: str, stream: bytes, after: int, limit: int
 ) -> tuple[StreamState, list[BlobEntry]]:
-    """A page of a stream, and the stream, both of one moment."""
+    """Return a page of a stream, and the stream, in one snapshot."""
     with db:
         rows = db.execute(
             "SELECT seq, size, tag FROM blobs WHERE stream = (SELECT s.id FROM streams s JOIN accounts a"
@@ -206,7 +206,7 @@ def list_after(
 def streams(
     db: apsw.Connection, account: str, prefixes: Sequence[bytes] | None, changed_after: int
 ) -> tuple[int, list[StreamState]]:
-    """The account's change counter, and its streams that changed since, by id."""
+    """Return the account's change counter, and its streams that changed since, by id."""
     with db:
         row = one(db, "SELECT id, change, floor FROM accounts WHERE name = ?", account)
         if row is None:
@@ -226,7 +226,7 @@ def streams(
 
 
 def find(db: apsw.Connection, account: str, stream: bytes, seq: int) -> tuple[Any, ...] | None:
-    """Size, tag, digest, file and body of a stored blob."""
+    """Return size, tag, digest, file and body of a stored blob."""
     return one(
         db,
         "SELECT b.size, b.tag, b.digest, b.file, b.body FROM blobs b JOIN streams s ON s.id = b.stream"

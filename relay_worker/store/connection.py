@@ -1,4 +1,4 @@
-"""Opening relay.db safely, and what the driver's errors mean to a client."""
+"""Open relay.db safely, and translate errors of the driver."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FULL = (apsw.FullError,)
 
 
 def refusal_of(error: apsw.Error) -> Refusal:
-    """What the client hears. The operator hears more in the log."""
+    """Return the refusal for the client. The log has more details."""
     if isinstance(error, _FULL):
         return Refusal("disk-full", "the relay's disk is full", retry_after=300)
     refusal = Refusal("unavailable", "the relay's store does not answer", retry_after=5)
@@ -35,13 +35,13 @@ def refusal_of(error: apsw.Error) -> Refusal:
 
 @cache
 def migrations() -> tuple[tuple[int, str], ...]:
-    """The migrations as (number, SQL), in order."""
+    """Return the migrations as (number, SQL), in order."""
     files = sorted(_MIGRATIONS.glob("[0-9][0-9][0-9][0-9]_*.sql"))
     return tuple((int(file.name[:4]), file.read_text("utf-8")) for file in files)
 
 
 def connect(path: Path) -> apsw.Connection:
-    """A connection for reading and writing, with what every connection needs."""
+    """Open a configured connection for reading and writing."""
     db = apsw.Connection(str(path))
     db.set_busy_timeout(BUSY_TIMEOUT_MS)
     db.execute("PRAGMA foreign_keys = ON")
@@ -51,10 +51,10 @@ def connect(path: Path) -> apsw.Connection:
 
 
 def prepare(path: Path) -> None:
-    """Make the database, or bring it up to date.
+    """Create the database, or upgrade it.
 
     Raises:
-        CannotServe: It is not a relay's, is newer than this program, or cannot be opened. Nothing was changed.
+        CannotServe: It is not a relay's database, is newer than this program, or cannot be opened. Nothing was changed.
     """
     _refuse_foreign(path)
     if not path.exists():
@@ -97,9 +97,9 @@ def _head(path: Path) -> bytes:
 
 
 def _upgrade(db: apsw.Connection) -> None:
-    """Apply the missing migrations, each in one transaction; processes that start at once take turns.
+    """Apply the missing migrations, each in one transaction; concurrent processes take turns.
 
-    The log is turned on after that: until then the file is empty, or its header says whose it is.
+    WAL mode is switched on after that: until then the file is empty, or its header identifies it.
     """
     if _version(db) == 0:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
@@ -119,7 +119,7 @@ def _upgrade(db: apsw.Connection) -> None:
 
 
 def _switch_to_wal(db: apsw.Connection) -> None:
-    """Turn the log on; SQLite does not wait by itself when another process does the same just now."""
+    """Switch on WAL mode. SQLite does not wait by itself if another process does the same at that moment."""
     deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:

@@ -1,7 +1,7 @@
 """Bodies too large for the database: one file each, durable before the row that names it is committed.
 
-``incoming/`` holds what is being received, ``bodies/xx/`` what was received whole. A file without a row is left over
-from a crash between the two, and swept at the next start.
+``incoming/`` holds bodies being received, ``bodies/xx/`` complete ones. A file without a row was left by a crash
+between the two, and is deleted at the next start.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from relay_worker.errors import Refusal
 WRITE_BYTES = 512 << 10
 READ_BYTES = 256 << 10
 RESERVE_BYTES = 128 << 20
-"""Bodies leave this much of the disk free, or half of a small one: making room takes some, too."""
+"""Disk space that bodies leave free, or half of a small disk, because deleting also needs some."""
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable. Windows does that by itself."""
+    """Make the names in a folder durable. Not needed on Windows."""
     if os.name == "nt":
         return
     number = os.open(folder, os.O_RDONLY)
@@ -38,14 +38,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def refusal_of_disk(error: OSError) -> Refusal:
-    """What the client hears of a disk that does not take a body."""
+    """Return the refusal for a disk error."""
     if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         return Refusal("disk-full", "the relay's disk is full", retry_after=300)
     return Refusal("unavailable", "the relay's store does not answer", retry_after=5)
 
 
 class BodyFiles:
-    """The two folders.
+    """Folders of the body files.
 
     Args:
         folder: The data directory.
@@ -56,17 +56,17 @@ class BodyFiles:
         self.bodies = folder / "bodies"
 
     def prepare(self) -> None:
-        """Make the folders; existing ones stay."""
+        """Create the folders if missing."""
         for one in (self.incoming, self.bodies, *(self.bodies / f"{number:02x}" for number in range(256))):
             one.mkdir(mode=0o700, exist_ok=True)
         sync_folder(self.bodies)
         sync_folder(self.bodies.parent)
 
     def check_room(self, reusable: int = 0) -> None:
-        """Refuse a body while acknowledging, which frees its place, could fail for want of it.
+        """Refuse a body that would leave too little space for acknowledging, which frees space.
 
         Args:
-            reusable: Bytes of the database that are free for this body without taking any of the disk.
+            reusable: Free bytes inside the database that this body can use without more disk space.
 
         Raises:
             Refusal: ``disk-full``.
@@ -77,16 +77,16 @@ class BodyFiles:
             raise Refusal("disk-full", "the relay's disk is full but for what acknowledging needs", retry_after=300)
 
     def path(self, name: str) -> Path:
-        """Where the body of this name is."""
+        """Return the path of a body."""
         return self.bodies / name[:2] / name
 
     def remove(self, name: str) -> None:
-        """Delete a body. A crash before this leaves it to the next start."""
+        """Delete a body. If a crash prevents it, the next start does it."""
         with contextlib.suppress(OSError):
             self.path(name).unlink()
 
     def sweep(self, known: Container[str]) -> int:
-        """Delete what no row names; how many. Only while nobody receives."""
+        """Delete files without a row. Return their number. Only while no body is being received."""
         left_over = [one for one in self.incoming.iterdir() if one.is_file()]
         left_over += [one for one in self.bodies.glob("??/*") if one.name not in known]
         for one in left_over:
@@ -97,7 +97,7 @@ class BodyFiles:
         """Open a body for reading.
 
         Raises:
-            OSError: It is lost, or not as long as it was.
+            OSError: It is missing or truncated.
         """
         file = self.path(name).open("rb")
         if os.fstat(file.fileno()).st_size != size:
@@ -107,11 +107,11 @@ class BodyFiles:
 
 
 class FileSpool:
-    """A body on its way to a file. Chunks are gathered and written, and hashed, in another thread.
+    """Body being written to a file. Chunks are collected, written and hashed in another thread.
 
     Attributes:
-        name: The file's, once finished.
-        kept: Set when somebody else has taken care of the file.
+        name: The file name, once finished.
+        kept: Set when another owner has taken over the file.
     """
 
     def __init__(self, files: BodyFiles) -> None:
@@ -143,7 +143,7 @@ class FileSpool:
                 self._files.remove(self.name)
 
     def keep(self) -> None:
-        """Leave the file to whoever calls this: leaving the context does not delete it any more."""
+        """Pass the file to the caller: leaving the context does not delete it any more."""
         self.kept = True
 
     async def write(self, chunk: bytes) -> None:
@@ -161,7 +161,7 @@ class FileSpool:
             await self._flush()
 
     async def finish(self) -> bytes:
-        """Write the rest, fsync, give the file its name, fsync the folder.
+        """Write the rest, fsync, rename the file, fsync the folder.
 
         Raises:
             Refusal: ``disk-full``, ``unavailable``.
@@ -177,7 +177,7 @@ class FileSpool:
             await self._in_thread(self._write, waiting)
 
     async def _in_thread(self, call: Callable[..., None], *args: Any) -> None:
-        # A cancelled request must not close the file under a thread that writes: the thread is waited for first.
+        # A cancelled request must not close the file while a thread writes to it: wait for the thread first.
         task = asyncio.ensure_future(asyncio.to_thread(call, *args))
         try:
             await asyncio.shield(task)
@@ -203,12 +203,12 @@ class FileSpool:
         self._file.close()
         target = self._files.path(self.name)
         self._part.rename(target)
-        self._digest = b""  # from here on the file has its name, and is removed under it
+        self._digest = b""  # from here on the file has its final name, and is deleted by it
         sync_folder(target.parent)
 
 
 class StoredFile:
-    """A large body to be sent, in pieces read by another thread."""
+    """Large body to be sent, read in pieces by another thread."""
 
     def __init__(self, file: BinaryIO, size: int, tag: bytes, digest: bytes) -> None:
         self._file = file
@@ -217,7 +217,7 @@ class StoredFile:
         self.digest = digest
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The bytes; fewer than ``size`` if the file was cut short."""
+        """Yield the bytes; fewer than ``size`` if the file was truncated."""
         left = self.size
         try:
             while left > 0:
@@ -235,7 +235,7 @@ class StoredFile:
 
 
 class StoredBytes:
-    """A small body to be sent."""
+    """Small body to be sent."""
 
     def __init__(self, body: bytes, tag: bytes, digest: bytes) -> None:
         self._body = body
@@ -244,8 +244,8 @@ class StoredBytes:
         self.digest = digest
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """All of it at once."""
+        """Yield the whole body at once."""
         yield self._body
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to release."""

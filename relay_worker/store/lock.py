@@ -1,4 +1,4 @@
-"""One server a data directory: a lock that the operating system takes back when the process dies."""
+"""Lock for one server per data directory; the operating system releases it when the process ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DataLock:
     """Held from construction to ``release``.
 
     Raises:
-        CannotServe: Somebody else holds it.
+        CannotServe: Another process holds it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,7 +32,7 @@ class DataLock:
             ) from error
 
     def release(self) -> None:
-        """Give it back. Again: nothing."""
+        """Release the lock. Idempotent."""
         if self._number >= 0:
             os.close(self._number)
             self._number = -1

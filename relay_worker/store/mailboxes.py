@@ -1,4 +1,4 @@
-"""The pairing mailbox: every statement about it. Writing functions run inside the writer's transaction."""
+"""Pairing mailbox: all SQL statements on it. Writing functions run inside the writer's transaction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from relay_worker.store.writer import Batch
 
 
 def gone(nameplate: int) -> Refusal:
-    """What is said of a mailbox that is closed, too old, or was never opened."""
+    """Return the refusal for a mailbox that is closed, expired, or was never opened."""
     return Refusal("no-mailbox", f"there is no mailbox {nameplate}; it lives ten minutes")
 
 
@@ -45,7 +45,7 @@ def open_one(batch: Batch, account: str, candidates: Sequence[int], now: int, li
 
 
 def find(db: apsw.Connection, nameplate: int, now: int) -> Mailbox | None:
-    """The mailbox, unless it is closed or too old."""
+    """Return the mailbox, unless it is closed or expired."""
     row = one(
         db,
         "SELECT m.nameplate, a.name, m.expires_at, m.claim_hash FROM mailboxes m JOIN accounts a ON a.id = m.account"
@@ -70,7 +70,7 @@ def claim(batch: Batch, nameplate: int, claim_hash: bytes, now: int) -> tuple[Ma
 
 
 def put_mail(batch: Batch, nameplate: int, side: str, phase: str, body: bytes, now: int, limits: Limits) -> Result:
-    """Write a message, once."""
+    """Write a message. It cannot be replaced."""
     db = batch.db
     if find(db, nameplate, now) is None:
         raise gone(nameplate)
@@ -87,7 +87,7 @@ def put_mail(batch: Batch, nameplate: int, side: str, phase: str, body: bytes, n
 
 
 def get_mail(db: apsw.Connection, nameplate: int, side: str, phase: str, now: int) -> bytes | None:
-    """A message, None if it is not there yet."""
+    """Return a message, None if it has not arrived."""
     if find(db, nameplate, now) is None:
         raise gone(nameplate)
     row = one(db, "SELECT body FROM mail WHERE nameplate = ? AND side = ? AND phase = ?", nameplate, side, phase)
@@ -95,11 +95,11 @@ def get_mail(db: apsw.Connection, nameplate: int, side: str, phase: str, now: in
 
 
 def close(batch: Batch, nameplate: int) -> None:
-    """Destroy a mailbox; its messages go with it."""
+    """Delete a mailbox and its messages."""
     batch.db.execute("DELETE FROM mailboxes WHERE nameplate = ?", (nameplate,))
 
 
 def expire(batch: Batch, now: int) -> int:
-    """Destroy what is too old; how many."""
+    """Delete expired mailboxes. Return their number."""
     batch.db.execute("DELETE FROM mailboxes WHERE expires_at <= ?", (now,))
     return batch.db.changes()

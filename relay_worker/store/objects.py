@@ -1,4 +1,4 @@
-"""Objects: every statement about them. Writing functions run inside the writer's transaction."""
+"""Objects: all SQL statements on them. Writing functions run inside the writer's transaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from relay_worker.store.writer import Batch
 
 @dataclass(frozen=True, slots=True)
 class NewObject:
-    """An object to be stored; of ``body`` and ``file`` exactly one is set."""
+    """Object to be stored; exactly one of ``body`` and ``file`` is set."""
 
     account: str
     object_id: bytes
@@ -29,7 +29,7 @@ class NewObject:
 
 
 def put(batch: Batch, new: NewObject, limits: Limits, check_room: Callable[[int], None]) -> tuple[Result, str | None]:
-    """Store an object, write-once; also the file that it replaces, to be deleted."""
+    """Store a write-once object. Also return the replaced file, to be deleted."""
     db = batch.db
     account = one(db, "SELECT id, bytes FROM accounts WHERE name = ?", new.account)
     if account is None:
@@ -58,7 +58,7 @@ def put(batch: Batch, new: NewObject, limits: Limits, check_room: Callable[[int]
 
 
 def delete(batch: Batch, account: str, object_id: bytes) -> str | None:
-    """Delete an object, if it is there; the file that goes with it."""
+    """Delete an object if it exists. Return its file."""
     db = batch.db
     stored = one(
         db,
@@ -76,7 +76,7 @@ def delete(batch: Batch, account: str, object_id: bytes) -> str | None:
 
 
 def list_after(db: apsw.Connection, account: str, after: bytes, limit: int) -> list[ObjectEntry]:
-    """The objects above ``after`` by rising id."""
+    """Return the objects above ``after`` by rising id."""
     rows = db.execute(
         "SELECT o.object, o.size, o.at FROM objects o JOIN accounts a ON a.id = o.account"
         " WHERE a.name = ? AND o.object > ? ORDER BY o.object LIMIT ?",
@@ -86,7 +86,7 @@ def list_after(db: apsw.Connection, account: str, after: bytes, limit: int) -> l
 
 
 def find(db: apsw.Connection, account: str, object_id: bytes) -> tuple[Any, ...] | None:
-    """Size, digest, file and body of an object."""
+    """Return size, digest, file and body of an object."""
     return one(
         db,
         "SELECT o.size, o.digest, o.file, o.body FROM objects o JOIN accounts a ON a.id = o.account"

@@ -1,4 +1,4 @@
-"""What the operator's commands do with the database, while a server runs or not."""
+"""Database operations of the operator's commands, also while a server runs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _USAGE = (
 
 
 def usage_of(db: apsw.Connection) -> Usage:
-    """What the relay holds."""
+    """Return the relay's usage."""
     for row in db.execute(_USAGE):
         return Usage(*row)
     raise AssertionError("a query without FROM has one row")
 
 
 def prune_bodies(path: Path, files: BodyFiles, now: int) -> None:
-    """At the server's start: delete the files that no row names, and let every client ask anew."""
+    """Delete files without a row at the server's start, and make every client list everything again."""
     with _opened(path) as db:
         files.sweep({name for (name,) in db.execute(_FILES)})
         with db:
@@ -40,7 +40,7 @@ def prune_bodies(path: Path, files: BodyFiles, now: int) -> None:
 
 
 def add_token(folder: Path, token: Token, limits: Limits) -> None:
-    """Keep a new token; makes the data directory if there is none."""
+    """Store a new token; creates the data directory if missing."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     prepare(folder / "relay.db")
     with _opened(folder / "relay.db") as db, db:
@@ -48,7 +48,7 @@ def add_token(folder: Path, token: Token, limits: Limits) -> None:
 
 
 def list_tokens(folder: Path, account: str | None) -> list[Token]:
-    """The tokens of an account, or of all."""
+    """Return the tokens of an account, or of all."""
     with _opened(require_relay(folder)) as db:
         return tokens.list_all(db, account)
 
@@ -64,10 +64,10 @@ def revoke_token(folder: Path, token_id: str, now: int) -> None:
 
 
 def back_up(folder: Path, target: Path) -> tuple[int, int]:
-    """Copy the database and its bodies, while a server runs or not; number of bodies, and of those lost meanwhile.
+    """Copy the database and its bodies, also while a server runs. Return the numbers of bodies and of missing ones.
 
-    The copy is under another name until it is whole. A body acknowledged while copying may be missing from it; the
-    relay that is started on the copy says ``body-lost`` of it, as of any other.
+    The copy has another name until it is complete. A body acknowledged while copying may be missing from it; a relay
+    started on the copy answers ``body-lost`` for it.
     """
     source = require_relay(folder)
     if target.exists():
@@ -116,7 +116,7 @@ def _sync_tree(folder: Path) -> None:
 
 
 def require_relay(folder: Path) -> Path:
-    """Give the database of the relay in a folder.
+    """Return the database of the relay in a folder.
 
     Raises:
         CannotServe: There is none.
@@ -140,7 +140,7 @@ def _opened(path: Path) -> Iterator[apsw.Connection]:
             yield db
         finally:
             db.close()
-    except apsw.FullError as error:  # its text says that there is no error
+    except apsw.FullError as error:  # its message says that there is no error
         raise CannotServe(f"{path}: the disk is full, or that of the copy", hint="make room on it") from error
     except apsw.Error as error:
         raise CannotServe(f"{path}: {error}", hint="check its disk and the folder's permissions") from error

@@ -1,17 +1,15 @@
-"""What a relay asks of whatever keeps its blobs.
+"""Interface of a relay's store.
 
 One implementation is here (``SqliteStore``). Another (PostgreSQL, an object store) implements ``BlobStore`` and passes
-the conformance suite, which speaks only HTTP. What all of them promise:
+the conformance suite, which uses only HTTP. Requirements:
 
-- A method that changes something returns after the change is durable (on disk, not in a cache
-  that a power cut empties).
-- Each change is atomic, and so are two at once: of two different blobs for one (stream, seq), one is stored and the
+- A method that changes something returns after the change is durable (on disk, not in a volatile cache).
+- Each change is atomic, also under concurrency: of two different blobs for one (stream, seq), one is stored and the
   other refused.
-- ``now`` is milliseconds since 1970 and comes from the caller; nothing here reads a clock or makes randomness that
-  somebody else sees.
-- What is refused raises ``Refusal``; a store that cannot be reached raises it with ``unavailable``, a full one with
-  ``disk-full``.
-- Everything belongs to an account, and what belongs to another looks absent.
+- ``now`` is milliseconds since 1970 and comes from the caller; a store reads no clock and generates no visible
+  randomness.
+- Refusals raise ``Refusal``: ``unavailable`` if the store cannot be reached, ``disk-full`` if it is full.
+- Everything belongs to an account; data of other accounts is reported as missing.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from relay_worker.model import BlobEntry, Mailbox, ObjectEntry, Result, StreamSt
 
 
 class Spool(Protocol):
-    """A large body on its way into the store. Use it as an async context manager: what was not put is removed.
+    """Large body being written to the store. Use it as an async context manager: what was not stored is deleted.
 
     Attributes:
         size: Bytes written so far.
@@ -44,21 +42,21 @@ class Spool(Protocol):
         ...
 
     async def finish(self) -> bytes:
-        """End writing, make the bytes durable, and give their SHA-256."""
+        """Finish writing, make the bytes durable, and return their SHA-256."""
         ...
 
 
 Body: TypeAlias = "bytes | Spool"
-"""A whole body: small ones in memory, large ones in the store's own spool, finished."""
+"""Complete body: small ones in memory, large ones in the store's own finished spool."""
 
 
 class Stored(Protocol):
-    """A body to be sent. ``chunks`` may be iterated once.
+    """Body to be sent. ``chunks`` may be iterated once.
 
     Attributes:
-        size: Bytes.
+        size: Size in bytes.
         tag: The blob's tag; empty for an object.
-        digest: SHA-256 of what was stored, as remembered from then.
+        digest: SHA-256 computed when it was stored.
     """
 
     size: int
@@ -66,37 +64,40 @@ class Stored(Protocol):
     digest: bytes
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The bytes, in pieces."""
+        """Yield the bytes in pieces."""
         ...
 
     def close(self) -> None:
-        """Let go of it without, or after, iterating."""
+        """Release resources without, or after, iterating."""
         ...
 
 
 class BlobStore(Protocol):
-    """Where a relay keeps everything."""
+    """Store of a relay."""
 
-    # -- life
+    # -- lifecycle
 
     async def probe(self, now: int) -> None:
-        """Write something, durably."""
+        """Write a test value durably."""
         ...
 
     async def sweep(self, now: int) -> Sequence[tuple[str, int]]:
-        """Expire unread blobs and mailboxes, forget old tombstones; (account, blobs expired) for whom something did."""
+        """Expire unread blobs and mailboxes, and delete old tombstones.
+
+        Return (account, blobs expired) where not zero.
+        """
         ...
 
     async def close(self) -> None:
-        """Finish what was begun and close; nothing that was acknowledged is lost."""
+        """Finish pending work and close; nothing acknowledged is lost."""
         ...
 
     async def usage(self) -> Usage:
-        """What there is, for the metrics."""
+        """Return the usage, for the metrics."""
         ...
 
     def spool(self) -> Spool:
-        """A place for a large body."""
+        """Return a spool for a large body."""
         ...
 
     # -- blobs
@@ -108,27 +109,27 @@ class BlobStore(Protocol):
         ...
 
     async def get(self, account: str, stream: bytes, seq: int) -> Stored:
-        """A blob's bytes. ``no-blob``, ``body-lost``."""
+        """Return a blob's bytes. ``no-blob``, ``body-lost``."""
         ...
 
     async def list_after(
         self, account: str, stream: bytes, after: int, limit: int
     ) -> tuple[StreamState, Sequence[BlobEntry]]:
-        """The stored blobs above ``after`` by rising seq, and the stream, both of one moment."""
+        """Return the stored blobs above ``after`` by rising seq, and the stream, in one snapshot."""
         ...
 
     async def stream(self, account: str, stream: bytes) -> StreamState:
-        """How far a stream is."""
+        """Return the state of a stream."""
         ...
 
     async def streams(
         self, account: str, prefixes: Sequence[bytes] | None, changed_after: int
     ) -> tuple[int, Sequence[StreamState]]:
-        """The account's change counter, and the streams under the prefixes (None: all) that changed since."""
+        """Return the account's change counter, and the changed streams under the prefixes (None: all)."""
         ...
 
     async def ack(self, account: str, stream: bytes, upto: int, now: int) -> None:
-        """Delete the bodies up to and with ``upto``."""
+        """Delete the bodies up to and including ``upto``."""
         ...
 
     # -- objects
@@ -136,33 +137,33 @@ class BlobStore(Protocol):
     async def put_object(
         self, account: str, object_id: bytes, body: Body, *, digest: bytes, resend: bool, now: int
     ) -> Result:
-        """Store an object, write-once. ``object-conflict``."""
+        """Store a write-once object. ``object-conflict``."""
         ...
 
     async def get_object(self, account: str, object_id: bytes) -> Stored:
-        """An object's bytes. ``no-object``, ``body-lost``."""
+        """Return an object's bytes. ``no-object``, ``body-lost``."""
         ...
 
     async def delete_object(self, account: str, object_id: bytes) -> None:
-        """Delete an object, if it is there."""
+        """Delete an object if it exists."""
         ...
 
     async def objects(self, account: str, after: bytes, limit: int) -> Sequence[ObjectEntry]:
-        """The objects above ``after`` by rising id."""
+        """Return the objects above ``after`` by rising id."""
         ...
 
     # -- tokens
 
     def token(self, token_id: str) -> Token | None:
-        """Look a token up, of any account, revoked ones too. Called for every request: it has to be quick."""
+        """Find a token of any account, including revoked ones. Called for every request: must be fast."""
         ...
 
     async def add_token(self, token: Token) -> None:
-        """Keep a new token; its account comes into being with the first."""
+        """Store a new token; the first token creates its account."""
         ...
 
     async def tokens(self, account: str) -> Sequence[Token]:
-        """All tokens, oldest first."""
+        """Return all tokens, oldest first."""
         ...
 
     async def revoke_token(self, account: str, token_id: str, now: int) -> None:
@@ -170,7 +171,7 @@ class BlobStore(Protocol):
         ...
 
     async def touch_tokens(self, used: Mapping[str, int]) -> None:
-        """Remember when tokens were last used."""
+        """Record when tokens were last used."""
         ...
 
     # -- the pairing mailbox
@@ -180,7 +181,7 @@ class BlobStore(Protocol):
         ...
 
     async def mailbox(self, nameplate: int, now: int) -> Mailbox | None:
-        """The mailbox, unless it is closed or too old."""
+        """Return the mailbox, unless it is closed or expired."""
         ...
 
     async def claim_mailbox(self, nameplate: int, claim_hash: bytes, now: int) -> tuple[Mailbox, Result]:
@@ -188,13 +189,13 @@ class BlobStore(Protocol):
         ...
 
     async def put_mail(self, nameplate: int, side: str, phase: str, body: bytes, now: int) -> Result:
-        """Write a message, once. ``no-mailbox``, ``mail-conflict``, ``mailbox-full``."""
+        """Write a message, which cannot be replaced. ``no-mailbox``, ``mail-conflict``, ``mailbox-full``."""
         ...
 
     async def get_mail(self, nameplate: int, side: str, phase: str, now: int) -> bytes | None:
-        """A message, None if it is not there yet. ``no-mailbox``."""
+        """Return a message, None if it has not arrived. ``no-mailbox``."""
         ...
 
     async def close_mailbox(self, nameplate: int) -> None:
-        """Destroy the mailbox and its messages."""
+        """Delete the mailbox and its messages."""
         ...

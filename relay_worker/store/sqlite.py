@@ -1,6 +1,6 @@
-"""The store that a relay has by default: one SQLite database, large bodies in files beside it, nothing to set up.
+"""Default store of a relay: one SQLite database, with large bodies in files next to it. Needs no setup.
 
-Reading happens on connections of its own, one a thread, and never waits for writing (WAL). Writing is the writer's.
+Reads use one connection per thread and never wait for writes (WAL). All writes go through ``Writer``.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ READERS = 4
 
 
 def _unobserved(jobs: int, seconds: float) -> None:
-    """Commits of a store that nobody measures."""
+    """Ignore commits of a store without metrics."""
 
 
 class SqliteStore:
-    """The relay's data directory, opened for serving. The one who opened it closes it.
+    """Data directory of the relay, opened for serving. The caller closes it.
 
     It may be used from several event loops, one after the other or at once.
 
     Args:
-        folder: The data directory; made if missing, and locked: one server a directory.
-        limits: What may be stored.
-        now: The time, for the change counters.
-        observe: Told of every commit: number of requests in it, seconds.
+        folder: The data directory; created if missing, and locked: one server per directory.
+        limits: The limits of streams and accounts.
+        now: Returns the time, for the change counters.
+        observe: Called for every commit with the number of requests in it, and seconds.
 
     Raises:
-        CannotServe: Another server has it, or it is not a relay's.
+        CannotServe: Another server uses it, or it is not a relay's.
     """
 
     def __init__(
@@ -68,15 +68,15 @@ class SqliteStore:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="relay-reader")
         self._writer = Writer(connect(self._path), observe)
 
-    # -- life
+    # -- lifecycle
 
     async def probe(self, now: int) -> None:
-        """Write something, durably."""
+        """Write a test value durably."""
         sql = "INSERT INTO probe (id, at) VALUES (1, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at"
         await self._writer.run(lambda batch: batch.db.execute(sql, (now,)).close())
 
     async def sweep(self, now: int) -> Sequence[tuple[str, int]]:
-        """Expire unread blobs and mailboxes, forget old tombstones; (account, blobs expired)."""
+        """Expire unread blobs and mailboxes, and delete old tombstones. Return (account, blobs expired)."""
         before = now - self.limits.ttl_ms
         total: dict[str, int] = {}
         while True:
@@ -96,11 +96,11 @@ class SqliteStore:
         return expired
 
     async def close(self) -> None:
-        """Finish what was begun, write the WAL back, close."""
+        """Finish pending work, checkpoint the WAL, close."""
         self.close_now()
 
     def close_now(self) -> None:
-        """The same for who has no event loop."""
+        """Close without an event loop."""
         self._writer.close()
         self._readers.shutdown(wait=True)
         for db in self._connections:
@@ -109,15 +109,15 @@ class SqliteStore:
         self._lock.release()
 
     async def usage(self) -> Usage:
-        """What there is."""
+        """Return the usage."""
         return await self._read(usage_of)
 
     def usage_now(self) -> Usage:
-        """The same for who has no event loop, from any thread."""
+        """Return the usage without an event loop, from any thread."""
         return self._readers.submit(lambda: usage_of(self._db())).result(timeout=10)
 
     def spool(self) -> Spool:
-        """A place for a large body."""
+        """Return a spool for a large body."""
         return FileSpool(self._files)
 
     # -- blobs
@@ -131,7 +131,7 @@ class SqliteStore:
         return await self._keep(file, lambda batch: blobs.put(batch, new, self.limits, self._files.check_room))
 
     async def get(self, account: str, stream: bytes, seq: int) -> Stored:
-        """A blob's bytes."""
+        """Return a blob's bytes."""
         row = await self._read(lambda db: blobs.find(db, account, stream, seq))
         if row is None:
             raise Refusal("no-blob", f"there is no blob {seq}")
@@ -141,21 +141,21 @@ class SqliteStore:
     async def list_after(
         self, account: str, stream: bytes, after: int, limit: int
     ) -> tuple[StreamState, Sequence[BlobEntry]]:
-        """A page of a stream."""
+        """Return a page of a stream."""
         return await self._read(lambda db: blobs.list_after(db, account, stream, after, limit))
 
     async def stream(self, account: str, stream: bytes) -> StreamState:
-        """How far a stream is."""
+        """Return the state of a stream."""
         return await self._read(lambda db: blobs.state(db, account, stream))
 
     async def streams(
         self, account: str, prefixes: Sequence[bytes] | None, changed_after: int
     ) -> tuple[int, Sequence[StreamState]]:
-        """The streams that changed."""
+        """Return the changed streams."""
         return await self._read(lambda db: blobs.streams(db, account, prefixes, changed_after))
 
     async def ack(self, account: str, stream: bytes, upto: int, now: int) -> None:
-        """Delete the bodies up to and with ``upto``."""
+        """Delete the bodies up to and including ``upto``."""
         await self._writer.run(lambda batch: self._drop(batch, blobs.ack(batch, account, stream, upto, now)))
 
     # -- objects
@@ -169,7 +169,7 @@ class SqliteStore:
         return await self._keep(file, lambda batch: objects.put(batch, new, self.limits, self._files.check_room))
 
     async def get_object(self, account: str, object_id: bytes) -> Stored:
-        """An object's bytes."""
+        """Return an object's bytes."""
         row = await self._read(lambda db: objects.find(db, account, object_id))
         if row is None:
             raise Refusal("no-object", "there is no such object")
@@ -186,24 +186,24 @@ class SqliteStore:
         await self._writer.run(job)
 
     async def objects(self, account: str, after: bytes, limit: int) -> Sequence[ObjectEntry]:
-        """A page of objects."""
+        """Return a page of objects."""
         return await self._read(lambda db: objects.list_after(db, account, after, limit))
 
     # -- tokens
 
     def token(self, token_id: str) -> Token | None:
-        """Look a token up, in this very thread: some microseconds from the page cache."""
+        """Find a token, in the calling thread: some microseconds from the page cache."""
         try:
             return tokens.find(self._db(), token_id)
         except apsw.Error as error:
             raise refusal_of(error) from error
 
     async def add_token(self, token: Token) -> None:
-        """Keep a new token."""
+        """Store a new token."""
         await self._writer.run(lambda batch: tokens.add(batch.db, token, self.limits))
 
     async def tokens(self, account: str) -> Sequence[Token]:
-        """All tokens of an account."""
+        """Return all tokens of an account."""
         return await self._read(lambda db: tokens.list_all(db, account))
 
     async def revoke_token(self, account: str, token_id: str, now: int) -> None:
@@ -211,7 +211,7 @@ class SqliteStore:
         await self._writer.run(lambda batch: tokens.revoke(batch.db, account, token_id, now))
 
     async def touch_tokens(self, used: Mapping[str, int]) -> None:
-        """Remember when tokens were last used."""
+        """Record when tokens were last used."""
         await self._writer.run(lambda batch: tokens.touch(batch.db, used))
 
     # -- the pairing mailbox
@@ -221,7 +221,7 @@ class SqliteStore:
         return await self._writer.run(lambda batch: mailboxes.open_one(batch, account, candidates, now, self.limits))
 
     async def mailbox(self, nameplate: int, now: int) -> Mailbox | None:
-        """Find a mailbox."""
+        """Return a mailbox."""
         return await self._read(lambda db: mailboxes.find(db, nameplate, now))
 
     async def claim_mailbox(self, nameplate: int, claim_hash: bytes, now: int) -> tuple[Mailbox, Result]:
@@ -239,13 +239,13 @@ class SqliteStore:
         return await self._read(lambda db: mailboxes.get_mail(db, nameplate, side, phase, now))
 
     async def close_mailbox(self, nameplate: int) -> None:
-        """Destroy a mailbox."""
+        """Delete a mailbox."""
         await self._writer.run(lambda batch: mailboxes.close(batch, nameplate))
 
     # -- below
 
     def _db(self) -> apsw.Connection:
-        """This thread's connection for reading."""
+        """Return this thread's connection for reading."""
         db: apsw.Connection | None = getattr(self._local, "db", None)
         if db is None:
             db = self._local.db = connect(self._path)
@@ -271,7 +271,7 @@ class SqliteStore:
         return StoredFile(opened, size, tag, digest)
 
     async def _keep(self, file: str | None, put: Callable[[Batch], tuple[Result, str | None]]) -> Result:
-        """Commit a row with its file. From here on the file is the job's, also if the request is cancelled."""
+        """Commit a row with its file. From here on the job owns the file, even if the request is cancelled."""
 
         def job(batch: Batch) -> Result:
             try:
@@ -285,7 +285,7 @@ class SqliteStore:
 
         try:
             return await self._writer.run(job)
-        except Exception:  # whatever it was: the row is not there, so its body goes, and the caller is told
+        except Exception:  # whatever the error: there is no row, so delete its body and raise
             if file:
                 self._files.remove(file)
             raise

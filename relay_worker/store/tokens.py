@@ -1,4 +1,4 @@
-"""Accounts and tokens: every statement about them. Writing functions run inside a transaction."""
+"""Accounts and tokens: all SQL statements on them. Writing functions run inside a transaction."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def _token(row: Sequence[Any]) -> Token:
 
 
 def find(db: apsw.Connection, token_id: str) -> Token | None:
-    """A token of any account."""
+    """Return a token of any account."""
     row = one(db, f"{_SELECT} WHERE t.id = ?", token_id)
     return None if row is None else _token(row)
 
 
 def list_all(db: apsw.Connection, account: str | None) -> list[Token]:
-    """The tokens of an account (None: of all), oldest first."""
+    """Return the tokens of an account (None: of all), oldest first."""
     rows = db.execute(f"{_SELECT} WHERE ? IS NULL OR a.name = ? ORDER BY t.created_at, t.id", (account, account))
     return [_token(row) for row in rows]
 
 
 def add(db: apsw.Connection, token: Token, limits: Limits) -> None:
-    """Keep a token; its account comes into being with the first."""
+    """Store a token; the first one creates its account."""
     db.execute("INSERT INTO accounts (name) VALUES (?) ON CONFLICT DO NOTHING", (token.account,))
     (account,) = one(db, "SELECT id FROM accounts WHERE name = ?", token.account) or (0,)
     valid = db.execute("SELECT count(*) FROM tokens WHERE account = ? AND revoked_at IS NULL", (account,)).get
@@ -48,7 +48,7 @@ def add(db: apsw.Connection, token: Token, limits: Limits) -> None:
 
 
 def revoke(db: apsw.Connection, account: str | None, token_id: str, now: int) -> None:
-    """Revoke a token of an account (None: of any). A token revoked before keeps its time."""
+    """Revoke a token of an account (None: of any). An earlier revocation keeps its time."""
     found = find(db, token_id)
     if found is None or (account is not None and found.account != account):
         raise Refusal("no-token", "the account has no such token")
@@ -56,7 +56,7 @@ def revoke(db: apsw.Connection, account: str | None, token_id: str, now: int) ->
 
 
 def touch(db: apsw.Connection, used: Mapping[str, int]) -> None:
-    """Remember when tokens were last used."""
+    """Record when tokens were last used."""
     db.executemany(
         "UPDATE tokens SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE id = ?",
         [(at, token_id) for token_id, at in used.items()],
@@ -64,6 +64,6 @@ def touch(db: apsw.Connection, used: Mapping[str, int]) -> None:
 
 
 def raise_floors(db: apsw.Connection, now: int) -> None:
-    """At the server's start: whoever asks with an older change counter is told everything once."""
+    """Make clients with an older change counter list everything once. Called at the server's start."""
     db.execute("UPDATE accounts SET change = max(change + 1, ?)", (now * 1000,))
     db.execute("UPDATE accounts SET floor = change")

@@ -1,7 +1,7 @@
-"""The one thread that writes the database: group commit without any artificial delay.
+"""Thread that writes the database: group commit without artificial delay.
 
-While a COMMIT waits for the disk, jobs queue up; the next transaction takes all of them. So one flush of the disk
-serves many requests under load, and one alone does not wait for anybody.
+While a COMMIT waits for the disk, jobs queue up; the next transaction takes all of them. So one flush serves many
+requests under load, and a single request does not wait.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ MAX_BATCH = 512
 
 @dataclass(slots=True)
 class Batch:
-    """What a job may use: the connection inside the transaction, and what to do once it is committed.
+    """Transaction of some jobs: the connection, and actions after the commit.
 
     Attributes:
-        db: A job refuses (``Refusal``) before it writes, or not at all.
-        after: Called in order after the COMMIT; deleting files belongs here.
+        db: The connection. A job may raise ``Refusal`` only before it writes.
+        after: Functions called in order after the COMMIT, such as deleting files.
     """
 
     db: apsw.Connection
@@ -47,11 +47,11 @@ class _Job:
 
 
 class Writer:
-    """Runs jobs in transactions, in the order in which they came.
+    """Runs jobs in transactions, in order of arrival.
 
     Args:
-        db: The connection, the thread's own from here on.
-        observe: Told of every commit: number of jobs, and seconds from BEGIN to the end of COMMIT.
+        db: The connection, used only by the thread from here on.
+        observe: Called for every commit with the number of jobs, and the seconds from BEGIN to the end of COMMIT.
     """
 
     def __init__(self, db: apsw.Connection, observe: Callable[[int, float], None]) -> None:
@@ -64,7 +64,7 @@ class Writer:
         self._thread.start()
 
     async def run(self, job: Callable[[Batch], T]) -> T:
-        """Run a job; returns after its COMMIT. Cancelling the caller does not undo what is queued."""
+        """Run a job and return after its COMMIT. Cancelling the caller does not undo queued jobs."""
         loop = asyncio.get_running_loop()
         entry = _Job(job, loop, loop.create_future())
         with self._closing:
@@ -75,7 +75,7 @@ class Writer:
         return result
 
     def close(self) -> None:
-        """Finish all jobs, write the WAL back and close. Calling it again does nothing."""
+        """Finish all jobs, checkpoint the WAL and close. Idempotent."""
         with self._closing:
             if not self._closed:
                 self._closed = True
@@ -94,7 +94,7 @@ class Writer:
             _close(db)
 
     def _next(self) -> tuple[list[_Job], bool]:
-        """Wait for a job, then take what has queued up; True with the last batch."""
+        """Wait for a job, then take all queued ones. Return True with the last batch."""
         entry = self._jobs.get()
         jobs: list[_Job] = []
         while entry is not None:
@@ -113,16 +113,16 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - its place is the caller's future: the thread lives on for the others
             if len(jobs) == 1:
                 jobs[0].error = refusal_of(error) if isinstance(error, apsw.Error) else error
-            else:  # one of them may be the reason: each for itself
+            else:  # one of them may be the reason: run each separately
                 for job in jobs:
                     self._transact(db, [job])
                 return
         _deliver(jobs)
 
     def _commit(self, db: apsw.Connection, jobs: list[_Job]) -> None:
-        """All jobs in one transaction.
+        """Run all jobs in one transaction.
 
-        What it raises was rolled back whole.
+        If it raises, everything was rolled back.
         """
         began = time.perf_counter()
         batch = Batch(db, [])
@@ -145,7 +145,7 @@ class Writer:
 
 
 def _deliver(jobs: list[_Job]) -> None:
-    """Wake the callers: one call into each event loop, however many jobs."""
+    """Wake the callers: one call per event loop, however many jobs."""
     loops: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
     for job in jobs:
         loops.setdefault(job.loop, []).append(job)
@@ -168,6 +168,6 @@ def _close(db: apsw.Connection) -> None:
     try:
         db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except apsw.Error:
-        pass  # somebody reads: the WAL stays, and the next start writes it back
+        pass  # a reader is active: the WAL stays, and the next start checkpoints it
     finally:
         db.close()
