@@ -134,7 +134,7 @@ def _endings() -> tuple[str, ...]:
 
 
 def _is_ending(word: str) -> bool:
-    """Return whether a part of a word may lie in its endings as a whole: what comes before decides if a stem has it."""
+    """Return True if a part of a word may lie entirely in its endings: the text before it then decides the stem."""
     return _endings_pattern().fullmatch(word) is not None
 
 
