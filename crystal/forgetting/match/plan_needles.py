@@ -1,4 +1,4 @@
-"""What to look for, of a plan of forgetting: its texts and words, made while they are still there."""
+"""Build the needles of a plan from its texts and words, while they still exist."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ PIECE_BODIES = 2_000
 
 
 def needles_for(grounds: Grounds, plan: ForgetPlan, *, for_proof: bool = False) -> Needles:
-    """What a proof of this plan looks for. Called before the plan is carried out, while the words are still there.
+    """Return the needles for a proof of this plan. Call it before the plan is carried out, while the text still exists.
 
     Args:
         grounds: This machine.
         plan: What is to be forgotten.
-        for_proof: Also look for the texts as the store has them, compressed: in files only, not in archives.
+        for_proof: Also search for the compressed form of the store: in files only, not in archives.
     """
     lines = {uuid for _, value, _ in plan.kinds for uuid in _names(value, "lines")}
     memories = {uid for _, value, _ in plan.kinds for uid in _names(value, "memories")}
     sessions = set(plan.sessions)
     with grounds.open_mirror() as mirror:
         stores = [grounds.store, *([mirror] if mirror is not None else [])]
-        for store in stores:  # forks have its title, too
+        for store in stores:  # forks have its title too
             sessions |= forgotten_rows.sessions_of(store, lines)
         texts = [text for store in stores for text in traces.said_texts(store, lines, memories)]
 
@@ -72,7 +72,7 @@ def _batched(bodies: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _archived(grounds: Grounds, plan: ForgetPlan, touched: Collection[str]) -> Iterator[bytes]:
-    """The archived lines of sessions that nothing goes from, and those that lie outside of a scope."""
+    """Return the archived lines of unaffected sessions, and those outside of a scope."""
     for row in forgotten_rows.kept_rows(grounds.store):
         is_touched = row.session_id in touched
         if is_touched and not any(kind in ("project", "before") for kind, _, _ in plan.kinds):
@@ -83,7 +83,7 @@ def _archived(grounds: Grounds, plan: ForgetPlan, touched: Collection[str]) -> I
 
 
 def _is_outside(plan: ForgetPlan, line: bytes) -> bool:
-    """Whether a line with an id says itself that it is in none of the scopes."""
+    """Return True if the line itself shows that it is outside of all scopes."""
     facts = transcript.line_facts(line)
     return facts.uuid is not None and all(
         (until is not None and facts.timestamp_ms is not None and facts.timestamp_ms >= until)
