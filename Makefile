@@ -7,7 +7,7 @@ export PYTHONUTF8 = 1
 .PHONY: help setup check test test-slow e2e docs bench format release
 
 help: ## print this list
-	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## make .venv with what is pinned in requirements/dev.txt
 	@line=$$($(PYTHON) .ci/readme.py tests) && $(PYTHON) -c 'import sys; print(sys.argv[1].rpartition(" && ")[0])' "$$line" | sh -e

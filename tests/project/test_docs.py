@@ -19,12 +19,12 @@ from crystal.config.load import load_config
 from tests.support.docs_blocks import ROOT, Block, agrees, blocks_of, install_shim, run_command, run_python, steps_of
 from tests.support.docs_sample import write_sample
 
-PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
 STARTS_WITH_A_MEMORY = "<!-- docs test: starts with a memory -->"
 RUN = {"console", "python"}
 CHECKED = {"toml", "json"}
-# Shown, not run: output and file contents, pictures, the shape of other files.
-SHOWN = {"", "text", "markdown", "sql", "dockerfile"}
+# Shown, not run: output and file contents, pictures, the shape of other files, and (sh) what develops crystal itself.
+SHOWN = {"", "text", "markdown", "sql", "dockerfile", "sh"}
 
 
 def named(page: Path) -> str:
