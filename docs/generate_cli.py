@@ -122,8 +122,9 @@ def render() -> str:
         "What to do with `--on` and `--off` is in [keeping something private](../how-to/keep-something-private.md).",
     ]
     for name in COMMANDS:
-        exits = f"Exit codes besides 0, 2 and 130: {EXITS[name]}."
-        parts += _command(f"crystal {name}", load_command(name), "##", f"{exits}\n\n{MORE[name]}")
+        exits = f"Exit codes besides 0, 2 and 130: {EXITS[name]}." if name in EXITS else ""
+        more = "\n\n".join(part for part in (exits, MORE.get(name, "")) if part)
+        parts += _command(f"crystal {name}", load_command(name), "##", more)
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

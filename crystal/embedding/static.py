@@ -1,7 +1,8 @@
 """The embedded default: a table of token vectors in the package, needing no key and no network.
 
 A text's vector is the mean of its tokens' vectors, which carry their weights already. The table is mapped, not read,
-so being ready takes the time to read the vocabulary. Made by benchmarks/distill.py, see docs/adr/0004-embedding-by-default.md.
+so being ready takes the time to read the vocabulary. Made by benchmarks/distill.py,
+see docs/adr/0004-embedding-by-default.md.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ STARTS_WITH_A_MEMORY = "<!-- docs test: starts with a memory -->"
 RUN = {"console", "python"}
 CHECKED = {"toml", "json"}
 # Shown, not run: output and file contents, pictures, the shape of other files, and (sh) what develops crystal itself.
-SHOWN = {"", "text", "markdown", "sql", "dockerfile", "sh"}
+SHOWN = {"", "text", "markdown", "sql", "dockerfile", "mermaid", "sh"}
 
 
 def named(page: Path) -> str:

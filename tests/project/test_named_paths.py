@@ -22,12 +22,14 @@ PATH = re.compile(
     r"(?<![\w/.~\\-])((?:crystal|relay_worker|tests|benchmarks|docs|skills|hooks|requirements|\.ci|\.github)/[\w./*-]*[\w*/])"
 )
 MODULE = re.compile(r"(?<![\w/.~-])crystal((?:\.[a-z_]+)+)(?![\w(-])")
+PLACEHOLDER = re.compile(r"/(NAME|PACKAGE)\b")
 EXAMPLES = {"crystal/spool.py", "tests/test_spool.py"}  # what an agent edits, in docs/reference/session-summary.md
 SOURCES = sorted([*(ROOT / "crystal").rglob("*.py"), *(ROOT / "relay_worker").rglob("*.py")])
 
 
 def missing_paths(text: str) -> list[str]:
-    return [path for path in PATH.findall(text) if path not in EXAMPLES and not any(ROOT.glob(path.rstrip("/")))]
+    named = (path for path in PATH.findall(text) if path not in EXAMPLES and not PLACEHOLDER.search(path))
+    return [path for path in named if not any(ROOT.glob(path.rstrip("/")))]
 
 
 def missing_modules(text: str) -> list[str]:
