@@ -13,12 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crystal.app.background import enrich
-from crystal.app.capture import import_sessions, plan_import, run_capture, turn_off, turn_on
 from crystal.app.context import Machine, open_machine, open_reader
-from crystal.app.integrity import prove, repair_all, restore_session
 from crystal.app.mirror import Mirrored, open_mirror
-from crystal.app.search import asking
 
 if TYPE_CHECKING:
     from crystal.capture.engine import Tally
@@ -121,6 +117,7 @@ class Crystal:
         Raises:
             UsageProblem: A value that cannot be used.
         """
+        from crystal.app.search import asking
         from crystal.errors import UsageProblem
         from crystal.search.engine import search
         from crystal.store.search.scope import role_words, roles_named
@@ -191,6 +188,9 @@ class Crystal:
 
     def sync(self) -> Tally:
         """Sweep every transcript, then embed and summarize what is due."""
+        from crystal.app.background import enrich
+        from crystal.app.capture import run_capture
+
         tally = run_capture(self._machine, lambda capture: capture.sweep())
         enrich(self._machine, budget_seconds=600)
         return tally
@@ -199,6 +199,9 @@ class Crystal:
         self, paths: Sequence[str | Path] = (), *, limit: int | None = None, since: int | str | None = None
     ) -> Tally:
         """Import past sessions, newest first, from ``paths`` or from all of Claude Code's folders."""
+        from crystal.app.background import enrich
+        from crystal.app.import_past import import_sessions, plan_import
+
         plan = plan_import(self._machine, [Path(path).absolute() for path in paths], self._moment(since, "since"))
         tally = import_sessions(self._machine, plan[:limit], lambda _: None)
         enrich(self._machine, budget_seconds=24 * 3600)
@@ -206,6 +209,8 @@ class Crystal:
 
     def verify(self, *, repair: bool = False) -> Proof:
         """Prove that every byte is kept, private or left out by a named rule; with ``repair``, mend and prove again."""
+        from crystal.app.integrity import prove, repair_all
+
         proof = prove(self._machine, lambda _: None)
         if repair and proof.faults:
             repair_all(self._machine, proof)
@@ -214,6 +219,8 @@ class Crystal:
 
     def restore(self, session: str, *, project: str | Path | None = None) -> Sequence[Restored]:
         """Write an archived session back to where ``claude --resume`` finds it."""
+        from crystal.app.integrity import restore_session
+
         folder = None if project is None else Path(project).absolute()
         return restore_session(self._machine, session, folder, dry_run=False)
 
@@ -232,10 +239,10 @@ class Crystal:
         Raises:
             UsageProblem: A value that cannot be used, or a text that is nothing but secrets.
         """
-        from crystal.app import memories as remembering
+        from crystal.app.memories import remember
 
         named = {"category": category, "project": project, "key": key, "session": session}
-        return self._remembered(remembering.remember(self._machine, text, source=source, **named))
+        return self._remembered(remember(self._machine, text, source=source, **named))
 
     def memories(
         self,
@@ -247,7 +254,7 @@ class Crystal:
         limit: int = 100,
     ) -> Sequence[Remembered]:
         """What was remembered, the latest first; ``status`` None for deprecated ones too."""
-        from crystal.app.memories import list_memories
+        from crystal.app.memory_queries import list_memories
 
         asked: dict[str, Any] = {"category": category, "project": project, "key": key, "status": status}
         return list_memories(self._machine, self._mirror_store(), limit=limit, **asked)
@@ -259,7 +266,7 @@ class Crystal:
             NotFound: There is no memory with this id.
             UsageProblem: Not one of the two was given, or it is the beginning of several ids.
         """
-        from crystal.app.memories import by_key, memory_of
+        from crystal.app.memory_queries import by_key, memory_of
         from crystal.errors import UsageProblem
 
         if (memory is None) == (key is None):
@@ -277,26 +284,26 @@ class Crystal:
         project: str | None = None,
     ) -> Remembered:
         """Change a memory; what is None stays, an empty key or project is taken away."""
-        from crystal.app import memories as remembering
+        from crystal.app import memory_changes
 
         named = {"text": text, "category": category, "key": key, "project": project}
-        return self._remembered(remembering.edit(self._machine, memory, **named))
+        return self._remembered(memory_changes.edit(self._machine, memory, **named))
 
     def deprecate(self, memory: str) -> Remembered:
         """Hide a memory: it is kept, and neither listed nor found."""
-        from crystal.app import memories as remembering
+        from crystal.app import memory_changes
 
-        return remembering.deprecate(self._machine, memory)
+        return memory_changes.deprecate(self._machine, memory)
 
     def revive(self, memory: str) -> Remembered:
         """Bring a deprecated memory back."""
-        from crystal.app import memories as remembering
+        from crystal.app import memory_changes
 
-        return self._remembered(remembering.revive(self._machine, memory))
+        return self._remembered(memory_changes.revive(self._machine, memory))
 
     def memory_history(self, memory: str) -> Sequence[FormerMemory]:
         """What a memory was before it was changed, the latest first."""
-        from crystal.app.memories import history
+        from crystal.app.memory_queries import history
 
         return history(self._machine, memory)
 
@@ -329,10 +336,14 @@ class Crystal:
 
     def on(self, session: str | None = None) -> None:
         """Capture again from here on."""
+        from crystal.app.capture_switch import turn_on
+
         turn_on(self._machine, session)
 
     def off(self, session: str | None = None) -> None:
         """Capture nothing that is said from now on, in one session or in all."""
+        from crystal.app.capture_switch import turn_off
+
         turn_off(self._machine, session)
 
     def _remembered(self, one: Remembered) -> Remembered:

@@ -40,7 +40,7 @@ def main() -> None:
     except CrystalError as error:
         _stop(places, error)
     except Exception:
-        from crystal.app.rebuild import damage_here
+        from crystal.app.damage import damage_here
 
         found = damage_here()  # whatever came of it, a damaged database is the cause
         if found is None:
@@ -115,6 +115,7 @@ def _enrich(machine: Machine) -> None:
 def _drain(machine: Machine) -> int:
     """Act on the notes; gives how many are left because they failed."""
     from crystal.app.capture import drain_spool
+    from crystal.app.capture_engine import make_capture
 
-    drain_spool(machine, machine.capture())
+    drain_spool(machine, make_capture(machine))
     return len(read_notes(machine.places.spool))

@@ -5,17 +5,25 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from crystal.app import maintenance
 from crystal.app.context import Machine
+from crystal.app.forget_rest import finish_forgetting
 from crystal.app.progress import ProgressFile, Report
+from crystal.app.retention import apply_retention
 from crystal.app.session_context import refresh
-from crystal.errors import Unavailable
-
-if TYPE_CHECKING:
-    from crystal.embedding import Embedder
-    from crystal.store.search.vectors import Generation
+from crystal.capture.lock import try_lock
+from crystal.embedding import Embedder
+from crystal.errors import CrystalError, NotConfigured, Unavailable
+from crystal.store import problems
+from crystal.store.health import stats
+from crystal.store.health.stats import newest_turn
+from crystal.store.search import vectors
+from crystal.store.search.index_log import is_worth_while
+from crystal.store.search.vectors import Generation
+from crystal.store.sessions.daily import stretches_unseen
+from crystal.store.sessions.sessions import due_sessions, sessions_summarized_as
 
 ENRICH_LOCK = "enrich.lock"
 SOON = 200
@@ -24,13 +32,6 @@ ROUND_SECONDS = 60.0
 """After so long with vectors, what was said meanwhile gets into the index, and summaries get a turn."""
 MAX_SUMMARIES = 1_000
 MAX_PAUSE_SECONDS = 10.0
-
-
-def insist(machine: Machine) -> None:
-    """Forget that embedding failed and rests: somebody asks for it now, and may have mended what no setting shows."""
-    from crystal.store.problems import clear_problem
-
-    clear_problem(machine.store, "embedding")
 
 
 class Round(NamedTuple):
@@ -83,29 +84,21 @@ def _enrich(machine: Machine, work: Round) -> list[str]:
 
 def _forget(machine: Machine, _work: Round) -> None:
     """First: what is forgotten is neither summarized nor embedded."""
-    from crystal.app.forget import finish_forgetting
-
     finish_forgetting(machine)
 
 
 def _retain(machine: Machine, _work: Round) -> None:
-    from crystal.app.retention import apply_retention
-
     apply_retention(machine)
 
 
 def _embed(machine: Machine, work: Round) -> str | None:
     """Give vectors to the chunks that wait; what fails is recorded, and said."""
-    from crystal.errors import CrystalError
-    from crystal.store import problems
-    from crystal.store.search import vectors
-
     if machine.config.embedding_provider == "none":
         return None
     serving = vectors.serving_generation(machine.store)
     if not vectors.count_pending(machine.store, serving.id if serving else 0) and _is_embedder_of(machine, serving):
         return None
-    from crystal.embedding.pending import embed_pending
+    from crystal.embedding.pending import embed_pending  # noqa: PLC0415 - only where a chunk waits
 
     try:
         embedder = machine.embedder()
@@ -121,9 +114,6 @@ def _embed(machine: Machine, work: Round) -> str | None:
 
 def _vector_counter(machine: Machine, embedder: Embedder, work: Round) -> Callable[[int], None]:
     """Count from the chunks that have a vector to all there are; where few wait, from none to these."""
-    from crystal.store.health import stats
-    from crystal.store.search import vectors
-
     known = vectors.find_generation(machine.store, embedder.provider, embedder.model, embedder.dimension)
     waiting = vectors.count_pending(machine.store, known.id if known else 0)
     total = waiting if waiting <= SOON else stats.counts(machine.store)["chunks"]
@@ -143,9 +133,6 @@ def embed_soon(machine: Machine, *, budget_seconds: float = 2.0) -> None:
 
     What is left waits in the ordinary queue, which the next capture or ``crystal sync`` works off.
     """
-    from crystal.capture.lock import try_lock
-    from crystal.store.search import vectors
-
     serving = vectors.serving_generation(machine.store)
     if machine.config.embedding_provider != "embedded" or (serving is not None and serving.provider != "embedded"):
         return
@@ -158,8 +145,6 @@ def embed_soon(machine: Machine, *, budget_seconds: float = 2.0) -> None:
 
 def _index(machine: Machine, work: Round) -> None:
     """Before the vectors, which may take long, and after them."""
-    from crystal.store.search.index_log import is_worth_while
-
     if is_worth_while(machine.store):
         maintenance.index(
             machine.store, machine.now(), work.deadline, lambda done, all_: work.advance("index", done, all_)
@@ -184,14 +169,12 @@ def _is_embedder_of(machine: Machine, serving: Generation | None) -> bool:
 
 def _summarize(machine: Machine, work: Round) -> str | None:
     """Write the summaries that are due; at least one, so that vectors that take long do not keep them waiting."""
-    from crystal.store.sessions.sessions import due_sessions, sessions_summarized_as
-
     now = machine.now()
     idle_ms = machine.config.summary_idle_minutes * 60_000
     is_any_due = due_sessions(machine.store, now=now, idle_ms=idle_ms, limit=1)
     if not is_any_due and not sessions_summarized_as(machine.store, ["deferred"], limit=1):
         return None
-    from crystal.summarize import is_due, summarize_due
+    from crystal.summarize import is_due, summarize_due  # noqa: PLC0415 - reads transcripts: only where a session is due
 
     if not is_due(machine.store, now=now, idle_ms=idle_ms):
         return None
@@ -218,12 +201,10 @@ def _summarize(machine: Machine, work: Round) -> str | None:
 
 def _log(machine: Machine, work: Round) -> str | None:
     """Write the daily log's lines that are missing."""
-    from crystal.store.sessions.daily import stretches_unseen
-
     idle_ms = machine.config.summary_idle_minutes * 60_000
     if not any(_is_new_part(*stretch, idle_ms) for stretch in stretches_unseen(machine.store)):
         return None
-    from crystal.summarize.daily import log_sessions
+    from crystal.summarize.daily import log_sessions  # noqa: PLC0415 - the same
 
     report = log_sessions(
         machine.store,
@@ -248,8 +229,7 @@ def _is_new_part(seen: int | None, first: int | None, last: int | None, idle_ms:
 
 def write_summaries_again(machine: Machine) -> list[str]:
     """Let the model write the summaries that were written without it. Gives what went wrong, in words."""
-    from crystal.errors import NotConfigured
-    from crystal.summarize import summarize_again
+    from crystal.summarize import summarize_again  # noqa: PLC0415 - the same
 
     model = machine.summary_model()
     if model is None:
@@ -288,9 +268,6 @@ def enrich(
     Returns:
         What went wrong, in words.
     """
-    from crystal.capture.lock import try_lock
-    from crystal.store.health.stats import newest_turn
-
     deadline = time.monotonic() + budget_seconds
     problems: list[str] = []
     is_more = True
@@ -316,8 +293,6 @@ def count_waiting(machine: Machine) -> int:
     Raises:
         NotConfigured: That model cannot be used.
     """
-    from crystal.store.search import vectors
-
     if machine.config.embedding_provider == "none":
         return 0
     known = vectors.serving_generation(machine.store)

@@ -9,22 +9,19 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from crystal.app.context import now_ms
 from crystal.app.open_store import refuse_lost
 from crystal.capture import files, spool
 from crystal.capture.lock import CAPTURE_LOCK, lock_holder
 from crystal.capture.state import SILENT_SECONDS, CaptureFacts, CaptureState, HookFacts, assess_capture
+from crystal.config.paths import Places
+from crystal.config.table import Config
 from crystal.errors import CrystalError, StoreLost
 from crystal.install.claude_settings import missing_plugin, missing_programs, read_layers, unused_because
 from crystal.store import Store
 from crystal.store.capture import hooks, privacy
 from crystal.store.health import stats
-
-if TYPE_CHECKING:
-    from crystal.config.paths import Places
-    from crystal.config.table import Config
 
 
 def capture_state(config: Config, store: Store | None = None, *, everywhere: bool = False) -> CaptureState:
@@ -104,7 +101,7 @@ def _is_meant(config: Config, folder: Path) -> bool:
     """Return True if a client is to be captured: not on a machine that only serves others, or only other clients."""
     if os.path.isdir(folder):
         return True
-    from crystal.install.clients import read_record  # seldom needed, and this runs after each turn
+    from crystal.install.clients import read_record  # noqa: PLC0415 - seldom needed, and this runs after each turn
 
     return config.role != "home" and not read_record(config.places.ldm_home)
 

@@ -1,4 +1,4 @@
-"""This machine: its settings, its open store, and the rooms joined to both."""
+"""This machine: its settings, its open store, its clock, and the models and keys that the settings choose."""
 
 from __future__ import annotations
 
@@ -6,33 +6,30 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crystal.app.mirror import Mirrored, open_mirror
 from crystal.app.open_store import refuse_links, refuse_lost
+from crystal.capture.safe_open import Folders, escape_pattern
 from crystal.config.load import load_config
 from crystal.config.paths import MEMORY_RECORD, Places, make_private_dir, resolve_places
 from crystal.config.providers import needs_key, runs_here
 from crystal.config.table import Config
-from crystal.errors import CrystalError
+from crystal.embedding import Embedder, make_embedder
+from crystal.errors import CrystalError, NotConfigured, StoreForeign
 from crystal.store import Store
+from crystal.store.capture.privacy import store_key
+from crystal.store.migrate import refuse_foreign
 from crystal.store.notes import MEMORY_RECORD_SIZE, read_note
+from crystal.store.private_record import RECORD_FILE
+from crystal.store.search.vectors import Generation, serving_generation
 
 if TYPE_CHECKING:
-    from crystal.capture.engine import Capture, Sink
-    from crystal.capture.safe_open import Folders
-    from crystal.capture.tail import CleanLine
-    from crystal.embedding import Embedder
-    from crystal.ingest.ingest import Claim, IngestReport
-    from crystal.model.capture import Segment
     from crystal.redact import Redactor
-    from crystal.store.search.vectors import Generation
     from crystal.summarize.llm import SummaryModel
-    from crystal.sync.wire import Lane
 
 
 def now_ms() -> int:
@@ -57,9 +54,6 @@ def this_config(overrides: Mapping[str, object] | None = None) -> Config:
 
 def usable_config(config: Config) -> Config:
     """The settings, with the usual data folder where the legacy one holds another program's database."""
-    from crystal.errors import StoreForeign
-    from crystal.store.migrate import refuse_foreign
-
     if config.places.data_dir_source.startswith("legacy"):
         try:
             refuse_foreign(config.places.db)
@@ -74,7 +68,7 @@ def api_key(config: Config, provider: str) -> str | None:
     Raises:
         NotConfigured: A place that the user has set up for keys fails.
     """
-    from crystal.credentials.api_keys import key_for
+    from crystal.credentials.api_keys import key_for  # noqa: PLC0415 - only where a provider is asked
 
     if not needs_key(provider):
         return None
@@ -103,12 +97,6 @@ class Machine:
         """The time, ms since the epoch, UTC."""
         return now_ms()
 
-    def bytes_to_prove(self) -> int:
-        """How many bytes ``prove`` will read, about."""
-        from crystal.store.health.stats import bytes_by_state
-
-        return 2 * bytes_by_state(self.store).get("captured", 0)
-
     def agent_folder(self) -> Path:
         """The folder of this machine's agent."""
         return self.places.agent_folder(self.config.agent_id)
@@ -120,7 +108,7 @@ class Machine:
     def _record_changes(self) -> None:
         """Write down the memories that a transaction has changed, inside of it."""
         if self.store.changed_memories or self.store.deleted_memories:
-            from crystal.memories.reconcile import record_changes
+            from crystal.memories.reconcile import record_changes  # noqa: PLC0415 - only where a memory has changed
 
             record_changes(self.store, self.memory_record())
 
@@ -130,10 +118,10 @@ class Machine:
         size = str(path.stat().st_size) if path.exists() else None
         if size is not None and read_note(self.store, MEMORY_RECORD_SIZE) == size:
             return
-        from crystal.store.health.stats import newest_memory
+        from crystal.store.health.stats import newest_memory  # noqa: PLC0415 - most commands change none
 
         if size is not None or newest_memory(self.store):
-            from crystal.memories.reconcile import reconcile
+            from crystal.memories.reconcile import reconcile  # noqa: PLC0415 - the same
 
             reconcile(self.store, path)
 
@@ -143,8 +131,6 @@ class Machine:
         Raises:
             NotConfigured: The chosen provider needs something that is not there, such as a key.
         """
-        from crystal.embedding import make_embedder
-
         config = self.config
         provider = config.embedding_provider
         if provider == "none":
@@ -170,9 +156,6 @@ class Machine:
         Raises:
             NotConfigured: As for ``embedder``.
         """
-        from crystal.embedding import make_embedder
-        from crystal.store.search.vectors import serving_generation
-
         serving = serving_generation(store or self.store)
         try:
             chosen = self.embedder()
@@ -196,8 +179,6 @@ class Machine:
 
     def _installed(self, serving: Generation) -> Embedder:
         """The model on this machine that has made some vectors."""
-        from crystal.embedding import make_embedder
-
         models, threads = self.places.models, self.config.embedding_threads
         return make_embedder(serving.provider, serving.model, serving.dimension, models=models, threads=threads)
 
@@ -209,8 +190,7 @@ class Machine:
         config = self.config
         if config.summary_mode == "simple" or (config.summary_mode == "auto" and not config.summary_consent):
             return None
-        from crystal.errors import CrystalError
-        from crystal.summarize.models import MissingModel, choose_model
+        from crystal.summarize.models import MissingModel, choose_model  # noqa: PLC0415 - brings httpx, 0.1 s
 
         provider = config.summary_provider
         try:
@@ -228,95 +208,19 @@ class Machine:
 
     def redaction_key(self) -> bytes:
         """The key of the hashes that stand for secrets in this store."""
-        from crystal.store.capture.privacy import store_key
-
         return hashlib.blake2b(b"redaction", key=store_key(self.store)).digest()
+
+    def redactor(self) -> Redactor:
+        """What takes secrets and private spans out of text, as the settings say."""
+        from crystal.redact import Redactor  # noqa: PLC0415 - compiles its rules: who stores no new text needs none
+
+        return Redactor(self.redaction_key(), secrets=self.config.redact_enabled)
 
     @property
     def transcript_folders(self) -> Folders:
         """The folders that transcripts are read from: Claude Code's, and those that the settings allow."""
-        from crystal.capture.safe_open import Folders, escape_pattern
-
         usual = escape_pattern(str(this_home() / ".claude" / "projects"))
         return Folders(self.places.transcript_roots, (*self.config.capture_transcript_folders, usual))
-
-    def capture(self, lane: Lane = "live") -> Capture:
-        """The hands of capture, joined to ``ingest``; on a device of a home machine to the outbox.
-
-        Args:
-            lane: Whether what is captured is said now, or comes from the past and may wait behind that.
-        """
-        from crystal.capture.engine import Capture
-        from crystal.capture.spool import PrivateNotes
-        from crystal.capture.tail import Cleaner
-        from crystal.store.capture.privacy import store_key
-
-        config, places, store = self.config, self.places, self.store
-        key = store_key(store)
-        sink, ended = self._sinks(lane)
-        return Capture(
-            store=store,
-            sink=sink,
-            ended=ended,
-            cleaner=Cleaner(self._clean_line(), key),
-            agent=config.agent_id,
-            device=config.device,
-            roots=self.transcript_folders.roots,
-            allowed=self.transcript_folders.allowed,
-            private_projects=tuple(config.private_projects),
-            private_sessions=tuple(config.private_sessions),
-            clock=now_ms,
-            announced=PrivateNotes(places.spool).marks,
-        )
-
-    def _clean_line(self) -> CleanLine:
-        """Take secrets out of a line. The rules are loaded with the first one: often nothing is new."""
-
-        @cache
-        def redactor() -> Redactor:
-            from crystal.redact import Redactor
-
-            return Redactor(self.redaction_key(), secrets=self.config.redact_enabled)
-
-        return lambda line: redactor().clean_line(line)
-
-    def _sinks(self, lane: Lane) -> tuple[Sink, Callable[[str, int], None]]:
-        """Where segments go, and who is told that a session has ended."""
-        from crystal.app.projects import project_finder
-        from crystal.store.health.stats import has_home
-
-        places, store = self.places, self.store
-        archive_folder = self.agent_folder() / "transcripts"
-        remembered = cache(project_finder(store))
-        if self.config.role == "device":
-            from crystal.app.sync.device import device_sinks
-
-            sinks = device_sinks(self, lane, archive_folder, remembered)
-            if sinks is not None:
-                return sinks
-
-        def sink(segment: Segment, claim: Claim) -> IngestReport:
-            def claim_here(store: Store, claimed: Segment, now: int) -> int:
-                ident = claim(store, claimed, now)
-                if has_home(store):  # this machine has joined a home since this process began
-                    from crystal.store.sync import past
-
-                    past.include(store, len(claimed.pieces), private=bool(claimed.private_uuids))
-                return ident
-
-            from crystal.ingest.ingest import ingest
-
-            return ingest(
-                store,
-                segment,
-                ldm_home=places.ldm_home,
-                archive_folder=archive_folder,
-                find_project=remembered,
-                now=now_ms(),
-                claim=claim_here,
-            )
-
-        return sink, lambda _, __: None
 
 
 def open_store(places: Places) -> Store:
@@ -325,8 +229,6 @@ def open_store(places: Places) -> Store:
     Raises:
         StoreLost: It is gone, and can be made again.
     """
-    from crystal.store.private_record import RECORD_FILE
-
     refuse_links(places)
     refuse_lost(places)
     make_private_dir(places.data_dir)
@@ -351,8 +253,6 @@ def open_kept_machine() -> Iterator[Machine]:
     Raises:
         NotConfigured: There is none. Nothing is made.
     """
-    from crystal.errors import NotConfigured
-
     places = these_places()
     refuse_lost(places)
     if not places.db.exists():

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from crystal.app.context import api_key
 from crystal.config.table import Config
-
-if TYPE_CHECKING:
-    from crystal.search.deep import Asker, Deep
+from crystal.errors import CrystalError
+from crystal.search.deep import Asker, ChatAsker, Deep
+from crystal.store import Store
+from crystal.summarize.models import choose_model, stays_here
 
 
 def deep_search(config: Config, *, now: int) -> Deep:
     """What ``--deep`` asks. Where nobody may be asked it says why, and the search goes on without."""
-    from crystal.errors import CrystalError
-    from crystal.search.deep import ChatAsker, Deep
-    from crystal.store import Store
-    from crystal.summarize.models import choose_model, stays_here
-
     provider, base_url = config.deep_provider, config.deep_base_url
     if provider == "none":
         return Deep(None, now, ["deep search is not set up; run: crystal config set deep.provider ollama"])

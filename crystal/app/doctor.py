@@ -12,23 +12,27 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from crystal.app import status
 from crystal.app.capture_state import capture_state
-from crystal.app.rebuild import damage_here
+from crystal.app.context import Machine
+from crystal.app.damage import damage_here
+from crystal.app.mirror import open_mirror
+from crystal.app.open_store import links_to
+from crystal.capture.drain import REFUSED
+from crystal.capture.lock import try_lock
 from crystal.config.packages import install_command
 from crystal.config.paths import refused
 from crystal.config.providers import EMBEDDING_PROVIDERS, Kind, needs_key
+from crystal.config.table import Config
 from crystal.credentials.api_keys import key_for, variables_of
 from crystal.errors import CrystalError
 from crystal.install import claude_settings, clients
+from crystal.search.index import folder_of, why_unusable
 from crystal.store import Store
+from crystal.store.connection import sqlite_vec_library, sqlite_version
 from crystal.store.health.checks import BriefLook, look_briefly, quick_fault
-
-if TYPE_CHECKING:
-    from crystal.app.context import Machine
-    from crystal.config.table import Config
 
 Verdict = Literal["ok", "note", "warning", "failure"]
 LITTLE_SPACE = 500 << 20
@@ -100,8 +104,7 @@ def _in_memory(open_reader: Callable[[], Any], *, deep: bool) -> Iterator[Check]
 
 
 def _python(*, deep: bool) -> Iterator[Check]:
-    from crystal.config.packages import broken_packages
-    from crystal.store.connection import sqlite_vec_library, sqlite_version
+    from crystal.config.packages import broken_packages  # noqa: PLC0415 - what cannot be imported is a finding
 
     words = f"Python {sys.version.split()[0]}, SQLite {sqlite_version()}"
     broken = list(broken_packages(deep=deep))
@@ -114,9 +117,6 @@ def _python(*, deep: bool) -> Iterator[Check]:
 
 def _places(config: Config) -> Iterator[Check]:
     """Links among the places where crystal writes, what may not be written, and locks that cannot be used."""
-    from crystal.app.open_store import links_to
-    from crystal.capture.lock import try_lock
-
     places = config.places
     for path, target, own in links_to(places):
         if own:
@@ -225,9 +225,6 @@ def _folders(config: Config) -> Iterator[Check]:
 
 
 def _memory(machine: Machine, *, deep: bool) -> Iterator[Check]:
-    from crystal.app.mirror import open_mirror
-    from crystal.capture.drain import REFUSED
-
     found = status.gather_health(machine)
     yield _store(machine.store, deep=deep)
     yield from _capture(found)
@@ -250,9 +247,7 @@ def _memory(machine: Machine, *, deep: bool) -> Iterator[Check]:
 
 
 def _index(store: Store, name: str) -> Check:
-    """Whether searches use the derived index, or have to do without it."""
-    from crystal.search.index import folder_of, why_unusable
-
+    """Return whether searches use the derived index, or have to do without it."""
     with store.reading():
         reason = why_unusable(store, folder_of(store.path))
     if reason is None:
@@ -267,7 +262,7 @@ def _relay(machine: Machine, standing: dict[str, Any] | None) -> Iterator[Check]
     if standing["role"] == "device" and standing["home"] is None:
         yield Check("relay", "warning", "this device has not joined a home yet", "crystal relay join")
         return
-    from crystal.app.sync.links import relay_client, relay_keys
+    from crystal.app.relay_links import relay_client, relay_keys  # noqa: PLC0415 - brings cryptography
 
     try:
         relay_keys(machine)
@@ -332,7 +327,7 @@ def _embedding(machine: Machine, waiting: int) -> Check:
         fix = "crystal config set embedding.provider embedded"
         return Check("embedding", "note", "switched off; search is by keywords alone", fix)
     if EMBEDDING_PROVIDERS[chosen.provider].kind is Kind.INSTALLED:
-        from crystal.embedding.local.manifest import check_model
+        from crystal.embedding.local.manifest import check_model  # noqa: PLC0415 - seldom used
 
         try:
             check_model(machine.places.models, chosen.model)

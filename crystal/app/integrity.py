@@ -5,34 +5,48 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import Literal, overload
 
 from crystal.app.background import enrich
 from crystal.app.capture import run_capture
+from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine, open_kept_machine, open_machine, this_config
-
-if TYPE_CHECKING:
-    from crystal.capture.engine import Capture, Tally
-    from crystal.capture.tail import Cleaner
-    from crystal.integrity.restore import Restored
-    from crystal.integrity.verify import Fault, Proof
+from crystal.app.forget_rest import finish_forgetting
+from crystal.app.mirror import open_mirror
+from crystal.app.projects import project_finder
+from crystal.app.rebuild import rebuild_database, why_rebuild
+from crystal.capture.engine import Capture, Tally
+from crystal.capture.tail import Cleaner
+from crystal.errors import CrystalError, NotConfigured, NotFound, StoreDamaged
+from crystal.integrity.rebuild import Rebuild, Taken
+from crystal.integrity.repair import repair
+from crystal.integrity.restore import Restored, restore
+from crystal.integrity.verify import Fault, Proof, tail_faults, verify
+from crystal.memories.reconcile import find_faults, reconcile, restore_memories
+from crystal.search.index import folder_of
+from crystal.search.index.reader import Absent, open_index
+from crystal.search.index.refresh import check, drop
+from crystal.sessions.reading import find_session
+from crystal.store.capture.ledger import all_states
+from crystal.store.health.salvage import what_is_there
+from crystal.store.health.stats import bytes_by_state
+from crystal.store.sync.relay_peers import home_peer
 
 IN_DATABASE = ("database", "ledger", "turns", "keywords", "chunks", "vectors")
 """Faults of the database itself: what is left of them after mending goes when it is made again."""
 
 
 def _cleaner(machine: Machine) -> Cleaner:
-    return machine.capture().cleaner
+    return make_capture(machine).cleaner
+
+
+def bytes_to_prove(machine: Machine) -> int:
+    """Return how many bytes ``prove`` will read, about."""
+    return 2 * bytes_by_state(machine.store).get("captured", 0)
 
 
 def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:
     """Verify this machine's memory, see crystal/integrity/verify.py."""
-    from crystal.app.forget import finish_forgetting
-    from crystal.integrity.verify import Fault, verify
-    from crystal.search.index import folder_of
-    from crystal.search.index.reader import Absent, open_index
-    from crystal.search.index.refresh import check
-
     finish_forgetting(machine)
     proof = verify(
         machine.store,
@@ -54,9 +68,6 @@ def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:
 
 def _memory_faults(machine: Machine) -> list[Fault]:
     """Return where the record of memories and the database differ."""
-    from crystal.integrity.verify import Fault
-    from crystal.memories.reconcile import find_faults
-
     agents = machine.places.ldm_home / "agents"
     found = find_faults(machine.store, agents, machine.memory_record())
     return [Fault("behind" if one.is_behind else "memories", str(one.path), one.message) for one in found]
@@ -64,8 +75,6 @@ def _memory_faults(machine: Machine) -> list[Fault]:
 
 def _repair_memories(machine: Machine) -> list[str]:
     """Complete record and database from each other; return what was done, a line for each thing."""
-    from crystal.memories.reconcile import reconcile, restore_memories
-
     own, agents = machine.memory_record(), machine.places.ldm_home / "agents"
     done = reconcile(machine.store, own)
     returned = restore_memories(machine.store, agents, own)
@@ -74,12 +83,6 @@ def _repair_memories(machine: Machine) -> list[str]:
 
 def repair_all(machine: Machine, proof: Proof) -> list[str]:
     """Mend what a proof found, capture what is behind, and make derived things again. Gives what was done, in words."""
-    from crystal.app.forget import finish_forgetting
-    from crystal.app.projects import project_finder
-    from crystal.integrity.repair import repair
-    from crystal.search.index import folder_of
-    from crystal.search.index.refresh import drop
-
     finish_forgetting(machine)
     done: list[str] = []
 
@@ -112,9 +115,6 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
 
 def take_files(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> list[str]:
     """Take in archive files that the ledger does not know; gives what was done, in words."""
-    from crystal.app.projects import project_finder
-    from crystal.integrity.rebuild import Rebuild, Taken
-
     done = []
     for path in (Path(fault.what) for fault in faults if fault.transcript is None):
         taken = Taken()
@@ -125,11 +125,6 @@ def take_files(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> lis
 
 def take_tails(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> list[str]:
     """Take in what archives have behind what the ledger knows, where no sweep brought it; gives what was done."""
-    from crystal.app.projects import project_finder
-    from crystal.integrity.rebuild import Rebuild, Taken
-    from crystal.integrity.verify import tail_faults
-    from crystal.store.capture.ledger import all_states
-
     done = []
     wanted = {fault.transcript for fault in faults}
     for state in all_states(capture.store):
@@ -163,8 +158,6 @@ def mend_memory(progress: Callable[[int], None]) -> Mended:
         NotConfigured: There is no memory yet, and nothing to make one from.
         StoreForeign: The database is of a newer crystal, or another program's and nothing of ours is here.
     """
-    from crystal.app.rebuild import rebuild_database, why_rebuild
-
     config = this_config()
     if why_rebuild(config.places) is None:
         mended = _mend_in_place()
@@ -172,7 +165,6 @@ def mend_memory(progress: Callable[[int], None]) -> Mended:
             return mended
     rebuilt = rebuild_database(config, progress)
     mended = _mend_in_place(insist=True)
-    from crystal.store.health.salvage import what_is_there
 
     with open_machine() as machine:
         back = what_is_there(machine.store)
@@ -192,8 +184,6 @@ def _mend_in_place(*, insist: bool = False) -> Mended | None:
 
     With ``insist`` what is left is only reported.
     """
-    from crystal.errors import StoreDamaged
-
     try:
         with open_kept_machine() as machine:
             proof = prove(machine, lambda _: None)
@@ -212,11 +202,6 @@ def _mend_in_place(*, insist: bool = False) -> Mended | None:
 
 def _refuse_mirrored(machine: Machine, session: str, cause: Exception) -> None:
     """Say where a session's archive is that only the mirror knows."""
-    from crystal.app.mirror import open_mirror
-    from crystal.errors import CrystalError, NotConfigured
-    from crystal.sessions.reading import find_session
-    from crystal.store.sync.relay_peers import home_peer
-
     with open_mirror(machine.places, machine.config.role) as mirrored:
         if mirrored is None or mirrored.store is None:
             return
@@ -238,10 +223,6 @@ def restore_session(machine: Machine, session: str, project: Path | None, *, dry
         UsageProblem: There is no such session.
         NotConfigured: Its archive is at home, the mirror has its words only.
     """
-    from crystal.errors import NotFound
-    from crystal.integrity.restore import restore
-    from crystal.sessions.reading import find_session
-
     try:
         found = find_session(machine.store, session)
     except NotFound as error:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from crystal.errors import Unavailable
-
-if TYPE_CHECKING:
-    from crystal.store import Store
+from crystal.search.index import bring_up_to_date
+from crystal.store import Store
+from crystal.store.search.space import give_back, is_due
 
 
 def index(store: Store, now: int, deadline: float, progress: Callable[[int, int], None] = lambda *_: None) -> None:
@@ -20,8 +19,6 @@ def index(store: Store, now: int, deadline: float, progress: Callable[[int, int]
     Raises:
         Unavailable: The index cannot be written now; searches answer without what it lacks.
     """
-    from crystal.search.index import bring_up_to_date
-
     try:
         seconds = max(0.0, deadline - time.monotonic())
         bring_up_to_date(store, now=now, budget_seconds=seconds, progress=progress)
@@ -33,7 +30,5 @@ def index(store: Store, now: int, deadline: float, progress: Callable[[int, int]
 
 def tidy(store: Store, deadline: float) -> None:
     """Give the space of what was deleted back to the disk, where it is worth it."""
-    from crystal.store.search.space import give_back, is_due
-
     if is_due(store):
         give_back(store, should_stop=lambda: time.monotonic() > deadline)

@@ -19,6 +19,7 @@ from crystal.store.memories import memories
 from crystal.store.memories.history import history_of
 from crystal.store.memories.memories import claim_of, order_of
 from crystal.store.notes import ALIAS, read_note
+from crystal.store.search.scope import is_folder, is_within
 
 SHOWN = 8
 """So many ids are named where a beginning fits several."""
@@ -170,8 +171,7 @@ def _of_mirror(one: Remembered) -> Remembered:
 
 def _project_test(wanted: str) -> Callable[[Remembered], bool]:
     """Whether a memory is of a project: by its name in any case, or by a folder, that it is in it."""
-    from crystal.store.search.scope import is_folder, is_within
-    from crystal.transcript.project import find_project
+    from crystal.transcript.project import find_project  # noqa: PLC0415 - reads transcripts too; only --project needs it
 
     text = os.path.abspath(os.path.expanduser(wanted)) if is_folder_word(wanted) else wanted  # noqa: PTH100, PTH111
     if not is_folder(text):

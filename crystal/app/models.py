@@ -6,21 +6,34 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crystal.app.context import Machine, api_key, open_reader, this_config
+from crystal.app.background import ENRICH_LOCK
+from crystal.app.context import Machine, api_key, open_machine, open_reader, this_config
+from crystal.app.maintenance import index
+from crystal.app.search import asking
+from crystal.capture.lock import try_lock
+from crystal.config.edit import set_values
+from crystal.config.prices import price_of
 from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER, Kind, needs_key, runs_here
 from crystal.config.table import Config
+from crystal.embedding import Embedder, make_embedder
+from crystal.embedding.embedded import DATA
+from crystal.embedding.local.catalog import KNOWN
+from crystal.embedding.local.manifest import Manifest, checked_name, installed_models, read_manifest
+from crystal.embedding.pending import EmbedReport, embed_pending
 from crystal.errors import CrystalError, Damaged, NotConfigured, NotFound, Unavailable, UsageProblem
+from crystal.model.recall import Filters
+from crystal.store.costs import Cost, add_cost
+from crystal.store.health import stats
+from crystal.store.problems import clear_problem
+from crystal.store.search import vectors
+from crystal.store.search.vectors import Generation, serving_generation
 
 if TYPE_CHECKING:
-    from crystal.embedding import Embedder
-    from crystal.embedding.local.manifest import Manifest
-    from crystal.embedding.pending import EmbedReport
     from crystal.evaluate.trial import Size, Trial
-    from crystal.store.search.vectors import Generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +97,6 @@ class _Filled:
 
 def list_models() -> list[ModelRow]:
     """Every model: the embedded one, installed ones, those that could be, and the provider in use if it is another."""
-    from crystal.embedding.embedded import DATA
-    from crystal.embedding.local.catalog import KNOWN
-    from crystal.embedding.local.manifest import installed_models
-
     config = this_config()
     size = sum(one.stat().st_size for one in DATA.iterdir() if one.is_file())
     model, dimension = next(iter(EMBEDDING_PROVIDERS["embedded"].dimensions.items()))
@@ -121,8 +130,6 @@ def list_models() -> list[ModelRow]:
 
 
 def _row_of(found: Manifest) -> ModelRow:
-    from crystal.embedding.local.catalog import KNOWN
-
     known = KNOWN.get(found.name.removesuffix("-float32"))
     return ModelRow(
         found.name,
@@ -138,8 +145,6 @@ def _row_of(found: Manifest) -> ModelRow:
 
 
 def _row_of_provider(config: Config, filled: _Filled) -> ModelRow:
-    from crystal.embedding import make_embedder
-
     provider = config.embedding_provider
     try:
         chosen = make_embedder(provider, config.embedding_model, config.embedding_dimension)
@@ -151,8 +156,6 @@ def _row_of_provider(config: Config, filled: _Filled) -> ModelRow:
 
 def _with_progress(config: Config, filled: _Filled, row: ModelRow, provider: str, model: str) -> ModelRow:
     """A row with what the store and the settings say of it."""
-    from dataclasses import replace
-
     row_of_provider = EMBEDDING_PROVIDERS.get(config.embedding_provider)
     named = config.embedding_model or (row_of_provider and row_of_provider.default_model)
     is_chosen = config.embedding_provider == provider and named in (model, model.partition("@")[0])
@@ -168,9 +171,6 @@ def _with_progress(config: Config, filled: _Filled, row: ModelRow, provider: str
 
 def _filled() -> _Filled:
     """What the memory has of vectors; nothing without a memory."""
-    from crystal.store.health import stats
-    from crystal.store.search import vectors
-
     try:
         with open_reader() as machine, machine.store.reading():
             store = machine.store
@@ -193,9 +193,6 @@ def target_of(name: str) -> Target:
         NotConfigured: It is none of these, but could be installed.
         UsageProblem: It is nothing that crystal knows.
     """
-    from crystal.embedding.local.catalog import KNOWN
-    from crystal.embedding.local.manifest import checked_name, read_manifest
-
     provider, colon, model = name.partition(":")
     if name in ("embedded", NO_PROVIDER):
         return Target(name, None)
@@ -217,8 +214,6 @@ def embedder_of(target: Target) -> Embedder | None:
     Raises:
         NotConfigured: Something that it needs is missing.
     """
-    from crystal.embedding import make_embedder
-
     config = this_config()
     if target.provider == "none":
         return None
@@ -260,7 +255,7 @@ def _base_url(config: Config, target: Target) -> str | None:
 
 def leaves_the_machine(target: Target) -> str | None:
     """To whom texts are sent when a target is chosen: the address in words; None where nothing leaves."""
-    from crystal.embedding.web import is_loopback
+    from crystal.embedding.web import is_loopback  # noqa: PLC0415 - brings httpx, 0.1 s
 
     if not _is_remote(target.provider):
         return None
@@ -275,8 +270,6 @@ def choose(target: Target) -> tuple[str, ...]:
 
     The other settings of the present provider (its dimension, its address) go with it.
     """
-    from crystal.config.edit import set_values
-
     config = this_config()
     values: dict[str, object] = {"embedding.provider": target.provider, "embedding.model": target.model}
     if target.provider != config.embedding_provider:
@@ -293,8 +286,6 @@ def choose(target: Target) -> tuple[str, ...]:
 
 def in_use(name: str) -> str | None:
     """Why an installed model is needed, in words; None when it is not."""
-    from crystal.store.search import vectors
-
     config = this_config()
     row = EMBEDDING_PROVIDERS.get(config.embedding_provider)
     chosen = config.embedding_model or (row.default_model if row else "")
@@ -315,12 +306,7 @@ def in_use(name: str) -> str | None:
 
 def fill_now(machine: Machine, progress: Callable[[int], None], *, seconds: float) -> EmbedReport | None:
     """Give vectors of the chosen model to all chunks that wait. None when another process does, or none is chosen."""
-    from crystal.app.background import ENRICH_LOCK, insist
-    from crystal.app.maintenance import index
-    from crystal.capture.lock import try_lock
-    from crystal.embedding.pending import embed_pending
-
-    insist(machine)
+    clear_problem(machine.store, "embedding")  # it rests after a failure; somebody asks for it now
     embedder = machine.embedder()
     with try_lock(machine.places.data_dir / ENRICH_LOCK) as held:
         if not held or embedder is None:
@@ -335,9 +321,6 @@ def fill_now(machine: Machine, progress: Callable[[int], None], *, seconds: floa
 
 def waiting_for(machine: Machine, target: Target) -> int:
     """How many chunks will need a new vector when a target is chosen."""
-    from crystal.store.health import stats
-    from crystal.store.search import vectors
-
     embedder = embedder_of(target)
     if embedder is None:
         return 0
@@ -354,10 +337,7 @@ def try_on_memory(target: Target, size: Size, progress: Callable[[int, int], Non
     Raises:
         UsageProblem: There is no model to try.
     """
-    from crystal.app.search import asking
-    from crystal.evaluate.trial import Watch, try_model
-    from crystal.model.recall import Filters
-    from crystal.store.search.vectors import serving_generation
+    from crystal.evaluate.trial import Watch, try_model  # noqa: PLC0415 - brings the search: only a trial needs it
 
     new = embedder_of(target)
     if new is None:
@@ -387,10 +367,6 @@ def try_on_memory(target: Target, size: Size, progress: Callable[[int, int], Non
 
 def _book(embedders: Sequence[Embedder]) -> None:
     """Write down what a trial has paid for."""
-    from crystal.app.context import open_machine
-    from crystal.config.prices import price_of
-    from crystal.store.costs import Cost, add_cost
-
     for one in embedders:
         if tokens := one.take_tokens():
             with open_machine() as machine:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from crystal.app.context import Machine
 from crystal.errors import NotFound, UsageProblem
 from crystal.model.capture import Project
 from crystal.store import Store
@@ -62,7 +61,7 @@ def known_folder(stores: Sequence[Store], folder: str) -> str:
     return next((root for root, _ in filter(None, moved)), folder)
 
 
-def rename_project(machine: Machine, wanted: str, name: str) -> ProjectChange:
+def rename_project(store: Store, wanted: str, name: str) -> ProjectChange:
     """Give a project another name.
 
     Raises:
@@ -70,46 +69,46 @@ def rename_project(machine: Machine, wanted: str, name: str) -> ProjectChange:
         NotFound: There is no such project.
     """
     name = _checked_name(name)
-    found = find_known(machine, wanted)
-    other = next((one for one in projects.known_projects(machine.store) if _same_name(one.name, name)), None)
+    found = find_known(store, wanted)
+    other = next((one for one in projects.known_projects(store) if _same_name(one.name, name)), None)
     if other is not None and other.rows != found.rows:
         hint = f"to make them one: crystal projects join {_quoted(wanted)} {_quoted(name)}"
         raise UsageProblem(f"there is a project {name!r} already", hint=hint)
-    with machine.store.transaction():
-        projects.rename(machine.store, found.rows, name)
-    return _change(machine, found.rows[0])
+    with store.transaction():
+        projects.rename(store, found.rows, name)
+    return _change(store, found.rows[0])
 
 
-def join_projects(machine: Machine, wanted: str, into: str) -> ProjectChange:
+def join_projects(store: Store, wanted: str, into: str) -> ProjectChange:
     """Make one project of two: everything of the first belongs to the second from now on.
 
     Raises:
         UsageProblem: They are one project already.
         NotFound: There is no such project.
     """
-    first, second = find_known(machine, wanted), find_known(machine, into)
+    first, second = find_known(store, wanted), find_known(store, into)
     if first.rows == second.rows:
         raise UsageProblem(f"{wanted!r} and {into!r} are one project already", hint="run: crystal projects")
     identity = second.identity or f"joined:{os.urandom(8).hex()}"
-    with machine.store.transaction():
-        projects.join(machine.store, first.rows, second.rows, second.name, identity)
-    return _change(machine, second.rows[0])
+    with store.transaction():
+        projects.join(store, first.rows, second.rows, second.name, identity)
+    return _change(store, second.rows[0])
 
 
-def split_project(machine: Machine, folder: str) -> ProjectChange:
+def split_project(store: Store, folder: str) -> ProjectChange:
     """Take a folder out of the project that a person joined it to.
 
     Raises:
         NotFound: Nobody joined this folder to another project.
     """
     place = _absolute(folder)
-    rows = projects.joined_rows(machine.store, place)
+    rows = projects.joined_rows(store, place)
     if not rows:
         raise NotFound(f"{place} was not joined to a project", hint="run: crystal projects")
-    found = [_found_alone(cwd) for cwd in projects.folders_of(machine.store, rows)]
-    with machine.store.transaction():
-        projects.split(machine.store, rows, found)
-    return _change(machine, rows[0])
+    found = [_found_alone(cwd) for cwd in projects.folders_of(store, rows)]
+    with store.transaction():
+        projects.split(store, rows, found)
+    return _change(store, rows[0])
 
 
 def mark_folder(folder: str) -> tuple[Path, bool]:
@@ -137,17 +136,17 @@ def mark_folder(folder: str) -> tuple[Path, bool]:
     return path, True
 
 
-def find_known(machine: Machine, wanted: str) -> projects.KnownProject:
+def find_known(store: Store, wanted: str) -> projects.KnownProject:
     """Return the project of a name or of a folder.
 
     Raises:
         NotFound: There is none, or the name is that of several.
     """
     word = _absolute(wanted) if is_folder(wanted) or os.sep in wanted or wanted in (".", "..", "~") else wanted
-    known = projects.known_projects(machine.store)
+    known = projects.known_projects(store)
     found = [one for one in known if word in one.folders or _same_name(one.name, word)]
     if not found:  # a former name, or a folder inside
-        rows = set(project_ids(machine.store, word))
+        rows = set(project_ids(store, word))
         found = [one for one in known if rows & set(one.rows)]
     if len(found) > 1:
         places = ", ".join(one.folders[0] for one in found[:5])
@@ -157,8 +156,8 @@ def find_known(machine: Machine, wanted: str) -> projects.KnownProject:
     return found[0]
 
 
-def _change(machine: Machine, row: int) -> ProjectChange:
-    one = next(one for one in projects.known_projects(machine.store) if row in one.rows)
+def _change(store: Store, row: int) -> ProjectChange:
+    one = next(one for one in projects.known_projects(store) if row in one.rows)
     return ProjectChange(one.name, len(one.folders), one.sessions)
 
 

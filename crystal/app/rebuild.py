@@ -9,21 +9,23 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from crystal.app.background import ENRICH_LOCK
-from crystal.app.capture import BACKFILL_LOCK, LOCK_SECONDS
+from crystal.app.capture import LOCK_SECONDS
+from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine, these_places
 from crystal.app.open_store import archives_of, refuse_lost
-from crystal.capture.lock import CAPTURE_LOCK
+from crystal.app.projects import project_finder
+from crystal.capture.lock import BACKFILL_LOCK, CAPTURE_LOCK, wait_lock
 from crystal.config.paths import Places, make_private_dir, refused, sync_folder
 from crystal.config.table import Config
-from crystal.errors import CrystalError, StoreDamaged, StoreLost
+from crystal.errors import StoreLost
+from crystal.forgetting.tombstone_file import agree
+from crystal.integrity.rebuild import Rebuild, Taken, leave_out_rest
 from crystal.store import Store
 from crystal.store.health.checks import damage
-
-if TYPE_CHECKING:
-    from crystal.store.health.salvage import Salvage
+from crystal.store.health.salvage import Salvage, device_of_agent, finish_sessions, salvage
+from crystal.store.private_record import RECORD_FILE, read_record
 
 MADE = "crystal.db.rebuilt"
 """A whole new database that only waits to take its place."""
@@ -52,18 +54,6 @@ def why_rebuild(places: Places) -> str | None:
     except StoreLost as error:
         return error.message
     return damage(places.db) if places.db.exists() else None
-
-
-def damage_here() -> CrystalError | None:
-    """What is wrong with this machine's database, None when nothing is; for an error of which the cause is sought."""
-    places = these_places()
-    try:
-        found = damage(places.db) if places.db.exists() else None
-    except CrystalError as error:
-        return error
-    if found is None:
-        return None
-    return StoreDamaged(f"{places.db} is damaged: {found}", hint="run: crystal verify --repair")
 
 
 def archive_bytes() -> int:
@@ -97,8 +87,6 @@ def _is_made(places: Places) -> bool:
 @contextlib.contextmanager
 def _alone(places: Places) -> Iterator[None]:
     """Hold every lock under which the database is written."""
-    from crystal.capture.lock import wait_lock
-
     with contextlib.ExitStack() as locks:
         for name in (CAPTURE_LOCK, BACKFILL_LOCK, ENRICH_LOCK):
             locks.enter_context(wait_lock(places.data_dir / name, seconds=LOCK_SECONDS))
@@ -106,9 +94,6 @@ def _alone(places: Places) -> Iterator[None]:
 
 
 def _make(config: Config, progress: Callable[[int], None]) -> list[str]:
-    from crystal.store.health.salvage import finish_sessions, salvage
-    from crystal.store.private_record import RECORD_FILE, read_record
-
     places = config.places
     scratch = places.data_dir / "recovered"
     _remove(scratch)
@@ -131,13 +116,8 @@ def _make(config: Config, progress: Callable[[int], None]) -> list[str]:
 
 def _take_archives(machine: Machine, progress: Callable[[int], None], *, knows: bool) -> tuple[int, list[str]]:
     """Take every archive in; gives the bytes that stay out until somebody asks, and what cannot be read, in words."""
-    from crystal.app.projects import project_finder
-    from crystal.forgetting.tombstone_file import agree
-    from crystal.integrity.rebuild import Rebuild, Taken, leave_out_rest
-    from crystal.store.health.salvage import device_of_agent
-
     agree(machine.store, machine.places.ldm_home, machine.now())
-    capture, taken = machine.capture(), Taken()
+    capture, taken = make_capture(machine), Taken()
     rebuild = Rebuild(
         capture,
         machine.places.ldm_home,

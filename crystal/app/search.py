@@ -6,9 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from crystal.app.context import Machine
-from crystal.app.mirror import Mirrored, mirror_side
+from crystal.app.mirror import Mirrored, mirror_notes
 from crystal.config.providers import EMBEDDING_PROVIDERS, Kind
 from crystal.errors import CrystalError
+from crystal.search.engine import How, Side
+from crystal.store.search.vectors import serving_generation
+from crystal.timewords.parse import end_of
 
 if TYPE_CHECKING:
     from crystal.embedding import Embedder
@@ -42,9 +45,6 @@ def asking(
     Raises:
         UsageProblem: A value that cannot be used.
     """
-    from crystal.search.engine import How
-    from crystal.timewords.parse import end_of
-
     embedder, why_not = None, NO_EMBEDDER
     try:
         embedder = machine.asking_embedder()
@@ -64,21 +64,40 @@ def asking(
     )
     return {
         "embedder": embedder, "filters": filters, "now": now, "without_embedder": why_not,
-        "mirror": mirror_side(machine, mirrored), "how": how,
+        "mirror": _mirror_side(machine, mirrored), "how": how,
     }  # fmt: skip
 
 
+def _mirror_side(machine: Machine, mirrored: Mirrored | None) -> Side | None:
+    """The mirror as a search takes it; None where there is none that can be read."""
+    if mirrored is None or mirrored.store is None:
+        return None
+
+    embedder, why_not = None, "no embedding model is configured"
+    try:
+        embedder = machine.asking_embedder(mirrored.store)
+    except CrystalError as error:
+        why_not = error.message
+    serving = serving_generation(mirrored.store)
+    if embedder is not None and serving is not None:
+        asked = (embedder.provider, embedder.model, embedder.dimension)
+        if asked != (serving.provider, serving.model, serving.dimension):
+            theirs = f"{serving.provider} {serving.model}"
+            embedder, why_not = None, f"its vectors come from {theirs}, which this machine is not set up to ask"
+    return Side(mirrored.store, "mirror", embedder, why_not, mirror_notes(mirrored, machine.now()))
+
+
 def _deep(machine: Machine, now: int) -> Any:
-    from crystal.app.deep_search import deep_search
+    from crystal.app.deep_search import deep_search  # noqa: PLC0415 - brings httpx, 0.1 s: only --deep asks a model
 
     return deep_search(machine.config, now=now)
 
 
 def _late(embedder: Embedder | None) -> LateModel:
     """What compares token by token: the embedded table, which is everywhere, and a transformer where one is used."""
-    from crystal.embedding.choice import ChosenEmbedder
-    from crystal.embedding.late import StaticLate, TransformerLate
-    from crystal.embedding.static import static_model
+    from crystal.embedding.choice import ChosenEmbedder  # noqa: PLC0415 - NumPy, 0.1 s: only where vectors rank
+    from crystal.embedding.late import StaticLate, TransformerLate  # noqa: PLC0415 - the same
+    from crystal.embedding.static import static_model  # noqa: PLC0415 - the same
 
     provider = None if embedder is None else EMBEDDING_PROVIDERS.get(embedder.provider)
     is_installed = provider is not None and provider.kind is Kind.INSTALLED

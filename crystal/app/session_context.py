@@ -1,42 +1,18 @@
-"""What sessions are told at their start: made ready for the hook whenever it may have changed, and shown on request."""
+"""Keeping up to date what sessions are told at their start. Called after everything that may change it."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-from typing import TYPE_CHECKING, NamedTuple
 
 from crystal.app.context import Machine, open_machine, this_config
+from crystal.app.privacy_policy import is_off, policy_of
+from crystal.config.paths import refused, write_derived
 from crystal.errors import CrystalError
 from crystal.hook.session_start import NOTICE_FILE
-
-if TYPE_CHECKING:
-    from crystal.capture.privacy import Policy
-    from crystal.context import Rules, Told
-    from crystal.store.sessions.contexts import Injection
+from crystal.store import problems
 
 ROOM = "context"
-LOCK = "context.lock"
-LOCK_SECONDS = 10.0
-TRIES = 3
 NOTICE_SECONDS = 600.0
-VARIABLES = (
-    "CRYSTAL_CONTEXT_ENABLED",
-    "CRYSTAL_CONTEXT_TOKENS",
-    "CRYSTAL_PRIVATE_PROJECTS",
-    "CRYSTAL_PRIVATE_SESSIONS",
-)
-
-
-class Preview(NamedTuple):
-    """What a session that began in a folder now would be told; ``refusals`` say why it would be nothing."""
-
-    folder: str
-    project: str | None
-    budget: int
-    told: Told
-    refusals: tuple[str, ...]
-    notes: tuple[str, ...] = ()
 
 
 def refresh(machine: Machine) -> None:
@@ -45,10 +21,8 @@ def refresh(machine: Machine) -> None:
     Cheap when nothing changed. To be called when memories, sessions, settings or privacy may have changed; after
     forgetting it makes anew what was removed. Never raises for what the system refuses: that is a problem on record.
     """
-    from crystal.store import problems
-
     if _is_notice_old(machine):
-        from crystal.app.notices import refresh_notice
+        from crystal.app.notices import refresh_notice  # noqa: PLC0415 - reads the client's settings; once in ten minutes
 
         refresh_notice(machine)
     try:
@@ -69,32 +43,17 @@ def _is_notice_old(machine: Machine) -> bool:
 
 
 def _refresh(machine: Machine) -> None:
-    note_told(machine)
     data_dir = machine.places.data_dir
+    if any(data_dir.glob("told/*")):
+        from crystal.app.session_context_ready import note_told  # noqa: PLC0415 - 60 ms; telling is off by default
+
+        note_told(machine)
     _mark_privacy(machine)
     if not machine.config.context_enabled and not (data_dir / "context").exists():
         return
-    from crystal.app.memory_queries import mirror_of
-    from crystal.app.session_context_sources import tellable
-    from crystal.capture.lock import await_lock
-    from crystal.context import Ready, clear_contexts, write_contexts
-    from crystal.store.sessions.contexts import state_of_memory
+    from crystal.app.session_context_ready import make_ready  # noqa: PLC0415 - the same
 
-    with await_lock(data_dir / LOCK, seconds=LOCK_SECONDS) as held:
-        if not held or not machine.config.context_enabled or _is_off(_policy(machine)):
-            clear_contexts(data_dir)
-            return
-        for _ in range(TRIES):
-            before = state_of_memory(machine.store)
-            policy = _policy(machine)
-            with mirror_of(machine) as mirror:
-                here = tellable(machine, mirror)
-                folders = [one for one in here.folders() if not policy.is_private_folder(one.cwd)]
-                ready = [Ready(None, here.told(None)), *(Ready(one.cwd, here.told(one)) for one in folders)]
-            write_contexts(data_dir, _rules(machine), ready)
-            if state_of_memory(machine.store) == before:
-                return
-        clear_contexts(data_dir)  # what was forgotten meanwhile may be in it; the next call makes it anew
+    make_ready(machine)
 
 
 def _mark_privacy(machine: Machine) -> None:
@@ -103,11 +62,9 @@ def _mark_privacy(machine: Machine) -> None:
     Raises:
         CrystalError: The system refuses.
     """
-    from crystal.config.paths import refused, write_derived
-
-    policy, path = _policy(machine), machine.places.data_dir / "private"
+    policy, path = policy_of(machine), machine.places.data_dir / "private"
     lasting = [mark for mark in policy.marks if mark.until_at is None]
-    content = b"paused\n" if _is_off(policy) else b""
+    content = b"paused\n" if is_off(policy) else b""
     try:
         if not (policy.projects or policy.sessions or lasting):
             path.unlink(missing_ok=True)
@@ -124,89 +81,3 @@ def settings_changed() -> None:
         if config.places.db.exists():
             with open_machine() as machine:
                 refresh(machine)
-
-
-def note_told(machine: Machine) -> None:
-    """Move what the hook told since the last time into the store."""
-    if not any(machine.places.data_dir.glob("told/*")):
-        return
-    from crystal.context import take_told
-    from crystal.context.files import settle_told
-    from crystal.store.sessions.contexts import add_injection
-
-    for path, injection in take_told(machine.places.data_dir, machine.now()):
-        if injection is not None:
-            add_injection(machine.store, injection)
-        settle_told(path)
-
-
-def preview(machine: Machine, folder: str) -> Preview:
-    """What a session in a folder would be told now, and why it might be nothing."""
-    from crystal.app.memory_queries import mirror_of
-    from crystal.app.session_context_sources import tellable
-    from crystal.hook.main import truthy
-
-    policy, config = _policy(machine), machine.config
-    with mirror_of(machine) as mirror:
-        found = tellable(machine, mirror)
-        here = next((one for one in found.folders() if one.cwd == folder), None)
-        told = found.told(here)
-    notes = [] if here else ["no session was captured in this folder yet: only what holds everywhere is told here"]
-    refusals = []
-    if not config.context_enabled:
-        refusals.append("context is off; to switch it on: crystal config set context.enabled true")
-    if truthy(os.environ.get("CRYSTAL_PRIVATE")):
-        refusals.append("CRYSTAL_PRIVATE is set")
-    if _is_off(policy):
-        refusals.append("capture is off: crystal --on")
-    beginnings = tuple(map(_beginning, config.private_projects))
-    if policy.is_private_folder(folder):
-        refusals.append("the folder is private")
-    elif here is None and folder.startswith(beginnings):
-        refusals.append("the folder is not known, and begins as private ones do")
-    return Preview(folder, here.name if here else None, config.context_tokens, told, tuple(refusals), tuple(notes))
-
-
-def told_log(machine: Machine, limit: int) -> list[Injection]:
-    """What was told, the latest first; marks that no worker has moved yet are among it."""
-    from crystal.context import take_told
-    from crystal.store.sessions.contexts import injections
-
-    noted = injections(machine.store, limit)
-    known = {(one.session_id, one.source) for one in noted}
-    waiting = [one for _, one in take_told(machine.places.data_dir, machine.now()) if one is not None]
-    fresh = [one for one in waiting if (one.session_id, one.source) not in known]
-    return sorted([*fresh, *noted], key=lambda one: -one.at)[:limit]
-
-
-def _rules(machine: Machine) -> Rules:
-    from crystal.context import Rules
-    from crystal.hook.session_start import stamp_of
-    from crystal.store.capture.privacy import marks
-
-    config, file = machine.config, str(machine.places.config_file)
-    open_marks = [mark for mark in marks(machine.store) if mark.until_at is None and mark.session_id is not None]
-    return Rules(
-        config=file,
-        stamp=stamp_of(file),
-        variables={name: os.environ.get(name, "") for name in VARIABLES},
-        private_sessions=tuple(map(_beginning, config.private_sessions)),
-        private_folders=tuple(map(_beginning, config.private_projects)),
-        off=tuple(sorted({str(mark.session_id) for mark in open_marks})),
-    )
-
-
-def _beginning(pattern: str) -> str:
-    """What everything that a pattern fits begins with."""
-    return pattern[: min((at for at in map(pattern.find, "*?[") if at >= 0), default=len(pattern))]
-
-
-def _policy(machine: Machine) -> Policy:
-    from crystal.capture.privacy import Policy
-    from crystal.store.capture.privacy import marks
-
-    return Policy(marks(machine.store), tuple(machine.config.private_projects), tuple(machine.config.private_sessions))
-
-
-def _is_off(policy: Policy) -> bool:
-    return any(mark.until_at is None and mark.session_id is None and mark.folder is None for mark in policy.marks)

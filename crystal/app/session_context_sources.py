@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine
+from crystal.app.memory_queries import list_memories
+from crystal.context import Candidate, LastSession, Told, choose, is_same_project, is_trusted, rank
+from crystal.context.choosing import MOST_SESSIONS, user_title
 from crystal.model.capture import Project
 from crystal.model.recall import Remembered
 from crystal.store import Store
-
-if TYPE_CHECKING:
-    from crystal.context import LastSession, Told
+from crystal.store.forget.forgetting import is_work_left
+from crystal.store.memories.memories import forgotten_memories
+from crystal.store.sessions.contexts import blocked_sessions, project_rows, working_folders
+from crystal.store.sessions.conversations import first_words, list_sessions
+from crystal.summarize.simple import first_words as shortened
 
 MOST_FOLDERS = 50
 MOST_MEMORIES = 10_000
@@ -38,8 +42,6 @@ class Tellable:
 
     def folders(self) -> list[Project]:
         """The folders of this machine in which work went on lately or memories hold, with their repositories."""
-        from crystal.store.sessions.contexts import working_folders
-
         device, found = self.machine.config.device, dict[str, Project]()
         known = [one for side in self.sides for one in working_folders(side, device, MOST_FOLDERS)]
         places = {one.cwd: one for memory, one in self.memories if one is not None and memory.device == device}
@@ -51,8 +53,6 @@ class Tellable:
         return list(found.values())
 
     def _made(self, here: Project | None) -> Told:
-        from crystal.context import Candidate, choose, rank
-
         candidates = []
         for memory, project in self.memories:
             is_here = here is not None and project is not None and self._is_same(here, project, memory.device)
@@ -64,8 +64,6 @@ class Tellable:
         return choose(rank(candidates), sessions, self.machine.config.context_tokens, origin, None)
 
     def _is_same(self, here: Project, other: Project, device: str) -> bool:
-        from crystal.context import is_same_project
-
         return is_same_project(here, other, same_machine=device == self.machine.config.device)
 
     def _sessions(self, here: Project) -> list[LastSession]:
@@ -73,13 +71,6 @@ class Tellable:
 
         Never by a title: that may come from the client or a model, which read tools' results too.
         """
-        from crystal.context import LastSession
-        from crystal.context.choosing import MOST_SESSIONS, user_title
-        from crystal.store.forget.forgetting import is_work_left
-        from crystal.store.sessions.contexts import blocked_sessions
-        from crystal.store.sessions.conversations import first_words, list_sessions
-        from crystal.summarize.simple import first_words as shortened
-
         own, found = self.machine.store, dict[str, LastSession]()
         for side, projects in self.projects:
             known = {row: one for row, one in projects if self._is_same(here, one, "") or self._is_here(here, one)}
@@ -106,11 +97,6 @@ class Tellable:
 
 def tellable(machine: Machine, mirror: Store | None) -> Tellable:
     """Gather what may be told."""
-    from crystal.app.memory_queries import list_memories
-    from crystal.context import is_trusted
-    from crystal.store.memories.memories import forgotten_memories
-    from crystal.store.sessions.contexts import project_rows
-
     sides = [machine.store, *([] if mirror is None else [mirror])]
     projects = [(side, project_rows(side)) for side in sides]
     by_folder = [{one.cwd: one for _, one in rows} for _, rows in projects]

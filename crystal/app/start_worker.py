@@ -29,7 +29,7 @@ def start_worker(places: Places) -> None:
     if sys.platform == "win32":  # untested
         session_start.start_worker_on_windows(env, command, 0)
         return
-    import subprocess
+    import subprocess  # noqa: PLC0415 - a turn loads this module, and starts nothing with it
 
     worker = subprocess.Popen(
         command,

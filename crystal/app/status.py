@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from crystal.app.background import count_waiting
 from crystal.app.capture_state import capture_state
+from crystal.app.context import Machine
 from crystal.app.disk_usage import sizes_of
 from crystal.app.progress import read_progress
 from crystal.capture import files, spool
+from crystal.capture.state import CaptureState
 from crystal.errors import CrystalError
-from crystal.store import problems
+from crystal.store import costs, problems
 from crystal.store.capture import hooks, ledger, privacy
 from crystal.store.health import stats
 from crystal.store.search import vectors
+from crystal.store.sessions.sessions import due_sessions
 from crystal.transcript import last_newline
-
-if TYPE_CHECKING:
-    from crystal.app.context import Machine
-    from crystal.capture.state import CaptureState
-
 
 FIND_UNEXAMINED = "crystal secrets says where they are"
 
@@ -169,8 +167,6 @@ def _progress(machine: Machine) -> dict[str, Any] | None:
 
 
 def _due(machine: Machine, now: int) -> int:
-    from crystal.store.sessions.sessions import due_sessions
-
     idle_ms = round(machine.config.summary_idle_minutes * 60_000)
     return len(due_sessions(machine.store, now=now, idle_ms=idle_ms, limit=100_000))
 
@@ -179,7 +175,7 @@ def _relay(machine: Machine) -> dict[str, Any] | None:
     """How it stands with other machines; None on one that keeps to itself."""
     if machine.config.role == "standalone":
         return None
-    from crystal.app.sync.status import relay_standing
+    from crystal.app.sync.status import relay_standing  # noqa: PLC0415 - only where a relay is set
 
     return relay_standing(machine)
 
@@ -196,8 +192,6 @@ def _latency(durations: list[float]) -> dict[str, Any]:
 
 
 def _costs(machine: Machine, now: int) -> dict[str, Any]:
-    from crystal.store import costs
-
     day = now - now % 86_400_000
     return {
         "today_usd": costs.spent_since(machine.store, day),

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine
+from crystal.app.memory_queries import list_memories
+from crystal.sessions.timeline import Day, timeline
 from crystal.store import Store
-
-if TYPE_CHECKING:
-    from crystal.sessions.timeline import Day
 
 MOST_MEMORIES = 1_000
 
@@ -18,9 +16,6 @@ def days(
     machine: Machine, mirror: Store | None, *, since: int, before: int | None, project: str | None, limit: int
 ) -> tuple[Sequence[Day], tuple[str, ...]]:
     """See ``crystal.sessions.timeline.timeline``; ``before`` None is now."""
-    from crystal.app.memory_queries import list_memories
-    from crystal.sessions.timeline import timeline
-
     end = machine.now() + 1 if before is None else before
     remembered = list_memories(machine, mirror, project=project, limit=MOST_MEMORIES)
     return timeline(

@@ -16,6 +16,8 @@ from crystal.errors import CrystalError, Unavailable, UsageProblem
 
 CAPTURE_LOCK = "capture.lock"
 """The file in the data folder that whoever captures holds."""
+BACKFILL_LOCK = "backfill.lock"
+"""The file that whoever imports past transcripts holds."""
 
 POLL_SECONDS = 0.02
 

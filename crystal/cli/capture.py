@@ -48,10 +48,11 @@ def sync(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Capture what no hook told of, then embed and summarize what is due. Ctrl-C is safe: the rest follows."""
-    from crystal.app.background import insist, write_summaries_again
+    from crystal.app.background import write_summaries_again
     from crystal.app.capture import run_capture
     from crystal.app.context import open_machine
     from crystal.cli.following import enrich_here, follow_up
+    from crystal.store.problems import clear_problem
 
     if install_timer or remove_timer:
         from crystal.cli.timer import change_timer
@@ -61,7 +62,7 @@ def sync(
     with open_machine() as machine:
         tally = run_capture(machine, lambda capture: capture.sweep())
         problems = send_with_progress(machine)
-        insist(machine)
+        clear_problem(machine.store, "embedding")  # it rests after a failure; somebody asks for it now
         show = not (quiet or as_json)
         if wait is False:
             problems += follow_up(machine, say=show)
@@ -100,8 +101,8 @@ def backfill(
 
     It ends when all of it can be found by its words; vectors and summaries follow in the background.
     """
-    from crystal.app.capture import plan_import
     from crystal.app.context import now_ms, open_machine
+    from crystal.app.import_past import plan_import
     from crystal.cli.following import enrich_here, follow_up, import_with_bar
     from crystal.errors import UsageProblem
     from crystal.store.capture.ledger_rebuild import let_in

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from crystal.app.session_context import Preview
+    from crystal.app.session_context_preview import Preview
     from crystal.store.sessions.contexts import Injection
 
 
@@ -27,7 +27,7 @@ def context(
     """Show what a session that begins in this folder would be told, and why."""
     from crystal.app.context import open_reader
     from crystal.app.mirror import mirror_notes
-    from crystal.app.session_context import preview, told_log
+    from crystal.app.session_context_preview import preview, told_log
     from crystal.cli import render
     from crystal.cli.search import whole_number
     from crystal.errors import UsageProblem

@@ -32,7 +32,7 @@ def import_with_bar(machine: Machine, past: Sequence[Past]) -> Tally:
     Raises:
         Exit: The user interrupted it; with code 130.
     """
-    from crystal.app.capture import import_sessions
+    from crystal.app.import_past import import_sessions
 
     try:
         with progress_bar("importing", sum(one.todo for one in past)) as advance:

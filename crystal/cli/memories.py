@@ -55,7 +55,7 @@ def memories(
     if context.invoked_subcommand is not None:
         return
     from crystal.app.context import open_reader
-    from crystal.app.memories import list_memories
+    from crystal.app.memory_queries import list_memories
     from crystal.app.mirror import mirror_notes
     from crystal.cli.search import whole_number
     from crystal.model.recall import Filters
@@ -101,7 +101,7 @@ def edit(
     """Change a memory's text, category, key or project; what it was before is kept."""
     from crystal.app.background import embed_soon
     from crystal.app.context import open_machine
-    from crystal.app.memories import edit as change
+    from crystal.app.memory_changes import edit as change
 
     words = read_words(text) if text else None
     with open_machine() as machine:
@@ -125,7 +125,7 @@ def history(memory: Ident, as_json: AsJson = False) -> None:
 def deprecate(memory: Idents, as_json: AsJson = False) -> None:
     """Hide memories: they are kept, and neither listed nor found. To be rid of them for good: crystal forget."""
     from crystal.app.context import open_machine
-    from crystal.app.memories import deprecate as hide
+    from crystal.app.memory_changes import deprecate as hide
 
     with open_machine() as machine:
         found = [hide(machine, ident) for ident in memory]
@@ -137,7 +137,7 @@ def restore(memory: Idents, as_json: AsJson = False) -> None:
     """Bring back memories that were deprecated."""
     from crystal.app.background import embed_soon
     from crystal.app.context import open_machine
-    from crystal.app.memories import revive
+    from crystal.app.memory_changes import revive
 
     with open_machine() as machine:
         found = [revive(machine, ident) for ident in memory]
@@ -150,8 +150,8 @@ def restore(memory: Idents, as_json: AsJson = False) -> None:
 
 def show_memory(machine: Machine, ident: str, *, as_json: bool) -> None:
     """Print a memory and what it was before."""
-    from crystal.app.memories import history as history_of
-    from crystal.app.memories import memory_of
+    from crystal.app.memory_queries import history as history_of
+    from crystal.app.memory_queries import memory_of
 
     one = memory_of(machine, machine.mirror, ident)
     former = history_of(machine, one.id)

@@ -54,7 +54,7 @@ def rename(
     from crystal.app.projects import rename_project
 
     with open_kept_machine() as machine:
-        _say_change(rename_project(machine, project, name))
+        _say_change(rename_project(machine.store, project, name))
 
 
 @commands.command("join")
@@ -67,7 +67,7 @@ def join(
     from crystal.app.projects import join_projects
 
     with open_kept_machine() as machine:
-        _say_change(join_projects(machine, project, into))
+        _say_change(join_projects(machine.store, project, into))
 
 
 @commands.command("split")
@@ -77,7 +77,7 @@ def split(folder: Folder) -> None:
     from crystal.app.projects import split_project
 
     with open_kept_machine() as machine:
-        _say_change(split_project(machine, folder))
+        _say_change(split_project(machine.store, folder))
 
 
 @commands.command("mark")

@@ -200,8 +200,8 @@ def _say_delivery(machine: Machine, report: DeliveryReport, *, quiet: bool, as_j
 
 def _watch(machine: Machine, step: Callable[[RelayClient, int | None], int | None], *, pause: float) -> None:
     """Take a step again and again until Ctrl-C; an outage is told once."""
+    from crystal.app.relay_links import relay_client
     from crystal.app.sync.home import watch
-    from crystal.app.sync.links import relay_client
 
     told = ""
     with relay_client(machine) as client:
@@ -312,7 +312,7 @@ def key(
 
 
 def _describe(machine: Machine, *, as_json: bool) -> None:
-    from crystal.app.sync.links import key_places
+    from crystal.app.relay_links import key_places
     from crystal.sync.keys.places import place_of_key, read_key
 
     places = key_places(machine)
@@ -348,7 +348,7 @@ def _key_id(key: RelayKey) -> str:
 
 
 def _paper(machine: Machine, *, yes: bool) -> None:
-    from crystal.app.sync.links import relay_keys
+    from crystal.app.relay_links import relay_keys
     from crystal.errors import NotConfigured
     from crystal.sync.keys.paper import to_words
 
@@ -364,7 +364,7 @@ def _paper(machine: Machine, *, yes: bool) -> None:
 
 
 def _restore(machine: Machine, *, over: bool) -> None:
-    from crystal.app.sync.links import key_places
+    from crystal.app.relay_links import key_places
     from crystal.errors import NotConfigured
     from crystal.sync.keys.forms import RelayKey
     from crystal.sync.keys.paper import from_words

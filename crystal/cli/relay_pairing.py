@@ -38,7 +38,7 @@ def pair(
 ) -> None:
     """Let another machine join this home: show a code that is good for ten minutes and one attempt."""
     from crystal.app.context import open_kept_machine
-    from crystal.app.sync.links import relay_address, relay_client
+    from crystal.app.relay_links import relay_address, relay_client
     from crystal.app.sync.pair_home import pair as pair_online
     from crystal.app.sync.pair_home import pair_again, pair_offline, pair_shared, prepare
     from crystal.errors import UsageProblem
@@ -232,7 +232,7 @@ def read_all(prompt: str) -> str:
 
 
 def _join_shared(machine: Machine, relay: str | None, name: str | None, *, over: bool) -> Joined:
-    from crystal.app.sync.links import key_places
+    from crystal.app.relay_links import key_places
     from crystal.app.sync.pair_device import join_shared
     from crystal.errors import UsageProblem
     from crystal.sync.keys.forms import RelayKey, parse_key

@@ -77,7 +77,7 @@ def get(
 ) -> None:
     """Print the text of a memory alone, found by its exact key or its id. Exit code 1 when there is none."""
     from crystal.app.context import open_reader
-    from crystal.app.memories import by_key, list_memories, memory_of
+    from crystal.app.memory_queries import by_key, list_memories, memory_of
     from crystal.cli.render import harmless, say
     from crystal.errors import NotFound, UsageProblem
 

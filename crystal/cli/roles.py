@@ -29,11 +29,11 @@ def promote(
 ) -> None:
     """Make this machine the home of the others: after demote --to on the old home, or from the paper key."""
     from crystal.app.context import open_machine
-    from crystal.app.sync.device import is_joined
     from crystal.app.sync.handover import is_promoting
     from crystal.app.sync.roles import become_home, has_token, promote_from_paper
     from crystal.app.sync.roles import promote as take_over
     from crystal.errors import UsageProblem
+    from crystal.store.sync.relay_peers import home_peer
 
     with open_machine() as machine:
         if paper_key:
@@ -43,7 +43,7 @@ def promote(
             words = read_secret_text("the 24 words of the paper key", lines=_WORDS)
             token = read_secret_text("the relay's token for home")
             _say(promote_from_paper(machine, from_words(words), url=relay, token=token))
-        elif is_joined(machine) or is_promoting(machine.store):
+        elif home_peer(machine.store) is not None or is_promoting(machine.store):
             _confirm("make this machine the home of the others?", yes=yes)
             _say(take_over(machine))
         elif machine.config.role == "home":

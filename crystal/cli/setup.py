@@ -79,8 +79,9 @@ def init(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
 ) -> None:
     """Set crystal up on this machine: its folders, its agent id, the hooks in Claude Code. Twice is harmless."""
-    from crystal.app.capture import plan_import
+    from crystal.app.capture_engine import make_capture
     from crystal.app.context import open_machine, this_config, this_home, usable_config
+    from crystal.app.import_past import plan_import
     from crystal.app.notices import refresh_notice
     from crystal.app.open_store import refuse_links, refuse_lost
     from crystal.install.plan import apply_setup, plan_setup, proposed_agent
@@ -105,7 +106,7 @@ def init(
     _say_done(plan)
     _take_role(config, role, relay, local_memory, asks=sys.stdin.isatty() and not yes, token_stdin=token_stdin)
     with open_machine({"agent_id": agent, "data_dir": str(plan.places.data_dir)}) as machine:
-        machine.capture().meet()
+        make_capture(machine).meet()
         refresh_notice(machine)
         if not plan.settings and not import_past:
             _say_what_is_asked(plan)
@@ -151,10 +152,10 @@ def _take_role(
     token_stdin: bool,
 ) -> None:
     from crystal.app.context import open_machine
-    from crystal.app.sync.device import is_joined
     from crystal.app.sync.roles import become_home, has_token
     from crystal.cli.roles import read_secret_text
     from crystal.config.edit import set_value
+    from crystal.store.sync.relay_peers import home_peer
 
     if local_memory is not None:
         set_value(config.places.config_file, "relay.local_memory", local_memory)
@@ -172,7 +173,7 @@ def _take_role(
             for note in change.notes:
                 typer.echo(f"      {note}")
             typer.echo("      add a device with: crystal relay pair")
-        elif not is_joined(machine):
+        elif home_peer(machine.store) is None:
             typer.echo("role: device; on the home machine run: crystal relay pair; then here: crystal relay join")
 
 

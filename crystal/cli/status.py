@@ -34,7 +34,7 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     """
     from crystal.app.capture_state import capture_state
     from crystal.app.context import now_ms, open_reader, this_config
-    from crystal.app.rebuild import damage_here
+    from crystal.app.damage import damage_here
     from crystal.app.status import gather
     from crystal.capture.state import Condition
     from crystal.errors import StoreDamaged, StoreLost, Unavailable, UsageProblem

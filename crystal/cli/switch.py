@@ -12,7 +12,7 @@ def switch(*, on: bool, off: bool, session: str | None) -> None:
 
     Both sweep first: what was said until ``--off`` is kept, what was said until ``--on`` is marked private.
     """
-    from crystal.app.capture import turn_off, turn_on
+    from crystal.app.capture_switch import turn_off, turn_on
     from crystal.app.context import open_machine, open_reader
     from crystal.app.status import capture_switch
     from crystal.cli.status import warn_if_not_capturing

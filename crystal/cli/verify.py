@@ -35,14 +35,14 @@ def verify(
     Exit code 0: 100 %. 1: some bytes are not captured yet, `crystal sync` captures them. 6: something is damaged.
     """
     from crystal.app.context import open_kept_machine
-    from crystal.app.integrity import Mended, mend_memory, prove
+    from crystal.app.integrity import Mended, bytes_to_prove, mend_memory, prove
     from crystal.app.rebuild import archive_bytes
 
     if mend:
         with progress_bar("reading the archive", archive_bytes()) as advance:
             mended = mend_memory(advance)
     else:
-        with open_kept_machine() as machine, progress_bar("reading", machine.bytes_to_prove()) as advance:
+        with open_kept_machine() as machine, progress_bar("reading", bytes_to_prove(machine)) as advance:
             mended = Mended(prove(machine, advance))
     if as_json:
         typer.echo(json.dumps(_as_json(mended)))

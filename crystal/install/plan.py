@@ -173,7 +173,7 @@ def apply_setup(plan: SetupPlan, env: Mapping[str, str]) -> None:
     if plan.places.ldm_home.stat().st_mode & 0o077:
         plan.places.ldm_home.chmod(0o700)
     register_agent(plan.places, plan.agent)
-    plan.places.machine_json.touch()  # from now on a hook that does not run is reported, see wiring.capture_state
+    plan.places.machine_json.touch()  # from now on a hook that does not run is reported, see app.capture_state
     if plan.write_agent:
         set_value(plan.places.config_file, "agent_id", plan.agent)
     if plan.device is not None:

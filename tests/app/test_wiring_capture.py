@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from crystal.app.capture import run_capture
+from crystal.app.capture_engine import make_capture
 from crystal.app.context import open_machine
 from crystal.app.status import gather
 from crystal.capture.engine import Capture, Tally
@@ -42,5 +43,5 @@ def test_a_file_that_a_hook_named_through_a_link_is_not_behind(home: Path) -> No
     (home / ".claude").symlink_to(home / "real")
     (projects / "s.jsonl").write_bytes(line("basalt"))
     with open_machine() as machine:
-        machine.capture().capture_tail(projects / "s.jsonl", Tally())
+        make_capture(machine).capture_tail(projects / "s.jsonl", Tally())
         assert gather(machine)["transcripts"] == {"on_disk": 1, "known": 1, "lag": 0, "behind": []}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from crystal.app.sync import links
+from crystal.app import relay_links
 from crystal.app.sync.pair_device import read_invitation
 from crystal.store.sync import inbox
 from crystal.store.sync.relay_peers import all_peers, home_peer
@@ -132,7 +132,7 @@ def test_rotating_reaches_the_device_and_ends_the_old_keys(pairs: Pairs, on: On)
     with pairs.device.open() as machine:
         peer = home_peer(machine.store)
         assert peer is not None
-        assert (peer.generation, links.relay_keys(machine).keys[0].generation) == (2, 2)
+        assert (peer.generation, relay_links.relay_keys(machine).keys[0].generation) == (2, 2)
     with pairs.home.open() as machine:
         streams = [one for one in inbox.all_streams(machine.store) if one.channel == 1]
         assert sum(one.last_seq for one in streams) >= 2

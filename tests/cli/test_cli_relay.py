@@ -13,8 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
+from crystal.app import relay_links
 from crystal.app.context import Machine
-from crystal.app.sync import links, pair_device, pair_home, pair_mailbox
+from crystal.app.sync import pair_device, pair_home, pair_mailbox
 from crystal.app.sync.device import deliver_relay
 from crystal.app.sync.home import poll_relay
 from crystal.cli import relay_pairing
@@ -48,7 +49,7 @@ def pairs(tmp_path: Path, site: RelaySite, monkeypatch: pytest.MonkeyPatch) -> P
     def client_at(_: Machine, url: str, token: str | None, **__: Any) -> RelayClient:
         return RelayClient(url, token, transport=pairs.home_way)
 
-    monkeypatch.setattr(links, "client_at", client_at)
+    monkeypatch.setattr(relay_links, "client_at", client_at)
     monkeypatch.setattr(
         pair_device,
         "joining_client",
@@ -92,7 +93,7 @@ def joined(pairs: Pairs, name: str = "laptop") -> None:
 def say(pairs: Pairs, *texts: str) -> None:
     """Let the device seal notes, each a blob of its own: they are taken and change nothing."""
     with pairs.device.open() as machine:
-        link = links.device_link(machine)
+        link = relay_links.device_link(machine)
         assert link is not None
         for text in texts:
             with machine.store.transaction():
@@ -102,7 +103,7 @@ def say(pairs: Pairs, *texts: str) -> None:
 
 def deliver(pairs: Pairs) -> None:
     with pairs.device.open() as machine:
-        token = read_token(links.key_places(machine)).token.reveal()
+        token = read_token(relay_links.key_places(machine)).token.reveal()
         with RelayClient(URL, token, transport=pairs.device_way) as client:
             report = deliver_relay(machine, client, insist=True)
             assert report.problem is None
@@ -230,7 +231,7 @@ def test_a_shared_root_needs_only_the_token(pairs: Pairs, on: On, monkeypatch: p
     assert words is not None
     assert words[1] in shown.err
     with pairs.device.open() as machine:
-        assert read_key(links.key_places(machine)).key == RelayKey("root", ROOT)
+        assert read_key(relay_links.key_places(machine)).key == RelayKey("root", ROOT)
         peer = home_peer(machine.store)
     with pairs.home.open() as machine:
         (own,) = all_peers(machine.store)
@@ -288,7 +289,7 @@ def test_the_paper_key_goes_out_and_in_again(pairs: Pairs, on: On) -> None:
     done = on(pairs.device, "relay", "key", "--restore", typed=shown.out)
     assert done.code == 0, done.err
     with pairs.device.open() as machine:
-        assert read_key(links.key_places(machine)).key == RelayKey("root", ROOT)
+        assert read_key(relay_links.key_places(machine)).key == RelayKey("root", ROOT)
     assert on(pairs.device, "relay", "key", "--restore", typed=" ".join(to_words(ROOT))).code == 0  # the same again
     other = " ".join(to_words(ROOT[::-1]))
     refused = on(pairs.device, "relay", "key", "--restore", typed=other)
@@ -531,7 +532,7 @@ def test_after_a_skip_only_the_next_blob_may_name_any_predecessor(pairs: Pairs, 
     say(pairs, "note", "note", "note", "note")
     with pairs.device.open() as machine:  # as if the device's own disk had lost the chain between 3 and 4
         (stream,) = [one for one in outbox.streams(machine.store) if one.lane == "live"]
-        link = links.device_link(machine)
+        link = relay_links.device_link(machine)
         assert link is not None
         sealed = outbox.sealed_blob(machine.store, stream.id, 4)
         assert sealed is not None

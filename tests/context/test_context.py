@@ -15,10 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal import worker
-from crystal.app.capture import turn_off, turn_on
+from crystal.app.capture_engine import make_capture
+from crystal.app.capture_switch import turn_off, turn_on
 from crystal.app.context import Machine, open_machine
 from crystal.app.forget import carry_out, plan_forget
-from crystal.app.memories import deprecate, edit, remember
+from crystal.app.memories import remember
+from crystal.app.memory_changes import deprecate, edit
 from crystal.app.session_context import refresh
 from crystal.context import Candidate, LastSession, Told, choose, count_tokens, is_same_project, is_trusted, rank
 from crystal.context.files import KEPT_MS, take_told
@@ -162,7 +164,7 @@ def say(machine: Machine, session: str, *lines: bytes) -> None:
     path = machine.places.transcript_roots[0] / "p" / f"{session}.jsonl"
     with path.open("ab") as file:
         file.write(b"".join(lines))
-    capture = machine.capture()
+    capture = make_capture(machine)
     capture.meet(frozenset({session}))
     capture.sweep()
 

@@ -13,7 +13,8 @@ import pytest
 
 from crystal.app.background import enrich
 from crystal.app.context import Machine
-from crystal.app.forget import carry_out, finish_forgetting, plan_forget
+from crystal.app.forget import carry_out, plan_forget
+from crystal.app.forget_rest import finish_forgetting
 from crystal.app.integrity import prove
 from crystal.app.memories import remember
 from crystal.forgetting import Wish

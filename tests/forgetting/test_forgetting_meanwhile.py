@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.app.forget import finish_forgetting
+from crystal.app.forget_rest import finish_forgetting
 from crystal.app.integrity import prove
 from crystal.errors import CrystalError, StoreFull
 from crystal.ingest import archive

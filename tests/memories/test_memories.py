@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from crystal import Crystal
 from crystal.app import memories as remembering
+from crystal.app import memory_changes, memory_queries
 from crystal.app.context import Machine
 from crystal.errors import NotFound, UsageProblem
 from crystal.integrity.repair import repair
@@ -106,9 +107,9 @@ def test_any_text_under_any_key_comes_back(machine: Machine, text: str, key: str
     assert one.text == text.encode("utf-8", "replace").decode().replace("\0", "\ufffd").strip()
     for name in (key, unicodedata.normalize("NFD", key), f" {key}"):
         if unicodedata.normalize("NFC", name).strip() == one.key:
-            found = remembering.by_key(machine, None, name)
+            found = memory_queries.by_key(machine, None, name)
             assert found == one
-    assert remembering.memory_of(machine, None, one.id) == one
+    assert memory_queries.memory_of(machine, None, one.id) == one
     assert memories.memories_with_other_chunks(machine.store) == []
 
 
@@ -159,9 +160,9 @@ def test_a_known_key_gets_the_new_value_and_keeps_what_it_was(machine: Machine) 
     assert (second.id, second.text, second.created_at) == (first.id, "Bob", first.created_at)
     assert second.category == "preference"
     assert second.updated_at > first.updated_at
-    (was,) = remembering.history(machine, first.id)
+    (was,) = memory_queries.history(machine, first.id)
     assert (was.text, was.from_at, was.until_at) == ("Alice", first.created_at, second.updated_at)
-    assert remembering.by_key(machine, None, "User_Name") is None
+    assert memory_queries.by_key(machine, None, "User_Name") is None
 
 
 def test_the_same_words_are_one_memory_in_each_project(machine: Machine) -> None:
@@ -170,9 +171,9 @@ def test_the_same_words_are_one_memory_in_each_project(machine: Machine) -> None
     everywhere = remembering.remember(machine, "use tabs")
     assert again.id == here.id != everywhere.id
     assert again.updated_at > here.updated_at
-    assert remembering.history(machine, here.id) == []
-    assert [one.id for one in remembering.list_memories(machine, None, project="SHOP")] == [here.id]
-    both = remembering.list_memories(machine, None, project="shop", everywhere=True)
+    assert memory_queries.history(machine, here.id) == []
+    assert [one.id for one in memory_queries.list_memories(machine, None, project="SHOP")] == [here.id]
+    both = memory_queries.list_memories(machine, None, project="shop", everywhere=True)
     assert {one.id for one in both} == {here.id, everywhere.id}
 
 
@@ -181,7 +182,7 @@ def test_an_accent_may_be_a_character_of_its_own(machine: Machine) -> None:
     again = remembering.remember(machine, "cafe\u0301 on Fridays")
     assert (again.id, again.text) == (one.id, "caf\u00e9 on Fridays")
     assert is_as_given(again.text, "cafe\u0301 on Fridays ")
-    assert remembering.history(machine, one.id) == []
+    assert memory_queries.history(machine, one.id) == []
 
 
 def test_a_folder_means_the_repository_that_it_is_in(machine: Machine, tmp_path: Path) -> None:
@@ -191,7 +192,7 @@ def test_a_folder_means_the_repository_that_it_is_in(machine: Machine, tmp_path:
     (root / "api").mkdir()
     one = remembering.remember(machine, "use tabs", project=".", cwd=str(root / "api"))
     assert (one.project, one.cwd) == ("shop", str(root))
-    assert [found.id for found in remembering.list_memories(machine, None, project=str(root / "api"))] == [one.id]
+    assert [found.id for found in memory_queries.list_memories(machine, None, project=str(root / "api"))] == [one.id]
     assert remembering.remember(machine, "deploy on Fridays", project="shop").cwd == str(root)
 
 
@@ -199,41 +200,41 @@ def test_editing_changes_what_is_given_and_takes_no_key_from_another(machine: Ma
     one = remembering.remember(machine, "Alice", key="user_name", project="shop")
     other = remembering.remember(machine, "Bob")
     with pytest.raises(UsageProblem, match="belongs to"):
-        remembering.edit(machine, other.id, key="user_name")
+        memory_changes.edit(machine, other.id, key="user_name")
     with pytest.raises(UsageProblem, match="nothing to change"):
-        remembering.edit(machine, other.id)
+        memory_changes.edit(machine, other.id)
     with pytest.raises(NotFound):
-        remembering.edit(machine, "mem-000000000000", text="x")
+        memory_changes.edit(machine, "mem-000000000000", text="x")
     with pytest.raises(UsageProblem, match="is a secret"):
-        remembering.edit(machine, one.id, key="db_password", text="hunter2hunter2X9")
-    changed = remembering.edit(machine, one.id, key="", project="", category="opinion")
+        memory_changes.edit(machine, one.id, key="db_password", text="hunter2hunter2X9")
+    changed = memory_changes.edit(machine, one.id, key="", project="", category="opinion")
     assert (changed.text, changed.key, changed.project, changed.category) == ("Alice", None, None, "opinion")
-    assert remembering.edit(machine, other.id[:9], key="user_name").key == "user_name"
+    assert memory_changes.edit(machine, other.id[:9], key="user_name").key == "user_name"
 
 
 def test_an_id_that_several_begin_with_is_refused(store: Store, machine: Machine) -> None:
     put(machine.store, version(0xABC000000001, "one", 1), version(0xABC000000002, "two", 2))
     with pytest.raises(UsageProblem, match="several"):
-        remembering.memory_of(machine, None, "mem-abc")
-    assert remembering.memory_of(machine, None, "MEM-ABC000000001").text == "one"
+        memory_queries.memory_of(machine, None, "mem-abc")
+    assert memory_queries.memory_of(machine, None, "MEM-ABC000000001").text == "one"
     for wanted in ("mem-", "mem-x", "nothing", "%", "mem-\ud800", "", "\0"):
         with pytest.raises(NotFound):
-            remembering.memory_of(machine, None, wanted)
+            memory_queries.memory_of(machine, None, wanted)
 
 
 def test_deprecating_hides_and_restoring_brings_back(machine: Machine) -> None:
     one = remembering.remember(machine, "the xyzzyplugh is blue", key="colour")
     for _ in range(2):
-        assert remembering.deprecate(machine, one.id).status == "deprecated"
-    assert remembering.list_memories(machine, None) == []
-    assert remembering.by_key(machine, None, "colour") is None
+        assert memory_changes.deprecate(machine, one.id).status == "deprecated"
+    assert memory_queries.list_memories(machine, None) == []
+    assert memory_queries.by_key(machine, None, "colour") is None
     assert search(machine.store, None, "xyzzyplugh", now=NOW).hits == ()
-    assert [found.id for found in remembering.list_memories(machine, None, status="deprecated")] == [one.id]
+    assert [found.id for found in memory_queries.list_memories(machine, None, status="deprecated")] == [one.id]
     for _ in range(2):
-        assert remembering.revive(machine, "colour").status == "active"
+        assert memory_changes.revive(machine, "colour").status == "active"
     assert len(search(machine.store, None, "xyzzyplugh", now=NOW).hits) == 1
-    assert [was.status for was in remembering.history(machine, one.id)] == ["deprecated", "active"]
-    remembering.deprecate(machine, one.id)
+    assert [was.status for was in memory_queries.history(machine, one.id)] == ["deprecated", "active"]
+    memory_changes.deprecate(machine, one.id)
     assert remembering.remember(machine, "red", key="colour").id == one.id
 
 

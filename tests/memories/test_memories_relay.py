@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 import pytest
 
 from crystal.app import memories as remembering
+from crystal.app import memory_changes, memory_queries, relay_links
 from crystal.app.context import Machine
 from crystal.app.mirror import open_mirror
 from crystal.app.search import asking
-from crystal.app.sync import links, pair_device, pair_home
+from crystal.app.sync import pair_device, pair_home
 from crystal.app.sync.device import deliver_relay, send_past
 from crystal.app.sync.handover import take_mirror
 from crystal.app.sync.home import poll_relay
@@ -55,7 +56,7 @@ class Homestead:
 
     def deliver(self, name: str) -> None:
         with self.devices[name].open() as machine:
-            token = read_token(links.key_places(machine)).token.reveal()
+            token = read_token(relay_links.key_places(machine)).token.reveal()
             with RelayClient(URL, token, transport=self.pairs.site.transport()) as client:
                 assert deliver_relay(machine, client, insist=True).problem is None
 
@@ -87,7 +88,7 @@ class Homestead:
 
         def look(machine: Machine) -> list[tuple[str, str, str | None, str]]:
             with self.mirror(machine) as mirror:
-                found = remembering.list_memories(machine, mirror, status=None)
+                found = memory_queries.list_memories(machine, mirror, status=None)
             return sorted((one.id, one.text, one.key, one.status) for one in found)
 
         return self.on(name, look)
@@ -100,7 +101,7 @@ class Homestead:
     def value(self, name: str, key: str) -> str | None:
         def look(machine: Machine) -> str | None:
             with self.mirror(machine) as mirror:
-                found = remembering.by_key(machine, mirror, key)
+                found = memory_queries.by_key(machine, mirror, key)
             return None if found is None else found.text
 
         return self.on(name, look)
@@ -141,16 +142,16 @@ def test_what_a_device_remembers_is_on_every_machine_and_is_changed_from_any(ste
     assert (changed.id, changed.device, changed.project) == (one.id, "laptop", "shop")
     stead.settle()
     assert [stead.value(name, "deploy") for name in everybody(stead)] == ["we deploy on Mondays"] * 3
-    (was,) = stead.on("mini", lambda machine: remembering.history(machine, one.id))
+    (was,) = stead.on("mini", lambda machine: memory_queries.history(machine, one.id))
     assert was.text == "we deploy on Fridays"
     local = stead.on("laptop", lambda machine: memories.memory_of(machine.store, one.id))
     assert local is not None
     assert local.text == "we deploy on Mondays"
 
-    stead.on("mini", lambda machine: remembering.deprecate(machine, one.id))
+    stead.on("mini", lambda machine: memory_changes.deprecate(machine, one.id))
     stead.settle()
     assert [stead.value(name, "deploy") for name in everybody(stead)] == [None] * 3
-    stead.on("laptop", lambda machine: remembering.revive(machine, one.id))
+    stead.on("laptop", lambda machine: memory_changes.revive(machine, one.id))
     stead.settle()
     assert [stead.value(name, "deploy") for name in everybody(stead)] == ["we deploy on Mondays"] * 3
 
@@ -189,7 +190,7 @@ def test_what_was_forgotten_at_home_is_taken_no_more(stead: Homestead) -> None:
     one = stead.remember("laptop", "Alice", key="user_name")
     stead.settle()
     stead.on("mini", lambda machine: forget(machine.store, one.id))
-    stead.on("laptop", lambda machine: remembering.edit(machine, one.id, text="Alicia"))
+    stead.on("laptop", lambda machine: memory_changes.edit(machine, one.id, text="Alicia"))
     stead.deliver("laptop")
     stead.poll()
     assert stead.on("mini", lambda machine: state(machine.store)) == []
@@ -202,7 +203,7 @@ def test_a_machine_that_joins_brings_its_memories(tmp_path: Path, site: RelaySit
     stead = Homestead(two_machines(tmp_path, site))
     with stead.pairs.device.open() as machine:
         kept = remembering.remember(machine, "Alice", key="user_name")
-        hidden = remembering.deprecate(machine, remembering.remember(machine, "old").id)
+        hidden = memory_changes.deprecate(machine, remembering.remember(machine, "old").id)
     stead.join(stead.pairs.device)
     stead.settle()
     expected = sorted([(kept.id, "Alice", "user_name", "active"), (hidden.id, "old", None, "deprecated")])

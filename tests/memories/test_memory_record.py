@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from crystal.app import memories as remembering
+from crystal.app import memory_changes
 from crystal.app.context import Machine
 from crystal.app.forget import carry_out_and_prove, plan_forget
 from crystal.errors import NotFound, StoreFull, UsageProblem
@@ -68,13 +69,13 @@ def act(machine: Machine, change: Change) -> None:
             place = "shop" if which % 2 else None
             remembering.remember(machine, text, key=KEYS[what % len(KEYS)], project=place, category="preference")
         elif kind == "edit":
-            remembering.edit(machine, uid, text=text, category="skill")
+            memory_changes.edit(machine, uid, text=text, category="skill")
         elif kind == "deprecate":
-            remembering.deprecate(machine, uid)
+            memory_changes.deprecate(machine, uid)
         elif kind == "restore":
-            remembering.revive(machine, uid)
+            memory_changes.revive(machine, uid)
         elif kind == "key":
-            remembering.edit(machine, uid, key=KEYS[what % len(KEYS)] or "")
+            memory_changes.edit(machine, uid, key=KEYS[what % len(KEYS)] or "")
         elif known:
             _, proof = carry_out_and_prove(machine, plan_forget(machine, Wish(targets=(uid,))))
             assert proof.proved, proof

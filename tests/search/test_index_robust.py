@@ -311,7 +311,7 @@ def test_a_lasting_problem_is_told_once(monkeypatch):
         raise Unavailable("the search index cannot be written: No space left on device")
 
     monkeypatch.setattr(background.maintenance, "index", fails)
-    monkeypatch.setattr("crystal.store.search.index_log.is_worth_while", lambda _: True)
+    monkeypatch.setattr(background, "is_worth_while", lambda _: True)
     for name in ("_forget", "_retain", "_log", "_embed", "_summarize", "_tidy"):
         monkeypatch.setattr(background, name, lambda *_: None)
     machine = SimpleNamespace(store=None, now=lambda: NOW)

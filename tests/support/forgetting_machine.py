@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from crystal.app.background import enrich
-from crystal.app.capture import import_sessions, plan_import, run_capture
+from crystal.app.capture import run_capture
+from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
 from crystal.app.forget import carry_out, plan_forget
+from crystal.app.import_past import import_sessions, plan_import
 from crystal.forgetting import ForgetPlan, Forgotten, Wish
 from crystal.ingest.archive import frames_in
 from tests.support.capture_machine import line
@@ -55,7 +57,7 @@ class Desk(Box):
     def meet(self) -> None:
         """Begin to capture: what is said from now on counts."""
         with self.open() as machine:
-            machine.capture().meet()
+            make_capture(machine).meet()
 
     def backfill(self) -> None:
         """Import everything that is there."""

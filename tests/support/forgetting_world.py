@@ -23,13 +23,17 @@ from pathlib import Path
 
 import pytest
 
+from crystal.app import relay_links
 from crystal.app.background import enrich
-from crystal.app.capture import import_sessions, plan_import, run_capture
+from crystal.app.capture import run_capture
+from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
-from crystal.app.forget import carry_out, finish_forgetting, plan_forget
+from crystal.app.forget import carry_out, plan_forget
+from crystal.app.forget_rest import finish_forgetting
+from crystal.app.import_past import import_sessions, plan_import
 from crystal.app.integrity import prove, repair_all, restore_session
-from crystal.app.memories import edit, remember
-from crystal.app.sync import links
+from crystal.app.memories import remember
+from crystal.app.memory_changes import edit
 from crystal.app.sync.device import deliver_relay, send_past
 from crystal.app.sync.handover import device_scopes
 from crystal.app.sync.home import poll_relay
@@ -115,7 +119,7 @@ class Place:
             yield machine
 
     def client(self, machine: Machine) -> RelayClient:
-        token = read_token(links.key_places(machine)).token.reveal()
+        token = read_token(relay_links.key_places(machine)).token.reveal()
         return RelayClient(URL, token, transport=self.weather)
 
     @property
@@ -195,9 +199,9 @@ class World:
             box.set(key, value)
         place = Place(box, Weather(self.site.transport), is_home=True)
         with place.open() as machine:
-            write_key(links.key_places(machine), RelayKey("root", ROOT))
-            write_token(links.key_places(machine), RelayToken(token))
-            machine.capture().meet()
+            write_key(relay_links.key_places(machine), RelayKey("root", ROOT))
+            write_token(relay_links.key_places(machine), RelayToken(token))
+            make_capture(machine).meet()
         self.places.append(place)
 
     @property
@@ -217,9 +221,11 @@ class World:
         box.set("relay.local_memory", local_memory)
         place = Place(box, Weather(self.site.transport), local_memory)
         with place.open() as machine:
-            write_key(links.key_places(machine), RelayKey("device", device_secret(ROOT, device_id, 1), device_id, 1))
-            write_token(links.key_places(machine), RelayToken(token))
-            machine.capture().meet()
+            write_key(
+                relay_links.key_places(machine), RelayKey("device", device_secret(ROOT, device_id, 1), device_id, 1)
+            )
+            write_token(relay_links.key_places(machine), RelayToken(token))
+            make_capture(machine).meet()
             with machine.store.transaction():
                 add_peer(machine.store, NewLink(device_id, "home", "mini", None, 1, up, down), machine.now())
             send_past(machine)
@@ -567,7 +573,7 @@ def opened_outbox(machine: Machine) -> list[bytes]:
     from crystal.sync.envelope import open_blob
 
     found = []
-    keys = links.relay_keys(machine)
+    keys = relay_links.relay_keys(machine)
     for peer in relay_peers.all_peers(machine.store):
         for stream in outbox.streams(machine.store, peer.id):
             direction = "up" if peer.side == "home" else "down"

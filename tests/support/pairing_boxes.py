@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from crystal.app import relay_links
 from crystal.app.context import Machine
-from crystal.app.sync import links, pair_device, pair_home
+from crystal.app.sync import pair_device, pair_home
 from crystal.config.edit import set_value
 from crystal.config.load import load_config
 from crystal.sync.client import RelayClient
@@ -137,6 +138,6 @@ def two_machines(folder: Path, site: RelaySite) -> Pairs:
     home.set("role", "home")
     home.set("relay.url", URL)
     with home.open() as machine:
-        write_key(links.key_places(machine), RelayKey("root", ROOT))
-        write_token(links.key_places(machine), RelayToken(token))
+        write_key(relay_links.key_places(machine), RelayKey("root", ROOT))
+        write_token(relay_links.key_places(machine), RelayToken(token))
     return Pairs(home, device, site, token, Weather(site.transport), Weather(site.transport))

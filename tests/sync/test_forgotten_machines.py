@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.app.sync.device import device_mirror
+from crystal.app.mirror import device_mirror
 from crystal.errors import Unavailable
 from crystal.store.forget.forgetting import newest_tombstone
 from tests.support.capture_machine import line
@@ -162,7 +162,7 @@ def test_a_mirror_that_is_built_before_home_has_heard_lacks_it(desk: Computer) -
     settle(desk, lap, tower)
     forget(tower, "--query", WORD)
     with tower.machine() as machine:  # it is lost, and built anew from what home published before
-        mirror = device_mirror(machine)
+        mirror = device_mirror(machine.places)
         manifest = mirror.memo.read_bytes()
         mirror.discard()
         mirror.memo.write_bytes(manifest)
@@ -170,7 +170,7 @@ def test_a_mirror_that_is_built_before_home_has_heard_lacks_it(desk: Computer) -
     assert mirrored(tower) == ["about pears", "and plums"]
     assert holding(tower) == []
     with tower.machine() as machine:
-        assert device_mirror(machine).status().problem is None
+        assert device_mirror(machine.places).status().problem is None
     settle(desk, lap, tower)
     assert holding(lap) == holding(desk) == holding(tower) == []
     assert mirrored(tower) == ["about pears", "and plums"]
@@ -182,7 +182,7 @@ def test_the_relay_keeps_no_object_that_held_it(desk: Computer, relay: RelayProc
     lap.say(FIRST, line("about pears"), line(f"my {WORD} is private"))
     lap.ok("sync")
     settle(desk, lap)
-    from crystal.app.sync.links import relay_client
+    from crystal.app.relay_links import relay_client
 
     def objects() -> set[bytes]:
         with desk.machine() as machine, relay_client(machine) as client:
@@ -289,7 +289,7 @@ def test_what_home_cannot_delete_just_now_it_deletes_with_the_next_poll(
         def fail(_: object) -> int:
             raise Unavailable("the disk is away")
 
-        patch.setattr("crystal.app.forget.finish_forgetting", fail)
+        patch.setattr("crystal.app.sync.forget.finish_forgetting", fail)
         assert any("the disk is away" in words for words in desk.poll().problems)
     assert holding(desk)
     settle(desk, lap)

@@ -12,8 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from crystal.app.capture import import_sessions, plan_import
-from crystal.app.sync import devices, install_keys, links, pair_device, pair_home, pair_mailbox
+from crystal.app import relay_links
+from crystal.app.import_past import import_sessions, plan_import
+from crystal.app.sync import devices, install_keys, pair_device, pair_home, pair_mailbox
 from crystal.app.sync.device import deliver_relay
 from crystal.app.sync.home import poll_relay
 from crystal.errors import NotConfigured, Unavailable, UsageProblem
@@ -54,7 +55,7 @@ def pairs(tmp_path: Path, site: RelaySite) -> Pairs:
 def device_state(box: Box) -> dict[str, Any]:
     """Everything that joining writes."""
     with box.open() as machine:
-        places = links.key_places(machine)
+        places = relay_links.key_places(machine)
         peer = home_peer(machine.store)
         try:
             key: Any = read_key(places).key
@@ -81,7 +82,7 @@ def is_joined(pairs: Pairs) -> bool:
         peer = peers.get(state["peer"].device_id)
         if peer is None:
             return False
-        secret = links.relay_keys(machine).secret(peer.device_id, 1)
+        secret = relay_links.relay_keys(machine).secret(peer.device_id, 1)
     with RelayClient(URL, state["token"].reveal(), transport=pairs.device_way) as client:
         assert client.streams().streams == ()
     same = (peer.up_prefix, peer.down_prefix) == (state["peer"].up_prefix, state["peer"].down_prefix)
@@ -121,7 +122,7 @@ def test_a_home_without_a_key_makes_its_root(pairs: Pairs) -> None:
     pairs.run()
     assert is_joined(pairs)
     with pairs.home.open() as machine:
-        assert read_key(links.key_places(machine)).key.kind == "root"
+        assert read_key(relay_links.key_places(machine)).key.kind == "root"
 
 
 def test_a_home_whose_root_is_gone_makes_no_other(pairs: Pairs) -> None:
@@ -206,7 +207,7 @@ def test_a_home_with_devices_joins_nobody(pairs: Pairs) -> None:
 
 def test_a_root_key_is_not_replaced_unless_asked(pairs: Pairs) -> None:
     with pairs.device.open() as machine:
-        write_key(links.key_places(machine), RelayKey("root", ROOT[::-1]))
+        write_key(relay_links.key_places(machine), RelayKey("root", ROOT[::-1]))
         with pytest.raises(UsageProblem, match="a root key already"):
             pair_device.check_free(machine, over=False)
         pair_device.check_free(machine, over=True)
@@ -472,9 +473,6 @@ STEPS = ["key", "token", "relay.url", "role", "peer", "committed"]
 def test_after_a_crash_at_any_step_joining_again_works(
     pairs: Pairs, monkeypatch: pytest.MonkeyPatch, step: str, before: bool
 ) -> None:
-    import crystal.config.edit
-    import crystal.sync.keys.places as key_module
-
     def crashing(real: Callable[..., Any], is_it: Callable[..., bool]) -> Callable[..., Any]:
         def call(*args: Any, **more: Any) -> Any:
             if not is_it(*args):
@@ -488,12 +486,12 @@ def test_after_a_crash_at_any_step_joining_again_works(
 
     with monkeypatch.context() as patch:
         if step == "key":
-            patch.setattr(key_module, "write_key", crashing(key_module.write_key, lambda *_: True))
+            patch.setattr(install_keys, "write_key", crashing(install_keys.write_key, lambda *_: True))
         elif step == "token":
-            patch.setattr(key_module, "write_token", crashing(key_module.write_token, lambda *_: True))
+            patch.setattr(install_keys, "write_token", crashing(install_keys.write_token, lambda *_: True))
         elif step in ("relay.url", "role"):
-            real = crystal.config.edit.set_value
-            patch.setattr(crystal.config.edit, "set_value", crashing(real, lambda file, key, value: key == step))
+            real = install_keys.set_value
+            patch.setattr(install_keys, "set_value", crashing(real, lambda file, key, value: key == step))
         elif step == "peer":
             patch.setattr("crystal.store.sync.past.begin", crashing(past.begin, lambda *_: True))
         else:
@@ -555,11 +553,11 @@ def test_machines_that_share_the_root_find_each_other_by_name(pairs: Pairs) -> N
         assert joined.words == paired.words
         peer = home_peer(machine.store)
         assert peer is not None
-        theirs = links.relay_keys(machine).secret(peer.device_id, 1)
+        theirs = relay_links.relay_keys(machine).secret(peer.device_id, 1)
     with pairs.home.open() as machine:
         (own,) = all_peers(machine.store)
         assert (own.device_id, own.up_prefix, own.down_prefix) == (peer.device_id, peer.up_prefix, peer.down_prefix)
-        assert links.relay_keys(machine).secret(own.device_id, 1) == theirs
+        assert relay_links.relay_keys(machine).secret(own.device_id, 1) == theirs
         with pairs.client() as client:
             again = pair_home.pair_shared(machine, client, "laptop")
     assert again.peer.id == own.id

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.app.sync.links import relay_client
+from crystal.app.relay_links import relay_client
 from crystal.store.problems import list_problems
 from crystal.store.sync.relay_peers import all_peers
 from crystal.sync.client import RelayClient

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.app.sync.links import relay_client, relay_keys
+from crystal.app.relay_links import relay_client, relay_keys
 from crystal.config.edit import set_value
 from crystal.store.sync.relay_peers import all_peers
 from crystal.sync.keys.paper import to_words

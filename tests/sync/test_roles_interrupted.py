@@ -7,12 +7,9 @@ from typing import Any
 
 import pytest
 
-from crystal.app.sync import handover
-from crystal.app.sync.links import relay_keys
-from crystal.config import edit
+from crystal.app.relay_links import relay_keys
+from crystal.app.sync import handover, roles
 from crystal.store.sync import past, relay_peers
-from crystal.sync import documents
-from crystal.sync.keys import places
 from crystal.sync.keys.paper import to_words
 from tests.support.capture_machine import line
 from tests.support.two_machines import Computer, RelayProcess, account_of, make_home, pair_by_hand
@@ -21,11 +18,11 @@ FIRST = "11111111-1111-4111-8111-111111111111"
 SECOND = "21111111-1111-4111-8111-111111111111"
 ALL = ["said at the desk", "said on the lap"]
 STEPS: list[tuple[Any, str, int]] = [
-    (documents, "put_document", 1),
-    (places, "write_key", 1),
-    (places, "write_token", 1),
+    (handover, "put_document", 1),
+    (handover, "write_key", 1),
+    (handover, "write_token", 1),
     (past, "begin", 1),
-    (edit, "set_value", 1),
+    (handover, "set_value", 1),
 ]
 NAMES = [name for _, name, _ in STEPS]
 
@@ -123,17 +120,17 @@ def test_demote_goes_on_as_the_device_that_the_new_home_knows(desk, lap, room, n
 def test_a_home_that_told_one_device_hands_over_to_no_other(desk, lap, tmp_path):
     phone = Computer(tmp_path / "phone")
     pair_by_hand(desk, phone, "phone")
-    cut_off(desk, places, "write_key", 1, "demote", "--to", "lap", "--yes", before=True)
+    cut_off(desk, handover, "write_key", 1, "demote", "--to", "lap", "--yes", before=True)
     done = desk.crystal("demote", "--to", "phone", "--yes")
     assert (done.code, "lap was told to be home" in done.err) == (2, True), done
     assert "crystal demote --to lap" in done.err
 
 
 PROMOTING: list[tuple[Any, str, int]] = [
-    (places, "write_key", 1),
-    (places, "write_token", 1),
+    (roles, "write_key", 1),
+    (roles, "write_token", 1),
     (relay_peers, "remove_peer", 1),
-    (edit, "set_value", 1),
+    (handover, "set_value", 1),
 ]
 
 
@@ -158,8 +155,7 @@ def test_a_lost_home_is_replaced_though_it_was_cut_off(desk, lap, relay, name, w
     with desk.machine() as machine:
         words = " ".join(to_words(relay_keys(machine).root))
     secrets = f"{words}\n{relay.token('the new home', 'home', account=account_of(desk))}\n"
-    room = handover if name == "take_mirror" else edit
-    cut_off(lap, room, name, 1, "promote", "--paper-key", "--yes", before=True, stdin=secrets)
+    cut_off(lap, handover, name, 1, "promote", "--paper-key", "--yes", before=True, stdin=secrets)
     if way == "again":
         lap.ok("promote", "--paper-key", "--yes", stdin=secrets)
     else:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from crystal.app.capture import import_sessions, plan_import, run_capture
-from crystal.config import edit
+from crystal.app.capture import run_capture
+from crystal.app.import_past import import_sessions, plan_import
+from crystal.app.sync import handover
 from tests.support.capture_machine import line
 from tests.support.two_machines import Computer, pair_by_hand
 from tests.sync.test_roles_interrupted import ALL, FIRST, SECOND, cut_off, desk, lap, relay
@@ -49,7 +50,7 @@ def test_what_a_worker_keeps_that_began_before_joining_goes_home_too(desk, tmp_p
 
 
 def test_what_is_said_between_two_attempts_to_hand_over_arrives(desk, lap):
-    cut_off(desk, edit, "set_value", 1, "demote", "--to", "lap", "--yes", before=True)
+    cut_off(desk, handover, "set_value", 1, "demote", "--to", "lap", "--yes", before=True)
     desk.say(FIRST, line("said at the desk between"))
     desk.ok("sync")
     desk.ok("demote", "--to", "lap", "--yes")

@@ -6,32 +6,41 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from crystal.app import maintenance
 from crystal.app.context import Machine, now_ms
-from crystal.app.sync.forget import finish_soon, heard_of_forgotten, send_all_forgotten, send_forgotten, take_forgotten
-from crystal.app.sync.links import (
+from crystal.app.memories import take_memories
+from crystal.app.mirror import device_mirror
+from crystal.app.relay_links import (
     Keyring,
-    device_link,
     key_places,
     keys_from_home,
     link_to_home,
     opened_relay,
     relay_keys,
 )
+from crystal.app.sync.forget import finish_soon, heard_of_forgotten, send_forgotten, take_forgotten
+from crystal.app.sync.private_lines import take_private
+from crystal.capture.lock import try_lock
 from crystal.errors import CrystalError, NotConfigured, Unavailable
-
-if TYPE_CHECKING:
-    from crystal.capture.engine import Sink
-    from crystal.model.capture import Project
-    from crystal.store.sync.relay_peers import Peer
-    from crystal.sync.client import RelayClient
-    from crystal.sync.delivery import DeliveryReport
-    from crystal.sync.documents import Document
-    from crystal.sync.mirror.device import Mirror
-    from crystal.sync.sending import Link
-    from crystal.sync.wire import Lane
+from crystal.store.forget.forgetting import newest_tombstone
+from crystal.store.problems import clear_problem, find_problem, record_problem
+from crystal.store.sync import outbox, past, relay_peers
+from crystal.store.sync.mirror_apply import open_mirror
+from crystal.store.sync.outbox import backlog
+from crystal.store.sync.relay_forgotten import open_again, tell_all_again
+from crystal.store.sync.relay_peers import Peer, home_peer
+from crystal.sync.client import RelayClient
+from crystal.sync.delivery import ROOM, Delivery, DeliveryReport
+from crystal.sync.documents import Document
+from crystal.sync.envelope import Channel
+from crystal.sync.keys.forms import RelayKey
+from crystal.sync.keys.places import write_key
+from crystal.sync.mirror.device import Mirror
+from crystal.sync.mirror.sifting import Sieve
+from crystal.sync.past import PastReport, send_some_past
+from crystal.sync.sending import Link, seal_again
 
 RELAY_LOCK = "relay.lock"
 BUSY = "another crystal process is at the relay just now"
@@ -44,56 +53,8 @@ KEEP_SECONDS = 60.0
 """How long the mirror's index is worked at after each delivery, which holds the lock meanwhile."""
 
 
-def device_sinks(
-    machine: Machine, lane: Lane, archive_folder: Path, find_project: Callable[[str], Project]
-) -> tuple[Sink, Callable[[str, int], None]] | None:
-    """Capture's sinks on a device; None when it has not joined a home yet."""
-    from crystal.store.sync.relay_peers import home_peer
-    from crystal.sync.sink import DeviceSink, tell_ended
-
-    if not is_joined(machine):
-        return None
-    found: list[Link] = []
-
-    def link() -> Link:
-        """The link; its key is read once, and again when it was rotated."""
-        peer = home_peer(machine.store)
-        if not found or peer is None or found[0].peer.generation != peer.generation:
-            opened = device_link(machine)
-            if opened is None:
-                raise NotConfigured("this machine has no home any more", hint="run: crystal relay join")
-            found[:] = [opened]
-        return found[0]
-
-    sink = DeviceSink(
-        machine.store,
-        link,
-        lane,
-        machine.places.ldm_home,
-        archive_folder,
-        find_project,
-        now_ms,
-        machine.config.relay_local_memory,
-    )
-
-    def ended(session: str, at: int) -> None:
-        with contextlib.suppress(CrystalError):  # no key just now: home finds out when the session has rested
-            tell_ended(machine.store, link(), session, at, now_ms())
-
-    return sink, ended
-
-
-def is_joined(machine: Machine) -> bool:
-    """Whether this machine has a home to send to."""
-    from crystal.store.sync.relay_peers import home_peer
-
-    return home_peer(machine.store) is not None
-
-
 def send_past(machine: Machine) -> int:
     """Let everything that is archived here be sent to home, behind what is said now; gives how much of it there is."""
-    from crystal.store.sync import past
-
     with machine.store.transaction():
         return past.begin(machine.store)
 
@@ -116,11 +77,6 @@ def deliver_relay(
     Raises:
         NotConfigured: The machine has no home, no relay or no key.
     """
-    from crystal.capture.lock import try_lock
-    from crystal.store.sync.outbox import backlog
-    from crystal.store.sync.relay_peers import home_peer
-    from crystal.sync.delivery import DeliveryReport
-
     peer = home_peer(machine.store)
     if peer is None:
         raise NotConfigured("this machine has no home to send to", hint="run: crystal relay join")
@@ -137,10 +93,7 @@ def deliver_relay(
 
 def deliver_soon(machine: Machine, *, seconds: float, insist: bool = False) -> DeliveryReport | None:
     """Deliver if this machine is a device that has joined, within a time. What fails is in the store's problems."""
-    from crystal.store.problems import record_problem
-    from crystal.sync.delivery import ROOM, DeliveryReport
-
-    if machine.config.role != "device" or not is_joined(machine):
+    if machine.config.role != "device" or home_peer(machine.store) is None:
         return None
     deadline = time.monotonic() + seconds
     try:
@@ -153,10 +106,7 @@ def deliver_soon(machine: Machine, *, seconds: float, insist: bool = False) -> D
 def _deliver(
     machine: Machine, client: RelayClient, peer: Peer, *, insist: bool, should_stop: Callable[[], bool]
 ) -> DeliveryReport:
-    from crystal.sync.delivery import Delivery
-    from crystal.sync.past import PastReport, send_some_past
-
-    store, keys, mirror = machine.store, relay_keys(machine), device_mirror(machine)
+    store, keys, mirror = machine.store, relay_keys(machine), device_mirror(machine.places)
     link = link_to_home(peer, keys)
     while True:
         past = PastReport()
@@ -192,24 +142,12 @@ def _deliver(
 
 def _rests(machine: Machine) -> bool:
     """Whether an outage of the relay is being waited out."""
-    from crystal.store.problems import find_problem
-    from crystal.sync.delivery import ROOM
-
     resting = find_problem(machine.store, ROOM)
     return resting is not None and (resting.retry_at or 0) > now_ms()
 
 
-def device_mirror(machine: Machine) -> Mirror:
-    """This device's copy of home's memory."""
-    from crystal.sync.mirror.device import Mirror
-
-    return Mirror(machine.places.data_dir / "mirror.db")
-
-
 def _take_manifest(machine: Machine, mirror: Mirror, body: Mapping[str, Any], serial: int) -> None:
     """Note what home's mirror is now; one that is older than what was taken before is refused, and named."""
-    from crystal.store.problems import record_problem
-
     try:
         mirror.take(body, serial)
     except Unavailable:
@@ -220,13 +158,6 @@ def _take_manifest(machine: Machine, mirror: Mirror, body: Mapping[str, Any], se
 
 def _fetch_mirror(machine: Machine, mirror: Mirror, client: RelayClient, should_stop: Callable[[], bool]) -> None:
     """Bring the mirror up to date; what goes wrong is named, and tried again by the next run."""
-    from crystal.app.memories import take_memories
-    from crystal.app.mirror import take_private
-    from crystal.store.forget.forgetting import newest_tombstone
-    from crystal.store.problems import clear_problem, record_problem
-    from crystal.store.sync.relay_forgotten import open_again
-    from crystal.sync.mirror.sifting import Sieve
-
     newest = newest_tombstone(machine.store)
     try:
         fetched = mirror.fetch(client, should_stop=should_stop, sift=Sieve(machine.store))
@@ -246,9 +177,6 @@ def _fetch_mirror(machine: Machine, mirror: Mirror, client: RelayClient, should_
 
 def _keep_mirror(machine: Machine) -> None:
     """Keep the mirror fast and small. Where that fails it is searched as it is; ``crystal doctor`` says so."""
-    from crystal.app import maintenance
-    from crystal.store.sync.mirror_apply import open_mirror
-
     path = machine.places.data_dir / "mirror.db"
     with contextlib.suppress(CrystalError):  # what was delivered and fetched stays so
         if path.exists():
@@ -258,10 +186,8 @@ def _keep_mirror(machine: Machine) -> None:
 
 
 def _send_all(machine: Machine) -> None:
-    from crystal.store.sync import past
-
     with machine.store.transaction():
-        send_all_forgotten(machine.store)
+        tell_all_again(machine.store)  # home has lost what it had
     if past.read_place(machine.store) is None:
         send_past(machine)
 
@@ -277,12 +203,6 @@ def _on_state(machine: Machine, link: Link, document: Document) -> Link:
 
 def _rotate(machine: Machine, link: Link, secret: bytes) -> Link:
     """Take new keys: kept first, then everything that waits is sealed again with them."""
-    from crystal.store.sync import outbox, relay_peers
-    from crystal.sync.envelope import Channel
-    from crystal.sync.keys.forms import RelayKey
-    from crystal.sync.keys.places import write_key
-    from crystal.sync.sending import seal_again
-
     generation = link.peer.generation + 1
     keys = relay_keys(machine)
     if keys.keys[0].kind == "device":

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from crystal.app.context import Machine, now_ms
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from crystal.store import Store
-    from crystal.store.sync.relay_peers import Peer
-    from crystal.sync.client import RelayClient
-    from crystal.sync.envelope import LinkKeys
-    from crystal.sync.handover import KnownDevice
+from crystal.store import Store
+from crystal.store.notes import read_note, write_note
+from crystal.store.sync.relay_peers import Peer, digest_of
+from crystal.sync.client import RelayClient
+from crystal.sync.documents import newest_documents, read_document
+from crystal.sync.envelope import Channel, Kind, LinkKeys, Refused, link_keys, open_blob, seal
+from crystal.sync.errors import StreamConflict
+from crystal.sync.handover import KnownDevice, devices_from_words, devices_to_words, known_devices
+from crystal.sync.keys.derive import device_secret, shared_prefix
 
 _KEY = "relay_registry"
 _IGNORED = "relay_ignored"
@@ -28,31 +30,22 @@ HOME_ITSELF = bytes(16)
 
 
 def _keys(root: bytes) -> LinkKeys:
-    from crystal.sync.envelope import link_keys
-    from crystal.sync.keys.derive import device_secret
-
     return link_keys(device_secret(root, HOME_ITSELF, 1), "up")
 
 
 def own_prefix(root: bytes) -> bytes:
     """The first 8 bytes of the streams that home writes for itself."""
-    from crystal.sync.keys.derive import shared_prefix
-
     return shared_prefix(root, HOME_ITSELF, "up")
 
 
 def ignore_streams(store: Store, peer: Peer) -> None:
     """Remember which streams this machine and its old home wrote: a new home need not read them. In a transaction."""
-    from crystal.store.notes import read_note, write_note
-
     known = json.loads(read_note(store, _IGNORED) or "[]")
     write_note(store, _IGNORED, json.dumps([*known, peer.up_prefix.hex(), peer.down_prefix.hex()]))
 
 
 def ignored_prefixes(store: Store, root: bytes) -> frozenset[bytes]:
     """The first 8 bytes of streams that are not for home to read: what it writes for itself, and what it once wrote."""
-    from crystal.store.notes import read_note
-
     once = [bytes.fromhex(one) for one in json.loads(read_note(store, _IGNORED) or "[]")]
     return frozenset([own_prefix(root), *once])
 
@@ -66,14 +59,6 @@ def save_registry(machine: Machine, client: RelayClient, root: bytes, heads: Map
         root: The root key.
         heads: The newest number that the relay lists of each stream; None if it was not asked.
     """
-    from dataclasses import replace
-
-    from crystal.store.notes import read_note, write_note
-    from crystal.store.sync.relay_peers import digest_of
-    from crystal.sync.envelope import Channel, Kind, seal
-    from crystal.sync.errors import StreamConflict
-    from crystal.sync.handover import devices_to_words, known_devices
-
     store = machine.store
     devices = tuple(replace(one, streams=()) for one in known_devices(store, but=HOME_ITSELF))
     body = {"devices": devices_to_words(devices)}
@@ -119,10 +104,6 @@ def save_registry(machine: Machine, client: RelayClient, root: bytes, heads: Map
 
 def read_registry(client: RelayClient, root: bytes) -> tuple[KnownDevice, ...]:
     """The devices of a home whose root this is; empty when the relay has no list."""
-    from crystal.sync.documents import newest_documents, read_document
-    from crystal.sync.envelope import Refused, open_blob
-    from crystal.sync.handover import devices_from_words
-
     newest = 0
     found: tuple[KnownDevice, ...] = ()
     keys = _keys(root)

@@ -7,23 +7,27 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine, now_ms
+from crystal.app.relay_links import opened_relay, relay_client, relay_keys
+from crystal.app.sync.device_registry import save_registry
 from crystal.app.sync.forget import Unconfirmed, unconfirmed
-from crystal.app.sync.links import opened_relay, relay_client, relay_keys
 from crystal.app.sync.names import UNFINISHED, checked_name
-from crystal.errors import CrystalError, UsageProblem
-
-if TYPE_CHECKING:
-    from crystal.app.sync.quarantine import Refused
-    from crystal.store import Store
-    from crystal.store.problems import Problem
-    from crystal.store.sync.inbox import InStream, Skip
-    from crystal.store.sync.outbox import Backlog
-    from crystal.store.sync.relay_peers import Peer
-    from crystal.sync.client import RelayClient
-    from crystal.sync.keys.derive import Random
+from crystal.app.sync.quarantine import Refused, read_refused
+from crystal.errors import CrystalError, Denied, Unavailable, UsageProblem
+from crystal.store import Store
+from crystal.store.problems import Problem, find_problem, list_problems
+from crystal.store.sync import inbox, outbox, relay_peers
+from crystal.store.sync.inbox import InStream, Skip
+from crystal.store.sync.outbox import Backlog
+from crystal.store.sync.quarantine import quarantined
+from crystal.store.sync.relay_peers import Peer, all_peers, find_peer, home_peer
+from crystal.sync.client import RelayClient
+from crystal.sync.delivery import ROOM
+from crystal.sync.documents import LATEST_WINS
+from crystal.sync.errors import NotAtRelay
+from crystal.sync.keys.derive import Random
+from crystal.sync.losses import LOST_ROOMS
 
 STUCK = ("fork", "wrong-key", "damaged", "revoked")
 """States of a stream that time alone does not mend."""
@@ -111,8 +115,6 @@ class RelayState:
 
 def list_devices(machine: Machine) -> list[DeviceStatus]:
     """Every device that was ever paired, in that order; on a device its home."""
-    from crystal.store.sync.relay_peers import all_peers
-
     streams = stream_states(machine.store)
     found = []
     for peer in all_peers(machine.store):
@@ -132,11 +134,6 @@ def list_devices(machine: Machine) -> list[DeviceStatus]:
 
 def stream_states(store: Store, client: RelayClient | None = None) -> list[StreamStatus]:
     """Every stream of conversations that this machine reads, and any other that stands still."""
-    from crystal.store.sync import inbox
-    from crystal.store.sync.quarantine import quarantined
-    from crystal.store.sync.relay_peers import all_peers
-    from crystal.sync.documents import LATEST_WINS
-
     peers = all_peers(store)
     kept = Counter(one.stream for one in quarantined(store))
     found = []
@@ -166,14 +163,6 @@ def _at_relay(client: RelayClient, known: InStream) -> int:
 
 def relay_state(machine: Machine, client: RelayClient | None = None) -> RelayState:
     """How the relay stands: what is written down here, and whether the relay answers now."""
-    from crystal.app.sync.quarantine import read_refused
-    from crystal.errors import Denied, Unavailable
-    from crystal.store.problems import find_problem, list_problems
-    from crystal.store.sync import inbox, outbox
-    from crystal.store.sync.relay_peers import home_peer
-    from crystal.sync.delivery import ROOM
-    from crystal.sync.losses import LOST_ROOMS
-
     store, role = machine.store, machine.config.role
     problem: CrystalError | None = None
     reachable: bool | None = None
@@ -218,8 +207,6 @@ def rename(machine: Machine, old: str, new: str) -> Peer:
     Raises:
         UsageProblem: There is no such device, or the name is taken or cannot be one.
     """
-    from crystal.store.sync import relay_peers
-
     checked_name(new)
     if new == machine.config.device:
         raise UsageProblem(f"this machine itself is called {new}", hint="choose another name")
@@ -250,9 +237,6 @@ def revoke(
     Raises:
         UsageProblem: There is no such device.
     """
-    from crystal.app.sync.device_registry import save_registry
-    from crystal.store.sync import relay_peers
-
     peer = find_device(machine, name)
     with machine.store.transaction():
         relay_peers.set_revoked(machine.store, peer.id, now_ms())
@@ -273,9 +257,6 @@ def retry_revocations(machine: Machine, client: RelayClient, *, must: bool = Fal
 
     For every poll: it costs nothing while nothing waits. With ``must`` the relay's failure is raised.
     """
-    from crystal.store.sync import relay_peers
-    from crystal.sync.errors import NotAtRelay
-
     done = []
     for peer in relay_peers.all_peers(machine.store, "device"):
         if peer.revoked_at is None or peer.token_id is None:
@@ -301,8 +282,6 @@ def rotate(machine: Machine, name: str) -> Peer:
     Raises:
         UsageProblem: There is no such device, it was revoked, or a rotation is under way.
     """
-    from crystal.store.sync import relay_peers
-
     peer = find_device(machine, name)
     if peer.revoked_at is not None:
         raise UsageProblem(f"{peer.name} was revoked", hint="pair it again: crystal relay pair")
@@ -323,8 +302,6 @@ def find_device(machine: Machine, name: str) -> Peer:
     Raises:
         UsageProblem: There is none of that name.
     """
-    from crystal.store.sync.relay_peers import find_peer
-
     peer = find_peer(machine.store, name)
     if peer.side != "device":
         raise UsageProblem(

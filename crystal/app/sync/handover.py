@@ -8,19 +8,36 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from crystal.app.context import Machine, now_ms
-from crystal.app.sync.home import DEMOTING
-from crystal.app.sync.links import Keyring, key_places, link_to_device, relay_keys
-from crystal.errors import NotConfigured, UsageProblem
-
-if TYPE_CHECKING:
-    from crystal.store import Store
-    from crystal.store.sync.relay_peers import NewLink, Peer
-    from crystal.sync.client import RelayClient
-    from crystal.sync.keys.places import KeyPlaces
+from crystal.app.mirror import device_mirror, open_mirror
+from crystal.app.relay_links import Keyring, key_places, link_to_device, relay_keys
+from crystal.app.sync.home import DEMOTING, poll_relay, state_for
+from crystal.config.edit import set_value
+from crystal.errors import CrystalError, NotConfigured, UsageProblem
+from crystal.store import Store, notes
+from crystal.store.notes import drop_note, read_note, write_note
+from crystal.store.sync import past, relay_peers
+from crystal.store.sync.adopt import adopt_memories, adopt_turns
+from crystal.store.sync.relay_peers import NewLink, Peer, peer_by_id
+from crystal.sync.client import RelayClient
+from crystal.sync.documents import put_document
+from crystal.sync.envelope import Channel
+from crystal.sync.handover import Handover, KnownDevice, known_devices, to_words
+from crystal.sync.keys.derive import device_secret
+from crystal.sync.keys.forms import RelayKey
+from crystal.sync.keys.places import (
+    KeyPlaces,
+    RelayToken,
+    place_of_key,
+    place_of_token,
+    read_token,
+    write_key,
+    write_token,
+)
 
 PROMOTING = "relay_promoting"
 """The store's note that this machine is home, and what of that is still to be done."""
@@ -39,8 +56,6 @@ class Plan:
 
     def link(self, machine: Machine) -> NewLink:
         """This machine as a device."""
-        from crystal.store.sync.relay_peers import NewLink
-
         config = machine.config
         return NewLink(self.own, "device", config.device, config.agent_id, 1, self.up, self.down, self.token_id)
 
@@ -56,8 +71,6 @@ def check_writable(places: KeyPlaces, hint: str | None = None, *, but_key: bool 
     Raises:
         NotConfigured: Key or token is read from a place that crystal does not write.
     """
-    from crystal.sync.keys.places import place_of_key, place_of_token
-
     for what, place, variables in (
         ("key", place_of_key(places), ("CRYSTAL_RELAY_KEY", "CRYSTAL_KEY_FILE")),
         ("token", place_of_token(places), ("CRYSTAL_RELAY_TOKEN", "CRYSTAL_RELAY_TOKEN_FILE")),
@@ -73,8 +86,6 @@ def check_writable(places: KeyPlaces, hint: str | None = None, *, but_key: bool 
 
 def read_plan(store: Store) -> Plan | None:
     """The handing over that was begun and is not finished."""
-    from crystal.store.notes import read_note
-
     text = read_note(store, DEMOTING)
     if text is None:
         return None
@@ -84,8 +95,6 @@ def read_plan(store: Store) -> Plan | None:
 
 
 def _write_plan(store: Store, plan: Plan) -> None:
-    from crystal.store.notes import write_note
-
     ids = {name: getattr(plan, name).hex() for name in ("own", "up", "down")}
     words = {"heir": plan.heir, "name": plan.name, **ids, "token_id": plan.token_id}
     with store.transaction():
@@ -100,13 +109,6 @@ def hand_over(machine: Machine, heir: Peer, client: RelayClient) -> tuple[str, .
         NotConfigured: The key or the token is kept where crystal does not write.
         RelayUnavailable: The relay cannot be asked.
     """
-    from crystal.app.sync.home import poll_relay
-    from crystal.store import notes
-    from crystal.store.sync import past, relay_peers
-    from crystal.sync.keys.derive import device_secret
-    from crystal.sync.keys.forms import RelayKey
-    from crystal.sync.keys.places import RelayToken, read_token, write_key, write_token
-
     store, places, plan = machine.store, key_places(machine), read_plan(machine.store)
     check_writable(places)
     if plan is not None and plan.heir != heir.device_id.hex():
@@ -147,10 +149,6 @@ def _is_told(keys: Keyring, plan: Plan) -> bool:
 
 def _new_token(machine: Machine, client: RelayClient, plan: Plan) -> tuple[Plan, str]:
     """Make this machine's token as a device, in the place of one that was made and not kept."""
-    from contextlib import suppress
-
-    from crystal.errors import CrystalError
-
     made = client.make_token(f"device {plan.up.hex()[:8]}", device_scopes(plan.up, plan.down))  # no names: it is seen
     if plan.token_id is not None:
         with suppress(CrystalError):
@@ -161,12 +159,6 @@ def _new_token(machine: Machine, client: RelayClient, plan: Plan) -> tuple[Plan,
 
 
 def _tell(machine: Machine, client: RelayClient, heir: Peer, keys: Keyring, plan: Plan) -> None:
-    from crystal.app.sync.home import state_for
-    from crystal.store.sync.relay_peers import peer_by_id
-    from crystal.sync.documents import put_document
-    from crystal.sync.envelope import Channel
-    from crystal.sync.handover import Handover, KnownDevice, known_devices, to_words
-
     store = machine.store
     theirs = client.make_token("home", ["home"])
     me = KnownDevice(plan.link(machine), 1, None, True, ())
@@ -181,22 +173,16 @@ def _tell(machine: Machine, client: RelayClient, heir: Peer, keys: Keyring, plan
 
 def note_promotion(store: Store, device: str | None, url: str | None) -> None:
     """Note what is still to be done when this machine's rows say that it is home. Inside that transaction."""
-    from crystal.store.notes import write_note
-
     write_note(store, PROMOTING, json.dumps({"device": device, "url": url}))
 
 
 def is_promoting(store: Store) -> bool:
     """Whether a promotion was cut off after its transaction."""
-    from crystal.store.notes import read_note
-
     return read_note(store, PROMOTING) is not None
 
 
 def finish_promotion(machine: Machine) -> None:
     """Do what is left of a promotion; nothing where none was begun."""
-    from crystal.store.notes import drop_note, read_note
-
     words = json.loads(read_note(machine.store, PROMOTING) or "null")
     if words is None:
         return
@@ -211,23 +197,17 @@ def take_mirror(machine: Machine) -> int:
 
     A home that is lost lives on in its mirrors alone. One that moves sends its archive later; its rows are here then.
     """
-    from crystal.app.mirror import open_mirror
-    from crystal.app.sync.device import device_mirror
-    from crystal.store.sync.adopt import adopt_memories, adopt_turns
-
     with open_mirror(machine.places, "device") as mirrored:
         if mirrored is None or mirrored.store is None:
             return 0
         taken = adopt_turns(machine.store, mirrored.store)
         adopt_memories(machine.store, mirrored.store)
-    device_mirror(machine).discard()
+    device_mirror(machine.places).discard()
     return taken
 
 
 def settle(machine: Machine, *, role: str, url: str | None = None, device: str | None = None) -> None:
     """Write down which part this machine has; the part itself comes last."""
-    from crystal.config.edit import set_value
-
     file = machine.places.config_file
     if url is not None:
         set_value(file, "relay.url", url)

@@ -6,19 +6,34 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from crystal.app.background import enrich
 from crystal.app.context import Machine, now_ms
+from crystal.app.relay_links import Keyring, link_to_device, opened_relay, relay_keys, senders
+from crystal.app.sync.device_registry import ignored_prefixes, save_registry
+from crystal.app.sync.devices import retry_revocations
 from crystal.app.sync.forget import finish_soon, forgotten_words
-from crystal.app.sync.links import Keyring, link_to_device, opened_relay, relay_keys, senders
-from crystal.errors import NotConfigured, Unavailable
-
-if TYPE_CHECKING:
-    from crystal.store.sync.relay_peers import Peer
-    from crystal.sync.client import RelayClient
-    from crystal.sync.envelope import Channel
-    from crystal.sync.opening import PollReport
+from crystal.app.sync.quarantine import budget_of
+from crystal.capture.lock import try_lock
+from crystal.errors import CrystalError, NotConfigured, StoreDamaged, Unavailable
+from crystal.store.notes import read_note
+from crystal.store.problems import clear_problem, find_problem, record_problem
+from crystal.store.search.vectors import count_pending, serving_generation
+from crystal.store.sync import mirror_objects
+from crystal.store.sync.relay_peers import Peer, all_peers, was_sent, was_sent_since
+from crystal.sync.arrival import Arrivals
+from crystal.sync.client import RelayClient
+from crystal.sync.documents import put_document
+from crystal.sync.envelope import Channel
+from crystal.sync.errors import RelayDenied, RelayFull
+from crystal.sync.losses import LOST, LOST_MIRROR, is_first
+from crystal.sync.mirror import manifest, on_told, publish
+from crystal.sync.mirror.documents import AgentDocuments
+from crystal.sync.opening import PollReport
+from crystal.sync.poller import Poller
+from crystal.sync.receipts import receipts_for
+from crystal.sync.taking import Taker
 
 ENRICH_SECONDS = 300.0
 TELL_AGAIN_MS = 6 * 3_600_000
@@ -62,12 +77,6 @@ def poll_relay(
         NotConfigured: The machine has no relay or no root key.
         RelayUnavailable, RelayDenied: The relay cannot be asked.
     """
-    from crystal.app.sync.device_registry import ignored_prefixes, save_registry
-    from crystal.app.sync.devices import retry_revocations
-    from crystal.app.sync.quarantine import budget_of
-    from crystal.store.notes import read_note
-    from crystal.sync.poller import Poller
-
     if read_note(machine.store, DEMOTING) is not None:
         raise NotConfigured("another machine was told to be home", hint="run again: crystal demote --to NAME")
     keys = relay_keys(machine)
@@ -96,8 +105,6 @@ def poll_relay(
 
 def _waits(machine: Machine) -> bool:
     """Whether something that came has no vector yet: what devices were asked to remember has no turn."""
-    from crystal.store.search.vectors import count_pending, serving_generation
-
     serving = serving_generation(machine.store)
     return (
         machine.config.embedding_provider != "none" and count_pending(machine.store, serving.id if serving else 0) > 0
@@ -105,9 +112,6 @@ def _waits(machine: Machine) -> bool:
 
 
 def _taker(machine: Machine) -> Any:
-    from crystal.sync.arrival import Arrivals
-    from crystal.sync.taking import Taker
-
     arrivals = Arrivals(machine.store, machine.places.ldm_home, machine.places.agent_folder)
     return Taker(arrivals, machine.config.agent_id)
 
@@ -122,9 +126,6 @@ class _Telling:
 
     def states(self) -> None:
         """Send every device its state document when it says something new, or was sent long ago."""
-        from crystal.store.sync.relay_peers import was_sent, was_sent_since
-        from crystal.sync.envelope import Channel
-
         for peer in self._peers():
             body = state_for(self._machine, peer, self._keys)
             now = now_ms()
@@ -134,24 +135,15 @@ class _Telling:
 
     def manifests(self) -> None:
         """Send every device the mirror's newest manifest when it has not got it."""
-        from crystal.store.sync.relay_peers import was_sent
-        from crystal.sync.envelope import Channel
-        from crystal.sync.mirror import manifest
-
         newest = manifest(self._machine.store)
         for peer in self._peers():
             if newest is not None and not was_sent(peer, Channel.MIRROR, newest):
                 self._tell(peer, Channel.MIRROR, newest)
 
     def _peers(self) -> list[Peer]:
-        from crystal.store.sync.relay_peers import all_peers
-
         return [peer for peer in all_peers(self._machine.store, "device") if peer.revoked_at is None]
 
     def _tell(self, peer: Peer, channel: Channel, body: Mapping[str, Any]) -> None:
-        from crystal.sync.documents import put_document
-        from crystal.sync.errors import RelayDenied, RelayFull
-
         link = link_to_device(peer, self._keys)
         try:
             put_document(self._machine.store, self._client, link, channel, body, now_ms(), supersede=True)
@@ -163,8 +155,6 @@ class _Telling:
 
 def state_for(machine: Machine, peer: Peer, keys: Keyring) -> dict[str, Any]:
     """What home tells a device: how far its streams came, and what it is to do."""
-    from crystal.sync.receipts import receipts_for
-
     body: dict[str, Any] = {"home": machine.config.device, **receipts_for(machine.store, peer)}
     body |= forgotten_words(machine, peer)
     if peer.generation > peer.accepted_from:
@@ -176,15 +166,6 @@ def state_for(machine: Machine, peer: Peer, keys: Keyring) -> dict[str, Any]:
 
 def _publish(machine: Machine, client: RelayClient, should_stop: Callable[[], bool]) -> list[str]:
     """Bring the mirror at the relay up to date, one process at a time; gives what went wrong, in words."""
-    from crystal.capture.lock import try_lock
-    from crystal.errors import CrystalError, StoreDamaged
-    from crystal.store.problems import clear_problem, find_problem, record_problem
-    from crystal.store.sync import mirror_objects
-    from crystal.store.sync.relay_peers import all_peers
-    from crystal.sync.losses import LOST, LOST_MIRROR, is_first
-    from crystal.sync.mirror import on_told, publish
-    from crystal.sync.mirror.documents import AgentDocuments
-
     store = machine.store
     peers = [peer for peer in all_peers(store, "device") if peer.revoked_at is None]
     if not peers:

@@ -8,26 +8,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine, now_ms
-from crystal.app.sync.links import key_places, link_to_home, relay_keys
+from crystal.app.mirror import device_mirror
+from crystal.app.relay_links import key_places, link_to_home, relay_keys
 from crystal.app.sync.names import clean_name, free_name
-
-if TYPE_CHECKING:
-    from crystal.store import Store
-    from crystal.store.sync.relay_peers import Peer
-    from crystal.sync.keys.bundle import Bundle
-    from crystal.sync.keys.forms import RelayKey
-    from crystal.sync.keys.places import KeyPlaces, RelayToken
+from crystal.app.sync.roles import take_own_outbox
+from crystal.config.edit import set_value, unset_value
+from crystal.config.paths import make_private_dir, write_private
+from crystal.store import Store
+from crystal.store.memories import memories
+from crystal.store.sync import outbox, past, relay_peers
+from crystal.store.sync.relay_peers import NewLink, Peer, all_peers
+from crystal.sync.keys.bundle import Bundle
+from crystal.sync.keys.forms import RelayKey
+from crystal.sync.keys.places import KeyMissing, KeyPlaces, RelayToken, read_key, write_key, write_token
 
 AUTHORITY_FILE = "relay-ca.pem"
 
 
 def is_leftover(store: Store, key: RelayKey) -> bool:
     """Whether a key is of a pairing that never came to anything: home was not heard over it."""
-    from crystal.store.sync.relay_peers import all_peers
-
     own = [peer for peer in all_peers(store, "home") if peer.device_id == key.device_id]
     return key.kind == "device" and all(peer.heard_at is None for peer in own)
 
@@ -60,10 +61,6 @@ def keep(
         token: The same for the token.
         is_shared: The root is shared: nothing of the bundle is kept but ``key`` and ``token``.
     """
-    from crystal.app.sync.device import device_mirror
-    from crystal.config.edit import set_value
-    from crystal.sync.keys.places import RelayToken, write_key, write_token
-
     places, file = key_places(machine), machine.places.config_file
     notes = _keep_authority(machine, bundle)
     key = key if is_shared else bundle.key
@@ -78,15 +75,13 @@ def keep(
     set_value(file, "relay.url", bundle.url)
     set_value(file, "role", "device")
     # What another home told last of its mirror says nothing of this one's: its documents begin anew.
-    device_mirror(machine).memo.unlink(missing_ok=True)
+    device_mirror(machine.places).memo.unlink(missing_ok=True)
     home, past = _write_home(machine, bundle, is_shared=is_shared)
     return Kept(home, past, tuple(notes))
 
 
 def _may_replace(machine: Machine, places: KeyPlaces) -> bool:
     """Whether what is kept belongs to a pairing that never came to anything."""
-    from crystal.sync.keys.places import KeyMissing, read_key
-
     try:
         return is_leftover(machine.store, read_key(places).key)
     except KeyMissing:
@@ -94,9 +89,6 @@ def _may_replace(machine: Machine, places: KeyPlaces) -> bool:
 
 
 def _keep_authority(machine: Machine, bundle: Bundle) -> list[str]:
-    from crystal.config.edit import set_value, unset_value
-    from crystal.config.paths import make_private_dir, write_private
-
     path, file = machine.places.data_dir / AUTHORITY_FILE, machine.places.config_file
     if bundle.ca is not None:
         make_private_dir(path.parent)
@@ -110,10 +102,6 @@ def _keep_authority(machine: Machine, bundle: Bundle) -> list[str]:
 
 def _write_home(machine: Machine, bundle: Bundle, *, is_shared: bool) -> tuple[str, int]:
     """Write home down and let the past be sent, at once; gives home's name here and how much of the past there is."""
-    from crystal.store.memories import memories
-    from crystal.store.sync import past, relay_peers
-    from crystal.store.sync.relay_peers import NewLink
-
     store = machine.store
     former = [peer for peer in relay_peers.all_peers(store, "home") if peer.device_id != bundle.device_id]
     gone = [peer for peer in former if _take_in(machine, peer)]
@@ -144,9 +132,6 @@ def _write_home(machine: Machine, bundle: Bundle, *, is_shared: bool) -> tuple[s
 
 def _take_in(machine: Machine, former: Peer) -> bool:
     """Take what waits for a former home into this machine's own memory; False when a key of it is gone."""
-    from crystal.app.sync.roles import take_own_outbox
-    from crystal.store.sync import outbox
-
     link = link_to_home(former, relay_keys(machine))
     for stream in outbox.streams(machine.store, former.id):
         if link.keys_of(stream.generation) is None and outbox.kept_from(machine.store, stream.id, 1):
@@ -157,9 +142,6 @@ def _take_in(machine: Machine, former: Peer) -> bool:
 
 def take_back(machine: Machine, role: str) -> None:
     """Be again what this machine was before the pairing that failed. Nothing that was captured meanwhile is lost."""
-    from crystal.config.edit import set_value
-    from crystal.store.sync import relay_peers
-
     home = relay_peers.home_peer(machine.store)
     if home is None or home.heard_at is not None or role == "device":
         return

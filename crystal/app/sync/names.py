@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from crystal.config.paths import AGENT_ID
 from crystal.errors import UsageProblem
-
-if TYPE_CHECKING:
-    from crystal.store import Store
-    from crystal.store.sync.relay_peers import Peer
+from crystal.store import Store
+from crystal.store.sync.relay_peers import Peer, all_peers, others_use, owner_of_agent
 
 UNFINISHED = "unfinished-"
 """How the name of a device begins whose pairing has not ended."""
@@ -37,14 +34,11 @@ def checked_name(name: str) -> str:
 
 def free_name(store: Store, wanted: str, own: str) -> str:
     """The name, or with the first number behind it that makes it one which no other machine has."""
-    from crystal.store.sync.relay_peers import all_peers
-
     return _free(wanted, {own, *(peer.name for peer in all_peers(store))})
 
 
 def agent_for(store: Store, peer: Peer, wanted: str, name: str, own: str) -> str:
     """The agent id that what a device says is kept under, as ``crystal.sync.taking`` will choose it."""
-    from crystal.store.sync.relay_peers import others_use, owner_of_agent
 
     def is_free(agent: str) -> bool:
         owner = owner_of_agent(store, agent)

@@ -10,25 +10,27 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine
+from crystal.app.relay_links import key_places
 from crystal.app.sync.handover import check_writable
 from crystal.app.sync.install_keys import is_leftover, keep, take_back
-from crystal.app.sync.links import key_places
 from crystal.app.sync.names import clean_name
 from crystal.app.sync.pair_home import JOIN_PREFIX, shared_words, words_of_bundle
 from crystal.app.sync.pair_mailbox import Mailbox
 from crystal.errors import CrystalError, UsageProblem
-
-if TYPE_CHECKING:
-    from crystal.sync.client import RelayClient
-    from crystal.sync.keys.bundle import Bundle
-    from crystal.sync.keys.codes import PairingCode
-    from crystal.sync.keys.derive import Random
-    from crystal.sync.keys.forms import RelayKey
-    from crystal.sync.keys.pairing import JoinPairing
-    from crystal.sync.keys.places import KeyPlaces, RelayToken
+from crystal.install.plan import proposed_agent
+from crystal.store.sync.relay_peers import all_peers
+from crystal.sync.address import is_loopback, parse_address
+from crystal.sync.client import RelayClient
+from crystal.sync.keys.bundle import Bundle
+from crystal.sync.keys.codes import PairingCode, parse_code
+from crystal.sync.keys.derive import Random, device_secret, shared_device_id, shared_prefix
+from crystal.sync.keys.exchange import PairingFailed
+from crystal.sync.keys.forms import RelayKey
+from crystal.sync.keys.offline import OFFLINE_PREFIX, parse_offline
+from crystal.sync.keys.pairing import JoinPairing
+from crystal.sync.keys.places import KeyMissing, KeyPlaces, RelayToken, read_key, read_token
 
 DONE_SECONDS = 30.0
 """How long a device waits to hear that home has its answer."""
@@ -73,9 +75,6 @@ def read_invitation(text: str) -> Invited:
     Raises:
         UsageProblem: It is none of them.
     """
-    from crystal.sync.keys.codes import parse_code
-    from crystal.sync.keys.offline import OFFLINE_PREFIX, parse_offline
-
     word = "".join(text.split())
     if word.lower().startswith(OFFLINE_PREFIX):
         return Invited(bundle=parse_offline(word))
@@ -109,8 +108,6 @@ def join(
         NotAtRelay: There is no pairing with this number.
         UsageProblem, NotConfigured: This machine cannot join; see ``check_free``.
     """
-    from crystal.sync.keys.pairing import JoinPairing
-
     check_free(machine, over=over)
     client.claim_mailbox(code.nameplate)
     mailbox = Mailbox(client, code.nameplate, "b")
@@ -127,7 +124,7 @@ def join(
         tell("the code is right")
         bundle = _as_seen_from_here(machine, pairing.take_bundle(mailbox.receive("bundle")), url)
         kept = keep(machine, bundle, over=over)
-        answer = pairing.answer(_own_name(machine, bundle), _own_agent(machine))
+        answer = pairing.answer(_own_name(machine, bundle), proposed_agent(machine.config))
         mailbox.send("answer", answer)
     except BaseException:
         _give_up(mailbox, pairing, phase)
@@ -165,11 +162,6 @@ def join_shared(
     Raises:
         UsageProblem, NotConfigured: This machine cannot join, or one of the two is missing.
     """
-    from crystal.sync.address import parse_address
-    from crystal.sync.keys.bundle import Bundle
-    from crystal.sync.keys.derive import device_secret, shared_device_id, shared_prefix
-    from crystal.sync.keys.places import read_key, read_token
-
     parse_address(url, allow_insecure=machine.config.relay_insecure_http)
     places = key_places(machine)
     found = key or read_key(places).key
@@ -202,8 +194,6 @@ def check_free(machine: Machine, *, over: bool, same: RelayKey | None = None) ->
         UsageProblem: This machine is the home of others, or has a key that is in use and ``over`` is not given.
         NotConfigured: The key is read from a place that crystal does not write.
     """
-    from crystal.sync.keys.places import KeyMissing, read_key
-
     _refuse_home(machine)
     places = key_places(machine)
     check_writable(places, "unset it and join again, or share one root on all machines: crystal relay join --shared")
@@ -220,8 +210,6 @@ def check_free(machine: Machine, *, over: bool, same: RelayKey | None = None) ->
 
 def _refuse_token(places: KeyPlaces, *, over: bool) -> None:
     """Refuse where a token is kept that belongs to no key: the user put it there."""
-    from crystal.sync.keys.places import KeyMissing, read_token
-
     with contextlib.suppress(KeyMissing):
         source = read_token(places).source
         if not over:
@@ -230,8 +218,6 @@ def _refuse_token(places: KeyPlaces, *, over: bool) -> None:
 
 
 def _refuse_home(machine: Machine) -> None:
-    from crystal.store.sync.relay_peers import all_peers
-
     devices = [peer for peer in all_peers(machine.store, "device") if peer.revoked_at is None]
     if machine.config.role == "home" and devices:
         names = ", ".join(peer.name for peer in devices[:5])
@@ -247,8 +233,6 @@ def _as_seen_from_here(machine: Machine, bundle: Bundle, url: str) -> Bundle:
     Raises:
         UsageProblem: The address is one that a token must not be sent to.
     """
-    from crystal.sync.address import is_loopback, parse_address
-
     theirs = parse_address(bundle.url, allow_insecure=machine.config.relay_insecure_http)
     ours = parse_address(url, allow_insecure=machine.config.relay_insecure_http)
     return replace(bundle, url=ours.base) if is_loopback(theirs.host) and not is_loopback(ours.host) else bundle
@@ -256,8 +240,6 @@ def _as_seen_from_here(machine: Machine, bundle: Bundle, url: str) -> Bundle:
 
 def joining_client(machine: Machine, url: str, ca_file: Path | None = None) -> RelayClient:
     """The relay for who has no token yet, with a claim made for this one pairing. Whoever gets it closes it."""
-    from crystal.sync.client import RelayClient
-
     known = machine.config.relay_ca_file
     ca = ca_file or (Path(known) if known else None)
     insecure = machine.config.relay_insecure_http
@@ -266,12 +248,6 @@ def joining_client(machine: Machine, url: str, ca_file: Path | None = None) -> R
 
 def _own_name(machine: Machine, bundle: Bundle) -> str:
     return bundle.device_name or clean_name(machine.config.device) or "device"
-
-
-def _own_agent(machine: Machine) -> str:
-    from crystal.install.plan import proposed_agent
-
-    return proposed_agent(machine.config)
 
 
 def _give_up(mailbox: Mailbox, pairing: JoinPairing, phase: str) -> None:
@@ -286,8 +262,6 @@ def _wait_for_home(machine: Machine, mailbox: Mailbox, role: str) -> bool:
     Raises:
         PairingFailed: Home ended the pairing after all; this machine is as it was before.
     """
-    from crystal.sync.keys.exchange import PairingFailed
-
     try:
         mailbox.receive("done", seconds=DONE_SECONDS)
     except PairingFailed as error:

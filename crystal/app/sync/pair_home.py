@@ -12,21 +12,25 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine, now_ms
+from crystal.app.relay_links import key_places, relay_address, relay_keys
+from crystal.app.sync.devices import retry_revocations
 from crystal.app.sync.handover import device_scopes
-from crystal.app.sync.links import key_places, relay_address, relay_keys
 from crystal.app.sync.names import UNFINISHED, agent_for, checked_name, clean_name, free_name
 from crystal.app.sync.pair_mailbox import Mailbox
 from crystal.errors import CrystalError, NotConfigured, UsageProblem
-
-if TYPE_CHECKING:
-    from crystal.store.sync.relay_peers import Peer
-    from crystal.sync.client import RelayClient
-    from crystal.sync.keys.bundle import Answer, Bundle
-    from crystal.sync.keys.derive import Random
-    from crystal.sync.keys.pairing import HomePairing
+from crystal.store.sync import relay_peers
+from crystal.store.sync.relay_peers import NewLink, Peer, all_peers
+from crystal.sync.client import RelayClient
+from crystal.sync.keys.bundle import Answer, Bundle, digest_of
+from crystal.sync.keys.codes import new_code
+from crystal.sync.keys.derive import Random, device_secret, new_root, shared_device_id, shared_prefix
+from crystal.sync.keys.forms import RelayKey
+from crystal.sync.keys.offline import format_offline
+from crystal.sync.keys.pairing import HomePairing
+from crystal.sync.keys.places import KeyMissing, write_key
+from crystal.sync.keys.words import words_of_bits
 
 JOIN_PREFIX = "crystal-join:"
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
@@ -100,9 +104,6 @@ def pair(
         RelayUnavailable, RelayDenied: The relay cannot be asked.
         UsageProblem, NotConfigured: This machine is no home, or something of it cannot be used.
     """
-    from crystal.sync.keys.codes import new_code
-    from crystal.sync.keys.pairing import HomePairing
-
     offer = prepare(machine)
     if name is not None:
         checked_name(name)
@@ -147,8 +148,6 @@ def _hand_over(
 
 def _settle(machine: Machine, peer: Peer, answer: Answer, wanted: str | None) -> tuple[Peer, tuple[str, ...]]:
     """Give the device its name and its agent, neither of which another one has."""
-    from crystal.store.sync import relay_peers
-
     store = machine.store
     asked = wanted or answer.device_name
     with store.transaction():
@@ -173,8 +172,6 @@ def pair_offline(machine: Machine, client: RelayClient, *, name: str | None, ran
         RelayUnavailable, RelayDenied: The relay cannot be asked: it makes the device's token.
         UsageProblem, NotConfigured: This machine is no home, or the name cannot be used.
     """
-    from crystal.sync.keys.offline import format_offline
-
     offer = prepare(machine)
     asked = checked_name(name) if name is not None else "device"
     given = free_name(machine.store, asked, machine.config.device)
@@ -190,11 +187,6 @@ def pair_again(machine: Machine, client: RelayClient, name: str) -> Paired:
         RelayUnavailable, RelayDenied: The relay cannot be asked: it makes the device's token.
         UsageProblem, NotConfigured: This machine is no home, or has no such device, or it was revoked.
     """
-    from crystal.store.sync import relay_peers
-    from crystal.sync.keys.bundle import Bundle
-    from crystal.sync.keys.derive import device_secret
-    from crystal.sync.keys.offline import format_offline
-
     offer = prepare(machine)
     peer = relay_peers.find_peer(machine.store, name)
     if peer.revoked_at is not None:
@@ -228,9 +220,6 @@ def pair_shared(machine: Machine, client: RelayClient, name: str) -> Paired:
         RelayUnavailable, RelayDenied: The relay cannot be asked: it makes the device's token.
         UsageProblem, NotConfigured: This machine is no home, or the name cannot be used.
     """
-    from crystal.store.sync import relay_peers
-    from crystal.sync.keys.derive import shared_device_id
-
     offer = prepare(machine)
     device_id = shared_device_id(offer.root, checked_name(name))
     known = [peer for peer in relay_peers.all_peers(machine.store, "device") if peer.device_id == device_id]
@@ -274,11 +263,6 @@ def _article(role: str) -> str:
 
 
 def _root(machine: Machine) -> bytes:
-    from crystal.store.sync.relay_peers import all_peers
-    from crystal.sync.keys.derive import new_root
-    from crystal.sync.keys.forms import RelayKey
-    from crystal.sync.keys.places import KeyMissing, write_key
-
     try:
         return relay_keys(machine).root
     except KeyMissing as error:
@@ -323,11 +307,6 @@ def _admit(
     is_shared: bool = False,
 ) -> tuple[Bundle, Peer]:
     """Make the device's token and write the device down; from then on what it seals is taken."""
-    from crystal.store.sync import relay_peers
-    from crystal.store.sync.relay_peers import NewLink
-    from crystal.sync.keys.bundle import Bundle
-    from crystal.sync.keys.derive import device_secret, shared_prefix
-
     up = shared_prefix(offer.root, device_id, "up") if is_shared else random(8)
     down = shared_prefix(offer.root, device_id, "down") if is_shared else random(8)
     made = client.make_token(_label(up), device_scopes(up, down))
@@ -356,9 +335,6 @@ def _admit(
 
 def withdraw(machine: Machine, client: RelayClient, peer: Peer) -> None:
     """Take back a device whose pairing failed; while the relay cannot be asked it stays, revoked."""
-    from crystal.app.sync.devices import retry_revocations
-    from crystal.store.sync import relay_peers
-
     with machine.store.transaction():
         relay_peers.set_revoked(machine.store, peer.id, now_ms())
     retry_revocations(machine, client)
@@ -381,16 +357,10 @@ def joined_string(code: str, url: str) -> str:
 
 def words_of_bundle(bundle: Bundle) -> tuple[str, ...]:
     """Four words of a bundle that was carried by hand."""
-    from crystal.sync.keys.bundle import digest_of
-    from crystal.sync.keys.words import words_of_bits
-
     return words_of_bits(digest_of(bundle), 4)
 
 
 def shared_words(root: bytes, name: str) -> tuple[str, ...]:
     """Four words that are the same where root and name are the same; from ids that are no secret."""
-    from crystal.sync.keys.derive import shared_device_id, shared_prefix
-    from crystal.sync.keys.words import words_of_bits
-
     device_id = shared_device_id(root, name)
     return words_of_bits(shared_prefix(root, device_id, "up"), 4)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from crystal.sync.client import RelayClient, Side
+from crystal.sync.client import RelayClient, Side
+from crystal.sync.errors import MailboxTaken, NotAtRelay, RelayUnavailable, RelayUntrusted
+from crystal.sync.keys.exchange import PairingFailed
 
 T = TypeVar("T")
 
@@ -41,8 +42,6 @@ class Mailbox:
             PairingFailed: The mailbox is gone, or another message stands there.
             RelayUnavailable, RelayDenied: As their names say.
         """
-        from crystal.sync.errors import MailboxTaken
-
         try:
             self._ask(lambda: self.client.put_mail(self.nameplate, self.side, phase, message))
         except MailboxTaken as error:
@@ -68,8 +67,6 @@ class Mailbox:
         raise _failed("late", "the other side did not answer in time")
 
     def _ask(self, ask: Callable[[], T]) -> T:
-        from crystal.sync.errors import NotAtRelay, RelayUnavailable, RelayUntrusted
-
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
@@ -86,6 +83,4 @@ class Mailbox:
 
 
 def _failed(code: str, message: str) -> Exception:
-    from crystal.sync.keys.exchange import PairingFailed
-
     return PairingFailed(code, message)

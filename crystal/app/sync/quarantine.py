@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine
-
-if TYPE_CHECKING:
-    from crystal.config.table import Config
-    from crystal.store import Store
-    from crystal.store.sync.quarantine import Amount, Budget, QuarantinedBlob, RefusalCount
-    from crystal.store.sync.relay_peers import Peer
+from crystal.app.maintenance import tidy
+from crystal.config.table import Config
+from crystal.store import Store
+from crystal.store.sync import quarantine
+from crystal.store.sync.quarantine import (
+    ROW_BYTES,
+    Amount,
+    Budget,
+    QuarantinedBlob,
+    RefusalCount,
+    amount_kept,
+    quarantined,
+    refusals,
+)
+from crystal.store.sync.relay_peers import Peer, all_peers, find_peer
 
 PURGE_SECONDS = 10.0
 """How long a purge gives space back to the disk; the next sweep goes on."""
@@ -43,8 +51,6 @@ class Purge:
 
 def budget_of(config: Config) -> Budget:
     """Give the budget of the settings."""
-    from crystal.store.sync.quarantine import Amount, Budget
-
     return Budget(
         Amount(config.relay_quarantine_blobs, config.relay_quarantine_mb << 20),
         Amount(config.relay_quarantine_device_blobs, config.relay_quarantine_device_mb << 20),
@@ -53,9 +59,6 @@ def budget_of(config: Config) -> Budget:
 
 def read_refused(store: Store) -> Refused:
     """Read what was refused."""
-    from crystal.store.sync.quarantine import quarantined, refusals
-    from crystal.store.sync.relay_peers import all_peers
-
     names = {peer.id: peer.name for peer in all_peers(store)}
     return Refused(tuple(quarantined(store)), tuple(refusals(store)), names)
 
@@ -66,9 +69,6 @@ def plan_purge(machine: Machine, name: str | None) -> Purge:
     Raises:
         UsageProblem: No machine has that name.
     """
-    from crystal.store.sync.quarantine import ROW_BYTES, Amount, amount_kept, refusals
-    from crystal.store.sync.relay_peers import all_peers, find_peer
-
     store = machine.store
     peer = None if name is None else find_peer(store, name)
     peers = all_peers(store) if peer is None else [peer]
@@ -80,9 +80,6 @@ def plan_purge(machine: Machine, name: str | None) -> Purge:
 
 def purge(machine: Machine, plan: Purge) -> None:
     """Delete it, and give its space back to the disk."""
-    from crystal.app.maintenance import tidy
-    from crystal.store.sync import quarantine
-
     with machine.store.transaction():
         quarantine.purge(machine.store, None if plan.peer is None else plan.peer.id)
     tidy(machine.store, time.monotonic() + PURGE_SECONDS)

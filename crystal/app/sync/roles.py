@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from crystal.app.context import Machine, now_ms
-from crystal.app.sync.handover import check_writable, finish_promotion, hand_over, is_promoting, note_promotion, settle
-from crystal.app.sync.links import (
+from crystal.app.relay_links import (
     Keyring,
     client_at,
     key_places,
@@ -23,13 +22,26 @@ from crystal.app.sync.links import (
     relay_address,
     relay_keys,
 )
+from crystal.app.sync.device import deliver_relay
+from crystal.app.sync.device_registry import ignore_streams, read_registry
+from crystal.app.sync.handover import check_writable, finish_promotion, hand_over, is_promoting, note_promotion, settle
 from crystal.errors import NotConfigured, UsageProblem
-
-if TYPE_CHECKING:
-    from crystal.store.forget.forgetting import Tombstone
-    from crystal.store.sync.relay_peers import Peer
-    from crystal.sync.client import RelayClient
-    from crystal.sync.handover import Handover
+from crystal.ingest.ingest import prepare
+from crystal.store.capture import ledger
+from crystal.store.forget.forgetting import Tombstone, add_tombstones
+from crystal.store.sync import outbox, relay_peers
+from crystal.store.sync.relay_peers import Peer, all_peers, find_peer, home_peer
+from crystal.sync.arrival import Arrivals, arrive
+from crystal.sync.client import RelayClient
+from crystal.sync.documents import newest_documents, read_document
+from crystal.sync.envelope import Channel, Kind, Refused, open_blob
+from crystal.sync.errors import RelayUnavailable
+from crystal.sync.forgotten import read_told
+from crystal.sync.handover import Handover, from_words, take_devices
+from crystal.sync.keys.derive import new_root
+from crystal.sync.keys.forms import RelayKey
+from crystal.sync.keys.places import KeyMissing, RelayToken, read_key, read_token, write_key, write_token
+from crystal.sync.wire import decode_segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +69,6 @@ def become_home(machine: Machine, *, url: str | None, token: str | None) -> Role
         NotConfigured: No relay or no token is given or kept.
         RelayDenied: The relay refuses the token. Nothing was changed.
     """
-    from crystal.store.sync.relay_peers import home_peer
-    from crystal.sync.keys.derive import new_root
-    from crystal.sync.keys.forms import RelayKey
-    from crystal.sync.keys.places import KeyMissing, RelayToken, read_key, read_token, write_key, write_token
-
     if home_peer(machine.store) is not None:
         raise UsageProblem("this machine is a device of another home", hint="run: crystal promote")
     places = key_places(machine)
@@ -87,9 +94,6 @@ def become_home(machine: Machine, *, url: str | None, token: str | None) -> Role
 
 def only_here(machine: Machine) -> list[str]:
     """What other machines would miss if this one's memory went for good, in words."""
-    from crystal.store.sync import outbox
-    from crystal.store.sync.relay_peers import all_peers, home_peer
-
     home, waiting = home_peer(machine.store), outbox.backlog(machine.store).blobs
     devices = [peer.name for peer in all_peers(machine.store, "device") if peer.revoked_at is None]
     words = []
@@ -103,8 +107,6 @@ def only_here(machine: Machine) -> list[str]:
 
 def has_token(machine: Machine) -> bool:
     """Whether the relay's token is kept here."""
-    from crystal.sync.keys.places import KeyMissing, read_token
-
     try:
         read_token(key_places(machine))
     except KeyMissing:
@@ -114,8 +116,6 @@ def has_token(machine: Machine) -> bool:
 
 def _probe(machine: Machine, url: str, token: str) -> tuple[str, ...]:
     """Ask the relay whether it takes the token; one that cannot be reached now is no obstacle."""
-    from crystal.sync.errors import RelayUnavailable
-
     with client_at(machine, url, token) as client:
         try:
             client.tokens()
@@ -140,8 +140,6 @@ def demote(machine: Machine, to: str | None, *, force: bool = False, client: Rel
         UsageProblem: ``to`` is missing, or is no device; or blobs wait that home does not have yet.
         RelayUnavailable: The relay cannot be asked. Nothing has changed; run it again.
     """
-    from crystal.store.sync.relay_peers import all_peers, find_peer, home_peer
-
     own_home = home_peer(machine.store)
     if own_home is not None and machine.config.role == "home":  # a handing over was cut off before its last line
         settle(machine, role="device")
@@ -168,9 +166,6 @@ def demote(machine: Machine, to: str | None, *, force: bool = False, client: Rel
 
 def _leave_home(machine: Machine, *, force: bool, client: RelayClient | None) -> RoleChange:
     """Become standalone: what waits is sent once more, and taken into this machine's own memory in any case."""
-    from crystal.app.sync.device import deliver_relay
-    from crystal.store.sync import outbox, relay_peers
-
     peer = relay_peers.home_peer(machine.store)
     assert peer is not None
     report = None if force else deliver_relay(machine, client, insist=True)
@@ -190,13 +185,6 @@ def _leave_home(machine: Machine, *, force: bool, client: RelayClient | None) ->
 
 def take_own_outbox(machine: Machine, peer: Peer) -> int:
     """Take what was sealed here into this machine's own memory, where it is not yet; gives how many messages."""
-    from crystal.ingest.ingest import prepare
-    from crystal.store.capture import ledger
-    from crystal.store.sync import outbox
-    from crystal.sync.arrival import Arrivals, arrive
-    from crystal.sync.envelope import Channel, Kind, open_blob
-    from crystal.sync.wire import decode_segment
-
     store, keys = machine.store, relay_keys(machine)
     link = link_to_home(peer, keys)
     arrivals = Arrivals(store, machine.places.ldm_home, machine.places.agent_folder)
@@ -234,13 +222,6 @@ def promote(machine: Machine, *, client: RelayClient | None = None) -> RoleChang
         UsageProblem: The old home has not handed over to this machine.
         RelayUnavailable: The relay cannot be asked.
     """
-    from crystal.app.sync.device_registry import ignore_streams
-    from crystal.store.forget.forgetting import add_tombstones
-    from crystal.store.sync import relay_peers
-    from crystal.sync.handover import take_devices
-    from crystal.sync.keys.forms import RelayKey
-    from crystal.sync.keys.places import RelayToken, write_key, write_token
-
     store, keys = machine.store, relay_keys(machine)
     peer = relay_peers.home_peer(store)
     if peer is None and is_promoting(store):
@@ -277,11 +258,6 @@ def promote(machine: Machine, *, client: RelayClient | None = None) -> RoleChang
 
 def read_handover(client: RelayClient, peer: Peer, keys: Keyring) -> tuple[Handover | None, tuple[Tombstone, ...]]:
     """What the old home tells its heir, None when it has told nothing; and what was forgotten, as it said last."""
-    from crystal.sync.documents import newest_documents, read_document
-    from crystal.sync.envelope import Refused, open_blob
-    from crystal.sync.forgotten import read_told
-    from crystal.sync.handover import from_words
-
     found: dict[int, Any] = {}
     forgotten: dict[str, Tombstone] = {}
     down = keys_from_home(peer, keys)
@@ -311,12 +287,6 @@ def promote_from_paper(machine: Machine, root: bytes, *, url: str | None, token:
     Raises:
         RelayUnavailable, RelayDenied: The relay cannot be asked, or refuses the token.
     """
-    from crystal.app.sync.device_registry import ignore_streams, read_registry
-    from crystal.store.sync import relay_peers
-    from crystal.sync.handover import take_devices
-    from crystal.sync.keys.forms import RelayKey
-    from crystal.sync.keys.places import RelayToken, write_key, write_token
-
     if is_promoting(machine.store):
         finish_promotion(machine)
         return RoleChange("home")

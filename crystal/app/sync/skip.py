@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine, now_ms
+from crystal.app.relay_links import relay_keys, senders
 from crystal.app.sync.devices import find_device
-from crystal.app.sync.links import relay_keys, senders
 from crystal.app.sync.names import short_ids
 from crystal.errors import UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from crystal.store.sync.inbox import InStream
-    from crystal.store.sync.relay_peers import Peer
-    from crystal.sync.envelope import LinkKeys
+from crystal.store.sync import inbox
+from crystal.store.sync.inbox import InStream
+from crystal.store.sync.quarantine import quarantined_at
+from crystal.store.sync.relay_peers import Peer
+from crystal.sync.envelope import Channel, LinkKeys, Refused, open_blob, read_header
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +35,6 @@ def plan_skip(machine: Machine, name: str, seq: int, stream: str | None) -> tupl
     Raises:
         UsageProblem: There is none, or more than one and ``stream`` does not say which.
     """
-    from crystal.store.sync import inbox
-    from crystal.sync.envelope import Channel
-
     peer = find_device(machine, name)
     if peer.revoked_at is not None:
         raise UsageProblem(f"{peer.name} was revoked: nothing of it is taken", hint="there is nothing to skip for")
@@ -70,8 +65,6 @@ def skip(machine: Machine, peer: Peer, known: InStream) -> Skipped:
     Raises:
         WatermarkMoved: A poll has taken it meanwhile.
     """
-    from crystal.store.sync import inbox
-
     seq = known.last_seq + 1
     tag = _proved_tag(machine, known, seq)
     with machine.store.transaction():
@@ -85,9 +78,6 @@ def _proved_tag(machine: Machine, known: InStream, seq: int) -> bytes:
     The next blob must name it. After an empty one any predecessor is taken once: the blob's own HMAC vouches for its
     place in the stream.
     """
-    from crystal.store.sync.quarantine import quarantined_at
-    from crystal.sync.envelope import Refused, open_blob, read_header
-
     sealed: Mapping[bytes, LinkKeys] = {
         key_id: one.keys
         for key_id, one in senders(machine, relay_keys(machine)).items()

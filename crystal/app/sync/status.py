@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from crystal.app.context import Machine
+from crystal.app.mirror import device_mirror
 from crystal.app.sync.forget import unconfirmed
+from crystal.store import Store
 from crystal.store.sync import inbox, outbox, past, quarantine, relay_peers
-
-if TYPE_CHECKING:
-    from crystal.store import Store
-    from crystal.store.sync.relay_peers import Peer
+from crystal.store.sync.relay_peers import Peer
 
 
 def relay_standing(machine: Machine) -> dict[str, Any]:
@@ -56,9 +55,7 @@ def _refused(store: Store) -> dict[str, int]:
 
 
 def _mirror(machine: Machine) -> dict[str, Any] | None:
-    from crystal.app.sync.device import device_mirror
-
-    status = device_mirror(machine).status()
+    status = device_mirror(machine.places).status()
     if not status.is_there and not status.is_building:
         return None
     return {

@@ -7,19 +7,20 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, cast
 
 from crystal.app.context import Machine, this_home
+from crystal.credentials.api_keys import KeyCommand, run_key_command
 from crystal.errors import NotConfigured
-
-if TYPE_CHECKING:
-    from crystal.store.sync.relay_peers import Peer
-    from crystal.sync.client import RelayClient
-    from crystal.sync.envelope import LinkKeys
-    from crystal.sync.keys.forms import RelayKey
-    from crystal.sync.keys.places import Choice, KeyPlaces
-    from crystal.sync.opening import Sender
-    from crystal.sync.sending import Link
+from crystal.store.sync.relay_peers import Peer, all_peers, home_peer
+from crystal.sync.client import RelayClient
+from crystal.sync.envelope import LinkKeys, link_keys
+from crystal.sync.keys.derive import device_secret
+from crystal.sync.keys.forms import RelayKey
+from crystal.sync.keys.old import read_old_keys
+from crystal.sync.keys.places import Choice, KeyPlaces, read_key, read_token
+from crystal.sync.opening import Sender
+from crystal.sync.sending import Link
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,6 @@ class Keyring:
 
     def secret(self, device_id: bytes, generation: int) -> bytes | None:
         """A device's secret of a generation, None when no key of ours gives it."""
-        from crystal.sync.keys.derive import device_secret
-
         for key in self.keys:
             if key.kind == "root":
                 return device_secret(key.secret, device_id, generation)
@@ -52,17 +51,12 @@ class Keyring:
 
     def link(self, device_id: bytes, generation: int, direction: Literal["up", "down"]) -> LinkKeys | None:
         """What a device's blobs of a generation are sealed with in one direction, None when no key of ours gives it."""
-        from crystal.sync.envelope import link_keys
-
         secret = self.secret(device_id, generation)
         return None if secret is None else link_keys(secret, direction)
 
 
 def key_places(machine: Machine) -> KeyPlaces:
     """Where this machine keeps the relay's key and token."""
-    from crystal.credentials.api_keys import KeyCommand, run_key_command
-    from crystal.sync.keys.places import KeyPlaces
-
     config = machine.config
     line = config.credentials_key_command
 
@@ -80,9 +74,6 @@ def relay_keys(machine: Machine) -> Keyring:
         KeyMissing: There are none yet.
         NotConfigured: The place where they should be fails.
     """
-    from crystal.sync.keys.old import read_old_keys
-    from crystal.sync.keys.places import read_key
-
     places = key_places(machine)
     return Keyring((read_key(places).key, *read_old_keys(places)))
 
@@ -93,8 +84,6 @@ def relay_client(machine: Machine) -> RelayClient:
     Raises:
         NotConfigured: No relay is set, or its token is missing.
     """
-    from crystal.sync.keys.places import read_token
-
     return client_at(machine, relay_address(machine), read_token(key_places(machine)).token.reveal())
 
 
@@ -122,8 +111,6 @@ def relay_address(machine: Machine) -> str:
 
 def client_at(machine: Machine, url: str, token: str | None) -> RelayClient:
     """A relay at an address, with this machine's settings for TLS."""
-    from crystal.sync.client import RelayClient
-
     ca = machine.config.relay_ca_file
     return RelayClient(url, token, ca_file=Path(ca) if ca else None, allow_insecure=machine.config.relay_insecure_http)
 
@@ -137,16 +124,12 @@ def device_link(machine: Machine) -> Link | None:
     Raises:
         NotConfigured: The key cannot be read.
     """
-    from crystal.store.sync.relay_peers import home_peer
-
     peer = home_peer(machine.store)
     return None if peer is None else link_to_home(peer, relay_keys(machine))
 
 
 def link_to_home(peer: Peer, keys: Keyring) -> Link:
     """The link to home with these keys."""
-    from crystal.sync.sending import Link
-
     return Link(peer, lambda generation: keys.link(peer.device_id, generation, "up"), peer.up_prefix, os.urandom)
 
 
@@ -162,17 +145,12 @@ def keys_from_home(peer: Peer, keys: Keyring) -> dict[bytes, LinkKeys]:
 
 def link_to_device(peer: Peer, keys: Keyring) -> Link:
     """The link to a device; while a rotation is under way, with the keys that the device has for sure."""
-    from crystal.sync.sending import Link
-
     certain = replace(peer, generation=peer.accepted_from)
     return Link(certain, lambda generation: keys.link(peer.device_id, generation, "down"), peer.down_prefix, os.urandom)
 
 
 def senders(machine: Machine, keys: Keyring) -> dict[bytes, Sender]:
     """Who may have sealed what comes up, by key id; also who may no more, so that it can be named."""
-    from crystal.store.sync.relay_peers import all_peers
-    from crystal.sync.opening import Sender
-
     found: dict[bytes, Sender] = {}
     for peer in all_peers(machine.store, "device"):
         # Some generations ahead: a home from a backup has forgotten the rotations that it began.

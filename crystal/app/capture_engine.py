@@ -1,0 +1,129 @@
+"""The engine of capture on this machine: transcripts go into the store, on a device into the outbox for home."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING
+
+from crystal.app.context import Machine
+from crystal.app.projects import project_finder
+from crystal.capture.engine import Capture, Sink
+from crystal.capture.spool import PrivateNotes
+from crystal.capture.tail import Cleaner, CleanLine
+from crystal.errors import CrystalError, NotConfigured
+from crystal.ingest.ingest import Claim, IngestReport, ingest
+from crystal.model.capture import Segment
+from crystal.store import Store
+from crystal.store.capture.privacy import store_key
+from crystal.store.health.stats import has_home
+from crystal.store.sync.relay_peers import home_peer
+
+if TYPE_CHECKING:
+    from crystal.sync.sending import Link
+    from crystal.sync.wire import Lane
+
+SessionEnded = Callable[[str, int], None]
+"""Told the id of a session, and when it ended, ms."""
+
+
+def make_capture(machine: Machine, lane: Lane = "live") -> Capture:
+    """Make the engine of capture: into the store, on a device that has joined a home into the outbox.
+
+    Args:
+        machine: This machine.
+        lane: Whether what is captured is said now, or comes from the past and may wait behind that.
+    """
+    config, store = machine.config, machine.store
+    sink, ended = _device_sinks(machine, lane) if _sends(machine) else (_store_sink(machine), lambda *_: None)
+    return Capture(
+        store=store,
+        sink=sink,
+        ended=ended,
+        cleaner=Cleaner(_clean_line(machine), store_key(store)),
+        agent=config.agent_id,
+        device=config.device,
+        roots=machine.transcript_folders.roots,
+        allowed=machine.transcript_folders.allowed,
+        private_projects=tuple(config.private_projects),
+        private_sessions=tuple(config.private_sessions),
+        clock=machine.now,
+        announced=PrivateNotes(machine.places.spool).marks,
+    )
+
+
+def _sends(machine: Machine) -> bool:
+    return machine.config.role == "device" and home_peer(machine.store) is not None
+
+
+def _clean_line(machine: Machine) -> CleanLine:
+    """Take secrets out of a line. The rules are loaded with the first one: often nothing is new."""
+    redactor = cache(machine.redactor)
+    return lambda line: redactor().clean_line(line)
+
+
+def _store_sink(machine: Machine) -> Sink:
+    find_project = cache(project_finder(machine.store))
+
+    def claim_here(store: Store, segment: Segment, claim: Claim, now: int) -> int:
+        ident = claim(store, segment, now)
+        if has_home(store):  # this machine has joined a home since this process began
+            from crystal.store.sync import past  # noqa: PLC0415 - only beside a home
+
+            past.include(store, len(segment.pieces), private=bool(segment.private_uuids))
+        return ident
+
+    def sink(segment: Segment, claim: Claim) -> IngestReport:
+        return ingest(
+            machine.store,
+            segment,
+            ldm_home=machine.places.ldm_home,
+            archive_folder=machine.agent_folder() / "transcripts",
+            find_project=find_project,
+            now=machine.now(),
+            claim=lambda store, claimed, now: claim_here(store, claimed, claim, now),
+        )
+
+    return sink
+
+
+def _device_sinks(machine: Machine, lane: Lane) -> tuple[Sink, SessionEnded]:
+    """Return where segments go on a device, and who is told that a session has ended."""
+    from crystal.sync.sink import DeviceSink, tell_ended  # noqa: PLC0415 - brings cryptography: only a device seals
+
+    link = _DeviceLink(machine)
+    sink = DeviceSink(
+        machine.store,
+        link,
+        lane,
+        machine.places.ldm_home,
+        machine.agent_folder() / "transcripts",
+        cache(project_finder(machine.store)),
+        machine.now,
+        machine.config.relay_local_memory,
+    )
+
+    def ended(session: str, at: int) -> None:
+        with contextlib.suppress(CrystalError):  # no key just now: home finds out when the session has rested
+            tell_ended(machine.store, link(), session, at, machine.now())
+
+    return sink, ended
+
+
+class _DeviceLink:
+    """The link to home; its key is read once, and again when it was rotated."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._link: Link | None = None
+
+    def __call__(self) -> Link:
+        peer = home_peer(self._machine.store)
+        if self._link is None or peer is None or self._link.peer.generation != peer.generation:
+            from crystal.app.relay_links import device_link  # noqa: PLC0415 - the same
+
+            self._link = device_link(self._machine)
+        if self._link is None:
+            raise NotConfigured("this machine has no home any more", hint="run: crystal relay join")
+        return self._link

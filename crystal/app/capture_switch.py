@@ -1,0 +1,68 @@
+"""Switching capture off and on, for one session or for all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from crystal.app.capture import run_capture
+from crystal.app.context import Machine
+from crystal.app.notices import refresh_notice
+from crystal.app.session_context import refresh
+from crystal.capture.engine import Capture, Tally
+from crystal.capture.files import all_transcripts, is_session_id
+from crystal.sessions.reading import find_session
+from crystal.store import Store
+from crystal.store.capture import privacy
+
+SETTLE_SECONDS = 2.0
+
+
+def turn_off(machine: Machine, session: str | None) -> None:
+    """Stop capturing (one session, or all). What was said until now is captured first.
+
+    Args:
+        machine: This machine.
+        session: A session's whole id, also of one that is still to come; or the beginning of a known one's.
+
+    Raises:
+        UsageProblem: It is neither: closing it would protect nothing.
+    """
+    _settle(machine)
+    run_capture(machine, lambda capture: _swept(capture, capture.turn_off, session))
+    _tell(machine)
+
+
+def turn_on(machine: Machine, session: str | None) -> None:
+    """Capture again. What was said until now is marked private first. ``session`` is as for ``turn_off``."""
+    _settle(machine)
+    run_capture(machine, lambda capture: _swept(capture, capture.turn_on, session))
+    _tell(machine)
+
+
+def _tell(machine: Machine) -> None:
+    """Let the next session's start say how capture is switched now."""
+    refresh_notice(machine)
+    refresh(machine)
+
+
+def _swept(capture: Capture, turn: Callable[[str | None], bool], session: str | None) -> Tally:
+    tally = capture.sweep()
+    turn(None if session is None else _whole_id(capture.store, session))
+    return tally
+
+
+def _whole_id(store: Store, session: str) -> str:
+    if is_session_id(session) or any(mark.session_id == session for mark in privacy.marks(store)):
+        return session
+    return find_session(store, session)
+
+
+def _settle(machine: Machine) -> None:
+    """Wait until no transcript has grown for a moment: the client writes an answer a little after it is shown."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < deadline:
+        newest = max((found.modified for found in all_transcripts(machine.places.transcript_roots)), default=0)
+        if not 0 <= machine.now() - newest < 700:
+            return
+        time.sleep(0.05)

@@ -1,0 +1,56 @@
+"""Importing past transcripts: what there is, and taking it in while capture goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from crystal.app.capture_engine import make_capture
+from crystal.app.context import Machine
+from crystal.capture.ahead import Ahead, Hand, start_hands, stretches
+from crystal.capture.backfill import Past, import_past, plan_past
+from crystal.capture.engine import Capture, Tally
+from crystal.capture.lock import BACKFILL_LOCK, wait_lock
+from crystal.store.search.space import note_import, size_of
+
+MOST_HANDS = 2
+WORTH_HANDS = 16 << 20
+
+
+def plan_import(machine: Machine, paths: Sequence[Path], since: int | None) -> list[Past]:
+    """What backfill would import, newest first. Meets the machine first, so that the ledger knows what is old."""
+    capture = make_capture(machine)
+    capture.meet()
+    return plan_past(capture, paths, since)
+
+
+def import_sessions(machine: Machine, plan: Sequence[Past], progress: Callable[[int], None]) -> Tally:
+    """Import past transcripts. Holds no lock that capture needs, so that nobody waits for the past."""
+    tally, before = Tally(), size_of(machine.store)
+    capture = make_capture(machine, "past")
+    with (
+        wait_lock(machine.places.data_dir / BACKFILL_LOCK, seconds=24 * 3600),
+        machine.store.importing(),
+        Ahead(_hands(machine, plan), stretches(capture, plan)) as ahead,
+    ):
+        capture = replace(capture, cleaner=replace(capture.cleaner, cleaned_before=ahead.result_for))
+        for place, past in enumerate(plan):
+            ahead.reach(place)
+            tally.files += 1
+            capture.attempt(past.found.path, tally, partial(_import, capture, past, progress))
+    note_import(machine.store, before)
+    return tally
+
+
+def _hands(machine: Machine, plan: Sequence[Past]) -> list[Hand]:
+    """Processes that clean ahead, where there are processors for them and enough to do."""
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = min(MOST_HANDS, processors - 1) if sum(past.todo for past in plan) > WORTH_HANDS else 0
+    return start_hands(count, machine.redaction_key(), secrets=machine.config.redact_enabled)
+
+
+def _import(capture: Capture, past: Past, progress: Callable[[int], None], _: Path, tally: Tally) -> None:
+    import_past(capture, past, tally, progress)
