@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 from crystal.model.capture import Memory
 from crystal.store.connection import Row, Store, translated
@@ -20,8 +20,7 @@ LARGE_CHUNKS = 20_000
 LARGE_ARCHIVE_BYTES = 32 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A line of a transcript as a list shows it: the beginning of what its first part says."""
 
     uuid: str
@@ -34,8 +33,7 @@ class Line:
     memory: Memory = "local"
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(NamedTuple):
     """What one turn or one memory says, whole. One of ``uuid`` (of a line) and ``uid`` (of a memory) is empty."""
 
     uuid: str
@@ -251,8 +249,7 @@ def files_of_sessions(store: Store, session_ids: Collection[str], device: str) -
 # --------------------------------------------------------------------------------------------------------- archives
 
 
-@dataclass(frozen=True, slots=True)
-class KeptRow:
+class KeptRow(NamedTuple):
     """A row of the ledger whose lines are archived; ``transcript`` is the row of its transcript, ``key`` its key."""
 
     id: int

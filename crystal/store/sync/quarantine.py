@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from crystal.store.connection import Store
 
@@ -19,16 +19,14 @@ ROW_BYTES = 8192
 """What a kept blob costs besides its bytes, at most: its row, its index entries and the rest of its last page."""
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
+class Amount(NamedTuple):
     """A number of blobs, and their bytes with what each row costs."""
 
     blobs: int = 0
     bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(NamedTuple):
     """The most that is kept, in total and of one device."""
 
     total: Amount = Amount(1000, 64 << 20)
@@ -38,8 +36,7 @@ class Budget:
 DEFAULT_BUDGET = Budget()
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedBlob:
+class RefusedBlob(NamedTuple):
     """A blob that was fetched and cannot be taken.
 
     Attributes:
@@ -61,8 +58,7 @@ class RefusedBlob:
     is_proved: bool
 
 
-@dataclass(frozen=True, slots=True)
-class QuarantinedBlob:
+class QuarantinedBlob(NamedTuple):
     """A refused blob that is kept, without its bytes."""
 
     peer: int
@@ -76,8 +72,7 @@ class QuarantinedBlob:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class RefusalCount:
+class RefusalCount(NamedTuple):
     """What is not kept, for one reason; see the table ``refusals``."""
 
     peer: int
