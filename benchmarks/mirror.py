@@ -38,8 +38,8 @@ else:
 
 NEW = 20
 RUNS = 40
-MOST_BYTES = 100_000
-MOST_MEMORY = 300 << 20
+MAX_BYTES = 100_000
+MAX_MEMORY = 300 << 20
 INDEX = 100_000
 """Bytes that each run fetches of its own: the list itself."""
 BATCH = 2_000
@@ -178,9 +178,7 @@ def first_copy(folder: Path) -> bool:
           f" {max(0, again):,.0f} bytes fetched again")  # fmt: skip
     packed, taken = plain_way(folder)
     print(f"plain way: {megabytes(packed)} in {taken:.1f} s to make; ours is {made['sent'] / packed:.2f} of it")
-    return (
-        bool(rest["is_whole"]) and max(made["memory"], half["memory"], rest["memory"]) < MOST_MEMORY and again < INDEX
-    )
+    return bool(rest["is_whole"]) and max(made["memory"], half["memory"], rest["memory"]) < MAX_MEMORY and again < INDEX
 
 
 def new_chunks(folder: Path, writer: Writer, dimension: int) -> bool:
@@ -199,7 +197,7 @@ def new_chunks(folder: Path, writer: Writer, dimension: int) -> bool:
     middle, most = sorted(down)[RUNS // 2], max(down)
     print(f"20 new chunks: up {sorted(up)[RUNS // 2]:,.0f} bytes (most {max(up):,.0f}, mean {sum(up) / RUNS:,.0f}),"
           f" down {middle:,.0f} (most {most:,.0f}); 1 in {size / middle:,.0f} of the database")  # fmt: skip
-    return most < MOST_BYTES and sorted(up)[RUNS // 2] < MOST_BYTES
+    return most < MAX_BYTES and sorted(up)[RUNS // 2] < MAX_BYTES
 
 
 def main() -> int:

@@ -277,10 +277,10 @@ def passed(given: argparse.Namespace) -> list[str]:
 
 
 def main() -> None:
-    from crystal.app.context import these_places
+    from crystal.app.context import default_paths
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--home", type=Path, default=these_places().models)
+    parser.add_argument("--home", type=Path, default=default_paths().models)
     parser.add_argument("--only", help="names with commas between them")
     parser.add_argument("--sets", type=Path, nargs="*", default=[])
     parser.add_argument("--threads", type=int, default=1)

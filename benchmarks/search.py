@@ -33,7 +33,7 @@ from search_text import RARE_BRANCH
 from search_ways import TOP, BruteForce, Crystal, Hnsw, Plain
 
 Times = dict[str, list[float]]
-FASTER, RECALL, SCALE, MOST_MEMORY = 10.0, 0.99, 2.2, 500e6
+FASTER, RECALL, SCALE, MAX_MEMORY = 10.0, 0.99, 2.2, 500e6
 JUDGED = 500_000
 PARTS = {"vectors": ("chunks_vec",), "keywords": ("chunks_fts",), "texts": ("chunks",)}
 
@@ -125,7 +125,7 @@ def _measure(place: Place, given: argparse.Namespace, kept: list[bool]) -> Measu
     if place.chunks == JUDGED and place.dimension == given.dimension:
         kept += [recall >= RECALL, is_full, min(ratio) >= FASTER]
     if place.chunks >= JUDGED:
-        kept.append(measured.memory.whole < MOST_MEMORY)
+        kept.append(measured.memory.whole < MAX_MEMORY)
     return measured
 
 

@@ -317,10 +317,12 @@ class Crystal:
             UsageProblem: A target is unknown, or nothing is named.
         """
         from crystal.app.forget import plan_forget
-        from crystal.forgetting import Wish
+        from crystal.forgetting import ForgetRequest
 
         names = tuple(map(str, targets))
-        return plan_forget(self._machine, Wish(names, query, session, project, self._moment(before, "before"), key))
+        return plan_forget(
+            self._machine, ForgetRequest(names, query, session, project, self._moment(before, "before"), key)
+        )
 
     def forget(self, plan: ForgetPlan) -> Forgotten:
         """Forget for good what a plan lists. Nothing brings it back."""

@@ -42,7 +42,7 @@ def this_home() -> Path:
     return Path.home()
 
 
-def these_places(data_dir: Path | None = None) -> Places:
+def default_paths(data_dir: Path | None = None) -> Places:
     """Where everything lives on this machine; cheap."""
     return resolve_places(os.environ, this_home(), data_dir=data_dir)
 
@@ -253,7 +253,7 @@ def open_kept_machine() -> Iterator[Machine]:
     Raises:
         NotConfigured: There is none. Nothing is made.
     """
-    places = these_places()
+    places = default_paths()
     refuse_lost(places)
     if not places.db.exists():
         raise NotConfigured(f"there is no memory at {places.db} yet", hint="run: crystal init")

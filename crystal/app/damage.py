@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from crystal.app.context import these_places
+from crystal.app.context import default_paths
 from crystal.errors import CrystalError, StoreDamaged
 from crystal.store.health.checks import damage
 
 
 def damage_here() -> CrystalError | None:
     """What is wrong with this machine's database, None when nothing is; for an error of which the cause is sought."""
-    places = these_places()
+    places = default_paths()
     try:
         found = damage(places.db) if places.db.exists() else None
     except CrystalError as error:

@@ -15,7 +15,7 @@ from crystal.app.session_context import refresh
 from crystal.capture.drain import drain
 from crystal.capture.lock import CAPTURE_LOCK, try_lock, wait_lock
 from crystal.capture.spool import read_notes
-from crystal.forgetting import ForgetPlan, Forgotten, Grounds, Wish, complete, finish, plan
+from crystal.forgetting import ForgetContext, ForgetPlan, ForgetRequest, Forgotten, complete, finish, plan
 from crystal.forgetting import carry_out as forget
 from crystal.forgetting.match.plan_needles import needles_for
 from crystal.forgetting.prove.prove import ForgetProof, prove
@@ -28,10 +28,10 @@ from crystal.store.sync import mirror_apply
 SUGGESTIONS = 5
 
 
-def grounds_of(machine: Machine, progress: Progress = lambda *_: None) -> Grounds:
+def grounds_of(machine: Machine, progress: Progress = lambda *_: None) -> ForgetContext:
     """What forgetting works on, on this machine; ``progress`` is told how far it is."""
     places = machine.places
-    return Grounds(
+    return ForgetContext(
         store=machine.store,
         ldm_home=places.ldm_home,
         data_dir=places.data_dir,
@@ -48,7 +48,7 @@ def grounds_of(machine: Machine, progress: Progress = lambda *_: None) -> Ground
     )
 
 
-def plan_forget(machine: Machine, wish: Wish) -> ForgetPlan:
+def plan_forget(machine: Machine, wish: ForgetRequest) -> ForgetPlan:
     """List what a wish comes to; captures first what was said until now. See ``crystal.forgetting.plan``.
 
     Raises:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
-from crystal.capture.ahead import Ahead, Hand, start_hands, stretches
+from crystal.capture.ahead import Ahead, CleanerProcess, start_hands, stretches
 from crystal.capture.backfill import Past, import_past, plan_past
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.lock import BACKFILL_LOCK, wait_lock
 from crystal.store.search.space import note_import, size_of
 
-MOST_HANDS = 2
+MAX_HANDS = 2
 WORTH_HANDS = 16 << 20
 
 
@@ -45,10 +45,10 @@ def import_sessions(machine: Machine, plan: Sequence[Past], progress: Callable[[
     return tally
 
 
-def _hands(machine: Machine, plan: Sequence[Past]) -> list[Hand]:
+def _hands(machine: Machine, plan: Sequence[Past]) -> list[CleanerProcess]:
     """Processes that clean ahead, where there are processors for them and enough to do."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    count = min(MOST_HANDS, processors - 1) if sum(past.todo for past in plan) > WORTH_HANDS else 0
+    count = min(MAX_HANDS, processors - 1) if sum(past.todo for past in plan) > WORTH_HANDS else 0
     return start_hands(count, machine.redaction_key(), secrets=machine.config.redact_enabled)
 
 

@@ -17,8 +17,8 @@ from crystal.store.memories import memories
 from crystal.store.memories.memories import Version
 from crystal.store.notes import ALIAS, write_note
 
-MOST_SOURCE = 100
-MOST_SESSION = 400
+MAX_SOURCE = 100
+MAX_SESSION = 400
 
 
 def remember(  # noqa: PLR0913 - each is a field of the memory
@@ -101,10 +101,10 @@ def _new(
         project=name,
         cwd=folder,
         status="active",
-        source=storable(source).replace("\0", "")[:MOST_SOURCE] or "python",
+        source=storable(source).replace("\0", "")[:MAX_SOURCE] or "python",
         agent=config.agent_id,
         device=config.device,
-        session_id=None if session is None else storable(session).replace("\0", "")[:MOST_SESSION] or None,
+        session_id=None if session is None else storable(session).replace("\0", "")[:MAX_SESSION] or None,
         created_at=now,
         updated_at=now,
     )

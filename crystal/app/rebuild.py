@@ -13,14 +13,14 @@ from pathlib import Path
 from crystal.app.background import ENRICH_LOCK
 from crystal.app.capture import LOCK_SECONDS
 from crystal.app.capture_engine import make_capture
-from crystal.app.context import Machine, these_places
+from crystal.app.context import Machine, default_paths
 from crystal.app.open_store import archives_of, refuse_lost
 from crystal.app.projects import project_finder
 from crystal.capture.lock import BACKFILL_LOCK, CAPTURE_LOCK, wait_lock
 from crystal.config.paths import Places, make_private_dir, refused, sync_folder
 from crystal.config.table import Config
 from crystal.errors import StoreLost
-from crystal.forgetting.tombstone_file import agree
+from crystal.forgetting.tombstone_file import reconcile_tombstones
 from crystal.integrity.rebuild import Rebuild, Taken, leave_out_rest
 from crystal.store import Store
 from crystal.store.health.checks import damage
@@ -58,7 +58,7 @@ def why_rebuild(places: Places) -> str | None:
 
 def archive_bytes() -> int:
     """How many bytes the archive has on this machine."""
-    return sum(path.stat().st_size for path in archives_of(these_places()))
+    return sum(path.stat().st_size for path in archives_of(default_paths()))
 
 
 def rebuild_database(config: Config, progress: Callable[[int], None]) -> Rebuilt:
@@ -116,7 +116,7 @@ def _make(config: Config, progress: Callable[[int], None]) -> list[str]:
 
 def _take_archives(machine: Machine, progress: Callable[[int], None], *, knows: bool) -> tuple[int, list[str]]:
     """Take every archive in; gives the bytes that stay out until somebody asks, and what cannot be read, in words."""
-    agree(machine.store, machine.places.ldm_home, machine.now())
+    reconcile_tombstones(machine.store, machine.places.ldm_home, machine.now())
     capture, taken = make_capture(machine), Taken()
     rebuild = Rebuild(
         capture,

@@ -42,9 +42,9 @@ def apply_retention(machine: Machine) -> int:
     if not days or machine.config.role == "device" or not _is_due(machine, days, now):
         return 0
     from crystal.app.forget import carry_out, grounds_of  # noqa: PLC0415 - brings NumPy, 0.4 s: once a day at most
-    from crystal.forgetting import Wish, plan  # noqa: PLC0415 - the same
+    from crystal.forgetting import ForgetRequest, plan  # noqa: PLC0415 - the same
 
-    wish = Wish(before=now - days * DAY_MS, keep_memories=True)
+    wish = ForgetRequest(before=now - days * DAY_MS, keep_memories=True)
     found = plan(grounds_of(machine), wish)
     gone = 0 if found.is_empty else carry_out(machine, found).lines
     _note_next(machine, days, now + DAY_MS)

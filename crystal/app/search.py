@@ -9,7 +9,7 @@ from crystal.app.context import Machine
 from crystal.app.mirror import Mirrored, mirror_notes
 from crystal.config.providers import EMBEDDING_PROVIDERS, Kind
 from crystal.errors import CrystalError
-from crystal.search.engine import How, Side
+from crystal.search.engine import How, MemorySource
 from crystal.store.search.vectors import serving_generation
 from crystal.timewords.parse import end_of
 
@@ -68,7 +68,7 @@ def asking(
     }  # fmt: skip
 
 
-def _mirror_side(machine: Machine, mirrored: Mirrored | None) -> Side | None:
+def _mirror_side(machine: Machine, mirrored: Mirrored | None) -> MemorySource | None:
     """The mirror as a search takes it; None where there is none that can be read."""
     if mirrored is None or mirrored.store is None:
         return None
@@ -84,7 +84,7 @@ def _mirror_side(machine: Machine, mirrored: Mirrored | None) -> Side | None:
         if asked != (serving.provider, serving.model, serving.dimension):
             theirs = f"{serving.provider} {serving.model}"
             embedder, why_not = None, f"its vectors come from {theirs}, which this machine is not set up to ask"
-    return Side(mirrored.store, "mirror", embedder, why_not, mirror_notes(mirrored, machine.now()))
+    return MemorySource(mirrored.store, "mirror", embedder, why_not, mirror_notes(mirrored, machine.now()))
 
 
 def _deep(machine: Machine, now: int) -> Any:

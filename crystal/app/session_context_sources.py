@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from crystal.app.context import Machine
 from crystal.app.memory_queries import list_memories
 from crystal.context import Candidate, LastSession, Told, choose, is_same_project, is_trusted, rank
-from crystal.context.choosing import MOST_SESSIONS, user_title
+from crystal.context.choosing import MAX_SESSIONS, user_title
 from crystal.model.capture import Project
 from crystal.model.recall import Remembered
 from crystal.store import Store
@@ -18,13 +18,13 @@ from crystal.store.sessions.contexts import blocked_sessions, project_rows, work
 from crystal.store.sessions.conversations import first_words, list_sessions
 from crystal.summarize.simple import first_words as shortened
 
-MOST_FOLDERS = 50
-MOST_MEMORIES = 10_000
+MAX_FOLDERS = 50
+MAX_MEMORIES = 10_000
 WORDS_READ = 2_000
 
 
 @dataclass(slots=True)
-class Tellable:
+class ContextSources:
     """What may be told anywhere: active memories that somebody asked for, each with the project where it holds."""
 
     machine: Machine
@@ -43,9 +43,9 @@ class Tellable:
     def folders(self) -> list[Project]:
         """The folders of this machine in which work went on lately or memories hold, with their repositories."""
         device, found = self.machine.config.device, dict[str, Project]()
-        known = [one for side in self.sides for one in working_folders(side, device, MOST_FOLDERS)]
+        known = [one for side in self.sides for one in working_folders(side, device, MAX_FOLDERS)]
         places = {one.cwd: one for memory, one in self.memories if one is not None and memory.device == device}
-        known += list(places.values())[:MOST_FOLDERS]
+        known += list(places.values())[:MAX_FOLDERS]
         for one in known:
             found.setdefault(one.cwd, one)
             if one.git_root is not None:
@@ -75,9 +75,9 @@ class Tellable:
         for side, projects in self.projects:
             known = {row: one for row, one in projects if self._is_same(here, one, "") or self._is_here(here, one)}
             ids = list(known)
-            rows = list_sessions(side, projects=ids, since=None, before=None, limit=8 * MOST_SESSIONS) if ids else []
+            rows = list_sessions(side, projects=ids, since=None, before=None, limit=8 * MAX_SESSIONS) if ids else []
             gone = blocked_sessions(own, [row.id for row in rows]) if side is not own or is_work_left(own) else ()
-            most = len(found) + MOST_SESSIONS
+            most = len(found) + MAX_SESSIONS
             for row in rows:
                 if len(found) == most:
                     break
@@ -86,7 +86,7 @@ class Tellable:
                 title = user_title(first_words(side, row.row, WORDS_READ), shortened)
                 if title is not None:
                     found[row.id] = LastSession(row.id, title, row.last_at, row.branch, row.device)
-        return sorted(found.values(), key=lambda one: (one.at is None, -(one.at or 0)))[:MOST_SESSIONS]
+        return sorted(found.values(), key=lambda one: (one.at is None, -(one.at or 0)))[:MAX_SESSIONS]
 
     def _is_here(self, here: Project, other: Project) -> bool:
         return self._is_same(here, other, self.machine.config.device)
@@ -95,17 +95,17 @@ class Tellable:
         return any(one.cwd == cwd and self._is_same(here, one, device) for one in known)
 
 
-def tellable(machine: Machine, mirror: Store | None) -> Tellable:
+def tellable(machine: Machine, mirror: Store | None) -> ContextSources:
     """Gather what may be told."""
     sides = [machine.store, *([] if mirror is None else [mirror])]
     projects = [(side, project_rows(side)) for side in sides]
     by_folder = [{one.cwd: one for _, one in rows} for _, rows in projects]
     memories, gone = [], forgotten_memories(machine.store)
-    for memory in list_memories(machine, mirror, status="active", limit=MOST_MEMORIES):
+    for memory in list_memories(machine, mirror, status="active", limit=MAX_MEMORIES):
         if is_trusted(memory) and memory.id not in gone:
             known = by_folder[-1 if memory.memory == "mirror" else 0]
             place = (
                 None if memory.cwd is None else known.get(memory.cwd) or Project(memory.cwd, name=memory.project or "")
             )
             memories.append((memory, place))
-    return Tellable(machine, sides, memories, projects)
+    return ContextSources(machine, sides, memories, projects)

@@ -175,9 +175,9 @@ def _relay(machine: Machine) -> dict[str, Any] | None:
     """How it stands with other machines; None on one that keeps to itself."""
     if machine.config.role == "standalone":
         return None
-    from crystal.app.sync.status import relay_standing  # noqa: PLC0415 - only where a relay is set
+    from crystal.app.sync.status import relay_status  # noqa: PLC0415 - only where a relay is set
 
-    return relay_standing(machine)
+    return relay_status(machine)
 
 
 def _latency(durations: list[float]) -> dict[str, Any]:

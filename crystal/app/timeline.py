@@ -9,7 +9,7 @@ from crystal.app.memory_queries import list_memories
 from crystal.sessions.timeline import Day, timeline
 from crystal.store import Store
 
-MOST_MEMORIES = 1_000
+MAX_MEMORIES = 1_000
 
 
 def days(
@@ -17,7 +17,7 @@ def days(
 ) -> tuple[Sequence[Day], tuple[str, ...]]:
     """See ``crystal.sessions.timeline.timeline``; ``before`` None is now."""
     end = machine.now() + 1 if before is None else before
-    remembered = list_memories(machine, mirror, project=project, limit=MOST_MEMORIES)
+    remembered = list_memories(machine, mirror, project=project, limit=MAX_MEMORIES)
     return timeline(
         machine.store, since=since, before=end, project=project, memories=remembered, limit=limit, mirror=mirror
     )

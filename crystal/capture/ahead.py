@@ -32,10 +32,10 @@ from crystal.errors import CrystalError
 from crystal.redact import Redactor
 from crystal.store.capture import ledger
 
-LARGEST = 2 * SEGMENT_BYTES
+MAX_SIZE = 2 * SEGMENT_BYTES
 """A longer stretch is one huge line: it is not held twice."""
 
-MOST_AHEAD = 3 * SEGMENT_BYTES
+MAX_AHEAD = 3 * SEGMENT_BYTES
 """How many bytes are cleaned ahead, about: they are in memory."""
 
 _LENGTH = 8
@@ -51,11 +51,11 @@ serve(sys.stdin.buffer, sys.stdout.buffer)
 """
 
 
-class Gone(Exception):
+class CleanerGone(Exception):
     """A cleaning process has ended."""
 
 
-class Hand:
+class CleanerProcess:
     """One cleaning process. Whoever started it closes it.
 
     Args:
@@ -93,7 +93,7 @@ class Hand:
         assert self._process.stdout is not None
         answer = _receive(self._process.stdout)
         if answer is None:
-            raise Gone
+            raise CleanerGone
         return unpack(answer, raw)
 
     def close(self) -> None:
@@ -114,12 +114,12 @@ class Hand:
                 _put(self._process.stdin, message)
 
 
-def start_hands(count: int, key: bytes, *, secrets: bool) -> list[Hand]:
+def start_hands(count: int, key: bytes, *, secrets: bool) -> list[CleanerProcess]:
     """Start cleaning processes, or fewer where the machine refuses: without them an import is slow, not wrong."""
-    hands: list[Hand] = []
+    hands: list[CleanerProcess] = []
     with contextlib.suppress(OSError):
         while len(hands) < count:
-            hands.append(Hand(key, secrets=secrets))
+            hands.append(CleanerProcess(key, secrets=secrets))
     return hands
 
 
@@ -131,11 +131,11 @@ class Ahead:
         coming: The stretches that will be read, in order, each with its place in the plan.
     """
 
-    def __init__(self, hands: Sequence[Hand], coming: Iterator[tuple[int, bytes]]) -> None:
+    def __init__(self, hands: Sequence[CleanerProcess], coming: Iterator[tuple[int, bytes]]) -> None:
         self._hands = list(hands)
         self._at_work = list(hands)
         self._coming = coming
-        self._busy: deque[tuple[int, bytes, Hand]] = deque()
+        self._busy: deque[tuple[int, bytes, CleanerProcess]] = deque()
         self._place = 0
 
     def __enter__(self) -> Ahead:
@@ -166,17 +166,17 @@ class Ahead:
         _, raw, hand = self._busy.popleft()
         try:
             return hand.finish(raw)
-        except Gone:
+        except CleanerGone:
             if hand in self._at_work:
                 self._at_work.remove(hand)
             return None
 
     def _begin_next(self) -> None:
-        while self._at_work and sum(len(raw) for _, raw, _ in self._busy) < MOST_AHEAD:
+        while self._at_work and sum(len(raw) for _, raw, _ in self._busy) < MAX_AHEAD:
             place, raw = next(self._coming, (0, None))
             if raw is None:
                 return
-            if place >= self._place and len(raw) <= LARGEST:
+            if place >= self._place and len(raw) <= MAX_SIZE:
                 hand = min(self._at_work, key=lambda hand: hand.waiting)
                 hand.begin(raw)
                 self._busy.append((place, raw, hand))

@@ -76,7 +76,7 @@ def set_(
     values: Annotated[list[str], typer.Argument(metavar="VALUE...", help="The value; for a list, its items.")],
 ) -> None:
     """Write one setting into the settings file. Comments and layout of the file stay."""
-    from crystal.app.context import these_places
+    from crystal.app.context import default_paths
     from crystal.app.session_context import settings_changed
     from crystal.config.edit import set_value
     from crystal.config.kinds import shown
@@ -86,7 +86,7 @@ def set_(
     setting = setting_for(key)
     if len(values) > 1 and not setting.kind.is_list:
         raise UsageProblem(f"{key} takes one value, {len(values)} were given", hint="put quotes around it")
-    value = set_value(these_places().config_file, key, values if len(values) > 1 else values[0])
+    value = set_value(default_paths().config_file, key, values if len(values) > 1 else values[0])
     print(f"{key} = {shown(value)}")
     settings_changed()
     if key == "retention.days" and isinstance(value, int) and value:
@@ -120,11 +120,11 @@ def _say_what_goes(days: int) -> None:
 @commands.command("unset")
 def unset(key: Key) -> None:
     """Take one setting out of the settings file, so that its default holds again."""
-    from crystal.app.context import these_places
+    from crystal.app.context import default_paths
     from crystal.app.session_context import settings_changed
     from crystal.config.edit import unset_value
 
-    path = these_places().config_file
+    path = default_paths().config_file
     if unset_value(path, key):
         print(f"{key} is no longer in {path}")
         settings_changed()
@@ -135,9 +135,9 @@ def unset(key: Key) -> None:
 @commands.command("path")
 def path() -> None:
     """Print where the settings file is, or would be."""
-    from crystal.app.context import these_places
+    from crystal.app.context import default_paths
 
-    print(these_places().config_file)
+    print(default_paths().config_file)
 
 
 def _places(config: Config) -> dict[str, tuple[str, str]]:

@@ -79,13 +79,13 @@ def forget(
     from crystal.app.context import open_machine
     from crystal.app.forget import carry_out, carry_out_and_prove, plan_forget
     from crystal.errors import UsageProblem
-    from crystal.forgetting import Wish
+    from crystal.forgetting import ForgetRequest
     from crystal.timewords.parse import parse_when
 
     _there()
     with open_machine() as machine:
         until = None if before is None else parse_when(before, now=machine.now(), name="before")
-        wish = Wish(tuple(targets or ()), query, session, _folder_or_name(project), until, key, keep_memories)
+        wish = ForgetRequest(tuple(targets or ()), query, session, _folder_or_name(project), until, key, keep_memories)
         plan = plan_forget(machine, wish)
         if plan.is_empty or dry_run:
             _show(machine, plan, as_json=as_json, done=None, proof=None)

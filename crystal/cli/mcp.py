@@ -18,7 +18,7 @@ def mcp() -> None:
     import contextlib
     import os
 
-    from crystal.mcp.asker import Asker
+    from crystal.mcp.asker import ClientContext
     from crystal.mcp.offer import CrystalOffer, Settings
     from crystal.mcp.server import serve
 
@@ -31,4 +31,4 @@ def mcp() -> None:
     folder = os.environ.get("CLAUDE_PROJECT_DIR") or None
     with contextlib.suppress(OSError):  # the folder is gone
         folder = folder or os.getcwd()  # noqa: PTH109 - text, as transcripts name it
-    serve(CrystalOffer(Asker(os.environ.get("CLAUDE_CODE_SESSION_ID") or None, folder), settings))
+    serve(CrystalOffer(ClientContext(os.environ.get("CLAUDE_CODE_SESSION_ID") or None, folder), settings))

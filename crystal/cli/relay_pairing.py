@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from crystal.app.sync.pair_device import Invited, Joined
     from crystal.app.sync.pair_home import Invitation, Paired
 
-MOST_TYPED = 65_536
+MAX_TYPED = 65_536
 
 
 def pair(
@@ -188,7 +188,7 @@ def _read_invited(machine: Machine) -> tuple[Invited, str]:
 
     del machine
     if not sys.stdin.isatty():
-        text = sys.stdin.read(MOST_TYPED).strip()
+        text = sys.stdin.read(MAX_TYPED).strip()
         first, _, rest = text.partition("\n")
         if "://" in rest and ":" not in first:
             return read_invitation(first), rest.strip()
@@ -199,7 +199,7 @@ def _read_invited(machine: Machine) -> tuple[Invited, str]:
             return read_invitation(text), ""
         except UsageProblem:
             # What was copied from a terminal may have a line break wherever the window had its edge.
-            more = _typed("") if text.lower().startswith(OFFLINE_PREFIX) and len(text) < MOST_TYPED else ""
+            more = _typed("") if text.lower().startswith(OFFLINE_PREFIX) and len(text) < MAX_TYPED else ""
             if not more:
                 raise
             text += more
@@ -211,7 +211,7 @@ def _ask_address() -> str:
 
 def _typed(prompt: str) -> str:
     say_prompt(prompt)
-    return sys.stdin.readline(MOST_TYPED).strip()
+    return sys.stdin.readline(MAX_TYPED).strip()
 
 
 def say_prompt(prompt: str) -> None:
@@ -223,10 +223,10 @@ def say_prompt(prompt: str) -> None:
 def read_all(prompt: str) -> str:
     """Standard input: all of it, or on a terminal the lines up to an empty one."""
     if not sys.stdin.isatty():
-        return sys.stdin.read(MOST_TYPED)
+        return sys.stdin.read(MAX_TYPED)
     say_prompt(prompt)
     lines: list[str] = []
-    while line := sys.stdin.readline(MOST_TYPED).strip():
+    while line := sys.stdin.readline(MAX_TYPED).strip():
         lines.append(line)
     return "\n".join(lines)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from crystal.app.context import Machine
     from crystal.model.recall import FormerMemory, Remembered
 
-MOST_READ = 16 << 20
+MAX_READ = 16 << 20
 """So many bytes are read from standard input: more than any memory has."""
 
 
@@ -130,7 +130,7 @@ def read_words(text: list[str] | None) -> str:
     if not text and sys.stdin.isatty():
         raise UsageProblem("there is no text", hint='try: crystal remember "we deploy on Fridays"')
     buffer = getattr(sys.stdin, "buffer", None)
-    return sys.stdin.read(MOST_READ) if buffer is None else buffer.read(MOST_READ).decode("utf-8", "replace")
+    return sys.stdin.read(MAX_READ) if buffer is None else buffer.read(MAX_READ).decode("utf-8", "replace")
 
 
 def memory_json(one: Remembered) -> dict[str, Any]:

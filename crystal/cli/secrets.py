@@ -33,7 +33,7 @@ def secrets(
 
     Exit code 0: no secret was found. 1: there are some. 4: none was found, but a transcript could not be read.
     """
-    from crystal.app.context import these_places
+    from crystal.app.context import default_paths
     from crystal.cli.capture import progress_bar
     from crystal.errors import CrystalError, UsageProblem
     from crystal.integrity.exposed_secrets import find_exposures, list_transcripts
@@ -42,7 +42,7 @@ def secrets(
         if not path.exists():
             raise UsageProblem(f"{path} does not exist", hint="give a transcript file, or a folder of them")
     unread: dict[str, str] = {}
-    roots = these_places().transcript_roots
+    roots = default_paths().transcript_roots
     transcripts = list_transcripts(
         roots, paths or (), lambda folder, error: unread.__setitem__(str(folder), _reason(error))
     )

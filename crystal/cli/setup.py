@@ -207,14 +207,14 @@ def uninstall(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before deleting the memory.")] = False,
 ) -> None:
     """Take out of Claude Code what init put in. The memory stays, unless --purge."""
-    from crystal.app.context import these_places, this_home
+    from crystal.app.context import default_paths, this_home
     from crystal.cli.timer import change_timer
     from crystal.errors import UsageProblem
     from crystal.install.plan import apply_removal, plan_removal
     from crystal.install.plan import purge as purge_data
     from crystal.install.timer import SCHEDULES
 
-    places = these_places()
+    places = default_paths()
     plan = plan_removal(places, os.environ, this_home())
     for problem in plan.problems:
         typer.echo(f"crystal: warning: {problem.message}", err=True)

@@ -21,8 +21,8 @@ from crystal.timewords.parse import local
 
 MEMORY_CHARACTERS = 400
 TITLE_CHARACTERS = 100
-MOST_SESSIONS = 5
-SHORTEST_LINE = 10
+MAX_SESSIONS = 5
+MIN_LINE = 10
 """Minimum tokens of a line; every line has an origin, and so takes more."""
 WORST_NONCE = "a2a2a2"
 """Nonce with the maximum number of tokens."""
@@ -116,7 +116,7 @@ def choose(
         tz: The time zone; None for the machine's.
     """
     told = [(one.memory.id, _memory_line(one, tz), _why(one)) for one in memories]
-    went = [(one.id, _session_line(one, tz), "among the latest") for one in sessions[:MOST_SESSIONS]]
+    went = [(one.id, _session_line(one, tz), "among the latest") for one in sessions[:MAX_SESSIONS]]
     head = f"{HEADER} {' '.join(quote(origin).split())}"
     most = f"{head}\n{_MEMORIES}\n{_SESSIONS}\n{_MORE}\n(+{len(told)} memories omitted)"
     room = budget - count_tokens(fenced(most, WORST_NONCE))
@@ -156,7 +156,7 @@ def _fitting(lines: Sequence[str], room: int) -> set[int]:
     """Return the lines that fit, by index."""
     kept = set()
     for at, line in enumerate(lines):
-        if room < SHORTEST_LINE:
+        if room < MIN_LINE:
             break
         cost = _cost(line)
         if cost <= room:

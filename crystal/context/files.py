@@ -26,7 +26,7 @@ RULES = "rules.json"
 KEPT_MS = 90 * 86_400_000
 """How long a mark is kept. Clients delete transcripts after 30 days."""
 
-MOST_MARK_BYTES = 64 * 1024
+MAX_MARK_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def _read_mark(path: Path) -> Injection | None:
     session, _, source = path.name.rpartition(".")
     try:
         with path.open("rb") as file:
-            at, _, rest = file.read(MOST_MARK_BYTES).decode("ascii").partition(" ")
+            at, _, rest = file.read(MAX_MARK_BYTES).decode("ascii").partition(" ")
         fields: Any = json.loads(rest)
         numbers = [int(fields[name]) for name in ("candidates", "omitted", "tokens")]
         chosen = tuple(str(one) for one in fields["chosen"])

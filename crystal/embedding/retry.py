@@ -11,8 +11,8 @@ from crystal.errors import Unavailable
 Answer = TypeVar("Answer")
 
 FIRST_WAIT_MS = 30_000
-LONGEST_WAIT_MS = 900_000
-LONGEST_ASKED_MS = 86_400_000
+MAX_WAIT_MS = 900_000
+MAX_ASKED_MS = 86_400_000
 PERMANENT_WAIT_MS = 3_600_000
 """How long a failure rests that waiting does not mend, unless the configuration changes first."""
 
@@ -59,6 +59,6 @@ def next_attempt(error: Exception, tries: int, now: int) -> int:
     """
     if not isinstance(error, Unavailable):
         return now + PERMANENT_WAIT_MS
-    doubled = min(LONGEST_WAIT_MS, FIRST_WAIT_MS << min(tries - 1, 20))
-    asked = min(LONGEST_ASKED_MS, int(asked_seconds(error) * 1000))
+    doubled = min(MAX_WAIT_MS, FIRST_WAIT_MS << min(tries - 1, 20))
+    asked = min(MAX_ASKED_MS, int(asked_seconds(error) * 1000))
     return now + max(doubled, asked)

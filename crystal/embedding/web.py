@@ -23,8 +23,8 @@ from crystal.embedding.remote import labels
 from crystal.errors import CrystalError, Denied, NotConfigured, Unavailable, UsageProblem
 
 CONNECT_SECONDS = 10.0
-LARGEST_ANSWER = 64 * 1024 * 1024
-LARGEST_REFUSAL = 64 * 1024
+MAX_ANSWER = 64 * 1024 * 1024
+MAX_REFUSAL = 64 * 1024
 
 
 def post_json(name: str, url: str, body: object, headers: Mapping[str, str], timeout: float) -> Any:
@@ -48,7 +48,7 @@ def post_json(name: str, url: str, body: object, headers: Mapping[str, str], tim
             client.stream("POST", url, content=orjson.dumps(body), headers=sent) as response,
         ):
             if response.status_code != 200:
-                held = next(response.iter_bytes(LARGEST_REFUSAL), b"")
+                held = next(response.iter_bytes(MAX_REFUSAL), b"")
                 raise refusal(name, response.status_code, response.headers, held)
             held = read_answer_bytes(name, response.iter_bytes(), deadline)
     except httpx.TimeoutException as error:
@@ -79,12 +79,12 @@ def address(url: str, *, scheme: str = "") -> str:
 
 
 def read_answer_bytes(name: str, chunks: Iterable[bytes], deadline: float) -> bytes:
-    """Read a body of at most ``LARGEST_ANSWER`` bytes until ``deadline``."""
+    """Read a body of at most ``MAX_ANSWER`` bytes until ``deadline``."""
     held = bytearray()
     for chunk in chunks:
         held += chunk
-        if len(held) > LARGEST_ANSWER:
-            raise WrongAnswer(f"{name} answered with more than {LARGEST_ANSWER} bytes")
+        if len(held) > MAX_ANSWER:
+            raise WrongAnswer(f"{name} answered with more than {MAX_ANSWER} bytes")
         if time.monotonic() > deadline:
             raise ServerFault(f"{name} did not finish its answer in time")
     return bytes(held)

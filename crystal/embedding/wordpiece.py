@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Iterable
 from itertools import count
 
-LONGEST_WORD = 100
+MAX_WORD = 100
 """Characters; a longer word is one unknown token, as in the reference."""
 CACHED_WORDS = 200_000
 """Then the memory of words is emptied: a bound on memory, not a tuning knob."""
@@ -61,7 +61,7 @@ class WordPiece:
 
     def _cut(self, word: str) -> tuple[int, ...]:
         """The longest token that begins the word, then the longest that goes on, and so forth."""
-        if len(word) > LONGEST_WORD:
+        if len(word) > MAX_WORD:
             return (self._unknown,)
         pieces: list[int] = []
         start = 0

@@ -29,8 +29,8 @@ from crystal.store.capture.turns import add_turns
 from crystal.store.search import vectors
 from crystal.store.search.trials import Sampled, sample_turns
 
-LEAST_CHARACTERS = 120
-LEAST_MOMENTS = 10
+MIN_CHARACTERS = 120
+MIN_MOMENTS = 10
 DEPTH = 50
 """Number of results that are searched for the target."""
 BATCH = 16
@@ -151,14 +151,14 @@ def try_model(  # noqa: PLR0913 - what a trial needs, by name
         NotConfigured: The memory is too small.
         Unavailable: The new model is too slow for ``seconds``, or cannot be used.
     """
-    moments = _moments(sample_turns(store, size.turns, least=LEAST_CHARACTERS), size.questions)
-    if len(moments) < LEAST_MOMENTS or not any(one.question for one in moments):
+    moments = _moments(sample_turns(store, size.turns, least=MIN_CHARACTERS), size.questions)
+    if len(moments) < MIN_MOMENTS or not any(one.question for one in moments):
         raise NotConfigured(
-            f"the memory has {len(moments)} turns to try a model on, {LEAST_MOMENTS} are needed",
+            f"the memory has {len(moments)} turns to try a model on, {MIN_MOMENTS} are needed",
             hint="import the past first: crystal backfill",
         )
     made, rate = _embed(new, moments, size.seconds, watch)
-    if len(made) < LEAST_MOMENTS:
+    if len(made) < MIN_MOMENTS:
         raise Unavailable(
             f"the model embedded {len(made)} turns in {size.seconds:.0f} seconds", hint="allow more: --seconds"
         )

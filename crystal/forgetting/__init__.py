@@ -7,19 +7,28 @@ anywhere; the next process continues it.
 
 from crystal.forgetting.execute.execute import carry_out, finish
 from crystal.forgetting.plan.plan import complete, plan
-from crystal.forgetting.request import Because, ForgetPlan, Forgotten, Grounds, Item, OutboxCleaner, Place, Wish
+from crystal.forgetting.request import (
+    Because,
+    ForgetContext,
+    ForgetPlan,
+    ForgetRequest,
+    Forgotten,
+    Item,
+    OutboxCleaner,
+    Place,
+)
 from crystal.store.forget.forgetting import Tombstone
 
 __all__ = [
     "Because",
+    "ForgetContext",
     "ForgetPlan",
+    "ForgetRequest",
     "Forgotten",
-    "Grounds",
     "Item",
     "OutboxCleaner",
     "Place",
     "Tombstone",
-    "Wish",
     "carry_out",
     "complete",
     "finish",

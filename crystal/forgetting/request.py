@@ -28,7 +28,7 @@ client's own notes that repeat it; covered by a scope.
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ForgetRequest:
     """What to forget. Every set field narrows; ``targets`` are memories (mem-...), hit numbers, ids of lines.
 
     With ``keep_memories`` only conversation is deleted, not memories.
@@ -45,7 +45,7 @@ class Wish:
     @property
     def is_empty(self) -> bool:
         """True if nothing is requested."""
-        return self == Wish(keep_memories=self.keep_memories)
+        return self == ForgetRequest(keep_memories=self.keep_memories)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class ForgetPlan:
         is_brief: True if only the archives of these sessions of a large memory were searched; see ``complete``.
     """
 
-    wish: Wish
+    wish: ForgetRequest
     items: tuple[Item, ...] = ()
     kinds: tuple[tuple[str, dict[str, Any], int | None], ...] = ()
     places: tuple[Place, ...] = ()
@@ -168,7 +168,7 @@ def counted(items: Iterable[T], step: str, total: int, progress: Progress) -> It
 
 
 @dataclass(frozen=True, slots=True)
-class Grounds:
+class ForgetContext:
     """Context of forgetting: this machine.
 
     Attributes:

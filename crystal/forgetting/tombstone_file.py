@@ -26,7 +26,7 @@ from crystal.store.forget.forgetting import (
 PAGE = 500
 
 
-def agree(store: Store, ldm_home: Path, now: int) -> int:
+def reconcile_tombstones(store: Store, ldm_home: Path, now: int) -> int:
     """Make file and store have the same tombstones. Return how many were new to the store. Cheap if they are equal.
 
     Raises:

@@ -16,7 +16,7 @@ SILENT_AFTER_NS = 24 * 3600 * 1_000_000_000
 GROWTH_NS = 300 * 1_000_000_000
 NOTICE_FILE = "notice.json"
 SILENCE_FILE = "silence"
-MOST_FILES = 20_000
+MAX_FILES = 20_000
 TOLD_SOURCES = ("startup", "resume", "clear", "compact")
 
 
@@ -207,7 +207,7 @@ def _grew_since(projects: str, then: int, current: str) -> bool:
             looked += 1
             if file.name.endswith(".jsonl") and file.path != current and file.stat().st_mtime_ns > then:
                 return True
-            if looked > MOST_FILES:
+            if looked > MAX_FILES:
                 return False
     return False
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from crystal.app.context import open_reader
-from crystal.mcp.asker import Asker
+from crystal.mcp.asker import ClientContext
 from crystal.mcp.days import recent
 from crystal.mcp.hits import Make, ShortIds, hit_item
 from crystal.mcp.keeping import remember
@@ -19,22 +19,22 @@ RESULTS = 10
 KEPT = ("id", "text", "score", "origin", "by", "when", "characters_left")
 
 
-def search_memory(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
+def search_memory(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
     """``crystal_search``."""
     return search(asker, arguments)
 
 
-def get_recent_conversations(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
+def get_recent_conversations(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
     """The last sessions of all projects."""
     return recent(asker, {"what": "sessions", "limit": arguments.get("n"), "all": True})
 
 
-def save_memory(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
+def save_memory(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
     """``crystal_remember``."""
     return remember(asker, {"text": arguments["content"]}, source=arguments.get("source") or "mcp")
 
 
-def memory_search(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
+def memory_search(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
     """Hits by similarity alone, with their cosines."""
     count, least = arguments.get("maxResults") or RESULTS, arguments.get("minScore") or 0.0
     with open_reader() as machine:

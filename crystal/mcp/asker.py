@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class ClientContext:
     """The agent at the other end.
 
     Attributes:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from crystal.mcp.messages import BUSY, Id, Refused
 
-MOST_AT_ONCE = 4
-MOST_WAITING = 200
+MAX_AT_ONCE = 4
+MAX_WAITING = 200
 
 
 @dataclass(slots=True, eq=False)
@@ -40,10 +40,10 @@ class Calls:
         """
         call = Call(ident, run)
         with self._changed:
-            if len(self._open) >= MOST_WAITING:
-                raise Refused(BUSY, f"{MOST_WAITING} requests are waiting; try again in a moment")
+            if len(self._open) >= MAX_WAITING:
+                raise Refused(BUSY, f"{MAX_WAITING} requests are waiting; try again in a moment")
             self._open.append(call)
-            if self._threads < min(MOST_AT_ONCE, len(self._open)):
+            if self._threads < min(MAX_AT_ONCE, len(self._open)):
                 self._threads += 1
                 threading.Thread(target=self._work, name=f"call-{self._threads}", daemon=True).start()
         self._waiting.put(call)

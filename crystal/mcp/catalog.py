@@ -13,7 +13,7 @@ FORMAT: Schema = {
     "enum": ["markdown", "json"],
     "description": "The form of the text. Default markdown.",
 }
-_LONGEST_NAME = 200
+_MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Tool:
         }  # fmt: skip
 
 
-def text(description: str, most: int = _LONGEST_NAME, least: int = 1, **more: Any) -> Schema:
+def text(description: str, most: int = _MAX_NAME, least: int = 1, **more: Any) -> Schema:
     """A text with its limits."""
     return {"type": "string", "minLength": least, "maxLength": most, "description": description, **more}
 
@@ -197,8 +197,8 @@ REMEMBERING = Tool(
 
 _IDS: Schema = {
     "anyOf": [
-        {"type": "string", "minLength": 1, "maxLength": _LONGEST_NAME},
-        {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": _LONGEST_NAME}, "minItems": 1,
+        {"type": "string", "minLength": 1, "maxLength": _MAX_NAME},
+        {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": _MAX_NAME}, "minItems": 1,
          "maxItems": 50},
     ],
     "description": "The id of a memory (mem-...), of a hit (17, m17) or of a line; several as a list.",

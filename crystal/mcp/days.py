@@ -9,7 +9,7 @@ from typing import Any
 from crystal.app.context import Machine, open_reader
 from crystal.app.timeline import days
 from crystal.errors import UsageProblem
-from crystal.mcp.asker import Asker, mirror_of, refuse_folder
+from crystal.mcp.asker import ClientContext, mirror_of, refuse_folder
 from crystal.mcp.hits import Make, ShortIds, memory_item, message_item
 from crystal.mcp.page import Answer, Item, answered, bounded, noted
 from crystal.mcp.reading import place_of, session_data, title_of
@@ -17,23 +17,23 @@ from crystal.mcp.said import label
 from crystal.mcp.searching import moment
 from crystal.model.recall import Remembered
 from crystal.sessions.reading import SessionSummary, sessions
-from crystal.sessions.timeline import MOST_MESSAGES, Stretch, messages
+from crystal.sessions.timeline import MAX_MESSAGES, Stretch, messages
 from crystal.timewords.parse import iso, local
 
 MESSAGES = 20
 SESSIONS = 10
 DAYS = "7d"
-MOST_ENTRIES = 500
+MAX_ENTRIES = 500
 
 
-def recent(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
+def recent(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
     """The last messages or sessions."""
     what = arguments.get("what") or "messages"
     with open_reader() as machine:
         project, scope, notes = _scope(asker, machine, arguments)
         offset = arguments.get("offset") or 0
         limit = arguments.get("limit") or (MESSAGES if what == "messages" else SESSIONS)
-        if offset + limit >= MOST_MESSAGES:
+        if offset + limit >= MAX_MESSAGES:
             raise UsageProblem(f"offset {offset} and limit {limit} reach too far", hint="use crystal_timeline")
         makers, why = _recent(machine, asker, arguments, what, project, offset + limit + 1)
     data = {"what": what, "scope": scope, "offset": offset, "notes": noted([*notes, *why])}
@@ -50,7 +50,9 @@ def recent(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
     return bounded(makers[offset : offset + limit], compose, asker.room)
 
 
-def _scope(asker: Asker, machine: Machine, arguments: Mapping[str, Any]) -> tuple[str | None, str | None, list[str]]:
+def _scope(
+    asker: ClientContext, machine: Machine, arguments: Mapping[str, Any]
+) -> tuple[str | None, str | None, list[str]]:
     """The project as a filter, its name, and what to say about it."""
     wanted = arguments.get("project")
     refuse_folder(wanted)
@@ -65,7 +67,7 @@ def _scope(asker: Asker, machine: Machine, arguments: Mapping[str, Any]) -> tupl
 
 
 def _recent(
-    machine: Machine, asker: Asker, arguments: Mapping[str, Any], what: str, project: str | None, count: int
+    machine: Machine, asker: ClientContext, arguments: Mapping[str, Any], what: str, project: str | None, count: int
 ) -> tuple[list[Make], tuple[str, ...]]:
     own, mirror, ids = asker.left_out(machine, arguments), mirror_of(machine), ShortIds(machine)
     before = moment(arguments, "before", machine.now())
@@ -88,7 +90,7 @@ def _session_item(session: SessionSummary, ids: ShortIds) -> Make:
 # -------------------------------------------------------------------------------------------------------- timeline
 
 
-def tell(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
+def tell(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
     """What happened when, the latest first."""
     refuse_folder(arguments.get("project"))
     with open_reader() as machine:
@@ -100,7 +102,7 @@ def tell(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
         if since >= end:
             raise UsageProblem("since is not before before", hint="exchange them")
         project = arguments.get("project")
-        found, why = days(machine, mirror_of(machine), since=since, before=end, project=project, limit=MOST_ENTRIES)
+        found, why = days(machine, mirror_of(machine), since=since, before=end, project=project, limit=MAX_ENTRIES)
         ids = ShortIds(machine)
         makers = [maker for day in found for maker in _day(day.date, day.sessions, day.memories, ids)]
     offset, limit = arguments.get("offset") or 0, arguments.get("limit") or 50

@@ -9,9 +9,9 @@ from typing import Any
 from crystal.app.context import open_machine, open_reader
 from crystal.app.forget import carry_out, plan_forget
 from crystal.errors import UsageProblem
-from crystal.forgetting.request import ForgetPlan, Forgotten, Wish
+from crystal.forgetting.request import ForgetPlan, ForgetRequest, Forgotten
 from crystal.forgetting.request import Item as Going
-from crystal.mcp.asker import Asker, refuse_folder
+from crystal.mcp.asker import ClientContext, refuse_folder
 from crystal.mcp.hits import Make, hit_name
 from crystal.mcp.page import Answer, Item, Json, answered, bounded, noted
 from crystal.mcp.said import Origin, excerpt, kind_of, label
@@ -31,7 +31,7 @@ class Forgetting:
     def __init__(self) -> None:
         self._previewed: OrderedDict[str, ForgetPlan] = OrderedDict()
 
-    def forget(self, asker: Asker, arguments: Mapping[str, Any]) -> Answer:
+    def forget(self, asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
         """Show what would go; with the token of that, let it go."""
         token = arguments.get("confirm")
         refuse_folder(arguments.get("project"))
@@ -46,7 +46,7 @@ class Forgetting:
             self._previewed.popitem(last=False)
         return _preview(plan, asker.room)
 
-    def _carry_out(self, asker: Asker, arguments: Mapping[str, Any], token: str, now: int) -> Answer:
+    def _carry_out(self, asker: ClientContext, arguments: Mapping[str, Any], token: str, now: int) -> Answer:
         given = None if all(arguments.get(name) is None for name in NAMING) else _wish(arguments, now)
         previewed = self._previewed.get(token)
         wish = given if previewed is None else previewed.wish
@@ -80,16 +80,16 @@ def _only_repeats(previewed: ForgetPlan | None, plan: ForgetPlan, session: str |
     )
 
 
-def _named(wish: Wish) -> tuple[Any, ...]:
+def _named(wish: ForgetRequest) -> tuple[Any, ...]:
     """A wish without its moment, which ``7d`` moves on."""
     return (wish.targets, wish.query, wish.session, wish.project, wish.before is None, wish.key)
 
 
-def _wish(arguments: Mapping[str, Any], now: int) -> Wish:
+def _wish(arguments: Mapping[str, Any], now: int) -> ForgetRequest:
     ident = arguments.get("id")
     targets = (ident,) if isinstance(ident, str) else tuple(ident or ())
     named: dict[str, Any] = {name: arguments.get(name) for name in ("query", "session", "project", "key")}
-    return Wish(targets=targets, before=moment(arguments, "before", now), **named)
+    return ForgetRequest(targets=targets, before=moment(arguments, "before", now), **named)
 
 
 def _plan_data(plan: ForgetPlan) -> Json:

@@ -9,7 +9,7 @@ from crystal.app.background import embed_soon
 from crystal.app.context import open_machine, open_reader
 from crystal.app.memories import remember as keep
 from crystal.errors import UsageProblem
-from crystal.mcp.asker import Asker, refuse_folder
+from crystal.mcp.asker import ClientContext, refuse_folder
 from crystal.mcp.hits import memory_data
 from crystal.mcp.page import NONCE, Answer
 from crystal.mcp.said import label
@@ -18,7 +18,7 @@ from crystal.model.recall import Remembered
 from crystal.text.fence import fenced
 
 
-def remember(asker: Asker, arguments: Mapping[str, Any], source: str = "mcp") -> Answer:
+def remember(asker: ClientContext, arguments: Mapping[str, Any], source: str = "mcp") -> Answer:
     """Keep something for good."""
     project, cwd = arguments.get("project"), None
     refuse_folder(project)

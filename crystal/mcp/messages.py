@@ -18,7 +18,7 @@ UNSUPPORTED_VERSION = -32022
 
 Id = str | int
 
-MOST_IN_A_BATCH = 100
+MAX_IN_A_BATCH = 100
 
 
 class Refused(Exception):
@@ -73,8 +73,8 @@ def parse_line(line: bytes) -> Request | Notification | Batch | Bad | None:
     except ValueError:  # and UnicodeDecodeError, which is one
         return Bad(PARSE_ERROR, "this line is no JSON in UTF-8")
     if isinstance(value, list):
-        if not value or len(value) > MOST_IN_A_BATCH:
-            return Bad(INVALID_REQUEST, f"a batch has 1 to {MOST_IN_A_BATCH} messages, this one has {len(value)}")
+        if not value or len(value) > MAX_IN_A_BATCH:
+            return Bad(INVALID_REQUEST, f"a batch has 1 to {MAX_IN_A_BATCH} messages, this one has {len(value)}")
         found = (_message(one) for one in value)
         return Batch(tuple(one for one in found if one is not None))
     return _message(value)

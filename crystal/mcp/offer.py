@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from crystal import __version__
 from crystal.errors import CrystalError
-from crystal.mcp.asker import Asker
+from crystal.mcp.asker import ClientContext
 from crystal.mcp.messages import INVALID_PARAMS, Refused
 from crystal.text.fence import new_nonce
 
@@ -52,7 +52,9 @@ class CrystalOffer:
 
     name, title, version, instructions = "crystal", "crystal", __version__, INSTRUCTIONS
 
-    def __init__(self, asker: Asker, settings: Callable[[], Settings], nonce: Callable[[], str] = new_nonce) -> None:
+    def __init__(
+        self, asker: ClientContext, settings: Callable[[], Settings], nonce: Callable[[], str] = new_nonce
+    ) -> None:
         self._asker, self._settings, self._nonce = asker, settings, nonce
         self._forgetting: Any = None
         self._one_at_a_time = threading.Lock()

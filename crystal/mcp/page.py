@@ -15,12 +15,12 @@ from crystal.text.quoting import quote_line
 
 SPARE = 120
 """Room for what is said around the items only where there are some."""
-LONGEST = 6_000
+MAX_LENGTH = 6_000
 """So many characters of one text are shown at most, unless it alone is asked for."""
-SHORTEST = 40
+MIN_LENGTH = 40
 CUT = "crystal_get with the id of what is cut off"
-MOST_NOTES = 4
-LONGEST_NOTE = 200
+MAX_NOTES = 4
+MAX_NOTE = 200
 
 Json = dict[str, Any]
 
@@ -82,7 +82,7 @@ def bounded(
     makers: Iterable[Callable[[int], Item]],
     compose: Callable[[Sequence[Item]], Answer],
     room: int,
-    longest: int = LONGEST,
+    longest: int = MAX_LENGTH,
 ) -> Answer:
     """An answer with the first of some items, as many as there is room for; the first one shortened as needed.
 
@@ -95,10 +95,10 @@ def bounded(
     items: list[Item] = []
     left = room - compose(items).size - SPARE
     for make in makers:
-        allowed = max(SHORTEST, min(longest, room))
+        allowed = max(MIN_LENGTH, min(longest, room))
         item = make(allowed)
-        while not items and item.size > left and allowed > SHORTEST:
-            allowed = max(SHORTEST, allowed * 2 // 3)
+        while not items and item.size > left and allowed > MIN_LENGTH:
+            allowed = max(MIN_LENGTH, allowed * 2 // 3)
             item = make(allowed)
         if items and item.size > left:
             break
@@ -131,7 +131,7 @@ def _is_cut(data: Mapping[str, Any]) -> bool:
 
 def noted(notes: Iterable[str]) -> list[str]:
     """Remarks for the reader, few and short; names that were stored may stand in them."""
-    return [quote_line(note, LONGEST_NOTE) for note in notes][:MOST_NOTES]
+    return [quote_line(note, MAX_NOTE) for note in notes][:MAX_NOTES]
 
 
 def hint_for_agent(hint: str) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 from crystal.app.context import Machine, open_reader
 from crystal.app.memory_queries import by_key, memory_of
 from crystal.errors import NotFound, UsageProblem
-from crystal.mcp.asker import Asker, mirror_of
+from crystal.mcp.asker import ClientContext, mirror_of
 from crystal.mcp.hits import Make, ShortIds, memory_item, turn_item
-from crystal.mcp.page import LONGEST, Answer, Item, Json, answered, bounded
+from crystal.mcp.page import MAX_LENGTH, Answer, Item, Json, answered, bounded
 from crystal.mcp.said import Origin, kind_of, label
 from crystal.model.recall import Remembered
 from crystal.sessions.reading import Conversation, SessionSummary, ShownTurn, find_target, read
@@ -25,7 +25,7 @@ SHORT_TITLE = 60
 NOTHING: Json = {"kind": "", "session": None, "memory": None, "turns": [], "next_offset": None}
 
 
-def get(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
+def get(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
     """Read what an id or a key names."""
     ident, key = arguments.get("id"), arguments.get("key")
     if (ident is None) == (key is None):
@@ -58,7 +58,7 @@ def of_memory(machine: Machine, memory: Remembered, room: int, start: int = 0) -
     return bounded([memory_item(memory, ids, start)], compose, room, longest=room)
 
 
-def _of_conversation(machine: Machine, asker: Asker, ident: str, arguments: Mapping[str, Any]) -> Answer:
+def _of_conversation(machine: Machine, asker: ClientContext, ident: str, arguments: Mapping[str, Any]) -> Answer:
     mirror = mirror_of(machine)
     target = find_target(machine.store, ident, mirror=mirror)
     if target.chunk is None:
@@ -82,7 +82,7 @@ def of_session(machine: Machine, conversation: Conversation, room: int, offset: 
         raise UsageProblem(f"offset is {offset}, but there are {len(turns)} turns", hint="use a smaller offset")
     makers: list[Make] = []
     for number, turn in enumerate(turns[offset:], offset + 1):
-        most = BRIEF if turn.role in BRIEF_ROLES else LONGEST
+        most = BRIEF if turn.role in BRIEF_ROLES else MAX_LENGTH
         makers.append(turn_item(turn, _origin(turn, session), number, most=most))
 
     def compose(items: Sequence[Item]) -> Answer:

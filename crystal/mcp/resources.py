@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 from crystal.app.context import Machine, open_reader
 from crystal.app.memory_queries import list_memories, memory_of
 from crystal.errors import CrystalError
-from crystal.mcp.asker import Asker, mirror_of
+from crystal.mcp.asker import ClientContext, mirror_of
 from crystal.mcp.messages import INTERNAL_ERROR, RESOURCE_NOT_FOUND, Refused
 from crystal.mcp.page import Answer, hint_for_agent
 from crystal.mcp.reading import of_memory, of_session
@@ -59,7 +59,7 @@ def _row(kind: str, ident: str, description: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def contents(asker: Asker, uri: str, nonce: str) -> list[dict[str, Any]]:
+def contents(asker: ClientContext, uri: str, nonce: str) -> list[dict[str, Any]]:
     """What stands at an address.
 
     Raises:
@@ -80,7 +80,7 @@ def contents(asker: Asker, uri: str, nonce: str) -> list[dict[str, Any]]:
     return [{"uri": uri, "mimeType": MARKDOWN, "text": answer.markdown(nonce)}]
 
 
-def _read(machine: Machine, asker: Asker, kind: str, ident: str) -> Answer:
+def _read(machine: Machine, asker: ClientContext, kind: str, ident: str) -> Answer:
     if kind == "memory":
         return of_memory(machine, memory_of(machine, machine.mirror, ident), asker.room)
     target = find_target(machine.store, ident, mirror=mirror_of(machine))

@@ -10,7 +10,7 @@ from crystal.app.context import Machine, open_reader
 from crystal.app.mirror import mirror_notes
 from crystal.app.search import asking
 from crystal.errors import UsageProblem
-from crystal.mcp.asker import Asker, refuse_folder
+from crystal.mcp.asker import ClientContext, refuse_folder
 from crystal.mcp.hits import ShortIds, hit_item
 from crystal.mcp.page import Answer, Item, answered, bounded, noted
 from crystal.model.recall import Filters, Hit
@@ -34,7 +34,7 @@ class Found:
     own: int
 
 
-def search(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
+def search(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
     """Find what was said or remembered."""
     with open_reader() as machine:
         limit = arguments.get("limit") or min(machine.config.search_limit, 50)
@@ -63,7 +63,7 @@ def search(asker: Asker, arguments: Mapping[str, Any]) -> Answer:
     return bounded(makers, compose, asker.room)  # type: ignore[arg-type]
 
 
-def find(machine: Machine, asker: Asker, arguments: Mapping[str, Any], count: int) -> Found:
+def find(machine: Machine, asker: ClientContext, arguments: Mapping[str, Any], count: int) -> Found:
     """The first ``count`` hits that are not of the asker's own session."""
     refuse_folder(arguments.get("project"))
     role = arguments.get("role")

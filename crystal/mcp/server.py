@@ -30,7 +30,7 @@ from crystal.mcp.messages import (
     parse_line,
     result_of,
 )
-from crystal.mcp.wire import MOST_BYTES, Wire
+from crystal.mcp.wire import MAX_BYTES, Wire
 
 GREETED = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """The versions that begin with ``initialize``, the newest last."""
@@ -77,7 +77,7 @@ class Server:
         """Answer until the input ends, then what is still open."""
         for line in self._wire.lines():
             if line is None:
-                self._wire.write(error_of(None, PARSE_ERROR, f"a line has more than {MOST_BYTES} bytes"))
+                self._wire.write(error_of(None, PARSE_ERROR, f"a line has more than {MAX_BYTES} bytes"))
                 continue
             message = parse_line(line)
             if isinstance(message, Batch):

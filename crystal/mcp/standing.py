@@ -9,18 +9,18 @@ from crystal import __version__
 from crystal.app.context import open_reader
 from crystal.app.mirror import mirror_notes
 from crystal.app.status import gather
-from crystal.mcp.asker import Asker
+from crystal.mcp.asker import ClientContext
 from crystal.mcp.page import NONCE, Answer, Json, noted
 from crystal.mcp.said import label
 from crystal.text.fence import fenced
 from crystal.text.quoting import quote_line
 from crystal.timewords.parse import iso
 
-MOST_PROBLEMS = 10
+MAX_PROBLEMS = 10
 MESSAGE = 300
 
 
-def status(asker: Asker, _: Mapping[str, Any]) -> Answer:
+def status(asker: ClientContext, _: Mapping[str, Any]) -> Answer:
     """What is kept, what waits, and what is wrong."""
     with open_reader() as machine:
         found = gather(machine)
@@ -30,7 +30,7 @@ def status(asker: Asker, _: Mapping[str, Any]) -> Answer:
     reason = next((f"{one['message']} (fix: {one['fix']})" for one in capture["reasons"]), None)
     problems = [
         {"room": one["room"], "message": quote_line(str(one["message"]), MESSAGE), "since": iso(one["since"])}
-        for one in found["problems"][:MOST_PROBLEMS]
+        for one in found["problems"][:MAX_PROBLEMS]
     ]
     data: Json = {
         "version": __version__,

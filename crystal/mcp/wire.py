@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-MOST_BYTES = 8 << 20
+MAX_BYTES = 8 << 20
 """A line longer than this is not read into memory."""
 
 _PIECE = 1 << 16
@@ -65,12 +65,12 @@ class Wire:
         while piece := self._read():
             *ends, rest = piece.split(b"\n")
             for end in ends:
-                yield b"".join((*parts, end)) if size + len(end) <= MOST_BYTES else None
+                yield b"".join((*parts, end)) if size + len(end) <= MAX_BYTES else None
                 parts, size = [], 0
             size += len(rest)
-            parts = [*parts, rest] if size <= MOST_BYTES and rest else [] if size > MOST_BYTES else parts
+            parts = [*parts, rest] if size <= MAX_BYTES and rest else [] if size > MAX_BYTES else parts
         if size:
-            yield b"".join(parts) if size <= MOST_BYTES else None
+            yield b"".join(parts) if size <= MAX_BYTES else None
 
     def write(self, message: Mapping[str, Any]) -> None:
         """Send one message."""

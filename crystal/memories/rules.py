@@ -16,12 +16,12 @@ from crystal.errors import UsageProblem
 from crystal.model.capture import Category, MemoryStatus
 from crystal.model.recall import Remembered
 
-MOST_TEXT = 8_000
-MOST_GIVEN = 1_000_000
+MAX_TEXT = 8_000
+MAX_GIVEN = 1_000_000
 """Maximum length of input; longer text is refused before redaction."""
-MOST_KEY = 200
-MOST_NAME = 200
-MOST_TIME = 1 << 52
+MAX_KEY = 200
+MAX_NAME = 200
+MAX_TIME = 1 << 52
 """Maximum time of a version, in the year 144683."""
 
 CATEGORIES: tuple[str, ...] = get_args(Category)
@@ -49,7 +49,7 @@ def cleaned_text(text: str, clean: CleanText) -> str:
     plain = _storable(text).strip()
     if not plain:
         raise UsageProblem("the text is empty", hint='try: crystal remember "we deploy on Fridays"')
-    _refuse_long(plain, MOST_GIVEN)
+    _refuse_long(plain, MAX_GIVEN)
     kept, findings = clean(plain)
     kept = kept.strip()
     if findings and not any(character.isalnum() for character in _LEFT_OUT.sub("", kept)):
@@ -58,7 +58,7 @@ def cleaned_text(text: str, clean: CleanText) -> str:
             f"nothing of the text may be kept: it is all {what}",
             hint="crystal keeps no secrets; remember where it is kept instead",
         )
-    _refuse_long(kept, MOST_TEXT)
+    _refuse_long(kept, MAX_TEXT)
     return kept
 
 
@@ -76,8 +76,8 @@ def cleaned_key(key: str, clean: CleanText) -> str:
     plain = unicodedata.normalize("NFC", key).strip()
     if not plain:
         raise UsageProblem("the key is empty", hint="give a name: --key user_name")
-    if len(plain) > MOST_KEY:
-        raise UsageProblem(f"the key has {len(plain):,} characters, a key has at most {MOST_KEY}", hint="shorten it")
+    if len(plain) > MAX_KEY:
+        raise UsageProblem(f"the key has {len(plain):,} characters, a key has at most {MAX_KEY}", hint="shorten it")
     if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in plain):
         raise UsageProblem("the key has a control character", hint="use letters, digits and punctuation")
     if clean(plain)[1]:
@@ -106,8 +106,8 @@ def cleaned_name(name: str, clean: CleanText) -> str:
         UsageProblem: It is empty, too long, or has invalid characters.
     """
     plain = unicodedata.normalize("NFC", name).strip()
-    if not plain or len(plain) > MOST_NAME:
-        size = f"has {len(plain):,} characters, at most {MOST_NAME} may be" if plain else "is empty"
+    if not plain or len(plain) > MAX_NAME:
+        size = f"has {len(plain):,} characters, at most {MAX_NAME} may be" if plain else "is empty"
         raise UsageProblem(f"the project's name {size}", hint="give its name or its folder")
     if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in plain) or clean(plain)[1]:
         raise UsageProblem("the project's name holds what no name may", hint="give its name or its folder")
@@ -140,14 +140,14 @@ def checked_status(status: str) -> MemoryStatus:
 
 def changed(one: Remembered, now: int, **fields: object) -> Remembered:
     """Return the next version of a memory: newer than the previous one, whatever the clock says."""
-    moment = min(max(now, one.updated_at + 1), MOST_TIME)
+    moment = min(max(now, one.updated_at + 1), MAX_TIME)
     return replace(one, updated_at=moment, **fields)  # type: ignore[arg-type] # fields of Remembered
 
 
 def _refuse_long(text: str, most: int) -> None:
     if len(text) > most:
         raise UsageProblem(
-            f"the text has {len(text):,} characters, a memory has at most {MOST_TEXT:,}",
+            f"the text has {len(text):,} characters, a memory has at most {MAX_TEXT:,}",
             hint="remember the gist of it, or several parts",
         )
 

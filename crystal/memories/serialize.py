@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from crystal.config.paths import AGENT_ID
 from crystal.errors import Damaged
-from crystal.memories.rules import CATEGORIES, MEMORY_ID, MOST_KEY, MOST_TEXT, MOST_TIME, STATUSES
+from crystal.memories.rules import CATEGORIES, MAX_KEY, MAX_TEXT, MAX_TIME, MEMORY_ID, STATUSES
 from crystal.model.capture import Category, MemoryStatus, Project, is_unicode
 from crystal.model.recall import Remembered
 from crystal.store.memories.memories import Version
@@ -76,7 +76,7 @@ def memory_from_dict(words: Any) -> Version:
 
 
 def _told(words: dict[str, Any]) -> str:
-    text = _text(words, "text", MOST_TEXT)
+    text = _text(words, "text", MAX_TEXT)
     if not text.strip():
         raise BadMemory("the memory has no text")
     return text
@@ -85,7 +85,7 @@ def _told(words: dict[str, Any]) -> str:
 def _key(words: dict[str, Any]) -> str | None:
     if words.get("key") is None:
         return None
-    key = _text(words, "key", MOST_KEY)
+    key = _text(words, "key", MAX_KEY)
     is_plain = unicodedata.normalize("NFC", key).strip() == key
     if not is_plain or any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in key):
         raise BadMemory("the memory has no key that can be one")
@@ -108,7 +108,7 @@ def _text(words: dict[str, Any], name: str, most: int) -> str:
 
 def _moment(words: dict[str, Any], name: str) -> int:
     value = words.get(name)
-    if type(value) is not int or not 0 <= value <= MOST_TIME:
+    if type(value) is not int or not 0 <= value <= MAX_TIME:
         raise BadMemory(f"the memory has no {name}")
     return value
 

@@ -16,7 +16,7 @@ BLOCK_LITERALS = (b"PRIVATE KEY", b"SSH2 ENCRYPTED", b"PuTTY-User-Key-File", b"L
 
 _BEGIN = Lazy(rb"-{4,5} ?BEGIN (?:[A-Z0-9]+ ){0,3}?(?:PRIVATE KEY(?: BLOCK)?|SSH2 ENCRYPTED PRIVATE KEY) ?-{4,5}")
 _END = Lazy(rb"-{4,5} ?END (?:[A-Z0-9]+ ){0,3}?(?:PRIVATE KEY(?: BLOCK)?|SSH2 ENCRYPTED PRIVATE KEY) ?-{4,5}")
-_LONGEST = 64 * 1024
+_MAX_LENGTH = 64 * 1024
 _BETWEEN = rb"(?:[\s\"'`+,>|\\*#.:]|\\[nrt]|\d{1,5}(?:\t|\xe2\x86\x92|[:|])|\xe2\x80\xa6)"
 _BODY = Lazy(
     rb"(?:" + _BETWEEN + rb"*(?:[A-Za-z0-9+/=_\-]{16,}|(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset):[^\n\\]*))+"
@@ -49,8 +49,8 @@ def block_spans(text: bytes, work: Work) -> Iterator[Span]:
 
 def _block_end(text: bytes, body: int) -> int:
     """Return where the block ends whose first line ends at ``body``; 0 if nothing of a key follows."""
-    following = _BEGIN.search(text, body, body + _LONGEST)
-    end = _END.search(text, body, following.start() if following else body + _LONGEST)
+    following = _BEGIN.search(text, body, body + _MAX_LENGTH)
+    end = _END.search(text, body, following.start() if following else body + _MAX_LENGTH)
     if end is not None and len(re.findall(rb"[A-Za-z0-9+/=]", text[body : end.start()])) >= 16:
         return end.end()
     cut_off = _BODY.match(text, body) if end is None else None

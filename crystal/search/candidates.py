@@ -17,13 +17,13 @@ from crystal.store.search import vectors
 from crystal.store.search.candidates import (
     all_of,
     any_of,
+    contains_text,
     has_any,
-    having,
     keyword_candidates,
     literal_candidates,
+    matches_fts,
     prefix,
     quoted,
-    saying,
     substring_candidates,
 )
 from crystal.store.search.scope import Scope
@@ -75,9 +75,9 @@ def with_phrases(
 def _phrased(phrases: Sequence[str]) -> Scope:
     """The condition to have phrases; those of a script without spaces may stand inside of a run of characters."""
     spaced = [phrase for phrase in phrases if not UNSPACED.search(phrase)]
-    condition = having(all_of(map(quoted, spaced))) if spaced else Scope()
+    condition = matches_fts(all_of(map(quoted, spaced))) if spaced else Scope()
     for phrase in phrases:
-        condition &= saying(phrase) if phrase not in spaced else Scope()
+        condition &= contains_text(phrase) if phrase not in spaced else Scope()
     return condition
 
 

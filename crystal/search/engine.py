@@ -23,7 +23,7 @@ from crystal.search.context import surrounded_hits
 from crystal.search.index import folder_of
 from crystal.search.ranking.how import How
 from crystal.search.ranking.latest import is_time_alone, listed_latest, showing_order
-from crystal.search.results import Order, Proposal, Side, freshness, order_of
+from crystal.search.results import MemorySource, Order, Proposal, freshness, order_of
 from crystal.store import Store
 from crystal.store.memories.memories import superseded
 from crystal.store.search.scope import Scope, scope_of, without_memories
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from crystal.embedding import Embedder
     from crystal.search.index.reader import Index
 
-__all__ = ["How", "SearchResult", "Side", "freshness", "search", "search_home_first"]
+__all__ = ["How", "MemorySource", "SearchResult", "freshness", "search", "search_home_first"]
 
 Mode = Literal["hybrid", "keywords", "vectors"]
 
@@ -44,7 +44,7 @@ CANDIDATES = 200
 
 MAX_LIMIT = 1_000
 
-MOST_CANDIDATES = 100_000
+MAX_CANDIDATES = 100_000
 """Where looking for more answers ends when a few turns of many chunks fill the list."""
 
 NO_EMBEDDER = "no embedding model is configured"
@@ -78,7 +78,7 @@ def search(  # noqa: PLR0913 - what a question needs, by name
     limit: int = 10,
     now: int,
     without_embedder: str = NO_EMBEDDER,
-    mirror: Side | None = None,
+    mirror: MemorySource | None = None,
     how: How | None = None,
 ) -> SearchResult:
     """Find what was said.
@@ -111,7 +111,7 @@ def search_home_first(  # noqa: PLR0913 - as search, and the project
     limit: int = 10,
     now: int,
     without_embedder: str = NO_EMBEDDER,
-    mirror: Side | None = None,
+    mirror: MemorySource | None = None,
     how: How | None = None,
 ) -> tuple[SearchResult, bool]:
     """Search one project, and everything if no word of the question is in it and a wider search does better.
@@ -139,8 +139,10 @@ def search_home_first(  # noqa: PLR0913 - as search, and the project
     return (inside, True) if inside.hits and not _has_words(everywhere) else (everywhere, False)
 
 
-def _sides(store: Store, embedder: Embedder | None, without_embedder: str, mirror: Side | None) -> tuple[Side, ...]:
-    own = Side(store, "local", embedder, without_embedder)
+def _sides(
+    store: Store, embedder: Embedder | None, without_embedder: str, mirror: MemorySource | None
+) -> tuple[MemorySource, ...]:
+    own = MemorySource(store, "local", embedder, without_embedder)
     return (own,) if mirror is None else (own, mirror)
 
 
@@ -152,7 +154,7 @@ def _has_words(result: SearchResult) -> bool:
 class _Asked:
     """One memory with the question as a vector of its model, or the reason why there is none."""
 
-    side: Side
+    side: MemorySource
     vector: QuestionVector
     space: str
 
@@ -182,7 +184,7 @@ class _Question:
     wordings: tuple[str, ...]
 
     @classmethod
-    def of(cls, sides: Sequence[Side], query: str, limit: int, now: int, how: How | None) -> _Question:
+    def of(cls, sides: Sequence[MemorySource], query: str, limit: int, now: int, how: How | None) -> _Question:
         if not 1 <= limit <= MAX_LIMIT:
             raise UsageProblem(f"the number of hits is {limit}", hint=f"use 1 to {MAX_LIMIT}")
         how = how or How()
@@ -335,7 +337,7 @@ class _Question:
                 for (place, scope), by_words, by_meaning in zip(found, said, near, strict=True)
             ])  # fmt: skip
             has_all = all(len(one.scores) < depth for one in said)
-            if len(order.fused) >= self.limit or has_all or depth > MOST_CANDIDATES:
+            if len(order.fused) >= self.limit or has_all or depth > MAX_CANDIDATES:
                 break
             depth *= 8
         is_meant = any(one.asked for one in near)

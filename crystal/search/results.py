@@ -54,7 +54,7 @@ Unit = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class MemorySource:
     """One memory that is searched.
 
     Attributes:
@@ -80,7 +80,7 @@ class Side:
 class Proposal:
     """What both engines propose in one memory, and within which filter."""
 
-    side: Side
+    side: MemorySource
     scope: Scope
     by_words: Ranked
     by_meaning: Ranked
@@ -219,7 +219,7 @@ def order_of(proposals: Sequence[Proposal]) -> Order:
     return Order(proposals, fused, shown, details)
 
 
-def latest_order(places: Sequence[tuple[Side, Scope]], spans: Sequence[tuple[int, int]], limit: int) -> Order:
+def latest_order(places: Sequence[tuple[MemorySource, Scope]], spans: Sequence[tuple[int, int]], limit: int) -> Order:
     """What people and the assistant said last within spans of time, the latest first; no engine has a rank for it."""
     depth = 4 * limit
     while True:

@@ -18,7 +18,7 @@ from crystal.store.search.scope import project_ids, scope_of
 from crystal.store.sessions.recent import MessageRow, latest_messages, moments
 from crystal.timewords.parse import local
 
-MOST_MESSAGES = 1_000
+MAX_MESSAGES = 1_000
 EVER = 1 << 62
 
 
@@ -80,8 +80,8 @@ def messages(
     Raises:
         UsageProblem: ``limit`` is out of range.
     """
-    if not 1 <= limit <= MOST_MESSAGES:
-        raise UsageProblem(f"the number of messages is {limit}", hint=f"use 1 to {MOST_MESSAGES}")
+    if not 1 <= limit <= MAX_MESSAGES:
+        raise UsageProblem(f"the number of messages is {limit}", hint=f"use 1 to {MAX_MESSAGES}")
     found: dict[tuple[str, int], Message] = {}
     notes: list[tuple[str, ...]] = []
     places: tuple[tuple[Store | None, Memory], ...] = ((store, "local"), (mirror, "mirror"))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 BLOCK = 64
-LARGEST = 127
+MAX_SIZE = 127
 WHOLE = 1 << 22
 """What the largest number of a question becomes when it is compared."""
 
@@ -57,7 +57,7 @@ def round_rows(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.int8]:
     largest = np.abs(rows).max(axis=1, initial=0.0)
     good = largest > 0.0
     found = np.zeros(rows.shape, np.int8)
-    found[good] = np.rint(rows[good] * (LARGEST / largest[good, None]))
+    found[good] = np.rint(rows[good] * (MAX_SIZE / largest[good, None]))
     return found
 
 
@@ -106,7 +106,7 @@ def _rounded_one(vector: bytes, dimension: int) -> bytes:
     largest = max(map(abs, row), default=0.0)
     if not (largest > 0.0 and all(map(math.isfinite, row))):
         return bytes(dimension)
-    return array("b", [round(number * (LARGEST / largest)) for number in row]).tobytes()
+    return array("b", [round(number * (MAX_SIZE / largest)) for number in row]).tobytes()
 
 
 def _mixed(row: list[float]) -> list[float]:

@@ -43,11 +43,11 @@ FILE_ROOM = "summary file"
 """Row in ``problems`` with the reason why a file could not be written."""
 
 PURPOSE = "summary"
-MOST_BAD_ANSWERS = 3
+MAX_BAD_ANSWERS = 3
 """Invalid answers in a row after which the model is paused, because each one costs."""
 
 FIRST_WAIT_MS = 60_000
-LONGEST_WAIT_MS = 3_600_000
+MAX_WAIT_MS = 3_600_000
 
 # Characters read of one turn and of a session, for simple summaries and for models.
 _EACH, _TOTAL = 8_000, 2_000_000
@@ -218,7 +218,7 @@ def _text_of(job: _Job, session: Session) -> tuple[SummaryText, SummaryMode]:
         except BadAnswer as error:
             mode = "simple"  # paid but useless: not requested again for this session until it grows
             job.bad_answers += 1
-            enough = job.bad_answers >= MOST_BAD_ANSWERS
+            enough = job.bad_answers >= MAX_BAD_ANSWERS
             message = _rest(job, error, _retry_at(job, error) if enough else None)
             job.instead = message if enough else None
         except CrystalError as error:
@@ -248,7 +248,7 @@ def _retry_at(job: _Job, error: CrystalError) -> int:
     if isinstance(error, OverCap):
         return day_start(job.now) + DAY_MS
     before = find_problem(job.store, ROOM)
-    wait = min(LONGEST_WAIT_MS, FIRST_WAIT_MS << min(before.tries if before else 0, 10))
+    wait = min(MAX_WAIT_MS, FIRST_WAIT_MS << min(before.tries if before else 0, 10))
     asked = int(error.retry_after * 1000) if isinstance(error, ModelUnavailable) else 0
     return job.now + max(wait, min(asked, DAY_MS))
 

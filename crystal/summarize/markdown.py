@@ -14,7 +14,7 @@ from crystal.summarize.text import Deeds, SummaryText
 from crystal.summarize.wording import code_span, escaped
 
 SCHEMA = 1
-MOST_LISTED = 50
+MAX_LISTED = 50
 FOLDER = "sessions"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -95,9 +95,9 @@ def render(
 
 
 def _section(name: str, items: list[str]) -> list[str]:
-    shown = [f"- {item}" for item in items[:MOST_LISTED]]
-    if len(items) > MOST_LISTED:
-        shown.append(f"- and {len(items) - MOST_LISTED} more")
+    shown = [f"- {item}" for item in items[:MAX_LISTED]]
+    if len(items) > MAX_LISTED:
+        shown.append(f"- and {len(items) - MAX_LISTED} more")
     return [f"## {name}", "", *(shown or ["None."]), ""]
 
 

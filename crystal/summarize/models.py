@@ -20,7 +20,7 @@ from crystal.summarize.llm import ANSWER_TOKENS, PROMPT_TOKENS, Completion, Mode
 
 TIMEOUT_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 _OLLAMA_CONTEXT = PROMPT_TOKENS * 2 + ANSWER_TOKENS
 _REASONING_TOKENS = 4000
 _CODE = re.compile(r"[a-z_]{1,40}")
@@ -193,8 +193,8 @@ def _read(response: httpx.Response, deadline: float, host: str) -> bytes:
     for part in response.iter_bytes():
         parts.append(part)
         size += len(part)
-        if size > MOST_BYTES:
-            raise ModelUnavailable(f"{host} answers with more than {MOST_BYTES} bytes", may_be_billed=True)
+        if size > MAX_BYTES:
+            raise ModelUnavailable(f"{host} answers with more than {MAX_BYTES} bytes", may_be_billed=True)
         if time.monotonic() > deadline:
             raise ModelUnavailable(f"{host} answers too slowly", may_be_billed=True)
     return b"".join(parts)

@@ -25,7 +25,7 @@ SENTENCE_CHARACTERS = 240
 HIGHLIGHTS = 4
 TOPICS = 8
 
-_MOST_SENTENCES = 4000
+_MAX_SENTENCES = 4000
 _SHORT_ANSWER = 60
 _TOPIC_CHARACTERS = 200_000
 
@@ -140,8 +140,8 @@ def _candidates(turns: Sequence[Said]) -> list[_Candidate]:
             edge = 1.3 if index == 0 or index == len(said) - 1 else 1.0
             found.append(_Candidate(line, len(found), edge * (1.5 if turn.role == "user" else 1.0), carried))
     # Of a very long session use both ends only: the summary can do without its middle.
-    half = _MOST_SENTENCES // 2
-    return found if len(found) <= _MOST_SENTENCES else found[:half] + found[-half:]
+    half = _MAX_SENTENCES // 2
+    return found if len(found) <= _MAX_SENTENCES else found[:half] + found[-half:]
 
 
 def _score(candidate: _Candidate, frequency: Counter[str]) -> float:

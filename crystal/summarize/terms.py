@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-LONGEST_TERM = 48
+MAX_TERM = 48
 
 _WORD = re.compile(r"\w+(?:[-./_:]{1,2}\w+)*")
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://\S+", re.IGNORECASE)
@@ -98,9 +98,9 @@ def words(text: str, *, sizes: Sequence[int] = (2,)) -> list[str]:
         if _UNSPACED.search(word):
             found.extend(_runs(word, sizes))
         elif _counts(word):
-            deep = word.count("/") > 2 or len(word) > LONGEST_TERM
+            deep = word.count("/") > 2 or len(word) > MAX_TERM
             found.append(word.rpartition("/")[2] if deep else word)
-    return [word for word in found if len(word) <= LONGEST_TERM]
+    return [word for word in found if len(word) <= MAX_TERM]
 
 
 def folded(word: str) -> str:

@@ -10,7 +10,7 @@ from crystal.errors import CrystalError
 from crystal.sync.answers import BlobInfo
 from crystal.sync.client import RelayClient
 
-MOST_BYTES = 24 << 20
+MAX_BYTES = 24 << 20
 """Maximum bytes being fetched or waiting to be processed."""
 
 
@@ -39,7 +39,7 @@ def fetched(
         left = deque(blobs)
         try:
             while left or coming:
-                while left and (not coming or (len(coming) < 2 * at_once and _size(coming, left[0]) <= MOST_BYTES)):
+                while left and (not coming or (len(coming) < 2 * at_once and _size(coming, left[0]) <= MAX_BYTES)):
                     blob = left.popleft()
                     coming.append((blob, threads.submit(_get, client, stream, blob.seq)))
                 blob, future = coming.popleft()

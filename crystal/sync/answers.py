@@ -14,18 +14,18 @@ from typing import Any, TypeVar
 
 import orjson
 
-LARGEST_SEQ = 2**53 - 1
+MAX_SEQ = 2**53 - 1
 """Highest sequence number of the protocol: the largest integer that JSON carries exactly everywhere."""
 LARGEST_BLOB = 8_388_608 + 148
 """Bytes of the largest blob. Equals ``crystal.sync.envelope.MAX_BLOB``, without importing its cryptography."""
-SMALLEST_BLOB = 148
-LARGEST_OBJECT = LARGEST_BLOB
-LARGEST_MAIL = 16_384
-LARGEST_LISTING = 8 * 1024 * 1024
+MIN_BLOB = 148
+MAX_OBJECT = LARGEST_BLOB
+MAX_MAIL = 16_384
+MAX_LISTING = 8 * 1024 * 1024
 """Maximum bytes of JSON in a listing."""
 SMALL_ANSWER = 64 * 1024
 """Maximum bytes of a short answer or an error."""
-MOST_LISTED = 50_000
+MAX_LISTED = 50_000
 """Maximum number of streams, objects or tokens in one listing."""
 PAGE = 1000
 """Maximum number of blobs or objects in one answer."""
@@ -143,7 +143,7 @@ def parse_object(body: bytes) -> Mapping[str, Any]:
 def parse_streams(body: bytes) -> StreamList:
     """Parse a listing of streams."""
     answer = parse_object(body)
-    streams = _listed(answer, "streams", MOST_LISTED, _stream_info)
+    streams = _listed(answer, "streams", MAX_LISTED, _stream_info)
     if len({one.stream for one in streams}) != len(streams):
         raise BadAnswer("a stream is listed twice")
     return StreamList(_number(answer, "change"), streams)
@@ -178,7 +178,7 @@ def parse_objects(body: bytes, after: bytes | None) -> tuple[ObjectInfo, ...]:
 
 def parse_tokens(body: bytes) -> tuple[TokenInfo, ...]:
     """Parse a listing of tokens."""
-    return _listed(parse_object(body), "tokens", MOST_LISTED, _token_info)
+    return _listed(parse_object(body), "tokens", MAX_LISTED, _token_info)
 
 
 def parse_made_token(body: bytes) -> MadeToken:
@@ -221,12 +221,12 @@ def _stream_info(item: Mapping[str, Any]) -> StreamInfo:
 
 
 def _blob_info(item: Mapping[str, Any]) -> BlobInfo:
-    size = _number(item, "size", least=SMALLEST_BLOB, most=LARGEST_BLOB)
+    size = _number(item, "size", least=MIN_BLOB, most=LARGEST_BLOB)
     return BlobInfo(_number(item, "seq", least=1), size, _id(item, "tag", 32))
 
 
 def _object_info(item: Mapping[str, Any]) -> ObjectInfo:
-    return ObjectInfo(_id(item, "id", 16), _number(item, "size", most=LARGEST_OBJECT), _number(item, "created_at"))
+    return ObjectInfo(_id(item, "id", 16), _number(item, "size", most=MAX_OBJECT), _number(item, "created_at"))
 
 
 def _token_info(item: Mapping[str, Any]) -> TokenInfo:
@@ -254,7 +254,7 @@ def _listed(answer: Mapping[str, Any], key: str, most: int, read: Callable[[Mapp
     return tuple(read(item) for item in items)
 
 
-def _number(item: Mapping[str, Any], key: str, *, least: int = 0, most: int = LARGEST_SEQ) -> int:
+def _number(item: Mapping[str, Any], key: str, *, least: int = 0, most: int = MAX_SEQ) -> int:
     value = item.get(key)
     if type(value) is not int or not least <= value <= most:
         raise BadAnswer(f"its {key} is no whole number from {least} to {most}")

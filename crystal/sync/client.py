@@ -36,7 +36,7 @@ from crystal.sync.refusal import broken, check, check_digest, check_kind
 if TYPE_CHECKING:
     import httpx
 
-LONGEST_WAIT = 30.0
+MAX_WAIT = 30.0
 """Maximum seconds that a relay holds back an answer."""
 
 Stored = Literal["created", "duplicate"]
@@ -135,12 +135,12 @@ class RelayClient:
 
         Args:
             changed_after: Return only streams that changed since this ``change`` value.
-            wait: Seconds to wait for a change, at most ``LONGEST_WAIT``.
+            wait: Seconds to wait for a change, at most ``MAX_WAIT``.
         """
         params: dict[str, str | int] = {}
         if changed_after is not None:
             params["changed_after"] = changed_after
-        answer = self._get("/v1/streams", params, largest=answers.LARGEST_LISTING, wait=wait)
+        answer = self._get("/v1/streams", params, largest=answers.MAX_LISTING, wait=wait)
         return self._read(answer, answers.parse_streams)
 
     def stream(self, stream: bytes) -> StreamInfo:
@@ -152,7 +152,7 @@ class RelayClient:
         """List the blobs of a stream above a number, in order. A page shorter than ``limit`` is the last."""
         limit = max(1, min(limit, answers.PAGE))
         params: dict[str, str | int] = {"after": after, "limit": limit}
-        answer = self._get(f"{_stream_path(stream)}/blobs", params, largest=answers.LARGEST_LISTING)
+        answer = self._get(f"{_stream_path(stream)}/blobs", params, largest=answers.MAX_LISTING)
         return self._read(answer, lambda body: answers.parse_blobs(body, after, limit))
 
     def get(self, stream: bytes, seq: int) -> bytes:
@@ -178,8 +178,8 @@ class RelayClient:
             BlobTooLarge: The object is larger than the relay allows.
             RelayFull: The relay is full.
         """
-        if len(data) > answers.LARGEST_OBJECT:
-            raise BlobTooLarge(f"an object has {len(data)} bytes; {answers.LARGEST_OBJECT} is the most")
+        if len(data) > answers.MAX_OBJECT:
+            raise BlobTooLarge(f"an object has {len(data)} bytes; {answers.MAX_OBJECT} is the most")
         named: dict[str, int | str] = {"id": object_id.hex(), "size": len(data)}
         return self._store(_object_path(object_id), data, {"resend": 1} if resend else None, named)
 
@@ -189,16 +189,16 @@ class RelayClient:
         Raises:
             NotAtRelay: It does not exist, or the relay has lost it (code ``body-lost``).
         """
-        return self._fetch(_object_path(object_id), answers.LARGEST_OBJECT)
+        return self._fetch(_object_path(object_id), answers.MAX_OBJECT)
 
     def delete_object(self, object_id: bytes) -> None:
         """Delete an object. Deleting a missing object is no error."""
         self._ask("DELETE", _object_path(object_id), expect=(204,))
 
     def objects(self) -> tuple[ObjectInfo, ...]:
-        """List the account's objects by rising id, page by page, up to ``answers.MOST_LISTED``."""
+        """List the account's objects by rising id, page by page, up to ``answers.MAX_LISTED``."""
         found: list[ObjectInfo] = []
-        while len(found) < answers.MOST_LISTED:
+        while len(found) < answers.MAX_LISTED:
             page = self._objects_after(found[-1].object_id if found else None)
             found += page
             if len(page) < answers.PAGE:
@@ -207,7 +207,7 @@ class RelayClient:
 
     def _objects_after(self, after: bytes | None) -> tuple[ObjectInfo, ...]:
         params: dict[str, str | int] = {"limit": answers.PAGE, **({} if after is None else {"after": after.hex()})}
-        answer = self._get("/v1/objects", params, largest=answers.LARGEST_LISTING)
+        answer = self._get("/v1/objects", params, largest=answers.MAX_LISTING)
         return self._read(answer, lambda body: answers.parse_objects(body, after))
 
     # ------------------------------------------------------------------------------------------------------- tokens
@@ -219,7 +219,7 @@ class RelayClient:
 
     def tokens(self) -> tuple[TokenInfo, ...]:
         """List the account's tokens, including revoked ones."""
-        return self._read(self._get("/v1/tokens", largest=answers.LARGEST_LISTING), answers.parse_tokens)
+        return self._read(self._get("/v1/tokens", largest=answers.MAX_LISTING), answers.parse_tokens)
 
     def revoke_token(self, token_id: str) -> None:
         """Revoke a token; it is invalid from its next request on.
@@ -266,7 +266,7 @@ class RelayClient:
             NotAtRelay: The mailbox is closed.
         """
         path = _mail_path(nameplate, side, phase)
-        answer = self._get(path, largest=answers.LARGEST_MAIL, wait=wait, expect=(200, 204))
+        answer = self._get(path, largest=answers.MAX_MAIL, wait=wait, expect=(200, 204))
         return self._bytes_of(answer) if answer.status == 200 else None
 
     def close_mailbox(self, nameplate: int) -> None:
@@ -306,7 +306,7 @@ class RelayClient:
         wait: float = 0,
         expect: tuple[int, ...] = (200,),
     ) -> Answer:
-        held = max(0.0, min(wait, LONGEST_WAIT))
+        held = max(0.0, min(wait, MAX_WAIT))
         full = {**(params or {}), **({"wait": f"{held:.3f}"} if held else {})}
         answer = self._exchange.ask("GET", path, params=full, largest=largest, wait=held)
         return check(answer, expect, self.shown)
@@ -348,7 +348,7 @@ def _object_path(object_id: bytes) -> str:
 
 
 def _mailbox_path(nameplate: int) -> str:
-    if not 0 < nameplate <= answers.LARGEST_SEQ:
+    if not 0 < nameplate <= answers.MAX_SEQ:
         raise ValueError(f"{nameplate} is no nameplate")
     return f"/v1/pair/{nameplate:d}"
 
@@ -360,6 +360,6 @@ def _mail_path(nameplate: int, side: str, phase: str) -> str:
 
 
 def _seq(seq: int) -> str:
-    if not 1 <= seq <= answers.LARGEST_SEQ:
+    if not 1 <= seq <= answers.MAX_SEQ:
         raise ValueError(f"{seq} is no number of a blob")
     return f"{seq:d}"

@@ -31,12 +31,12 @@ from crystal.sync.wire import BadRecord
 ROOM = "relay"
 PAGE = 50
 FIRST_WAIT_MS = 5_000
-LONGEST_WAIT_MS = 3_600_000
+MAX_WAIT_MS = 3_600_000
 CHECK_AFTER_MS = 600_000
 """How long a blob waits for its receipt before the relay is asked whether it still stores it."""
 TELL_AGAIN_MS = 6 * 3_600_000
 """How often a device reports its state if nothing changes."""
-MOST_FORKS = 6
+MAX_FORKS = 6
 """How often one delivery starts a new stream. More conflicts mean that the relay is not to be believed."""
 
 
@@ -99,7 +99,7 @@ class Delivery:
         """
         report = DeliveryReport()
         resting = problems.find_problem(self.store, ROOM)
-        if resting is not None and not insist and 0 < (resting.retry_at or 0) - self.clock() <= 2 * LONGEST_WAIT_MS:
+        if resting is not None and not insist and 0 < (resting.retry_at or 0) - self.clock() <= 2 * MAX_WAIT_MS:
             report.problem = resting.message  # a later time was written while the clock was wrong
             return report
         full = None
@@ -126,17 +126,17 @@ class Delivery:
 
     def _rest(self, error: CrystalError, tries: int) -> None:
         now = self.clock()
-        wait = min(LONGEST_WAIT_MS, FIRST_WAIT_MS << min(tries, 12))
+        wait = min(MAX_WAIT_MS, FIRST_WAIT_MS << min(tries, 12))
         wait = int(wait * random.uniform(0.5, 1.5))
         asked = 1000 * error.retry_after if isinstance(error, (RelayUnavailable, RelayFull)) else 0
-        retry_at = now + max(wait, asked) if isinstance(error, Unavailable) else now + LONGEST_WAIT_MS
+        retry_at = now + max(wait, asked) if isinstance(error, Unavailable) else now + MAX_WAIT_MS
         problems.record_problem(self.store, ROOM, error.message, now, retry_at)
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def _send(self, report: DeliveryReport, should_stop: Callable[[], bool]) -> None:
         """Send waiting blobs: live conversation first, then older ones, each stream in order."""
-        for _ in range(MOST_FORKS):
+        for _ in range(MAX_FORKS):
             streams = [one for one in outbox.streams(self.store, self.link.peer.id) if one.lane != "latest"]
             streams.sort(key=lambda one: (one.lane == "past", one.id))
             if not any(self._send_stream(stream, report, should_stop) for stream in streams):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from crystal.errors import CrystalError, Denied, Unavailable
 
-LONGEST_RETRY = 3600
+MAX_RETRY = 3600
 """Maximum seconds for a requested pause; a longer one is cut to this."""
 
 
@@ -16,7 +16,7 @@ class RelayUnavailable(Unavailable):
     """The relay did not answer, or asked to try later.
 
     Attributes:
-        retry_after: Seconds that the relay asked to wait, 0 to ``LONGEST_RETRY``; 0 when it did not.
+        retry_after: Seconds that the relay asked to wait, 0 to ``MAX_RETRY``; 0 when it did not.
         code: The relay's error code, or "".
     """
 

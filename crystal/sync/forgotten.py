@@ -17,10 +17,10 @@ from crystal.store.sync import outbox, relay_forgotten, relay_peers
 from crystal.store.sync.relay_peers import Peer
 from crystal.sync.envelope import Kind
 from crystal.sync.sending import Link, put_message
-from crystal.sync.tombstones import MOST_TIME, messages, read_tombstones, words_of
+from crystal.sync.tombstones import MAX_TIME, messages, read_tombstones, words_of
 from crystal.sync.wire import BadRecord
 
-MOST_TOLD = 1 << 20
+MAX_TOLD = 1 << 20
 """Approximate maximum bytes of tombstones in one document; the rest follows when they are confirmed."""
 AT_ONCE = 500
 AGAIN_MS = 6 * 3_600_000
@@ -94,12 +94,12 @@ def forgotten_for(store: Store, peer: Peer, random: Callable[[int], bytes]) -> d
         return None
     rows: list[dict[str, Any]] = []
     size, upto = 0, start
-    while size < MOST_TOLD and (some := tombstones_after(store, upto, AT_ONCE)):
+    while size < MAX_TOLD and (some := tombstones_after(store, upto, AT_ONCE)):
         for number, tombstone in some:
             words = {**words_of(tombstone), "device": tombstone.device}
             length = len(json.dumps(words))
-            if rows and size + length > MOST_TOLD:
-                size = MOST_TOLD
+            if rows and size + length > MAX_TOLD:
+                size = MAX_TOLD
                 break
             rows.append(words)
             size, upto = size + length, number
@@ -108,7 +108,7 @@ def forgotten_for(store: Store, peer: Peer, random: Callable[[int], bytes]) -> d
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TombstoneBatch:
     """Tombstones sent by home: those after ``start``, up to ``upto``, in its series."""
 
     series: str
@@ -118,7 +118,7 @@ class Told:
     tombstones: tuple[Tombstone, ...]
 
 
-def read_told(found: object) -> Told | None:
+def read_told(found: object) -> TombstoneBatch | None:
     """Parse the field ``forgotten`` of home's state document; None if it is missing.
 
     Raises:
@@ -134,16 +134,16 @@ def read_told(found: object) -> Told | None:
             "mark": str(mark),
             "tombstones": list(rows),
         } if _is_place(series, mark, start, upto):
-            return Told(series, start, upto, mark, read_tombstones(rows, None, most=MOST_TOLD))
+            return TombstoneBatch(series, start, upto, mark, read_tombstones(rows, None, most=MAX_TOLD))
     raise BadRecord("what home says of what was forgotten cannot be understood")
 
 
 def _is_place(series: str, mark: str, start: int, upto: int) -> bool:
     is_named = 0 < len(series) <= 64 and len(mark) <= 64
-    return is_named and type(start) is type(upto) is int and 0 <= start <= upto < MOST_TIME
+    return is_named and type(start) is type(upto) is int and 0 <= start <= upto < MAX_TIME
 
 
-def take_from_home(store: Store, peer: Peer, told: Told, *, now: int, as_of: int) -> int:
+def take_from_home(store: Store, peer: Peer, told: TombstoneBatch, *, now: int, as_of: int) -> int:
     """Store home's tombstones and the number to confirm. Return how many were new. Runs inside a transaction.
 
     A new series means that home is another one or was restored from a backup: then this device sends it all its

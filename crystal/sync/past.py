@@ -30,7 +30,7 @@ from crystal.sync.memories import put_memory
 from crystal.sync.sending import Link, put_message
 from crystal.sync.wire import encode_segment
 
-MOST_WAITING = 200
+MAX_WAITING = 200
 """Maximum number of sealed blobs of the past that wait at once."""
 UUIDS_AT_ONCE = 2_000
 MEMORIES_AT_ONCE = 100
@@ -56,7 +56,7 @@ def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> Pas
         _send_memories(store, link, place.memory, now)
     sent = damaged = 0
     states = {state.id: state for state in ledger.all_states(store)}
-    while outbox.count_unreceipted(store, "past") < MOST_WAITING:
+    while outbox.count_unreceipted(store, "past") < MAX_WAITING:
         found = past.next_row(store, place.row, place.until)
         if found is None:
             with store.transaction():  # another process may have added more meanwhile

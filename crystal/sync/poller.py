@@ -26,7 +26,7 @@ from crystal.sync.errors import NotAtRelay, RelayDenied, RelayUnavailable
 from crystal.sync.losses import LOST, MESSAGES, note_losses
 from crystal.sync.opening import PollReport, Refusal, Sender, Senders, claims_of, in_words, refusal_of, run_after
 from crystal.sync.stopping import StoppedStreams
-from crystal.sync.taking import Next, Part, Taker
+from crystal.sync.taking import MessageHandler, OpenedBlob, Part
 from crystal.sync.triage import Effort, count_listed, starting_after, triage
 from crystal.sync.wire import BadRecord
 
@@ -40,7 +40,7 @@ AT_ONCE = 50
 BYTES_AT_ONCE = 2 << 20
 LAST_UNPROVEN = "relay_last_unproven"
 """The store's note of the last unproven stream tried, if not all could be."""
-MOST_SILENT = 3
+MAX_SILENT = 3
 """After this many failed streams in a row the relay counts as unavailable."""
 
 
@@ -62,7 +62,7 @@ class Poller:
         self,
         store: Store,
         client: RelayClient,
-        taker: Taker,
+        taker: MessageHandler,
         senders: Callable[[], Senders],
         clock: Callable[[], int],
         own_prefixes: frozenset[bytes] = frozenset(),
@@ -185,7 +185,7 @@ class Poller:
         except RelayUnavailable as error:
             # One failing stream must not block the others, but an unavailable relay must not be asked again and again.
             self._silent += 1
-            if error.retry_after or self._silent >= MOST_SILENT:
+            if error.retry_after or self._silent >= MAX_SILENT:
                 raise
             self._stopped.stand_still(self._stopped.met(known), "waiting", "relay", error.message)
         except (Unavailable, StoreDamaged, RelayDenied):
@@ -225,7 +225,7 @@ class Poller:
         self, known: InStream, run: Sequence[BlobInfo], report: PollReport, should_stop: Callable[[], bool]
     ) -> tuple[InStream, bool]:
         """Process consecutive blobs. Return the new state of the stream, and False if it cannot continue."""
-        waiting: list[Next] = []
+        waiting: list[OpenedBlob] = []
         size = 0
         for blob, data in fetched(self._client, known.stream, run, self._at_once):
             if should_stop():
@@ -259,7 +259,9 @@ class Poller:
         # Do not read it from the store again: another poller may have moved the cursor, and then this one must not.
         return replace(known, peer=sender.peer.id, channel=int(Channel.CONVERSATIONS))
 
-    def _read(self, known: InStream, waiting: Sequence[Next], seq: int, data: bytes) -> tuple[Sender, Next] | Refusal:
+    def _read(
+        self, known: InStream, waiting: Sequence[OpenedBlob], seq: int, data: bytes
+    ) -> tuple[Sender, OpenedBlob] | Refusal:
         """Open one blob, the next after those waiting to be committed."""
         tag = waiting[-1].tag if waiting else known.last_tag
         try:
@@ -270,7 +272,7 @@ class Poller:
         except (Refused, BadRecord) as error:
             return refusal_of(seq, data, error)
 
-    def _commit(self, known: InStream, waiting: Sequence[Next], report: PollReport) -> InStream:
+    def _commit(self, known: InStream, waiting: Sequence[OpenedBlob], report: PollReport) -> InStream:
         """Commit the read blobs together; on failure one by one, so that only the faulty one stays."""
         if not waiting:
             return known

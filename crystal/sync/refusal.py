@@ -17,7 +17,7 @@ from email.utils import parsedate_to_datetime
 from crystal.errors import CrystalError
 from crystal.sync.answers import Answer, BadAnswer, parse_object
 from crystal.sync.errors import (
-    LONGEST_RETRY,
+    MAX_RETRY,
     BlobTooLarge,
     MailboxTaken,
     NotAtRelay,
@@ -152,15 +152,15 @@ def refusal_code(answer: Answer) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> int:
-    """Return the seconds that the relay asks to wait, at most ``LONGEST_RETRY``; 0 if missing or invalid.
+    """Return the seconds that the relay asks to wait, at most ``MAX_RETRY``; 0 if missing or invalid.
 
     A date is measured against the answer's own ``Date``, so that no clock needs to be right.
     """
     said = headers.get("retry-after", "").strip()
     if re.fullmatch(r"[0-9]{1,18}", said, re.ASCII):
-        return min(int(said), LONGEST_RETRY)
+        return min(int(said), MAX_RETRY)
     try:
         seconds = (parsedate_to_datetime(said) - parsedate_to_datetime(headers.get("date", ""))).total_seconds()
     except (ValueError, TypeError, OverflowError, IndexError):
         return 0
-    return int(min(max(0.0, seconds), LONGEST_RETRY))
+    return int(min(max(0.0, seconds), MAX_RETRY))

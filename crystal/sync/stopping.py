@@ -14,7 +14,7 @@ from crystal.sync.errors import NotAtRelay, RelayUnavailable
 from crystal.sync.opening import Refusal, is_about_one_blob, keep_or_count
 
 FIRST_WAIT_MS = 5_000
-LONGEST_WAIT_MS = 600_000
+MAX_WAIT_MS = 600_000
 
 
 class StoppedStreams:
@@ -38,7 +38,7 @@ class StoppedStreams:
         if known.retry_at is None:
             return False
         # A later time was written while the clock was wrong.
-        return 0 < known.retry_at - self._clock() <= 2 * LONGEST_WAIT_MS
+        return 0 < known.retry_at - self._clock() <= 2 * MAX_WAIT_MS
 
     def compare(self, known: InStream, page: BlobPage) -> InStream:
         """Check whether the next blob can still arrive, and record streams for which it cannot."""
@@ -48,7 +48,7 @@ class StoppedStreams:
             why = f"the relay does not have number {needed}; the device sends it again when it syncs"
             self.stand_still(known, "waiting", "gap", why, needed, at_once=True)
         elif is_there and known.state == "waiting" and known.code == "gap":
-            inbox.go_on(self._store, known)
+            inbox.resume(self._store, known)
         else:
             return known
         return self.met(known)
@@ -98,7 +98,7 @@ class StoppedStreams:
         """Record why a stream cannot continue, and when to try again: later each time, or ``at_once``."""
         now = self._clock()
         tries = known.tries if (known.state, known.code) == (state, code) else 0
-        wait = 0 if tries == 0 else min(LONGEST_WAIT_MS, FIRST_WAIT_MS << min(tries - 1, 10))
-        inbox.stand_still(
+        wait = 0 if tries == 0 else min(MAX_WAIT_MS, FIRST_WAIT_MS << min(tries - 1, 10))
+        inbox.suspend(
             self._store, known, state, code, detail, now=now, retry_at=None if at_once else now + wait, resend=resend
         )

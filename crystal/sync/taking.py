@@ -28,9 +28,9 @@ from crystal.sync.arrival import NOTHING, Arrivals, arrive
 from crystal.sync.envelope import Kind, Opened
 from crystal.sync.forgotten import take_from_device
 from crystal.sync.tombstones import read_tombstones
-from crystal.sync.wire import MOST_KEY, BadRecord, Sent, decode_segment
+from crystal.sync.wire import MAX_KEY, BadRecord, Sent, decode_segment
 
-MOST_MESSAGE = 768 << 20
+MAX_MESSAGE = 768 << 20
 """Maximum bytes of a message that is assembled from parts: a transcript line with its metadata."""
 
 
@@ -50,18 +50,18 @@ class Captured:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class ControlMessage:
     """Control message, validated."""
 
     kind: str
     fields: dict[str, Any]
 
 
-Message = Part | Captured | Words
+Message = Part | Captured | ControlMessage
 
 
 @dataclass(frozen=True, slots=True)
-class Next:
+class OpenedBlob:
     """Opened blob, its number, and its content."""
 
     seq: int
@@ -70,7 +70,7 @@ class Next:
 
 
 @dataclass(frozen=True, slots=True)
-class Taker:
+class MessageHandler:
     """Writes what devices sent into the home machine's memory.
 
     Attributes:
@@ -86,25 +86,25 @@ class Taker:
         """Store of the memory."""
         return self.arrivals.store
 
-    def read(self, known: InStream, seq: int, opened: Opened) -> Next:
+    def read(self, known: InStream, seq: int, opened: Opened) -> OpenedBlob:
         """Parse a blob together with the earlier parts of its message. Writes nothing.
 
         Raises:
             BadRecord: It is authentic but malformed.
         """
         waiting = inbox.fragments_bytes(self.store, known.id)
-        if waiting + len(opened.payload) > MOST_MESSAGE:
-            raise BadRecord(f"the message is longer than {MOST_MESSAGE >> 20} MiB")
+        if waiting + len(opened.payload) > MAX_MESSAGE:
+            raise BadRecord(f"the message is longer than {MAX_MESSAGE >> 20} MiB")
         if opened.header.more:
-            return Next(seq, opened.tag, Part(opened.payload))
+            return OpenedBlob(seq, opened.tag, Part(opened.payload))
         before = inbox.fragments(self.store, known.id) if waiting else []
         payload = b"".join([*before, opened.payload]) if before else opened.payload
         if opened.kind is Kind.CONTROL:
-            return Next(seq, opened.tag, read_words(payload))
+            return OpenedBlob(seq, opened.tag, read_words(payload))
         sent = decode_segment(payload)
-        return Next(seq, opened.tag, Captured(sent, prepare(sent.segment)))
+        return OpenedBlob(seq, opened.tag, Captured(sent, prepare(sent.segment)))
 
-    def take(self, peer: Peer, known: InStream, run: Sequence[Next], now: int) -> IngestReport:
+    def take(self, peer: Peer, known: InStream, run: Sequence[OpenedBlob], now: int) -> IngestReport:
         """Process the next blobs of a conversation stream: all of them, or none.
 
         Raises:
@@ -122,13 +122,13 @@ class Taker:
                 total = [a + b for a, b in zip(total, _counts(report), strict=True)]
         return IngestReport(*total)
 
-    def _take(self, peer: Peer, known: InStream, one: Next, now: int, flushes: ExitStack) -> IngestReport:
+    def _take(self, peer: Peer, known: InStream, one: OpenedBlob, now: int, flushes: ExitStack) -> IngestReport:
         message = one.message
         if isinstance(message, Part):
             inbox.add_fragment(self.store, known.id, one.seq, message.body)
             return NOTHING
         inbox.drop_fragments(self.store, known.id)
-        if isinstance(message, Words):
+        if isinstance(message, ControlMessage):
             self._control(peer, message, now)
             return NOTHING
         sent = message.sent
@@ -163,7 +163,7 @@ class Taker:
             return False
         return relay_peers.own_agent(self.store, agent, peer.id)
 
-    def _control(self, peer: Peer, words: Words, now: int) -> None:
+    def _control(self, peer: Peer, words: ControlMessage, now: int) -> None:
         fields = words.fields
         if words.kind == "ended":
             if peer.vouches or inbox.is_session_of(self.store, fields["session"], peer.name):
@@ -212,7 +212,7 @@ def _counts(report: IngestReport) -> tuple[int, int, int, int, int]:
     return report.bytes_captured, report.bytes_private, report.turns, report.chunks, report.repeated
 
 
-def read_words(payload: bytes) -> Words:
+def read_words(payload: bytes) -> ControlMessage:
     """Parse a control message.
 
     Raises:
@@ -226,17 +226,17 @@ def read_words(payload: bytes) -> Words:
         raise BadRecord("the message is of a version that this crystal does not know", hint="update crystal")
     kind = words.get("kind")
     if kind == "ended":
-        return Words("ended", {"session": _text(words, "session", MOST_KEY), "at": _whole(words, "at")})
+        return ControlMessage("ended", {"session": _text(words, "session", MAX_KEY), "at": _whole(words, "at")})
     if kind == "continues":
-        return Words("continues", {"stream": _stream(words), "because": _text(words, "because", 40)})
+        return ControlMessage("continues", {"stream": _stream(words), "because": _text(words, "because", 40)})
     if kind == "private":
-        return Words("private", {"uuids": _uuids(words)})
+        return ControlMessage("private", {"uuids": _uuids(words)})
     if kind == "forget":
-        return Words("forget", {"tombstones": read_tombstones(words.get("tombstones"), "")})
+        return ControlMessage("forget", {"tombstones": read_tombstones(words.get("tombstones"), "")})
     if kind == "memory":
-        return Words("memory", {"memory": _read_memory(words.get("memory"))})
+        return ControlMessage("memory", {"memory": _read_memory(words.get("memory"))})
     if kind == "note":
-        return Words("note", {})
+        return ControlMessage("note", {})
     raise BadRecord("the message is of a kind that this crystal does not know")
 
 

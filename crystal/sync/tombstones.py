@@ -10,16 +10,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from crystal.model.capture import is_unicode
-from crystal.store.forget.forgetting import KINDS, MOST_NAMES, Tombstone
-from crystal.sync.wire import MOST_NAME, MOST_PATH, BadRecord
+from crystal.store.forget.forgetting import KINDS, MAX_NAMES, Tombstone
+from crystal.sync.wire import MAX_NAME, MAX_PATH, BadRecord
 
-MOST_TIME = 1 << 53
+MAX_TIME = 1 << 53
 
 _LISTS = ("folders", "memories", "sessions", "lines")
 
 
 def _can_travel(name: str) -> bool:
-    return 0 < len(name) <= MOST_PATH and "\0" not in name and is_unicode(name)
+    return 0 < len(name) <= MAX_PATH and "\0" not in name and is_unicode(name)
 
 
 def words_of(tombstone: Tombstone) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def words_of(tombstone: Tombstone) -> dict[str, Any]:
     }
 
 
-def read_tombstones(rows: object, device: str | None, *, most: int = MOST_NAMES) -> tuple[Tombstone, ...]:
+def read_tombstones(rows: object, device: str | None, *, most: int = MAX_NAMES) -> tuple[Tombstone, ...]:
     """Parse tombstones strictly.
 
     Args:
@@ -72,7 +72,7 @@ def _read(row: object, device: str | None) -> Tombstone:
         raise BadRecord("a forgotten session is not named")
     until_at = None if row.get("until_at") is None else _time(row["until_at"])
     if device is None:
-        if not isinstance(told, str) or not 0 < len(told) <= MOST_NAME or not is_unicode(told):
+        if not isinstance(told, str) or not 0 < len(told) <= MAX_NAME or not is_unicode(told):
             raise BadRecord("what is forgotten names no machine")
         device = told
     return Tombstone(uid, row["kind"], value, until_at, _time(row.get("made_at")), device)
@@ -85,7 +85,7 @@ def _names(found: object) -> list[str]:
 
 
 def _time(value: object) -> int:
-    if type(value) is not int or not 0 <= value < MOST_TIME:
+    if type(value) is not int or not 0 <= value < MAX_TIME:
         raise BadRecord("what is forgotten has something else where a time should be")
     return value
 
@@ -96,7 +96,7 @@ def messages(tombstones: Sequence[Tombstone]) -> Iterator[bytes]:
     names = 0
     for one in tombstones:
         count = max(1, sum(len(one.names(what)) for what in _LISTS))
-        if run and names + count > MOST_NAMES:
+        if run and names + count > MAX_NAMES:
             yield _message(run)
             run, names = [], 0
         run.append(one)

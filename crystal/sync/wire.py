@@ -17,13 +17,13 @@ from crystal.model.capture import Finding, Origin, Piece, Project, Segment, Wate
 
 Lane = Literal["live", "past"]
 VERSION = 1
-MOST_NAME = 400
-MOST_KEY = 4096
+MAX_NAME = 400
+MAX_KEY = 4096
 """Maximum characters of a transcript's key or a session id: they come from file names, in any encoding."""
-MOST_STORED = (1 << 63) - 1
-MOST_PATH = 8192
-MOST_UUID = 1 << 26
-MOST_OFFSET = 1 << 53
+MAX_STORED = (1 << 63) - 1
+MAX_PATH = 8192
+MAX_UUID = 1 << 26
+MAX_OFFSET = 1 << 53
 _STATES = ("captured", "private", "skipped")
 
 
@@ -46,7 +46,7 @@ def encode_segment(segment: Segment, projects: Mapping[str, Project], lane: Lane
         "kind": "segment",
         "lane": lane,
         "origin": [segment.origin.agent, segment.origin.device, segment.origin.session_id, segment.origin.subagent],
-        "path": segment.path[:MOST_PATH],
+        "path": segment.path[:MAX_PATH],
         "before": _mark(segment.before),
         "after": _mark(segment.after),
         "pieces": [_piece(piece) for piece in segment.pieces],
@@ -125,8 +125,8 @@ def _segment(head: Mapping[str, Any], clean: bytes) -> Sent:
     origin = Origin(
         checked_agent_id(_text(agent)),
         _text(device),
-        _text(session, MOST_KEY),
-        None if subagent is None else _text(subagent, MOST_KEY),
+        _text(session, MAX_KEY),
+        None if subagent is None else _text(subagent, MAX_KEY),
     )
     before, after = _watermark(head["before"]), _watermark(head["after"])
     pieces: list[Piece] = []
@@ -140,8 +140,8 @@ def _segment(head: Mapping[str, Any], clean: bytes) -> Sent:
     if not pieces or at != len(clean) or before.transcript != after.transcript:
         raise BadRecord("the segment's pieces do not hold its lines")
     findings = tuple(Finding(_text(kind), _whole(count)) for kind, count in _list(head["findings"]))
-    private = tuple(_text(uuid, MOST_UUID) for uuid in _list(head["private"]))
-    projects = {_text(row[0], MOST_PATH): project_from(row) for row in _list(head["projects"])}
+    private = tuple(_text(uuid, MAX_UUID) for uuid in _list(head["private"]))
+    projects = {_text(row[0], MAX_PATH): project_from(row) for row in _list(head["projects"])}
     segment = Segment(origin, _path(head["path"]), before, after, tuple(pieces), findings, private)
     return Sent(segment, projects, "past" if head["lane"] == "past" else "live")
 
@@ -152,10 +152,10 @@ def _watermark(row: Sequence[Any]) -> Watermark:
     if len(tail_hash) not in (0, 32):
         raise BadRecord("a watermark's hash has the wrong length")
     return Watermark(
-        _text(transcript, MOST_KEY),
+        _text(transcript, MAX_KEY),
         _whole(offset),
-        _whole(dev, 1 << 64) & MOST_STORED,
-        _whole(inode, 1 << 64) & MOST_STORED,
+        _whole(dev, 1 << 64) & MAX_STORED,
+        _whole(inode, 1 << 64) & MAX_STORED,
         _whole(generation),
         tail_hash,
     )
@@ -203,9 +203,9 @@ def project_from(row: Any) -> Project:
         raise BadRecord("the message has something else where a project should be")
     cwd, root, remote, name = _list(row)
     return Project(
-        _text(cwd, MOST_PATH),
-        None if root is None else _text(root, MOST_PATH),
-        None if remote is None else _text(remote, MOST_PATH),
+        _text(cwd, MAX_PATH),
+        None if root is None else _text(root, MAX_PATH),
+        None if remote is None else _text(remote, MAX_PATH),
         _text(name, empty=True),
     )
 
@@ -216,7 +216,7 @@ def _list(value: Any) -> list[Any]:
     return value
 
 
-def _text(value: Any, most: int = MOST_NAME, *, empty: bool = False) -> str:
+def _text(value: Any, most: int = MAX_NAME, *, empty: bool = False) -> str:
     if (
         not isinstance(value, str)
         or len(value) > most
@@ -230,7 +230,7 @@ def _text(value: Any, most: int = MOST_NAME, *, empty: bool = False) -> str:
 
 def _path(value: Any) -> str:
     """Decode a path. It may hold bytes that are not UTF-8, which Python writes as lone surrogates."""
-    if isinstance(value, str) and 0 < len(value) <= MOST_PATH and "\0" not in value:
+    if isinstance(value, str) and 0 < len(value) <= MAX_PATH and "\0" not in value:
         try:
             value.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
@@ -255,7 +255,7 @@ def line_starts(piece: Piece) -> list[int]:
     return starts
 
 
-def _whole(value: Any, most: int = MOST_OFFSET) -> int:
+def _whole(value: Any, most: int = MAX_OFFSET) -> int:
     if type(value) is not int or not 0 <= value <= most:
         raise BadRecord("the segment's head has something else where a number should be")
     return value

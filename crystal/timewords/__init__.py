@@ -17,11 +17,11 @@ from datetime import tzinfo
 
 from crystal.timewords.parse import local, local_ms
 
-__all__ = ["LOOKED_AT", "MOST_SPANS", "TimeSpan", "find_times"]
+__all__ = ["LOOKED_AT", "MAX_SPANS", "TimeSpan", "find_times"]
 
 LOOKED_AT = 2_000
 """Characters of a question that are looked at; what is longer is pasted text."""
-MOST_SPANS = 16
+MAX_SPANS = 16
 """A question that names more times than this wants none of them."""
 
 
@@ -81,7 +81,7 @@ def find_times(text: str, *, now: int, tz: tzinfo | None = None) -> tuple[TimeSp
                 continue
             if start < end:
                 spans.append(TimeSpan(start, end, text[at[0] : at[1]], at))
-    return tuple(dict.fromkeys(spans))[:MOST_SPANS]
+    return tuple(dict.fromkeys(spans))[:MAX_SPANS]
 
 
 def _place(text: str, composed: str, at: int) -> int:

@@ -37,7 +37,7 @@ _PIECE = re.compile(
     r"|(?P<joint>(?<=\w)['\u2019](?=\w))|(?P<sign>\S)",
     re.IGNORECASE,
 )
-_LONGEST, _LONGEST_UNSPACED = 5, 5
+_MAX_LENGTH, _MAX_UNSPACED = 5, 5
 """Words of the longest phrase, and characters of the longest in a script without spaces."""
 _DASHES = "-\u2010\u2013\u2014~\u301c\uff5e"
 _SIGNS = {",": "comma", ".": "dot", "/": "slash", "\0": "hidden"} | dict.fromkeys(_DASHES, "dash strong_link")
@@ -129,7 +129,7 @@ def _unspaced(run: str, at: int) -> Iterator[Token]:
     phrases = lexicon().phrases
     start = 0
     while start < len(run):
-        for end in range(min(len(run), start + _LONGEST_UNSPACED), start, -1):
+        for end in range(min(len(run), start + _MAX_UNSPACED), start, -1):
             tags = phrases.get(run[start:end])
             if tags and "apart" not in phrases.get(run[end - 1 : end + 1], ()):
                 break
@@ -146,7 +146,7 @@ def _phrases(tokens: list[Token]) -> Iterator[Token]:
         first = tokens[start]
         size = 1
         if first.text in lexicon().words:
-            for count in range(_LONGEST, 0, -1):
+            for count in range(_MAX_LENGTH, 0, -1):
                 words = tokens[start : start + count]
                 text = " ".join(word.text for word in words)
                 tags = lexicon().phrases.get(text)

@@ -16,8 +16,8 @@ ParsedLine: TypeAlias = dict[str, Any]
 """Fields of one line as in the JSON; their types are not checked."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_LONGEST_INTEGER = 40
-_LONGEST_ID = 256
+_MAX_INTEGER = 40
+_MAX_ID = 256
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _TIME = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,30}))?)?\s?(?:([Zz])|([+-])(\d\d):?(\d\d)?)?",
@@ -110,7 +110,7 @@ def word(value: object) -> str | None:
 
 def identifier(value: object) -> str | None:
     """Return a field that must be an id: a short text; else None."""
-    if isinstance(value, str) and len(value) <= _LONGEST_ID:
+    if isinstance(value, str) and len(value) <= _MAX_ID:
         return word(value)
     return None
 
@@ -125,4 +125,4 @@ def _parse_leniently(line: bytes) -> object:
 
 def _parse_integer(digits: str) -> int | str:
     """Keep an extremely long integer as text: Python refuses to convert it, or needs quadratic time."""
-    return int(digits) if len(digits) <= _LONGEST_INTEGER else digits
+    return int(digits) if len(digits) <= _MAX_INTEGER else digits

@@ -17,8 +17,8 @@ MARKER_FILE = ".crystal-project"
 MARKER_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{7,63}"
 GIT_SECONDS = 3.0
 _MAX_MARKER_BYTES = 4096
-_LARGEST_POINTER = 64 * 1024
-_LARGEST_CONFIG = 1024 * 1024
+_MAX_POINTER = 64 * 1024
+_MAX_CONFIG = 1024 * 1024
 # Patterns as text: ``re`` compiles each when it is first used.
 _CLIENT_WORKTREE = r"(.+?)[/\\]\.claude[/\\]worktrees[/\\][^/\\]+"
 _SECTION = r'\[\s*([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]'
@@ -154,13 +154,13 @@ def _find_repository(folder: Path) -> _Repository | None:
 def _repository_at(folder: Path) -> _Repository | None:
     git = folder / ".git"
     if not _is_folder(git):
-        pointer = _read(git, _LARGEST_POINTER)
+        pointer = _read(git, _MAX_POINTER)
         if pointer is None or not pointer.startswith("gitdir:"):
             return None
         git = _normal(folder / pointer.removeprefix("gitdir:").strip())
     if not _exists(git / "HEAD"):
         return None
-    common = (_read(git / "commondir", _LARGEST_POINTER) or "").strip()
+    common = (_read(git / "commondir", _MAX_POINTER) or "").strip()
     return _Repository(folder, git, _normal(git / common) if common else git)
 
 
@@ -174,7 +174,7 @@ def _main_root(repository: _Repository) -> Path:
 
 def _origin(config_path: Path) -> str | None:
     """Return the first address of the remote ``origin`` in a git config file, without credentials."""
-    config = _read(config_path, _LARGEST_CONFIG)
+    config = _read(config_path, _MAX_CONFIG)
     section: tuple[str, str] | None = None
     for line in _logical_lines(config or ""):
         match = re.match(_SECTION, line)

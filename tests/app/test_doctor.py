@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from crystal.app.context import open_machine, these_places
+from crystal.app.context import default_paths, open_machine
 from tests.support.capture_machine import line
 from tests.support.command import crystal
 
@@ -71,7 +71,7 @@ def test_a_missing_key_is_told_with_where_to_put_it(
     assert check["verdict"] == "warning"
     assert provider in check["message"]
     assert variable in check["fix"]
-    assert str(these_places().data_dir / ".env") in check["fix"]
+    assert str(default_paths().data_dir / ".env") in check["fix"]
     monkeypatch.setenv(variable, KEY)
     (check,) = checks("API key")
     assert check["verdict"] == "ok"
@@ -107,7 +107,7 @@ def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_settings_that_cannot_be_read_are_a_finding_like_others(home: Path) -> None:
-    path = these_places().config_file
+    path = default_paths().config_file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("broken = [\n")
     done = crystal("doctor", "--json")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.app.context import open_machine, open_reader, these_places
+from crystal.app.context import default_paths, open_machine, open_reader
 from crystal.store.problems import find_problem, record_problem
 from tests.support.capture_machine import line
 from tests.support.command import crystal
@@ -67,7 +67,7 @@ def test_a_database_beyond_repair_is_made_again_from_the_archive(home: Path) -> 
     folder.mkdir(parents=True)
     (folder / "s.jsonl").write_bytes(line("basalt"))
     crystal("init", "--yes", "--import")
-    folder = these_places().data_dir
+    folder = default_paths().data_dir
     whole = (folder / "crystal.db").read_bytes()
     (folder / "crystal.db").write_bytes(whole[:4096] + b"\x55" * (len(whole) - 4096))
     done = crystal("search", "basalt")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.capture import ahead
-from crystal.capture.ahead import Ahead, Gone, Hand, pack, start_hands, stretches, unpack
+from crystal.capture.ahead import Ahead, CleanerGone, CleanerProcess, pack, start_hands, stretches, unpack
 from crystal.capture.backfill import import_past, plan_past
 from crystal.capture.engine import Tally
 from crystal.redact import Redactor
@@ -33,7 +33,7 @@ def test_what_is_packed_and_unpacked_is_what_cleaning_line_by_line_gives(lines):
 
 def test_a_cleaning_process_gives_what_the_redactor_gives():
     raw = line(f"export GITHUB_TOKEN={SECRET}") + line("nothing to hide") + b"\n" + line("<private>x</private> y")
-    hand = Hand(KEY, secrets=True)
+    hand = CleanerProcess(KEY, secrets=True)
     try:
         hand.begin(raw)
         cleaned = hand.finish(raw)
@@ -46,11 +46,11 @@ def test_a_cleaning_process_gives_what_the_redactor_gives():
 
 
 def test_a_process_that_was_killed_is_gone():
-    hand = Hand(KEY, secrets=True)
+    hand = CleanerProcess(KEY, secrets=True)
     hand._process.kill()
     hand._process.wait()
     hand.begin(b"x\n" * 100_000)
-    with pytest.raises(Gone):
+    with pytest.raises(CleanerGone):
         hand.finish(b"x\n" * 100_000)
     hand.close()
 
@@ -86,7 +86,7 @@ def test_only_exactly_the_bytes_that_come_next_have_a_result():
 
 
 def test_what_is_left_of_one_transcript_does_not_hold_up_the_next(monkeypatch):
-    monkeypatch.setattr(ahead, "MOST_AHEAD", 4)
+    monkeypatch.setattr(ahead, "MAX_AHEAD", 4)
     hands = [FakeHand(), FakeHand()]
     with Ahead(hands, iter([(0, b"a\n"), (0, b"b\n"), (0, b"c\n"), (1, b"d\n"), (2, b"e\n")])) as coming:
         coming.reach(0)
@@ -98,7 +98,7 @@ def test_what_is_left_of_one_transcript_does_not_hold_up_the_next(monkeypatch):
 
 
 def test_a_huge_stretch_is_left_to_the_caller(monkeypatch):
-    monkeypatch.setattr(ahead, "LARGEST", 3)
+    monkeypatch.setattr(ahead, "MAX_SIZE", 3)
     with Ahead([FakeHand()], iter([(0, b"abcdef\n"), (0, b"a\n")])) as coming:
         coming.reach(0)
         assert coming.result_for(b"abcdef\n") is None

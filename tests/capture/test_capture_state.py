@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.app.context import open_machine, these_places
+from crystal.app.context import default_paths, open_machine
 from crystal.capture.lock import lock_holder, try_lock
 from crystal.capture.state import CaptureFacts, Condition, HookFacts, assess_capture, describe, is_silent
 from tests.support.capture_machine import line
@@ -190,7 +190,7 @@ def test_the_plugin_alone_is_enough_until_its_folder_is_gone(claude: Path, tmp_p
 
 
 def test_a_lock_held_while_notes_wait_is_named_with_its_holder(claude: Path) -> None:
-    places = these_places()
+    places = default_paths()
     holding = (
         "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); print(1, flush=True); time.sleep(60)"
     )
@@ -222,7 +222,7 @@ def test_looking_for_the_holder_never_takes_the_lock(tmp_path: Path) -> None:
 
 
 def test_a_database_that_is_gone_is_said_before_the_error(claude: Path) -> None:
-    for path in these_places().data_dir.glob("crystal.db*"):
+    for path in default_paths().data_dir.glob("crystal.db*"):
         path.unlink()
     done = crystal("status")
     assert done.out.startswith(
@@ -239,7 +239,7 @@ def test_no_hook_for_a_day_although_sessions_went_on(claude: Path) -> None:
         machine.store.execute("INSERT INTO hook_runs (at, event, ms) VALUES (?, 'Stop', 1)", (long_ago,))
     assert reasons() == []  # it was set up just now
     set_up = time.time() - 3 * 86_400
-    os.utime(these_places().machine_json, (set_up, set_up))
+    os.utime(default_paths().machine_json, (set_up, set_up))
     assert reasons() == ["silent"]
     os.utime(claude / "projects/p/s.jsonl", (time.time() - 4 * 86_400, time.time() - 4 * 86_400))
     assert reasons() == []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.app.context import open_reader, these_places
+from crystal.app.context import default_paths, open_reader
 from crystal.errors import NotConfigured, Unavailable
 from crystal.evaluate.trial import Size, Watch, try_model
 from crystal.store import Store
@@ -111,7 +111,7 @@ def test_filling_shows_how_far_it_is(memory, tiny, monkeypatch):
     crystal("models", "install", str(tiny))
     crystal("models", "use", "tiny")
     monkeypatch.setattr("crystal.embedding.pending.BATCH", 16)
-    with Store.open(these_places().db) as store:
+    with Store.open(default_paths().db) as store:
         with open_reader() as machine:
             chosen = machine.embedder()
         generation = vectors.ensure_generation(store, chosen.provider, chosen.model, chosen.dimension, NOW)
@@ -141,7 +141,7 @@ def test_another_model_under_the_same_name_gets_vectors_of_its_own(memory, tiny,
 def test_keywords_answer_and_say_why_when_a_model_is_out_of_order(memory, tiny, harm, monkeypatch):
     crystal("models", "install", str(tiny))
     crystal("models", "use", "tiny", "--now")
-    folder = these_places().models / "tiny"
+    folder = default_paths().models / "tiny"
     if harm == "damaged":
         (folder / "model.onnx").write_bytes((folder / "model.onnx").read_bytes()[:-9] + b"\0" * 9)
     elif harm == "removed":
@@ -217,11 +217,11 @@ def test_the_address_and_dimension_of_the_old_provider_go_with_it(memory, tiny):
     crystal("config", "set", "embedding.dimension", "512")
     crystal("models", "install", str(tiny))
     assert as_json("use", "tiny")["changed"] is True
-    settings = these_places().config_file.read_text()
+    settings = default_paths().config_file.read_text()
     assert "base_url" not in settings
     assert "dimension" not in settings
     as_json("use", "embedded")
-    assert "model =" not in these_places().config_file.read_text()
+    assert "model =" not in default_paths().config_file.read_text()
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_what_cannot_be_done_says_why(home, words, code, told):
 def test_without_a_memory_a_model_can_be_chosen_all_the_same(home, tiny):
     crystal("models", "install", str(tiny))
     assert as_json("use", "tiny")["waiting"] == 0
-    assert not these_places().db.exists()
+    assert not default_paths().db.exists()
     assert (row("tiny")["state"], row("tiny")["chosen"]) == ("chosen", True)
 
 
@@ -260,7 +260,7 @@ def test_without_a_memory_a_model_can_be_chosen_all_the_same(home, tiny):
 
 def test_a_trial_shows_the_difference_changes_nothing_and_is_the_same_twice(memory, tiny):
     crystal("models", "install", str(tiny))
-    before = these_places().db.read_bytes()
+    before = default_paths().db.read_bytes()
     first, second = (as_json("use", "tiny", "--eval", "--questions", "20") for _ in range(2))
     assert (first["changed"], row("embedded")["chosen"]) == (False, True)
     for one in (first, second):
@@ -272,7 +272,7 @@ def test_a_trial_shows_the_difference_changes_nothing_and_is_the_same_twice(memo
     assert trial["keywords"]["hit_at_5"] > 0.3
     assert trial["new"]["name"].startswith("local tiny@")
     assert trial["verdict"] in ("better", "worse", "no clear difference")
-    assert these_places().db.read_bytes() == before
+    assert default_paths().db.read_bytes() == before
     shown = crystal("models", "use", "tiny", "--eval", "--questions", "10").out
     assert "keywords alone" in shown
     assert "nothing is changed; to use it: crystal models use tiny --yes" in shown
@@ -288,7 +288,7 @@ def test_every_key_of_the_json_is_documented_and_the_other_way_round(memory, tin
         "crystal models": [as_json()],
     }
     crystal("config", "set", "embedding.provider", "none")
-    with sqlite3.connect(these_places().db) as db:
+    with sqlite3.connect(default_paths().db) as db:
         db.execute("UPDATE embedding_generations SET model = 'gone@00000000'")
     db.close()
     seen["crystal models use"].append(as_json("use", "tiny", *few))

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from crystal.app.context import Machine, these_places
+from crystal.app.context import Machine, default_paths
 from crystal.cli import app
 from crystal.errors import NotConfigured
 from tests.support.capture_machine import CaptureMachine, line
@@ -28,7 +28,7 @@ def store(home, monkeypatch, ranked_by):
     """This machine's store, with keywords alone unless a test says otherwise; asked in every way."""
     monkeypatch.setattr(Machine, "embedder", lambda _: None)
     monkeypatch.chdir(home)
-    places = these_places()
+    places = default_paths()
     places.data_dir.mkdir(parents=True)
     with open_store(places.data_dir) as store:
         yield store
@@ -327,7 +327,7 @@ def test_what_is_not_there_is_named_with_the_next_step(store, run):
 
 
 def test_raw_prints_the_archived_lines_as_they_are(home, run, monkeypatch):
-    machine = CaptureMachine.at(these_places().ldm_home)
+    machine = CaptureMachine.at(default_paths().ldm_home)
     machine.transcript(SESSION).parent.mkdir(exist_ok=True)
     machine.capture().sweep()
     lines = [line("say naïve things", ident="3f0c9a52-1111-4000-8000-00000000beef"), line("no", role="assistant")]

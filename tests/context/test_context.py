@@ -24,7 +24,7 @@ from crystal.app.memory_changes import deprecate, edit
 from crystal.app.session_context import refresh
 from crystal.context import Candidate, LastSession, Told, choose, count_tokens, is_same_project, is_trusted, rank
 from crystal.context.files import KEPT_MS, take_told
-from crystal.forgetting import Wish
+from crystal.forgetting import ForgetRequest
 from crystal.hook import main as hook
 from crystal.hook import session_start
 from crystal.model.capture import MemoryStatus, Project
@@ -378,7 +378,7 @@ def test_two_hooks_and_a_second_time_make_one_memory(machine: Machine) -> None:
         assert crystal("memories", "deprecate", ident).code == 0
         assert crystal("memories", "restore", ident).code == 0
     (one,) = memories.all_memories(machine.store)
-    carry_out(machine, plan_forget(machine, Wish(targets=(one.id,))))
+    carry_out(machine, plan_forget(machine, ForgetRequest(targets=(one.id,))))
     assert machine.store.rows("SELECT key FROM meta WHERE value = ?", (one.id,)) == []
 
 
@@ -471,7 +471,7 @@ def test_what_is_forgotten_is_told_no_more_at_once(machine: Machine) -> None:
     one = remember(machine, "basalt is black", project=QUARTZ)
     remember(machine, "marble is white", project=QUARTZ)
     refresh(machine)
-    for wish in (Wish(targets=(one.id,)), Wish(session="s1")):
+    for wish in (ForgetRequest(targets=(one.id,)), ForgetRequest(session="s1")):
         carry_out(machine, plan_forget(machine, wish))
     text = told(machine) or ""
     assert "marble" in text

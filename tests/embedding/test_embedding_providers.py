@@ -180,7 +180,7 @@ FAILURES = {
 def test_every_failure_becomes_the_error_that_says_what_to_do(providers, provider, case, monkeypatch):  # noqa: F811
     failure, expected = FAILURES[case]
     if case == "endless":
-        monkeypatch.setattr(web, "LARGEST_ANSWER", 1_000_000)
+        monkeypatch.setattr(web, "MAX_ANSWER", 1_000_000)
     providers.fail_next(failure)
     timeout = 0.3 if case in ("slow", "dripping") else 20.0
     asked = embedder(providers, provider, timeout=timeout)

@@ -13,7 +13,7 @@ from crystal.app.forget import carry_out_and_prove, plan_forget
 from crystal.app.integrity import prove
 from crystal.app.memories import remember
 from crystal.errors import NotFound, UsageProblem
-from crystal.forgetting import Wish
+from crystal.forgetting import ForgetRequest
 from crystal.forgetting.match.terms import Terms, folded, readable
 from tests.support.forgetting_machine import DATA, NOW, Desk, said
 
@@ -72,7 +72,7 @@ def test_notes_copies_quotes_and_summaries_go_and_the_rest_stays(desk: Desk) -> 
         uuid_ = machine.store.value(
             "SELECT t.uuid FROM turns t JOIN chunks c ON c.turn = t.id WHERE c.text = ?", (SECRET,)
         )
-        plan = plan_forget(machine, Wish(targets=(str(uuid_),)))
+        plan = plan_forget(machine, ForgetRequest(targets=(str(uuid_),)))
         reasons = {item.because for item in plan.items}
         assert reasons == {"asked", "quote", "summary", "bookkeeping"}
         done, proof = carry_out_and_prove(machine, plan)
@@ -193,7 +193,7 @@ def test_any_real_line_can_be_forgotten(real: Desk, role: str) -> None:
             (role,),
         )
         uuid_, text = rows[len(rows) // 2]
-        plan = plan_forget(machine, Wish(targets=(uuid_,)))
+        plan = plan_forget(machine, ForgetRequest(targets=(uuid_,)))
         done, proof = carry_out_and_prove(machine, plan)
         assert done.is_done, done.pending
         assert proof.proved, (proof.traces, proof.unread)

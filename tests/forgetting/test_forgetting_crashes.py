@@ -17,7 +17,7 @@ from crystal.app.forget import carry_out, plan_forget
 from crystal.app.forget_rest import finish_forgetting
 from crystal.app.integrity import prove
 from crystal.app.memories import remember
-from crystal.forgetting import Wish
+from crystal.forgetting import ForgetRequest
 from tests.support.forgetting_machine import NOW, Desk, said
 
 SECRET = "the quokka sleeps under the zanzibar bridge at seven"
@@ -140,7 +140,7 @@ def texts(machine: Machine) -> list[str]:
 def statements(template: Path, folder: Path) -> int:
     desk = copy_of(template, folder)
     with desk.open() as machine:
-        plan = plan_forget(machine, Wish(query="quokka"))
+        plan = plan_forget(machine, ForgetRequest(query="quokka"))
         with killed_at_statement(machine, 10**9) as count:
             assert carry_out(machine, plan).is_done
     finished(desk)
@@ -150,7 +150,7 @@ def statements(template: Path, folder: Path) -> int:
 def run_killed_at_statement(template: Path, folder: Path, number: int) -> None:
     desk = copy_of(template, folder)
     with desk.open() as machine:
-        plan = plan_forget(machine, Wish(query="quokka"))
+        plan = plan_forget(machine, ForgetRequest(query="quokka"))
         with killed_at_statement(machine, number), contextlib.suppress(Killed):
             carry_out(machine, plan)
     with desk.open() as machine:
@@ -179,7 +179,7 @@ def test_killed_at_a_change_of_a_file_the_next_run_finishes_it(template: Path, t
     while True:
         desk = copy_of(template, tmp_path / "one")
         with desk.open() as machine:
-            plan = plan_forget(machine, Wish(query="quokka"))
+            plan = plan_forget(machine, ForgetRequest(query="quokka"))
             try:
                 with killed_at_file(number) as count:
                     carry_out(machine, plan)

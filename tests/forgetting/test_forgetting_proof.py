@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.errors import Damaged
-from crystal.forgetting import Wish, carry_out, plan
-from crystal.forgetting.match.multi_pattern import Seeker
+from crystal.forgetting import ForgetRequest, carry_out, plan
+from crystal.forgetting.match.multi_pattern import MultiPatternMatcher
 from crystal.forgetting.match.needles import Needles, forms_of, needles_of, stretches_of
 from crystal.forgetting.match.plan_needles import needles_for
 from crystal.forgetting.prove import files as places
@@ -305,7 +305,7 @@ def test_the_seeker_finds_what_a_plain_search_finds(strings: list[bytes], data: 
     expected = {
         (at, number) for number, string in enumerate(strings) for at in range(len(text)) if text.startswith(string, at)
     }
-    seeker = Seeker(strings)
+    seeker = MultiPatternMatcher(strings)
     assert set(seeker.find(text)) == expected
     size = data.draw(st.integers(1, 30))
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
@@ -370,7 +370,7 @@ def test_the_word_of_a_query_may_stay_within_other_words(tmp_path: Path) -> None
     found = ground(tmp_path / "home")
     note = {"type": "queue-operation", "timestamp": "2026-11-21T10:00:00Z", "content": "zweitausenddreiundzwanzig"}
     found.say("5e551011-9", line("wir haben zweitausend"), json.dumps(note).encode() + b"\n", line("gut so"))
-    wanted = plan(found.grounds, Wish(query="zweitausend"))
+    wanted = plan(found.grounds, ForgetRequest(query="zweitausend"))
     needles = needles_for(found.grounds, wanted)
     carry_out(found.grounds, wanted, NOW)
     assert prove.prove(found.grounds, needles).proved
@@ -383,7 +383,7 @@ def test_what_archives_of_other_sessions_say_is_not_looked_for(tmp_path: Path) -
         note = {**tools, "uuid": f"tools-{number}", "timestamp": "2026-11-21T10:00:00Z"}
         found.say(f"5e551011-{number + 7}", line(said), json.dumps(note).encode() + b"\n")
     before = _archived_text(found)
-    wanted = plan(found.grounds, Wish(session="5e551011-7"))
+    wanted = plan(found.grounds, ForgetRequest(session="5e551011-7"))
     needles = needles_for(found.grounds, wanted)
     carry_out(found.grounds, wanted, NOW)
     after = _archived_text(found)
@@ -398,7 +398,7 @@ def test_a_forgotten_message_takes_no_word_from_the_notes_of_other_sessions(tmp_
     note = {"type": "attachment", "uuid": "tools-1", "attachment": {"tools": ["Zuckerwatte"]}}
     found.say("5e551011-7", line("bitte die Zuckerwatte nehmen", ident=GONE))
     found.say("5e551011-8", line("nichts weiter"), json.dumps(note).encode() + b"\n")
-    wanted = plan(found.grounds, Wish(targets=(GONE,)))
+    wanted = plan(found.grounds, ForgetRequest(targets=(GONE,)))
     assert [item.uuid for item in wanted.items] == [GONE]
     needles = needles_for(found.grounds, wanted)
     carry_out(found.grounds, wanted, NOW)
@@ -421,7 +421,7 @@ def test_what_is_left_of_a_compressed_text_is_found(tmp_path: Path) -> None:
     found = ground(tmp_path / "home")
     gone = "the " + " ".join(f"plumtree{at} was said by zebra{at}" for at in range(40))
     found.say("s-0", line(gone, ident=GONE))
-    looked_for = plan(found.grounds, Wish((GONE,)))
+    looked_for = plan(found.grounds, ForgetRequest((GONE,)))
     needles = needles_for(found.grounds, looked_for, for_proof=True)
     body = found.machine.store.value("SELECT body FROM chunks WHERE text LIKE '%plumtree1 %'")
     assert isinstance(body, bytes)

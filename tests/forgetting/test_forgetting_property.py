@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.forgetting.request import Wish
+from crystal.forgetting.request import ForgetRequest
 from tests.support.forgetting_world import HOUR, Place, World
 from tests.support.relay_weather import FAULTS
 
@@ -85,17 +85,17 @@ class Life:
         if way == "finish":
             world.finish(place)
         elif way == "memory" and world.memories:
-            world.forget(place, Wish(targets=(dice.choice(sorted(world.memories.values())),)))
+            world.forget(place, ForgetRequest(targets=(dice.choice(sorted(world.memories.values())),)))
         elif way == "word of a memory" and world.memories:
-            world.forget(place, Wish(query=dice.choice(sorted(world.memories))))
+            world.forget(place, ForgetRequest(query=dice.choice(sorted(world.memories))))
         elif said:
             one = dice.choice(said)
             wish = {
-                "line": Wish(targets=(one.uuid,)),
-                "query": Wish(query=one.word),
-                "session": Wish(session=one.session),
-                "project": Wish(project=one.cwd),
-                "before": Wish(before=sorted(each.at for each in world.said)[len(world.said) // 4]),
+                "line": ForgetRequest(targets=(one.uuid,)),
+                "query": ForgetRequest(query=one.word),
+                "session": ForgetRequest(session=one.session),
+                "project": ForgetRequest(project=one.cwd),
+                "before": ForgetRequest(before=sorted(each.at for each in world.said)[len(world.said) // 4]),
             }.get(way)
             if wish is not None:
                 world.forget(place, wish)

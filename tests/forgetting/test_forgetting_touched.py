@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crystal.forgetting import carry_out, finish, plan
-from crystal.forgetting.request import ForgetPlan, Wish
+from crystal.forgetting.request import ForgetPlan, ForgetRequest
 from crystal.ingest.archive import frames_in
 from crystal.ingest.forgotten_filter import forgotten_lines, without_lines
 from crystal.model.capture import Origin, Piece, Segment, Watermark
@@ -35,7 +35,7 @@ def clean(tmp_path: Path) -> Ground:
     return ground(tmp_path / "home", sessions=1, turns=2)
 
 
-def forget(clean: Ground, wish: Wish, now: int = NOW + 10**6) -> ForgetPlan:
+def forget(clean: Ground, wish: ForgetRequest, now: int = NOW + 10**6) -> ForgetPlan:
     made = plan(clean.grounds, wish)
     carry_out(clean.grounds, made, now)
     return made
@@ -46,8 +46,10 @@ def archived(clean: Ground) -> bytes:
     return b"".join(text for file in files for text in frames_in(file))
 
 
-@pytest.mark.parametrize("wish", [Wish(project=HERE), Wish(before=NOW + 50), Wish(session=SESSION)])
-def test_notes_and_summaries_that_came_later_go_with_a_scope(clean: Ground, wish: Wish) -> None:
+@pytest.mark.parametrize(
+    "wish", [ForgetRequest(project=HERE), ForgetRequest(before=NOW + 50), ForgetRequest(session=SESSION)]
+)
+def test_notes_and_summaries_that_came_later_go_with_a_scope(clean: Ground, wish: ForgetRequest) -> None:
     clean.say(SESSION, line("the zanzibar recipe", at=NOW, cwd=HERE))
     clean.say(SESSION, note("the zanzibar recipe"))  # in a frame of its own: nothing tells when and where
     clean.say(SESSION, line("They said: the zanzibar recipe", at=NOW + 99, cwd=THERE, isCompactSummary=True))
@@ -66,7 +68,7 @@ def test_a_long_result_that_has_one_line_in_common_stays_whole(clean: Ground) ->
     clean.say(SESSION, line("", message={"role": "user", "content": [block]}, ident="result"))
     clean.say("5e551011-b", line(f"{shared}\nand the zanzibar recipe", ident="gone"))
     assert not [text for text in clean.machine.texts("tool_result") if shared in text], "the middle is not a chunk"
-    made = forget(clean, Wish(targets=("gone",)))
+    made = forget(clean, ForgetRequest(targets=("gone",)))
     assert [item.uuid for item in made.items] == ["gone"]
     assert archived(clean).count(shared.encode()) == 1
     assert b"zanzibar" not in archived(clean)
@@ -116,7 +118,7 @@ def test_what_a_killed_process_was_writing_goes_unless_it_is_young(clean: Ground
     left.parent.mkdir(parents=True, exist_ok=True)
     left.write_text("the zanzibar recipe", "utf-8")
     now = left.stat().st_mtime_ns // 1_000_000
-    forget(clean, Wish(targets=("gone",)), now + 1_000)
+    forget(clean, ForgetRequest(targets=("gone",)), now + 1_000)
     assert left.exists(), "somebody may be writing it"
     assert open_tombstones(clean.machine.store), "so this is not done yet"
     assert finish(clean.grounds, now + 3_600_000) == 0

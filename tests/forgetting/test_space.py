@@ -160,7 +160,7 @@ def test_a_little_waste_is_left_alone(store):
 
 
 def test_the_model_that_was_replaced_gives_its_space_back(store, monkeypatch):
-    monkeypatch.setattr("crystal.store.search.space.LEAST_BYTES", 1 << 14)
+    monkeypatch.setattr("crystal.store.search.space.MIN_BYTES", 1 << 14)
     monkeypatch.setattr("crystal.store.search.space.SHARE", 50)  # vectors are a small part of the file
     newer = vectors.ensure_generation(store, "test", "other", 8, NOW)
     vectors.put_vectors(store, newer, [(ident, b"\x00\x00\x80?" + bytes(28)) for ident in range(1, CHUNKS + 1)])
@@ -218,7 +218,7 @@ def test_a_process_killed_at_any_statement_loses_nothing(store):
 
 
 def test_a_store_from_before_is_rewritten_once_and_cut_piece_by_piece_from_then_on(large, tmp_path, monkeypatch):
-    monkeypatch.setattr("crystal.store.search.space.LEAST_BYTES", 1 << 20)
+    monkeypatch.setattr("crystal.store.search.space.MIN_BYTES", 1 << 20)
     path = tmp_path / "old.db"
     path.write_bytes(large.read_bytes())
     with Store.open(path) as store:
@@ -293,7 +293,7 @@ def test_a_large_import_asks_for_a_file_without_half_empty_pages(store: Store) -
     assert not space.is_due(store)
     with store.transaction():
         store.execute("CREATE TABLE filler (data)")
-        store.execute("INSERT INTO filler VALUES (zeroblob(?))", (space.LEAST_BYTES,))
+        store.execute("INSERT INTO filler VALUES (zeroblob(?))", (space.MIN_BYTES,))
     space.note_import(store, before)
     assert space.is_due(store)
     space.give_back(store)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from mcp_types import methods, version
 
 from crystal.mcp import server, wire
-from crystal.mcp.calls import MOST_AT_ONCE, Call
+from crystal.mcp.calls import MAX_AT_ONCE, Call
 from crystal.mcp.server import GREETED, MODERN
 from tests.support.mcp_client import ENVELOPE, INITIALIZE, ROOT, Process, Talk, crystal_offer, served
 from tests.support.store_factory import add_turn, open_store
@@ -159,7 +159,7 @@ def test_a_line_that_is_no_request_costs_an_error_at_most(talk: Talk, line: byte
 
 
 def test_a_huge_line_is_left_out_and_a_large_one_read(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "MOST_BYTES", 300_000)
+    monkeypatch.setattr(wire, "MAX_BYTES", 300_000)
     talk.send(b" " * 200_000 + b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
     assert talk.read()["result"] == {}
     talk.send(b'{"jsonrpc": "2.0", "id": 2, "method": "ping", "params": {"a": "' + b"a" * 400_000 + b'"}}\n')
@@ -240,7 +240,7 @@ def test_a_slow_answer_keeps_no_other_waiting() -> None:
 def test_what_is_cancelled_is_not_answered_nor_begun() -> None:
     offer = Slow()
     with served(offer) as talk:
-        running = [talk.start("tools/list") for _ in range(MOST_AT_ONCE)]
+        running = [talk.start("tools/list") for _ in range(MAX_AT_ONCE)]
         for _ in running:
             offer.begun.acquire()
         waiting = talk.start("tools/list", ident="waiting")
@@ -251,7 +251,7 @@ def test_what_is_cancelled_is_not_answered_nor_begun() -> None:
         answered = {talk.read()["id"] for _ in running[1:]}
         assert talk.ask("ping")["result"] == {}
     assert answered == set(running[1:])
-    assert (talk.others, offer.served) == ([], MOST_AT_ONCE)
+    assert (talk.others, offer.served) == ([], MAX_AT_ONCE)
 
 
 def test_a_bug_in_an_answer_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

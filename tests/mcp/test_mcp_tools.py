@@ -20,7 +20,7 @@ from crystal import Crystal
 from crystal.errors import UsageProblem
 from crystal.mcp import arguments as arguments_room
 from crystal.mcp.arguments import checked
-from crystal.mcp.asker import Asker
+from crystal.mcp.asker import ClientContext
 from crystal.mcp.catalog import ALIASES, TOOLS
 from crystal.mcp.messages import Refused
 from crystal.mcp.page import hint_for_agent
@@ -124,7 +124,7 @@ def test_arguments_are_judged_as_json_schema_judges_them(tool: Any, data: st.Dat
 
 
 def test_every_answer_is_sent_once_in_one_fence(told: Store) -> None:
-    tools = Tools(Asker(session=MINE, folder="/code/shop"))
+    tools = Tools(ClientContext(session=MINE, folder="/code/shop"))
     kept = tools.data("crystal_remember", text="Zebras are deployed on Fridays", key="zebra", category="preference")
     asked: dict[str, list[dict[str, object]]] = {
         "crystal_search": [
@@ -164,7 +164,7 @@ def test_a_search_finds_what_a_search_by_python_finds(told: Store) -> None:
 
 
 def test_what_the_asking_session_said_is_left_out_unless_asked_for(told: Store) -> None:
-    tools = Tools(Asker(session=MINE))
+    tools = Tools(ClientContext(session=MINE))
     data = tools.data("crystal_search", query="zebra", limit=10)
     assert MINE not in {hit["session_id"] for hit in data["hits"]}
     assert "1 of this very session left out; include_current=true has them" in data["notes"]
@@ -177,14 +177,14 @@ def test_what_the_asking_session_said_is_left_out_unless_asked_for(told: Store) 
 
 def test_what_a_session_said_that_has_ended_is_not_left_out(told: Store) -> None:
     told.execute("UPDATE sessions SET ended_at = ? WHERE session_id = ?", (NOW, MINE))
-    assert MINE in {hit["session_id"] for hit in hits(Tools(Asker(session=MINE)), query="zebra", limit=10)}
+    assert MINE in {hit["session_id"] for hit in hits(Tools(ClientContext(session=MINE)), query="zebra", limit=10)}
 
 
 def test_many_hits_of_the_asking_session_hide_no_others(store: Store) -> None:
     for number in range(60):
         add_turn(store, f"zebra zebra zebra {number}", session=MINE, ts=NOW - HOUR - number)
     add_turn(store, "one zebra elsewhere", session=SHOP, ts=NOW - 90 * DAY)
-    assert [hit["session_id"] for hit in hits(Tools(Asker(session=MINE)), query="zebra", limit=5)] == [SHOP]
+    assert [hit["session_id"] for hit in hits(Tools(ClientContext(session=MINE)), query="zebra", limit=5)] == [SHOP]
 
 
 @pytest.mark.parametrize(
@@ -300,11 +300,11 @@ def test_what_a_branch_is_called_stays_in_the_fence(store: Store) -> None:
 
 
 def test_recent_is_of_this_project_and_widens(told: Store) -> None:
-    tools = Tools(Asker(folder="/code/api"))
+    tools = Tools(ClientContext(folder="/code/api"))
     assert {one["project"] for one in tools.data("crystal_recent")["items"]} == {"api"}
     assert {one["project"] for one in tools.data("crystal_recent", all=True)["items"]} == {"api", "shop"}
     assert {one["project"] for one in tools.data("crystal_recent", project="shop")["items"]} == {"shop"}
-    elsewhere = Tools(Asker(folder="/nowhere")).data("crystal_recent")
+    elsewhere = Tools(ClientContext(folder="/nowhere")).data("crystal_recent")
     assert "no project that crystal knows" in elsewhere["notes"][0]
     order = [one["when"] for one in tools.data("crystal_recent", all=True)["items"]]
     assert order == sorted(order, reverse=True)
@@ -326,7 +326,7 @@ def test_a_session_of_several_days_is_told_on_each(store: Store) -> None:
 
 
 def test_a_memory_is_kept_found_and_read(told: Store) -> None:
-    tools = Tools(Asker(session=MINE, folder="/code/shop"))
+    tools = Tools(ClientContext(session=MINE, folder="/code/shop"))
     kept = tools.data("crystal_remember", text="Unicorns need password hunter2hunter2 rotated", key="unicorn")
     assert hits(tools, query="unicorns")[0]["id"] == kept["id"]
     assert hits(tools, query="unicorns")[0]["origin"] == "memory"
@@ -534,7 +534,7 @@ _given = _words | st.integers(-3, 30) | st.booleans() | st.none() | st.text(max_
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=_names, data=st.data())
 def test_any_arguments_are_answered_or_refused_and_filters_hold(told: Store, name: str, data: st.DataObject) -> None:
-    tools = Tools(Asker(session=MINE, folder="/code/shop"))
+    tools = Tools(ClientContext(session=MINE, folder="/code/shop"))
     known = list(tools.listed[name]["inputSchema"]["properties"])
     arguments = data.draw(st.dictionaries(st.sampled_from(known) | st.text(max_size=6), _given, max_size=5))
     result = tools.call(name, **arguments)
@@ -570,7 +570,7 @@ ODD = [
 
 @pytest.mark.parametrize("odd", [ODD[0], *(pytest.param(one, marks=pytest.mark.slow) for one in ODD[1:])])
 def test_odd_texts_are_answered_everywhere(told: Store, odd: str) -> None:
-    tools = Tools(Asker(session=MINE, folder="/code/shop"))
+    tools = Tools(ClientContext(session=MINE, folder="/code/shop"))
     for name, tool in tools.listed.items():
         schema = tool["inputSchema"]
         for argument, rule in schema["properties"].items():
@@ -620,7 +620,7 @@ def test_forgetting_is_shown_first_and_then_done_as_shown(told: Store) -> None:
 
 
 def test_a_preview_that_no_longer_holds_is_not_carried_out(told: Store) -> None:
-    tools = Tools(Asker(session=MINE))
+    tools = Tools(ClientContext(session=MINE))
     preview = tools.data("crystal_forget", query="zebra clock")
     add_turn(told, "The zebra clock was skewed again", session=API, ts=NOW - HOUR)
     result = tools.call("crystal_forget", confirm=preview["token"])
@@ -629,7 +629,7 @@ def test_a_preview_that_no_longer_holds_is_not_carried_out(told: Store) -> None:
 
 
 def test_the_conversation_that_asks_for_it_goes_with_it(told: Store) -> None:
-    tools = Tools(Asker(session=MINE))
+    tools = Tools(ClientContext(session=MINE))
     preview = tools.data("crystal_forget", query="zebra clock")
     add_turn(told, 'crystal_forget {"query": "zebra clock"}', session=MINE, ts=NOW, role="tool_call")
     assert tools.data("crystal_forget", confirm=preview["token"])["is_done"]

@@ -21,10 +21,10 @@ from crystal.app.context import Machine
 from crystal.errors import NotFound, UsageProblem
 from crystal.integrity.repair import repair
 from crystal.integrity.verify import _index_faults
-from crystal.memories.rules import MOST_KEY, MOST_TEXT, is_as_given
+from crystal.memories.rules import MAX_KEY, MAX_TEXT, is_as_given
 from crystal.model.capture import Project
 from crystal.model.recall import Filters, Remembered
-from crystal.search.engine import Side, search
+from crystal.search.engine import MemorySource, search
 from crystal.store import Store
 from crystal.store.health import checks
 from crystal.store.memories import memories
@@ -118,14 +118,14 @@ def test_any_text_under_any_key_comes_back(machine: Machine, text: str, key: str
     [
         ("", None, "the text is empty"),
         (" \n\t ", None, "the text is empty"),
-        ("x" * (MOST_TEXT + 1), None, "8,001 characters, a memory has at most 8,000"),
+        ("x" * (MAX_TEXT + 1), None, "8,001 characters, a memory has at most 8,000"),
         (SECRET, None, "nothing of the text may be kept"),
         (f" {SECRET}\n<private>x</private> -", None, "nothing of the text may be kept"),
         ("hunter2hunter2X9", "db_password", "is a secret"),
         ("x", "", "the key is empty"),
         ("x", "a\nb", "control character"),
         ("x", "a\ud800", "control character"),
-        ("x", "k" * (MOST_KEY + 1), "201 characters"),
+        ("x", "k" * (MAX_KEY + 1), "201 characters"),
         ("x", SECRET, "the key holds a secret"),
     ],
 )
@@ -146,7 +146,7 @@ def test_secrets_are_taken_out_and_the_rest_is_kept(machine: Machine) -> None:
 
 
 def test_the_longest_text_is_found_by_its_last_word_and_shown_whole(machine: Machine) -> None:
-    text = " ".join(f"word{number}" for number in range(2000))[: MOST_TEXT - 12] + " xyzzyplugh"
+    text = " ".join(f"word{number}" for number in range(2000))[: MAX_TEXT - 12] + " xyzzyplugh"
     one = remembering.remember(machine, text)
     assert machine.store.value("SELECT count(*) FROM chunks") > 4
     hits = search(machine.store, None, "xyzzyplugh word3", now=NOW).hits
@@ -340,7 +340,7 @@ def test_a_memory_in_both_memories_is_one_hit_and_its_newest_words_are_searched(
         put(mirror, version(3, "forgotten xyzzyplugh", 1))
         put(store, version(1, "the xyzzyplugh is blue", 1))
         forget(store, "mem-000000000003")
-        side = Side(mirror, "mirror", None, "no model")
+        side = MemorySource(mirror, "mirror", None, "no model")
 
         def texts(question: str) -> Sequence[tuple[str, str]]:
             hits = search(store, None, question, now=NOW, mirror=side).hits

@@ -198,10 +198,10 @@ def test_putting_and_acknowledging_at_once_loses_nothing_that_was_not_acknowledg
     assert relay.seqs(stream) == [5, 6, 7, 8]
 
 
-LARGEST = 8_388_756
+MAX_SIZE = 8_388_756
 
 
-@pytest.mark.parametrize("size", [148, 149, 1000, 131_072, 131_073, LARGEST])
+@pytest.mark.parametrize("size", [148, 149, 1000, 131_072, 131_073, MAX_SIZE])
 def test_every_size_from_the_smallest_to_the_largest_is_taken(relay, size):
     stream = new_stream()
     blob = make_blob(stream, 1, size)
@@ -215,7 +215,7 @@ def test_every_size_from_the_smallest_to_the_largest_is_taken(relay, size):
 
 def test_one_byte_more_than_the_largest_is_refused(relay):
     stream = new_stream()
-    blob = make_blob(stream, 1, LARGEST + 1)
+    blob = make_blob(stream, 1, MAX_SIZE + 1)
     refused(relay.put(stream, 1, blob), 413, "body-too-large")
     chunks = (blob[at : at + 65_536] for at in range(0, len(blob), 65_536))
     refused(relay.put(stream, 1, chunks), 413, "body-too-large")

@@ -9,7 +9,7 @@ import secrets
 import pytest
 
 from tests.relay_conformance.targets import new_stream, refused
-from tests.relay_conformance.test_relay_blobs import LARGEST, race
+from tests.relay_conformance.test_relay_blobs import MAX_SIZE, race
 
 
 def path(name):
@@ -64,7 +64,7 @@ def test_objects_are_listed_by_rising_id_in_pages(relay):
         refused(relay.ask("GET", "/v1/objects", **wrong), 400, "bad-request")
 
 
-@pytest.mark.parametrize("size", [1, 131_073, LARGEST])
+@pytest.mark.parametrize("size", [1, 131_073, MAX_SIZE])
 def test_sizes_from_one_byte_to_the_largest_are_taken(relay, size):
     name, data = new_stream(), secrets.token_bytes(size)
     assert relay.ask("PUT", path(name), content=data).status_code == 201
@@ -75,7 +75,7 @@ def test_sizes_from_one_byte_to_the_largest_are_taken(relay, size):
 def test_nothing_and_too_much_are_refused(relay):
     name = new_stream()
     refused(relay.ask("PUT", path(name), content=b""), 400, "bad-request")
-    refused(relay.ask("PUT", path(name), content=bytes(LARGEST + 1)), 413, "body-too-large")
+    refused(relay.ask("PUT", path(name), content=bytes(MAX_SIZE + 1)), 413, "body-too-large")
     wrong = base64.b64encode(bytes(32)).decode()
     refused(
         relay.ask("PUT", path(name), content=b"x", headers={"Content-Digest": f"sha-256=:{wrong}:"}),

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.errors import Denied
-from crystal.search.deep import MOST_PASSAGES, ChatAsker, Deep, SamplingAsker, expand, rerank
-from crystal.search.deep.asker import MOST_CHARACTERS, PURPOSE
+from crystal.search.deep import MAX_PASSAGES, ChatAsker, Deep, SamplingAsker, expand, rerank
+from crystal.search.deep.asker import MAX_CHARACTERS, PURPOSE
 from crystal.search.deep.expansion import variants_in
 from crystal.search.deep.reranking import PASSAGE_CHARACTERS, order_in
 from crystal.store import Store
@@ -107,7 +107,7 @@ def test_any_answer_gives_bounded_lines(answer):
 
 @pytest.mark.parametrize("unit", ["[", "{", "```", "``` ", "<think>", "<", '"', '["a', "1. ", "\n", "[1,", "{}", " "])
 def test_a_hostile_answer_costs_little(unit):
-    answer = (unit * MOST_CHARACTERS)[:MOST_CHARACTERS]
+    answer = (unit * MAX_CHARACTERS)[:MAX_CHARACTERS]
     started = time.process_time()
     variants_in(answer, QUESTION)
     variants_in("```" + answer, QUESTION)
@@ -182,7 +182,7 @@ def test_twenty_passages_are_shown_as_one_short_line_each_and_the_others_stay_be
     assert rerank(asker, QUESTION, passages) == [19, *range(19), *range(20, 30)]
     ((prompt, _),) = asker.prompts
     lines = [line for line in prompt.split("\n") if line.startswith("[")]
-    assert len(lines) == MOST_PASSAGES
+    assert len(lines) == MAX_PASSAGES
     assert all(len(line) < PASSAGE_CHARACTERS + 10 for line in lines)
     assert [line[: line.index("]") + 1] for line in lines] == [f"[{number}]" for number in range(1, 21)]
 

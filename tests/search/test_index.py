@@ -437,7 +437,7 @@ def test_killed_anywhere_the_next_run_goes_on(tmp_path, monkeypatch):
 
 
 def test_a_build_goes_on_where_it_stopped(world, monkeypatch):
-    monkeypatch.setattr(step, "LEAST_AT_ONCE", 10)
+    monkeypatch.setattr(step, "MIN_AT_ONCE", 10)
     world.add(55)
     world.embed()
     runs = 0

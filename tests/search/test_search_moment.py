@@ -8,7 +8,7 @@ from datetime import timezone
 import pytest
 
 from crystal import Crystal
-from crystal.app.context import Machine, these_places
+from crystal.app.context import Machine, default_paths
 from crystal.model.recall import Filters
 from crystal.search.engine import How
 from tests.support.command import crystal as run
@@ -133,7 +133,7 @@ def memory(home, monkeypatch):
     monkeypatch.setenv("CRYSTAL_EMBEDDING_PROVIDER", "none")
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.chdir(home)
-    folder = these_places().data_dir
+    folder = default_paths().data_dir
     folder.mkdir(parents=True)
     with open_store(folder) as store:
         for day in range(10, 0, -1):

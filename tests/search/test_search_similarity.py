@@ -11,7 +11,7 @@ import pytest
 from crystal.errors import UsageProblem
 from crystal.model.recall import Filters
 from crystal.search.deep import Deep
-from crystal.search.engine import How, Side
+from crystal.search.engine import How, MemorySource
 from crystal.search.index.files import IndexDamaged
 from crystal.search.index.reader import Index
 from tests.support.ranked_by import each_way, search, search_home_first  # noqa: F401 - a fixture
@@ -211,9 +211,9 @@ def test_two_memories_are_one_list_and_a_turn_in_both_is_this_machines(tmp_path,
         only = add_turn(theirs, "kitten", uuid="only", device="server")
         for one in (store, theirs):
             embed_all(one, Meaning())
-        result = ask(store, "feline", Meaning(), mirror=Side(theirs, "mirror", Meaning(), ""))
+        result = ask(store, "feline", Meaning(), mirror=MemorySource(theirs, "mirror", Meaning(), ""))
         assert [(hit.uuid, hit.memory) for hit in result.hits] == [(only, "mirror"), (both, "local")]
-        alone = ask(store, "feline", Meaning(), mirror=Side(theirs, "mirror", None, "its model is not here"))
+        alone = ask(store, "feline", Meaning(), mirror=MemorySource(theirs, "mirror", None, "its model is not here"))
         assert found(alone) == [both]
         assert alone.notes == ("mirror: similarity needs vectors: its model is not here",)
 

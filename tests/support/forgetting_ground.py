@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from crystal.forgetting.request import ForgetPlan, Grounds, Wish
+from crystal.forgetting.request import ForgetContext, ForgetPlan, ForgetRequest
 from crystal.search.index import bring_up_to_date
 from crystal.store import Store
 from crystal.summarize.daily import log_sessions
@@ -42,8 +42,8 @@ class Ground:
         yield self.mirror
 
     @property
-    def grounds(self) -> Grounds:
-        return Grounds(
+    def grounds(self) -> ForgetContext:
+        return ForgetContext(
             self.machine.store,
             self.home,
             self.home / "memory",
@@ -101,4 +101,6 @@ def ground(folder: Path, *, sessions: int = 2, turns: int = 8) -> Ground:
 
 def plan_of(*texts: str, lines: tuple[str, ...] = (), sessions: tuple[str, ...] = ()) -> ForgetPlan:
     """A plan as far as a proof looks at it."""
-    return ForgetPlan(Wish(), kinds=(("lines", {"lines": list(lines)}, None),), sessions=sessions, needles=texts)
+    return ForgetPlan(
+        ForgetRequest(), kinds=(("lines", {"lines": list(lines)}, None),), sessions=sessions, needles=texts
+    )

@@ -14,7 +14,7 @@ from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
 from crystal.app.forget import carry_out, plan_forget
 from crystal.app.import_past import import_sessions, plan_import
-from crystal.forgetting import ForgetPlan, Forgotten, Wish
+from crystal.forgetting import ForgetPlan, ForgetRequest, Forgotten
 from crystal.ingest.archive import frames_in
 from tests.support.capture_machine import line
 from tests.support.pairing_boxes import Box
@@ -68,12 +68,12 @@ class Desk(Box):
     def plan(self, **wish: object) -> ForgetPlan:
         """What a wish comes to."""
         with self.open() as machine:
-            return plan_forget(machine, Wish(**wish))  # type: ignore[arg-type]
+            return plan_forget(machine, ForgetRequest(**wish))  # type: ignore[arg-type]
 
     def forget(self, **wish: object) -> Forgotten:
         """Plan and carry out."""
         with self.open() as machine:
-            return carry_out(machine, plan_forget(machine, Wish(**wish)))  # type: ignore[arg-type]
+            return carry_out(machine, plan_forget(machine, ForgetRequest(**wish)))  # type: ignore[arg-type]
 
     def texts(self) -> list[str]:
         """What the memory says, sorted."""

@@ -39,7 +39,7 @@ from crystal.app.sync.handover import device_scopes
 from crystal.app.sync.home import poll_relay
 from crystal.app.sync.roles import demote, promote
 from crystal.errors import CrystalError
-from crystal.forgetting.request import ForgetPlan, Wish
+from crystal.forgetting.request import ForgetPlan, ForgetRequest
 from crystal.ingest.archive import frames_in
 from crystal.store import Store
 from crystal.store.sync.relay_peers import NewLink, add_peer
@@ -379,7 +379,7 @@ class World:
         else:
             self.unsure |= {word, new}
 
-    def forget(self, place: Place, wish: Wish) -> ForgetPlan | None:
+    def forget(self, place: Place, wish: ForgetRequest) -> ForgetPlan | None:
         """Forget, as the plan lists it. What a plan lists is gone from then on, however often the process dies."""
         plan = self.do(f"plan {wish}", place, lambda machine: plan_forget(machine, wish))
         if not isinstance(plan, ForgetPlan) or plan.is_empty:

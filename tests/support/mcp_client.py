@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from crystal.mcp.arguments import checked
-from crystal.mcp.asker import Asker
+from crystal.mcp.asker import ClientContext
 from crystal.mcp.catalog import ALIASES, TOOLS
 from crystal.mcp.offer import CrystalOffer, Settings
 from crystal.mcp.server import Offer, Server
@@ -119,14 +119,14 @@ def served(offer: Offer) -> Iterator[Talk]:
             assert not server.is_alive()
 
 
-def crystal_offer(asker: Asker | None = None, *, aliases: bool = True, room: int = 20_000) -> CrystalOffer:
-    return CrystalOffer(asker or Asker(), lambda: Settings(aliases, room))
+def crystal_offer(asker: ClientContext | None = None, *, aliases: bool = True, room: int = 20_000) -> CrystalOffer:
+    return CrystalOffer(asker or ClientContext(), lambda: Settings(aliases, room))
 
 
 class Tools:
     """The tools without the wire."""
 
-    def __init__(self, asker: Asker | None = None, *, aliases: bool = True, room: int = 20_000) -> None:
+    def __init__(self, asker: ClientContext | None = None, *, aliases: bool = True, room: int = 20_000) -> None:
         self.offer = crystal_offer(asker, aliases=aliases, room=room)
         self.methods = self.offer.methods()
         self.listed = {tool["name"]: tool for tool in self.methods["tools/list"]({}, None)["tools"]}  # type: ignore[arg-type]

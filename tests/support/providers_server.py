@@ -37,7 +37,7 @@ DIMENSIONS = {
     "voyage-3.5": 1024,
 }
 CHAT_MODELS = ("gpt-4o-mini", "llama3.2", "gemini-2.0-flash")
-LONGEST_OPENAI_TEXT = 8191 * 4
+MAX_OPENAI_TEXT = 8191 * 4
 
 
 @dataclass
@@ -220,7 +220,7 @@ def openai_answer(asked: Asked, body: Any) -> tuple[int, Any]:
         return 404, error_body(asked, 404, f"The model `{model}` does not exist", "model_not_found")
     if not texts or any(not text for text in texts) or len(texts) > 2048:
         return 400, error_body(asked, 400, "'$.input' is invalid", "invalid_input")
-    if any(len(text) > LONGEST_OPENAI_TEXT for text in texts):
+    if any(len(text) > MAX_OPENAI_TEXT for text in texts):
         told = f"This model's maximum context length is 8192 tokens: {texts[0][:40]}"
         return 400, error_body(asked, 400, told, "context_length_exceeded")
     assert body["encoding_format"] == "float"

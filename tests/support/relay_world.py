@@ -36,7 +36,7 @@ from crystal.sync.poller import Poller
 from crystal.sync.receipts import mend_streams, receipts_for
 from crystal.sync.sending import Link
 from crystal.sync.sink import DeviceSink
-from crystal.sync.taking import Taker
+from crystal.sync.taking import MessageHandler
 from relay_worker.app import create_app
 from relay_worker.model import Token
 from relay_worker.settings import Settings
@@ -170,7 +170,7 @@ class Home:
         return Poller(
             self.store,
             self.client,
-            Taker(arrivals, "cc-home"),
+            MessageHandler(arrivals, "cc-home"),
             self.senders,
             lambda: self.machine.now,
             at_once=self.at_once,

@@ -34,7 +34,7 @@ from crystal.sync.mirror import (
     upkeep,
 )
 from crystal.sync.mirror.content import ContentUnreadable, pack, unpack
-from crystal.sync.mirror.documents import MOST_BYTES
+from crystal.sync.mirror.documents import MAX_BYTES
 from crystal.sync.mirror.listing import parse_index, parse_manifest
 from tests.support.embedding_store import Dice
 from tests.support.mirror_world import World, assert_equal
@@ -224,7 +224,7 @@ def test_what_is_forgotten_is_gone_from_mirror_and_relay(world):
 
 
 def test_a_private_line_of_another_machine_is_known(world, monkeypatch):
-    from crystal.app.context import these_places
+    from crystal.app.context import default_paths
     from crystal.app.sync.private_lines import take_private
 
     device = world.device()
@@ -232,11 +232,11 @@ def test_a_private_line_of_another_machine_is_known(world, monkeypatch):
     with world.store.transaction():
         add_private_lines(world.store, ["hidden"])
     monkeypatch.setenv("CRYSTAL_DATA_DIR", str(device.path.parent))
-    with Store.open(these_places().db) as own:
-        take_private(own, these_places())
+    with Store.open(default_paths().db) as own:
+        take_private(own, default_paths())
         assert not is_private_line(own, "hidden")
         world.both(device)
-        take_private(own, these_places())
+        take_private(own, default_paths())
         assert is_private_line(own, "hidden")
         assert not is_private_line(own, "u000000")
 
@@ -531,7 +531,7 @@ def test_documents_are_the_summaries_and_logs_of_agents(tmp_path):
     folder = tmp_path / "cc" / "memory" / "sessions"
     folder.mkdir(parents=True)
     (folder / "a.md").write_bytes(b"A")
-    (folder / "large.md").write_bytes(b"x" * (MOST_BYTES + 1))
+    (folder / "large.md").write_bytes(b"x" * (MAX_BYTES + 1))
     (folder / "a.txt").write_bytes(b"no")
     (tmp_path / "cc" / "memory" / "transcripts").mkdir()
     (tmp_path / "cc" / "memory" / "transcripts" / "t.md").write_bytes(b"no")

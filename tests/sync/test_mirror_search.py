@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crystal import Crystal
-from crystal.app.context import Machine, these_places
+from crystal.app.context import Machine, default_paths
 from crystal.app.mirror import STALE_MS, mirror_notes, open_mirror
 from crystal.errors import NotFound, UsageProblem
 from crystal.model.capture import MIRROR_IDS
 from crystal.model.recall import Filters
-from crystal.search.engine import Side
+from crystal.search.engine import MemorySource
 from crystal.sessions.reading import find_target, read, sessions
 from crystal.store import Store
 from tests.support.command import crystal as run
@@ -41,7 +41,7 @@ def stores(tmp_path):
 
 
 def side(store, embedder=None, why_not="no embedding model is configured", notes=()):
-    return Side(store, "mirror", embedder, why_not, notes)
+    return MemorySource(store, "mirror", embedder, why_not, notes)
 
 
 def ask(stores, query="needle", embedder=None, limit=10, **filters):
@@ -306,7 +306,7 @@ def machine(home, monkeypatch):
     """A device's data folder: a store, and a mirror that has one turn more."""
     monkeypatch.setattr(Machine, "embedder", lambda _: None)
     monkeypatch.chdir(home)
-    folder = these_places().data_dir
+    folder = default_paths().data_dir
     folder.mkdir(parents=True)
     now = time.time_ns() // 1_000_000
     with open_store(folder) as store:
@@ -353,7 +353,7 @@ def test_the_python_door_looks_into_both_and_finds_a_mirror_that_comes_later(mac
 
 
 def test_an_old_mirror_says_so(machine):
-    with open_mirror(these_places()) as mirrored:
+    with open_mirror(default_paths()) as mirrored:
         as_of = mirrored.store.value("SELECT published_at FROM mirror_applied")
         assert mirror_notes(mirrored, as_of + STALE_MS) == ()
         assert mirror_notes(mirrored, as_of + 9 * HOUR) == ("mirror of home: as of 9 hours ago",)

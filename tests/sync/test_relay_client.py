@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from crystal.errors import CrystalError, Denied, Unavailable, UsageProblem
 from crystal.sync import answers, envelope, errors
-from crystal.sync.client import LONGEST_WAIT, RelayClient
+from crystal.sync.client import MAX_WAIT, RelayClient
 from crystal.sync.exchange import failure
 from crystal.sync.pace import Pace, Timeouts
 from crystal.sync.refusal import retry_after
@@ -108,7 +108,7 @@ def test_waiting_is_asked_for_within_bounds_and_the_client_waits_longer(wait, sa
     (asked,) = fake.asked
     assert asked.url.params.get("wait") == said
     assert asked.url.params["changed_after"] == "3"
-    assert asked.extensions["timeout"]["read"] == 7 + max(0.0, min(wait, LONGEST_WAIT))
+    assert asked.extensions["timeout"]["read"] == 7 + max(0.0, min(wait, MAX_WAIT))
 
 
 @pytest.mark.parametrize(

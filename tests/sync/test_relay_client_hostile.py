@@ -201,7 +201,7 @@ def test_ten_gigabytes_take_no_more_memory_than_an_answer_may(call, declared):
     status = b"201 Created" if call == "put" else b"200 OK"
     head = b"HTTP/1.1 " + status + b"\r\n" + VERSION + b"Content-Type: " + kind + b"\r\n" + declared + b"\r\n"
     script = floods(head, b"x" * 65_536)
-    allowed = {"get": answers.LARGEST_BLOB, "streams": answers.LARGEST_LISTING}.get(call, answers.SMALL_ANSWER)
+    allowed = {"get": answers.LARGEST_BLOB, "streams": answers.MAX_LISTING}.get(call, answers.SMALL_ANSWER)
     tracemalloc.start()
     try:
         error = refused(script, call, RelayBroken, Timeouts(total=20))
@@ -499,8 +499,8 @@ def test_objects_that_never_end_end():
         says_json({"objects": objects})(connection, relay)
 
     with hostile(endless) as relay:
-        assert len(ask(relay, "objects", Timeouts())) == answers.MOST_LISTED
-        assert len(relay.asked) == answers.MOST_LISTED / 1000
+        assert len(ask(relay, "objects", Timeouts())) == answers.MAX_LISTED
+        assert len(relay.asked) == answers.MAX_LISTED / 1000
 
     def same(connection, relay):
         says_json({"objects": [{"id": f"{n:032x}", "size": 1, "created_at": 1} for n in range(1000)]})(

@@ -235,7 +235,7 @@ def test_everything_sent_again_from_the_archive_is_what_was_sent_live(world: Wor
 def test_the_past_waits_in_small_numbers_and_says_private_lines_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crystal.sync.past.MOST_WAITING", 3)
+    monkeypatch.setattr("crystal.sync.past.MAX_WAITING", 3)
     device = world.device("laptop")
     device.machine.private_projects = ("/home/dev/secret",)
     device.say("a", line("hidden", cwd="/home/dev/secret"), line("hidden too", cwd="/home/dev/secret"))
@@ -280,7 +280,7 @@ def test_an_outage_costs_nothing_but_time(world: World) -> None:
         world.pass_time(waits[-1] + 1)
         device.deliver(insist=False)
     assert waits[-1] >= 1_000_000
-    assert max(waits) <= 1.5 * delivery.LONGEST_WAIT_MS
+    assert max(waits) <= 1.5 * delivery.MAX_WAIT_MS
     assert len(set(waits)) > 3, "jitter"
     device.weather.before = lambda request: None
     world.settle(2)

@@ -301,7 +301,7 @@ def test_what_home_forgets_reaches_a_device_that_was_away_for_months(world: Worl
 
 
 def test_very_many_travel_in_bounded_documents(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forgotten, "MOST_TOLD", 60_000)
+    monkeypatch.setattr(forgotten, "MAX_TOLD", 60_000)
     one = world.device("laptop")
     world.settle(1)
     with world.home.store.transaction():
@@ -687,7 +687,7 @@ def test_parts_in_the_clear_go_when_something_is_forgotten_and_come_again(
 # -- documents that are lost, doubled, old ----------------------------------------------------------------------------
 
 
-def told(world: World, number: int) -> forgotten.Told:
+def told(world: World, number: int) -> forgotten.TombstoneBatch:
     """What home says to its first device when it knows so many."""
     with world.home.store.transaction():
         add_tombstones(world.home.store, [tombstone(at, f"u-{at}") for at in range(1, number + 1)], NOW)
@@ -696,7 +696,7 @@ def told(world: World, number: int) -> forgotten.Told:
     return read
 
 
-def take(device: Device, *ones: forgotten.Told) -> None:
+def take(device: Device, *ones: forgotten.TombstoneBatch) -> None:
     for one in ones:
         with device.store.transaction():
             forgotten.take_from_home(device.store, device.peer(), one, now=NOW, as_of=NOW)

@@ -25,7 +25,7 @@ from crystal.sync.envelope import Channel, link_keys
 from crystal.sync.keys.derive import device_secret
 from crystal.sync.opening import PollReport
 from crystal.sync.poller import Poller
-from crystal.sync.taking import Taker
+from crystal.sync.taking import MessageHandler
 from tests.support.capture_machine import line
 from tests.support.hostile_relay import Hostile, answer, hostile
 from tests.support.relay_fate import assert_settled, faults, texts
@@ -106,7 +106,12 @@ def poll(world: World, url: str, budget: Budget = SMALL) -> PollReport:
     arrivals = Arrivals(home.store, home.machine.home, lambda agent: home.machine.home / "agents" / agent / "memory")
     with RelayClient(url, "token") as client:
         return Poller(
-            home.store, client, Taker(arrivals, "cc-home"), home.senders, lambda: home.machine.now, budget=budget
+            home.store,
+            client,
+            MessageHandler(arrivals, "cc-home"),
+            home.senders,
+            lambda: home.machine.now,
+            budget=budget,
         ).poll()
 
 
@@ -255,19 +260,19 @@ def test_what_is_over_the_budget_waits_at_the_relay_and_is_taken_when_it_opens(
     laptop = world.device("laptop")
     laptop.say("a", line("words"))
     laptop.deliver()
-    known = Taker.read
+    known = MessageHandler.read
 
     def refuse(*_: object) -> None:
         from crystal.sync.wire import BadRecord
 
         raise BadRecord("the message is of a version that this crystal does not know")
 
-    monkeypatch.setattr(Taker, "read", refuse)
+    monkeypatch.setattr(MessageHandler, "read", refuse)
     world.home.budget = Budget(Amount(), Amount())
     world.home.poll()
     assert [(one.code, one.blobs) for one in refusals(world.home.store)] == [("budget", 1)]
     assert quarantined(world.home.store) == []
-    monkeypatch.setattr(Taker, "read", known)
+    monkeypatch.setattr(MessageHandler, "read", known)
     assert texts(world.home.store) == []
     world.settle(2)
     assert texts(world.home.store) == ["words"]

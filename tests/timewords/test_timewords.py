@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crystal.timewords import LOOKED_AT, MOST_SPANS, find_times, meanings
+from crystal.timewords import LOOKED_AT, MAX_SPANS, find_times, meanings
 from crystal.timewords.lexicon import lexicon, may_name_time, patterns
 from crystal.timewords.parse import local
 
@@ -401,7 +401,7 @@ def test_the_zone_decides_what_today_is():
 
 def test_only_the_beginning_of_a_long_text_is_looked_at():
     assert spans("x" * LOOKED_AT + " yesterday") == []
-    assert len(find_times("2023-05-08 2023-05-09 yesterday " * 10_000, now=NOW, tz=BERLIN)) <= MOST_SPANS
+    assert len(find_times("2023-05-08 2023-05-09 yesterday " * 10_000, now=NOW, tz=BERLIN)) <= MAX_SPANS
 
 
 TEXTS = st.one_of(

@@ -81,7 +81,7 @@ def forgotten_words(machine: Machine, peer: Peer) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class PendingDevice:
     """A device that has not confirmed all that is forgotten: how much, and when the oldest of it was, ms."""
 
     name: str
@@ -95,7 +95,7 @@ class Unconfirmed:
 
     count: int
     since: int | None
-    devices: tuple[Behind, ...]
+    devices: tuple[PendingDevice, ...]
 
     def words(self, ago: Callable[[int | None], str]) -> str | None:
         """The same as one line for a person; None where there is nothing to say."""
@@ -112,7 +112,7 @@ class Unconfirmed:
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Unconfirmed:
         """What was written as JSON, its times as numbers."""
-        return cls(found["count"], found["since"], tuple(Behind(**one) for one in found["devices"]))
+        return cls(found["count"], found["since"], tuple(PendingDevice(**one) for one in found["devices"]))
 
 
 def _forgettings(count: int, since: int | None, ago: Callable[[int | None], str]) -> str:
@@ -123,7 +123,7 @@ def unconfirmed(store: Store) -> Unconfirmed:
     """What other machines have not confirmed of forgetting."""
     count, since = unheard(store) if home_peer(store) is not None else (0, None)
     devices = tuple(
-        Behind(peer.name, *found)
+        PendingDevice(peer.name, *found)
         for peer in all_peers(store, "device")
         if peer.revoked_at is None and (found := behind(store, peer.device_id, peer.told)) is not None
     )

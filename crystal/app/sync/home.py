@@ -33,7 +33,7 @@ from crystal.sync.mirror.documents import AgentDocuments
 from crystal.sync.opening import PollReport
 from crystal.sync.poller import Poller
 from crystal.sync.receipts import receipts_for
-from crystal.sync.taking import Taker
+from crystal.sync.taking import MessageHandler
 
 ENRICH_SECONDS = 300.0
 TELL_AGAIN_MS = 6 * 3_600_000
@@ -113,7 +113,7 @@ def _waits(machine: Machine) -> bool:
 
 def _taker(machine: Machine) -> Any:
     arrivals = Arrivals(machine.store, machine.places.ldm_home, machine.places.agent_folder)
-    return Taker(arrivals, machine.config.agent_id)
+    return MessageHandler(arrivals, machine.config.agent_id)
 
 
 class _Telling:

@@ -12,7 +12,7 @@ from crystal.store.sync import inbox, outbox, past, quarantine, relay_peers
 from crystal.store.sync.relay_peers import Peer
 
 
-def relay_standing(machine: Machine) -> dict[str, Any]:
+def relay_status(machine: Machine) -> dict[str, Any]:
     """The part ``relay`` of ``crystal status --json``; reads the store alone. Times are ms, sizes bytes."""
     config, store = machine.config, machine.store
     home = relay_peers.home_peer(store)

@@ -14,8 +14,8 @@ from crystal.errors import CrystalError
 from crystal.forgetting.execute.files import Finisher
 from crystal.forgetting.execute.rows import ARCHIVE, delete_here
 from crystal.forgetting.plan.plan import complete
-from crystal.forgetting.request import ForgetPlan, Forgotten, Grounds
-from crystal.forgetting.tombstone_file import agree
+from crystal.forgetting.request import ForgetContext, ForgetPlan, Forgotten
+from crystal.forgetting.tombstone_file import reconcile_tombstones
 from crystal.store.forget import forgotten_work
 from crystal.store.forget.forgetting import KINDS, Tombstone, add_tombstones, is_work_left, open_tombstones
 
@@ -33,7 +33,7 @@ def tombstones_of(plan: ForgetPlan, device: str, now: int) -> list[Tombstone]:
     return made
 
 
-def carry_out(grounds: Grounds, plan: ForgetPlan, now: int) -> Forgotten:
+def carry_out(grounds: ForgetContext, plan: ForgetPlan, now: int) -> Forgotten:
     """Forget what a plan lists: block it first, then delete it. ``finish`` does what cannot be done now.
 
     Raises:
@@ -61,13 +61,13 @@ def carry_out(grounds: Grounds, plan: ForgetPlan, now: int) -> Forgotten:
     )
 
 
-def finish(grounds: Grounds, now: int) -> int:
+def finish(grounds: ForgetContext, now: int) -> int:
     """Execute open tombstones. Return how many are still open. Idempotent, cheap if there are none.
 
     Raises:
         StoreBusy, StoreFull, Unavailable: The rest is done by the next run.
     """
-    agree(grounds.store, grounds.ldm_home, now)
+    reconcile_tombstones(grounds.store, grounds.ldm_home, now)
     if not is_work_left(grounds.store):
         return 0
     with grounds.capture_lock():
@@ -75,11 +75,11 @@ def finish(grounds: Grounds, now: int) -> int:
     return len(open_tombstones(grounds.store))
 
 
-def _finish(grounds: Grounds, now: int) -> Sequence[str]:
+def _finish(grounds: ForgetContext, now: int) -> Sequence[str]:
     """Delete rows, then do the resulting work on files. Return why something is left, in words."""
     pending: list[str] = []
     try:
-        agree(grounds.store, grounds.ldm_home, now)
+        reconcile_tombstones(grounds.store, grounds.ldm_home, now)
         with grounds.mirror() as (mirror, problem):
             pending += [] if problem is None else [problem]
             delete_here(grounds, mirror, now)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from crystal.errors import CrystalError
 from crystal.forgetting.execute import archives, derived_files, rows
-from crystal.forgetting.request import Grounds
+from crystal.forgetting.request import ForgetContext
 from crystal.search.index import discard
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, forgotten_work
@@ -25,7 +25,7 @@ from crystal.sync.mirror.place import remove_file, try_alone
 class Finisher:
     """One run over the remaining work."""
 
-    def __init__(self, grounds: Grounds, mirror: Store | None, now: int, before: Sequence[str] = ()) -> None:
+    def __init__(self, grounds: ForgetContext, mirror: Store | None, now: int, before: Sequence[str] = ()) -> None:
         self._grounds, self._mirror, self._now = grounds, mirror, now
         self._store = grounds.store
         self._before, self._pending = before, list[str]()

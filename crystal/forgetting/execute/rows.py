@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 from crystal.errors import CrystalError
 from crystal.forgetting.execute.derived_files import documents_with
-from crystal.forgetting.match.archive_lines import Judge, Scope, Searcher, began_at
-from crystal.forgetting.match.multi_pattern import SHORTEST, Seeker
+from crystal.forgetting.match.archive_lines import LineMatcher, Scope, Searcher, began_at
+from crystal.forgetting.match.multi_pattern import MIN_LENGTH, MultiPatternMatcher
 from crystal.forgetting.match.needles import Needles
 from crystal.forgetting.match.plan_needles import needles_for
-from crystal.forgetting.plan.duplicates import what_repeats
-from crystal.forgetting.request import ForgetPlan, Grounds, Wish, counted
+from crystal.forgetting.plan.duplicates import find_duplicates
+from crystal.forgetting.request import ForgetContext, ForgetPlan, ForgetRequest, counted
 from crystal.ingest.forgotten_filter import BY_FORGETTING
 from crystal.store import Store
 from crystal.store.capture.privacy import add_private_lines
@@ -47,7 +47,7 @@ SWEPT = "swept"
 
 
 @dataclass
-class Gone:
+class DeletionSet:
     """Rows to delete here: ids of lines and memories; sessions that lose title and summary; scopes."""
 
     lines: set[str] = field(default_factory=set)
@@ -58,7 +58,7 @@ class Gone:
     has_words: bool = False
 
 
-def delete_here(grounds: Grounds, mirror: Store | None, now: int) -> None:
+def delete_here(grounds: ForgetContext, mirror: Store | None, now: int) -> None:
     """Delete the rows of open tombstones here and in the copy of home's memory. Idempotent."""
     store = grounds.store
     swept = {work.target for work in forgotten_work.works(store, SWEPT)}
@@ -96,7 +96,7 @@ def delete_here(grounds: Grounds, mirror: Store | None, now: int) -> None:
 # -------------------------------------------------------------------------------------------------------- gathering
 
 
-def _hand_over(grounds: Grounds, stores: Sequence[Store], todo: Sequence[Tombstone]) -> set[str]:
+def _hand_over(grounds: ForgetContext, stores: Sequence[Store], todo: Sequence[Tombstone]) -> set[str]:
     """Return rows of deleted forks to sessions that stay: backfill may have read a fork before its original."""
     kept: set[str] = set()
     sessions = sorted({session for one in todo if one.kind == "session" for session in one.sessions})
@@ -116,13 +116,13 @@ def _hand_over(grounds: Grounds, stores: Sequence[Store], todo: Sequence[Tombsto
 
 
 def _gather(
-    grounds: Grounds, stores: Sequence[Store], todo: Sequence[Tombstone], now: int, kept: Collection[str]
-) -> tuple[Gone, list[Tombstone]]:
+    grounds: ForgetContext, stores: Sequence[Store], todo: Sequence[Tombstone], now: int, kept: Collection[str]
+) -> tuple[DeletionSet, list[Tombstone]]:
     """Collect the rows of tombstones, and make tombstones for copies that only this machine knows.
 
     ``kept`` are lines that a session only copied from another one.
     """
-    gone = Gone()
+    gone = DeletionSet()
     for tombstone in todo:
         gone.lines |= set(tombstone.lines)
         gone.memories |= set(tombstone.memories)
@@ -136,7 +136,7 @@ def _gather(
     new_lines: set[str] = set()
     new_memories = gone.memories - {uid for one in todo for uid in one.memories}
     if lines or memories:
-        for found, _ in what_repeats(stores, lines, memories):
+        for found, _ in find_duplicates(stores, lines, memories):
             new_lines |= found.lines - gone.lines
             new_memories |= found.memories - gone.memories
     for store in stores:
@@ -147,7 +147,7 @@ def _gather(
 
 
 def _add_scope(
-    gone: Gone, stores: Sequence[Store], tombstone: Tombstone, until: int, kept: Collection[str] = ()
+    gone: DeletionSet, stores: Sequence[Store], tombstone: Tombstone, until: int, kept: Collection[str] = ()
 ) -> None:
     for store in stores:
         if tombstone.kind == "session":
@@ -187,20 +187,22 @@ def _made(kind: Literal["lines", "memory"], value: dict[str, list[str]], device:
     return Tombstone(uid, kind, value, None, now, device)
 
 
-def _as_plan(gone: Gone) -> ForgetPlan:
+def _as_plan(gone: DeletionSet) -> ForgetPlan:
     """Return the deletions as a plan, as the builder of needles needs it."""
     lines, memories = {"lines": sorted(gone.lines)}, {"memories": sorted(gone.memories)}
-    return ForgetPlan(Wish(), kinds=(("lines", lines, None), ("memory", memories, None)), sessions=(*gone.sessions,))
+    return ForgetPlan(
+        ForgetRequest(), kinds=(("lines", lines, None), ("memory", memories, None)), sessions=(*gone.sessions,)
+    )
 
 
 # -------------------------------------------------------------------------------------------------------- searching
 
 
 def _search(
-    grounds: Grounds, stores: Sequence[Store], gone: Gone, needles: Needles | None
+    grounds: ForgetContext, stores: Sequence[Store], gone: DeletionSet, needles: Needles | None
 ) -> dict[int, set[int] | None]:
     """Return the archived lines to delete, by ledger row."""
-    judge = Judge(
+    judge = LineMatcher(
         frozenset(gone.lines),
         tuple(gone.scopes),
         needles,
@@ -219,7 +221,7 @@ def _search(
     return places
 
 
-def _documents(grounds: Grounds, store: Store, gone: Gone, needles: Needles | None) -> list[str]:
+def _documents(grounds: ForgetContext, store: Store, gone: DeletionSet, needles: Needles | None) -> list[str]:
     """Return summaries of unaffected sessions that still hold the text; their log lines are deleted as well."""
     if needles is None:
         return []
@@ -245,11 +247,11 @@ def _is_hit(needles: Needles, data: bytes) -> bool:
 class _Matcher:
     """Predicate: the plain bytes of a message hold something to delete."""
 
-    def __init__(self, gone: Gone, needles: Needles | None) -> None:
+    def __init__(self, gone: DeletionSet, needles: Needles | None) -> None:
         names = {*gone.lines, *gone.memories, *gone.sessions, *(one.folder for one in gone.scopes if one.folder)}
         ids = {name.encode("utf-8", "surrogatepass") for name in names}
-        self._ids = Seeker(sorted(name for name in ids if len(name) >= SHORTEST))
-        self._short = [name for name in ids if len(name) < SHORTEST]
+        self._ids = MultiPatternMatcher(sorted(name for name in ids if len(name) >= MIN_LENGTH))
+        self._short = [name for name in ids if len(name) < MIN_LENGTH]
         self._needles = needles
         self._every = any(one.session is None and one.folder is None for one in gone.scopes)
 
@@ -262,7 +264,7 @@ class _Matcher:
         )
 
 
-def _blobs(grounds: Grounds, matcher: _Matcher) -> list[Any] | None:
+def _blobs(grounds: ForgetContext, matcher: _Matcher) -> list[Any] | None:
     """Return the blobs of the outbox that match; None if it cannot be opened now."""
     try:
         return [] if grounds.outbox is None else grounds.outbox.find(matcher)
@@ -272,7 +274,7 @@ def _blobs(grounds: Grounds, matcher: _Matcher) -> list[Any] | None:
 
 def matcher_of(store: Store) -> Callable[[bytes], bool]:
     """Return the same predicate using only the ids of open tombstones."""
-    gone = Gone()
+    gone = DeletionSet()
     for _, tombstone in open_tombstones(store):
         gone.lines |= set(tombstone.lines)
         gone.memories |= set(tombstone.memories)
@@ -285,7 +287,12 @@ def matcher_of(store: Store) -> Callable[[bytes], bool]:
 
 
 def _delete(
-    store: Store, gone: Gone, now: int, *, agents: Grounds | None = None, tombstones: Iterable[Tombstone] = ()
+    store: Store,
+    gone: DeletionSet,
+    now: int,
+    *,
+    agents: ForgetContext | None = None,
+    tombstones: Iterable[Tombstone] = (),
 ) -> None:
     """Delete the rows. If there are very many, delete the chunks first, in separate short transactions."""
     chunks = forgotten_work.chunks_of(store, gone.lines)
@@ -320,7 +327,7 @@ def _below(path: Path, folder: Path) -> str:
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.as_posix()
 
 
-def _clean_documents(mirror: Store, gone: Gone, needles: Needles | None) -> None:
+def _clean_documents(mirror: Store, gone: DeletionSet, needles: Needles | None) -> None:
     """Remove the text from the copies of home's summaries and logs; home sends them again."""
     stems = {file_stem(session) for session in gone.sessions}
     for name, content in list(_touched(mirror, stems, needles)):

@@ -18,7 +18,7 @@ import orjson
 
 from crystal import transcript
 from crystal.errors import Damaged
-from crystal.forgetting.match.multi_pattern import SHORTEST, Seeker
+from crystal.forgetting.match.multi_pattern import MIN_LENGTH, MultiPatternMatcher
 from crystal.forgetting.match.needles import Needles
 from crystal.forgetting.match.redacted_line import is_shell
 from crystal.forgetting.match.terms import Terms, may_hold, readable
@@ -67,7 +67,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class LineMatcher:
     """Criteria that decide about a line.
 
     Attributes:
@@ -88,13 +88,13 @@ class Judge:
 class Searcher:
     """Search through archives."""
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: LineMatcher) -> None:
         self._judge = judge
         self._lines = frozenset(judge.lines)
         ids = [uuid.encode("utf-8", "surrogatepass") for uuid in self._lines]
         # An id that is too short to search for, or is in no line, requires reading every line.
-        self._every = any(len(uuid) < SHORTEST or uuid.startswith(b"line-") for uuid in ids)
-        self._ids = Seeker([] if self._every else sorted(ids))
+        self._every = any(len(uuid) < MIN_LENGTH or uuid.startswith(b"line-") for uuid in ids)
+        self._ids = MultiPatternMatcher([] if self._every else sorted(ids))
         self._unplaced: list[Found] = []
 
     def search(self, rows: Iterable[KeptRow], ldm_home: Path) -> Iterator[Found]:

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-SHORTEST = 5
+MIN_LENGTH = 5
 """Minimum bytes of a string; a shorter one would match by chance."""
 
-LONGEST = 1 << 16
+MAX_LENGTH = 1 << 16
 PIECE = 1 << 22
 
 _STEP = 1 << 18
 _BITS = 20
 _SPREADS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
 _DOWN = np.uint64(64 - _BITS)
-_MASKS = {width: np.uint64((1 << 8 * width) - 1) for width in range(SHORTEST, 9)}
+_MASKS = {width: np.uint64((1 << 8 * width) - 1) for width in range(MIN_LENGTH, 9)}
 _USUAL = frozenset(b' \0etaoinsrhld\\",.')
 
 Keys = npt.NDArray[np.uint64]
@@ -30,8 +30,8 @@ Hit = tuple[int, int]
 """Offset of a match, and the number of the string."""
 
 
-class Seeker:
-    """Prepared set of strings, each of ``SHORTEST`` to ``LONGEST`` bytes."""
+class MultiPatternMatcher:
+    """Prepared set of strings, each of ``MIN_LENGTH`` to ``MAX_LENGTH`` bytes."""
 
     def __init__(self, strings: Sequence[bytes]) -> None:
         self.strings = tuple(strings)
@@ -47,20 +47,20 @@ class Seeker:
             keys = np.array(sorted(known), np.uint64)
             self._keys[width] = keys
             for table, spread in zip(self._tables, _SPREADS, strict=True):
-                table[_places_of(keys & _MASKS[SHORTEST], spread)] = True
+                table[_places_of(keys & _MASKS[MIN_LENGTH], spread)] = True
 
     def __len__(self) -> int:
         return len(self.strings)
 
     def find(self, data: bytes) -> Iterator[Hit]:
         """Yield every position of ``data`` where one of the strings starts, in no order."""
-        if not self.strings or len(data) < SHORTEST:
+        if not self.strings or len(data) < MIN_LENGTH:
             return
         padded = data + bytes(8)
         keys: Keys = np.ndarray((len(data),), "<u8", padded, strides=(1,))
         for start in range(0, len(data), _STEP):
             block = keys[start : start + _STEP]
-            beginnings = block & _MASKS[SHORTEST]
+            beginnings = block & _MASKS[MIN_LENGTH]
             maybe = np.flatnonzero(self._tables[0][_places_of(beginnings, _SPREADS[0])])
             maybe = maybe[self._tables[1][_places_of(beginnings[maybe], _SPREADS[1])]]
             if len(maybe):

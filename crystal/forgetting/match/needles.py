@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from crystal.forgetting.match.multi_pattern import LONGEST, SHORTEST, Seeker
+from crystal.forgetting.match.multi_pattern import MAX_LENGTH, MIN_LENGTH, MultiPatternMatcher
 from crystal.forgetting.match.terms import QUOTE, folded, goes_on
 from crystal.search.index.terms import Tokenize, document_words
 from crystal.summarize.wording import escaped, one_line
@@ -32,7 +32,7 @@ BODY_STRETCH = 24
 WORD = 5
 """Minimum characters of a word that is searched for."""
 
-MOST_WHOLE = 16_384
+MAX_WHOLE = 16_384
 BATCH = 1 << 18
 PACKAGE = Path(__file__).resolve().parents[2]
 
@@ -60,14 +60,14 @@ class Needles:
         whole: Finds whole texts, folded: anything that contains one quotes it.
     """
 
-    seeker: Seeker
+    seeker: MultiPatternMatcher
     texts: int
     stems: tuple[str, ...] = ()
     lines: frozenset[str] = frozenset()
     memories: frozenset[str] = frozenset()
     asked: int = 0
     by_rows_only: int = 0
-    whole: Seeker = field(default_factory=lambda: Seeker([]))
+    whole: MultiPatternMatcher = field(default_factory=lambda: MultiPatternMatcher([]))
 
     def is_text(self, number: int) -> bool:
         """Return True if the match is a text, False if it is a single word."""
@@ -115,7 +115,7 @@ def needles_of(
         memories: Ids of the forgotten memories.
     """
     whole = list(dict.fromkeys(text for text in texts if text.strip()))
-    layers = {text: (stretches_of(text), lines_of(text), [text.strip()[:MOST_WHOLE]]) for text in whole}
+    layers = {text: (stretches_of(text), lines_of(text), [text.strip()[:MAX_WHOLE]]) for text in whole}
     said = {word for text in (*whole, *words) for word in words_of(text)}
     stems = {stem for text in whole for stem in index_words(text, tokenize)} if tokenize else set()
     own = own_words(tokenize)
@@ -127,7 +127,7 @@ def needles_of(
     unseen = 0
     for one in layers.values():
         found = next((some for layer in one if (some := {each for each in layer if each not in struck})), set())
-        usable = {each for each in found if len(each) >= WORD and len(each.encode("utf-8", "replace")) >= SHORTEST}
+        usable = {each for each in found if len(each) >= WORD and len(each.encode("utf-8", "replace")) >= MIN_LENGTH}
         kept |= usable
         unseen += not usable
     stems = {stem for stem in stems - common if not is_said(stem)}
@@ -138,16 +138,20 @@ def needles_of(
     stems -= archived_too
     forms = {form for form, string in by_form.items() if string not in archived_too}
     small = {form for form, word in by_word.items() if word not in archived_too}
-    long, short = (sorted(form for form in some if SHORTEST <= len(form) <= LONGEST) for some in (forms, small - forms))
+    long, short = (
+        sorted(form for form in some if MIN_LENGTH <= len(form) <= MAX_LENGTH) for some in (forms, small - forms)
+    )
     return Needles(
-        Seeker([*long, *short]),
+        MultiPatternMatcher([*long, *short]),
         len(long),
         tuple(sorted(stems)),
         frozenset(lines),
         frozenset(memories),
         len(whole),
         unseen,
-        Seeker(sorted({data for text in whole if len(text) >= QUOTE and len(data := _folded(text)) <= LONGEST})),
+        MultiPatternMatcher(
+            sorted({data for text in whole if len(text) >= QUOTE and len(data := _folded(text)) <= MAX_LENGTH})
+        ),
     )
 
 
@@ -167,12 +171,12 @@ def with_bodies(needles: Needles, bodies: Iterable[bytes], staying: Iterable[byt
     """
     found = {body[at : at + BODY_STRETCH] for body in bodies for at in range(0, len(body), BODY_STRETCH)}
     found = {stretch for stretch in found if len(stretch) == BODY_STRETCH}
-    seeker = Seeker(sorted(found))
+    seeker = MultiPatternMatcher(sorted(found))
     for body in staying if found else ():
         found -= {seeker.strings[number] for _, number in seeker.find(body)}
     strings = needles.seeker.strings
     texts = sorted({*strings[: needles.texts], *found})
-    return replace(needles, seeker=Seeker([*texts, *strings[needles.texts :]]), texts=len(texts))
+    return replace(needles, seeker=MultiPatternMatcher([*texts, *strings[needles.texts :]]), texts=len(texts))
 
 
 def _folded(text: str) -> bytes:
@@ -185,7 +189,7 @@ def _folded(text: str) -> bytes:
 def lines_of(text: str) -> list[str]:
     """Return the lines of a text that are long enough."""
     found = (line.strip() for line in text.splitlines())
-    return list(dict.fromkeys(line for line in found if LINE <= len(line) <= MOST_WHOLE))
+    return list(dict.fromkeys(line for line in found if LINE <= len(line) <= MAX_WHOLE))
 
 
 def stretches_of(text: str) -> list[str]:
@@ -258,10 +262,10 @@ def _struck(strings: set[str], words: set[str], staying: Iterable[str]) -> tuple
 def _archived_too(texts: Mapping[bytes, str], words: Mapping[bytes, str], archived: Archived) -> set[str]:
     """Return the words and texts that occur in archived lines which stay."""
     both = archived.are_texts_known
-    long, short = (sorted(form for form in some if SHORTEST <= len(form) <= LONGEST) for some in (texts, words))
+    long, short = (sorted(form for form in some if MIN_LENGTH <= len(form) <= MAX_LENGTH) for some in (texts, words))
     if not short and not (long and both):
         return set()
-    seeking = Needles(Seeker([*long, *short]), len(long))
+    seeking = Needles(MultiPatternMatcher([*long, *short]), len(long))
     found: set[str] = set()
     for text in archived.lines:
         ends = [match.start() for match in _NEWLINE.finditer(text)]
@@ -281,9 +285,9 @@ class _Struck:
         self._known: dict[bytes, set[str]] = {}
         for string, sought in strings.items():
             data = sought.encode("utf-8", "replace")
-            if SHORTEST <= len(data) <= LONGEST:
+            if MIN_LENGTH <= len(data) <= MAX_LENGTH:
                 self._known.setdefault(data, set()).add(string)
-        self._seeker = Seeker(sorted(self._known))
+        self._seeker = MultiPatternMatcher(sorted(self._known))
         self.found: set[str] = set()
 
     def __bool__(self) -> bool:
@@ -294,7 +298,7 @@ class _Struck:
         for data in seen & self._known.keys():
             self.found |= self._known.pop(data)
         if len(self._known) < 0.9 * len(self._seeker):  # a frequent string would be found again and again
-            self._seeker = Seeker(sorted(self._known))
+            self._seeker = MultiPatternMatcher(sorted(self._known))
 
 
 def _batches(texts: Iterable[str]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 from crystal import transcript
 from crystal.errors import Damaged
 from crystal.forgetting.match.needles import Archived, Needles, is_word, needles_of, with_bodies
-from crystal.forgetting.request import ForgetPlan, Grounds, counted
+from crystal.forgetting.request import ForgetContext, ForgetPlan, counted
 from crystal.ingest import archive
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
@@ -21,7 +21,7 @@ SCOPES = ("session", "project", "before")
 PIECE_BODIES = 2_000
 
 
-def needles_for(grounds: Grounds, plan: ForgetPlan, *, for_proof: bool = False) -> Needles:
+def needles_for(grounds: ForgetContext, plan: ForgetPlan, *, for_proof: bool = False) -> Needles:
     """Return the needles for a proof of this plan. Call it before the plan is carried out, while the text still exists.
 
     Args:
@@ -71,7 +71,7 @@ def _batched(bodies: Iterator[bytes]) -> Iterator[bytes]:
         yield b"\0".join(batch)
 
 
-def _archived(grounds: Grounds, plan: ForgetPlan, touched: Collection[str]) -> Iterator[bytes]:
+def _archived(grounds: ForgetContext, plan: ForgetPlan, touched: Collection[str]) -> Iterator[bytes]:
     """Return the archived lines of unaffected sessions, and those outside of a scope."""
     for row in forgotten_rows.kept_rows(grounds.store):
         is_touched = row.session_id in touched

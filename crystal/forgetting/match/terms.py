@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from crystal.forgetting.match.multi_pattern import LONGEST, SHORTEST, Seeker
+from crystal.forgetting.match.multi_pattern import MAX_LENGTH, MIN_LENGTH, MultiPatternMatcher
 from crystal.store.forget.forgotten_rows import Said
 
 SAME = 12
@@ -135,8 +135,8 @@ class Repetition:
 def repetitions(texts: Iterable[str], others: Iterable[Said]) -> Repetition:
     """Find repetitions of some texts. Texts too short to be distinctive have none."""
     sought = {text for text in map(folded, texts) if _says_something(text)}
-    quoted = [text for text in sought if len(text) >= QUOTE and len(text.encode("utf-8", "replace")) <= LONGEST]
-    seeker = Seeker([text.encode("utf-8", "replace") for text in quoted])
+    quoted = [text for text in sought if len(text) >= QUOTE and len(text.encode("utf-8", "replace")) <= MAX_LENGTH]
+    seeker = MultiPatternMatcher([text.encode("utf-8", "replace") for text in quoted])
     found: dict[str, set[str]] = {"sl": set(), "ql": set(), "sm": set(), "qm": set()}
     if not sought:
         return Repetition(frozenset(), frozenset(), frozenset(), frozenset())
@@ -153,7 +153,7 @@ def _says_something(text: str) -> bool:
     least = SAME // 2 if any(char.isdigit() for char in text) else SAME
     if any(_UNSPACED.match(char) for char in text):
         least = min(least, 5)
-    return len(text) >= least and len(text.encode("utf-8", "replace")) >= SHORTEST
+    return len(text) >= least and len(text.encode("utf-8", "replace")) >= MIN_LENGTH
 
 
 def _batches(others: Iterable[Said]) -> Iterator[Sequence[tuple[Said, str]]]:
@@ -170,7 +170,7 @@ def _batches(others: Iterable[Said]) -> Iterator[Sequence[tuple[Said, str]]]:
         yield batch
 
 
-def _holding(seeker: Seeker, texts: Sequence[str]) -> set[int]:
+def _holding(seeker: MultiPatternMatcher, texts: Sequence[str]) -> set[int]:
     """Return the texts that contain one of the strings."""
     if not len(seeker):
         return set()

@@ -13,7 +13,7 @@ from crystal.store.forget import forgotten_rows, traces
 from crystal.store.memories.memories import memory_of
 
 
-def what_repeats(
+def find_duplicates(
     stores: Sequence[Store], lines: Collection[str], memories: Collection[str]
 ) -> Iterator[tuple[Selection, Because]]:
     """Return equal texts, quotations, requests to remember one of the memories, and the client's summaries."""

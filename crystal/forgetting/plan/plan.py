@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from crystal.errors import NotFound, UsageProblem
-from crystal.forgetting.match.archive_lines import Found, Judge, Searcher, began_at
+from crystal.forgetting.match.archive_lines import Found, LineMatcher, Searcher, began_at
 from crystal.forgetting.match.plan_needles import needles_for
 from crystal.forgetting.match.terms import Terms
-from crystal.forgetting.plan.duplicates import what_repeats
+from crystal.forgetting.plan.duplicates import find_duplicates
 from crystal.forgetting.plan.select import Selection, find_target, folders_meant, select, sessions_meant
-from crystal.forgetting.request import Because, ForgetPlan, Grounds, Item, Place, Wish, counted
+from crystal.forgetting.request import Because, ForgetContext, ForgetPlan, ForgetRequest, Item, Place, counted
 from crystal.model.capture import Memory, is_unicode
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
@@ -35,7 +35,7 @@ TEXT_CHARACTERS = 300
 Stores = Sequence[tuple[Memory, Store]]
 
 
-def plan(grounds: Grounds, wish: Wish) -> ForgetPlan:
+def plan(grounds: ForgetContext, wish: ForgetRequest) -> ForgetPlan:
     """List what a request selects, with all duplicates. Changes nothing.
 
     Raises:
@@ -53,7 +53,7 @@ def plan(grounds: Grounds, wish: Wish) -> ForgetPlan:
         return _Planner(grounds, wish, stores).plan()
 
 
-def complete(grounds: Grounds, plan: ForgetPlan) -> ForgetPlan:
+def complete(grounds: ForgetContext, plan: ForgetPlan) -> ForgetPlan:
     """Search all archives for what a plan lists, if that was not done when it was made. Changes nothing."""
     if not plan.is_brief:
         return plan
@@ -62,7 +62,7 @@ def complete(grounds: Grounds, plan: ForgetPlan) -> ForgetPlan:
 
 
 @contextmanager
-def _stores(grounds: Grounds) -> Iterator[Stores]:
+def _stores(grounds: ForgetContext) -> Iterator[Stores]:
     """Return the memories of this machine: its own, and the copy of home's if there is one."""
     with grounds.mirror() as (mirror, _):
         yield [("local", grounds.store), *([("mirror", mirror)] if mirror is not None else [])]  # type: ignore[list-item]
@@ -75,7 +75,7 @@ def _is_text(value: str) -> bool:
 class _Planner:
     """Plan under construction: ``lines`` and ``memories`` by id, each with its reason."""
 
-    def __init__(self, grounds: Grounds, wish: Wish, stores: Stores) -> None:
+    def __init__(self, grounds: ForgetContext, wish: ForgetRequest, stores: Stores) -> None:
         self.grounds, self.wish, self.stores = grounds, wish, stores
         every = [store for _, store in stores]
         self.sessions = sessions_meant(every, wish.session) if wish.session is not None else ()
@@ -139,7 +139,7 @@ class _Planner:
 
     def _add_what_repeats(self) -> None:
         every = [store for _, store in self.stores]
-        for found, because in what_repeats(every, dict(self.lines), dict(self.memories)):
+        for found, because in find_duplicates(every, dict(self.lines), dict(self.memories)):
             self._add(found, because)
 
     # -- what only archives have -------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class _Planner:
         if is_brief:
             rows = [row for row in rows if row.session_id in plan.sessions]
         needles = None if plan.is_empty or is_brief else needles_for(self.grounds, plan)
-        judge = Judge(frozenset(self.lines), (), needles, terms, self._stays)
+        judge = LineMatcher(frozenset(self.lines), (), needles, terms, self._stays)
         told = counted(rows, "looking through the archives", len(rows), self.grounds.progress)
         for found in Searcher(judge).search(told, self.grounds.ldm_home):
             if found.because == "copy":
@@ -170,7 +170,7 @@ class _Planner:
                 self.notes.append(found)
 
     def _is_query_alone(self) -> bool:
-        return self.wish == Wish(query=self.wish.query)
+        return self.wish == ForgetRequest(query=self.wish.query)
 
     def _stays(self, uuid: str) -> bool:
         return uuid not in self.lines and any(traces.has_line(store, uuid) for _, store in self.stores)

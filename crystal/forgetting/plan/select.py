@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from crystal.errors import NotFound, UsageProblem
 from crystal.forgetting.match.terms import Terms, folded
 from crystal.forgetting.plan.candidates import turns_with_terms
-from crystal.forgetting.request import Wish
+from crystal.forgetting.request import ForgetRequest
 from crystal.model.capture import MIRROR_IDS, Memory, parse_hit_name
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows
@@ -32,7 +32,7 @@ class Selection:
 
 def select(
     store: Store,
-    wish: Wish,
+    wish: ForgetRequest,
     which: Memory,
     sessions: Collection[str],
     folders: Collection[str],

@@ -37,7 +37,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 HEAD = 16
 READ = 1 << 20
 TEXT = 1 << 22
-LONGEST_LINE = 1 << 26
+MAX_LINE = 1 << 26
 """Maximum bytes of a line whose id is searched for."""
 
 
@@ -189,7 +189,7 @@ def lines_of(texts: Iterable[bytes]) -> Iterator[bytes]:
     kept = b""
     for text in texts:
         kept += text
-        end = kept.rfind(b"\n") + 1 or (len(kept) if len(kept) > LONGEST_LINE else 0)
+        end = kept.rfind(b"\n") + 1 or (len(kept) if len(kept) > MAX_LINE else 0)
         if end:
             yield kept[:end]
             kept = kept[end:]

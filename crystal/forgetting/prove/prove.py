@@ -19,12 +19,12 @@ from crystal.forgetting.match.needles import Needles
 from crystal.forgetting.match.redacted_line import is_shell
 from crystal.forgetting.prove import files as places
 from crystal.forgetting.prove.open_database import Readable, opened
-from crystal.forgetting.request import Grounds
+from crystal.forgetting.request import ForgetContext
 from crystal.store import Store
 from crystal.store.forget import traces
 
-MOST_TRACES = 10_000
-MOST_TRANSCRIPTS = 10_000
+MAX_TRACES = 10_000
+MAX_TRANSCRIPTS = 10_000
 
 
 class NotProved(Damaged):
@@ -94,7 +94,7 @@ class ForgetProof:
         }
 
 
-def prove(grounds: Grounds, needles: Needles) -> ForgetProof:
+def prove(grounds: ForgetContext, needles: Needles) -> ForgetProof:
     """Search every file of crystal on this machine for what was forgotten. Changes nothing.
 
     Args:
@@ -128,7 +128,7 @@ def prove(grounds: Grounds, needles: Needles) -> ForgetProof:
 class _Search:
     """State of one proof."""
 
-    grounds: Grounds
+    grounds: ForgetContext
     needles: Needles
     stores: Sequence[Store]
     seen: dict[tuple[str, str], Trace] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class _Search:
         before = self.seen.get((file, kind))
         if before is not None:
             self.seen[file, kind] = Trace(file, min(offset, before.offset), kind, before.times + 1)
-        elif len(self.seen) < MOST_TRACES:
+        elif len(self.seen) < MAX_TRACES:
             self.seen[file, kind] = Trace(file, offset, kind)
 
     # -- databases ---------------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class _Search:
         for root in self.grounds.roots:
             for path in sorted(root.rglob("*.jsonl")):
                 count += 1
-                if count > MOST_TRANSCRIPTS:
+                if count > MAX_TRANSCRIPTS:
                     return
                 if self._holds(path):
                     yield str(path)

@@ -8,12 +8,12 @@ docs/adr/0016-deep-search.md.
 
 from crystal.search.deep.asker import Asker, ChatAsker, SamplingAsker
 from crystal.search.deep.expansion import expand
-from crystal.search.deep.reranking import MOST_PASSAGES, rerank
+from crystal.search.deep.reranking import MAX_PASSAGES, rerank
 from crystal.search.deep.session import EXPANSION_SECONDS, RERANKING_SECONDS, Deep
 
 __all__ = [
     "EXPANSION_SECONDS",
-    "MOST_PASSAGES",
+    "MAX_PASSAGES",
     "RERANKING_SECONDS",
     "Asker",
     "ChatAsker",

@@ -10,7 +10,7 @@ import orjson
 
 _THOUGHT = re.compile(r"<think(?:ing)?>.{0,20000}?(?:</think(?:ing)?>|\Z)", re.DOTALL)
 _FENCED = re.compile(r"```(?:json|text)?(.*?)```", re.DOTALL)
-_MOST_VALUES = 500
+_MAX_VALUES = 500
 _NAMES_OF_NUMBERS = ("passage", "id", "index", "number", "document", "doc")
 
 
@@ -43,7 +43,7 @@ def strings_in(value: Any) -> list[str]:
 def numbers_in(value: Any) -> list[int]:
     """The whole numbers of the first list of them in a JSON value; of objects in a list, the one that names them."""
     for one in _lists(value):
-        found = [number for item in one[:_MOST_VALUES] if (number := _number_of(item)) is not None]
+        found = [number for item in one[:_MAX_VALUES] if (number := _number_of(item)) is not None]
         if found:
             return found
     return []
@@ -59,26 +59,26 @@ def _number_of(item: Any) -> int | None:
 
 def _leaves(value: Any) -> Iterator[Any]:
     stack, seen = [value], 0
-    while stack and seen < _MOST_VALUES:
+    while stack and seen < _MAX_VALUES:
         one = stack.pop()
         seen += 1
         if isinstance(one, dict):
-            stack.extend(reversed(list(one.values())[:_MOST_VALUES]))
+            stack.extend(reversed(list(one.values())[:_MAX_VALUES]))
         elif isinstance(one, list):
-            stack.extend(reversed(one[:_MOST_VALUES]))
+            stack.extend(reversed(one[:_MAX_VALUES]))
         else:
             yield one
 
 
 def _lists(value: Any) -> Iterator[list[Any]]:
     stack, seen = [value], 0
-    while stack and seen < _MOST_VALUES:
+    while stack and seen < _MAX_VALUES:
         one = stack.pop()
         seen += 1
         if isinstance(one, list):
             yield one
-            stack.extend(reversed([item for item in one[:_MOST_VALUES] if isinstance(item, (list, dict))]))
+            stack.extend(reversed([item for item in one[:_MAX_VALUES] if isinstance(item, (list, dict))]))
         elif isinstance(one, dict):
             stack.extend(
-                reversed([item for item in list(one.values())[:_MOST_VALUES] if isinstance(item, (list, dict))])
+                reversed([item for item in list(one.values())[:_MAX_VALUES] if isinstance(item, (list, dict))])
             )

@@ -19,7 +19,7 @@ T = TypeVar("T")
 PURPOSE = "search"
 """What the money is for, in the ledger; its cap counts alone."""
 
-MOST_CHARACTERS = 20_000
+MAX_CHARACTERS = 20_000
 """How much of an answer is looked at."""
 
 _TASK = """\
@@ -70,7 +70,7 @@ class ChatAsker:
                 answer = ask_paid(store, model, wanted, purpose=PURPOSE, daily_cap_usd=self.daily_cap_usd, now=self.now)
             return answer.text
 
-        return within(self.seconds, paid)[:MOST_CHARACTERS]
+        return within(self.seconds, paid)[:MAX_CHARACTERS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class SamplingAsker:
                 raise ModelUnavailable("the client's model answered with something that is no text")
             return answer
 
-        return within(self.seconds, sampled)[:MOST_CHARACTERS]
+        return within(self.seconds, sampled)[:MAX_CHARACTERS]
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:

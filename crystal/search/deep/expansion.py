@@ -11,7 +11,7 @@ from crystal.search.deep.asker import Asker
 from crystal.search.deep.fence import fenced
 from crystal.timewords.parse import iso
 
-MOST_VARIANTS = 4
+MAX_VARIANTS = 4
 ANSWER_TOKENS = 300
 
 _QUESTION, _VARIANT = 1_000, 240
@@ -73,7 +73,7 @@ def variants_in(answer: str, question: str) -> tuple[str, ...]:
         if words and _key(words) not in known:
             known.add(_key(words))
             found.append(words)
-    return tuple(found[:MOST_VARIANTS])
+    return tuple(found[:MAX_VARIANTS])
 
 
 def _clean(line: str) -> str:

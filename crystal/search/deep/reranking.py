@@ -11,7 +11,7 @@ from crystal.search.deep.asker import Asker
 from crystal.search.deep.fence import fenced
 from crystal.summarize.condense import estimated_tokens
 
-MOST_PASSAGES = 20
+MAX_PASSAGES = 20
 ANSWER_TOKENS = 200
 
 PASSAGE_CHARACTERS = 800
@@ -44,7 +44,7 @@ def rerank(
     Returns:
         Every index of ``passages`` once, those that the answer names first; None when it names none.
     """
-    shown = passages[:MOST_PASSAGES]
+    shown = passages[:MAX_PASSAGES]
     if len(shown) < 2:
         return list(range(len(passages)))
     data = "\n".join([f"Question: {_line(question, _QUESTION)}", *map(_passage, range(1, len(shown) + 1), shown)])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from crystal.errors import CrystalError, Unavailable
 from crystal.search.deep.asker import Asker
 from crystal.search.deep.expansion import expand
-from crystal.search.deep.reranking import MOST_PASSAGES, rerank
+from crystal.search.deep.reranking import MAX_PASSAGES, rerank
 
 EXPANSION_SECONDS = 8.0
 RERANKING_SECONDS = 12.0
@@ -42,7 +42,7 @@ class Deep:
         if self.asker is None or self.is_lost:
             return None
         asker = _Watched(self.asker(RERANKING_SECONDS), self)
-        return rerank(asker, question, passages[:MOST_PASSAGES], note=self.reasons.append)
+        return rerank(asker, question, passages[:MAX_PASSAGES], note=self.reasons.append)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ NAMES = ("role", "source", "agent", "device", "branch", "subagent")
 """Attributes that are strings: each part has codes, and a list of strings in its directory; "" is none."""
 
 LENGTH = "<u2"
-MOST_WORDS = 65_535
+MAX_WORDS = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def documents_of(rows: Sequence[DocumentRow], lengths: Sequence[int]) -> Documen
         "offset": _numbers("offset", [row.offset or 0 for row in rows]),
         "part": _numbers("part", [row.part or 0 for row in rows]),
         "start": _numbers("start", [row.start for row in rows]),
-        "length": np.minimum(np.array(lengths, np.int64), MOST_WORDS).astype(LENGTH),
+        "length": np.minimum(np.array(lengths, np.int64), MAX_WORDS).astype(LENGTH),
     }
     names: dict[str, list[str]] = {}
     for name in NAMES:

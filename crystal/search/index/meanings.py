@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crystal.search.index.signs import count_different, signs_of
-from crystal.store.vector_bytes import LARGEST
+from crystal.store.vector_bytes import MAX_SIZE
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
@@ -204,7 +204,7 @@ def likely(parts: Sequence[Meanings], query: Floats, k: int, masks: Sequence[Mas
 def measured(query: Floats, rows: Sequence[bytes | None]) -> Floats:
     """The cosines of a turned question with vectors as the store has them, nan where there is none."""
     found = np.full(len(rows), np.nan, np.float32)
-    whole = _whole(query, len(query), LARGEST, 2.0**53)
+    whole = _whole(query, len(query), MAX_SIZE, 2.0**53)
     known = [at for at, row in enumerate(rows) if row is not None and len(row) == len(query) and any(row)]
     if whole is None or not known:
         return found

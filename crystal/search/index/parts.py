@@ -20,7 +20,7 @@ from crystal.search.index.words import Gathering, Words, merge_words
 from crystal.store.search.index_log import PartFile
 from crystal.store.search.index_source import DocumentRow
 
-MOST_DOCUMENTS = 49_152
+MAX_DOCUMENTS = 49_152
 """Documents of one part: bounds the memory that building or merging takes."""
 
 
@@ -62,7 +62,7 @@ class Part:
         return np.where(known[found] == ids, found, -1)
 
 
-def build_part(rows: Iterable[tuple[DocumentRow, str]], tokenize: Tokenize, *, most: int = MOST_DOCUMENTS) -> Built:
+def build_part(rows: Iterable[tuple[DocumentRow, str]], tokenize: Tokenize, *, most: int = MAX_DOCUMENTS) -> Built:
     """Make a part of the next documents, ``most`` at most; their texts are not kept."""
     gathering = Gathering()
     documents: list[DocumentRow] = []
@@ -89,7 +89,7 @@ def _contents(documents: Documents, words: dict[str, Array]) -> Contents:
 # ----------------------------------------------------------------------------------------------------------- opened
 
 
-MOST_RESIDENT = 320_000_000
+MAX_RESIDENT = 320_000_000
 """When more of files than this is in memory, searches give it back before they begin: what is needed least first."""
 
 _opened: dict[Path, tuple[Contents, Any]] = {}
@@ -113,12 +113,12 @@ def open_meanings(folder: Path, file: PartFile) -> Meanings:
 
 def spare_memory() -> None:
     """Give the memory of all maps back if it is much: what was touched by many searches adds up."""
-    if not _opened or resident_bytes() <= MOST_RESIDENT:
+    if not _opened or resident_bytes() <= MAX_RESIDENT:
         return
     opened = list(_opened.values())
     words = [contents for contents, made in opened if isinstance(made, Part)]
     for some in (words, [contents for contents, _ in opened]):
-        if resident_bytes() > MOST_RESIDENT:
+        if resident_bytes() > MAX_RESIDENT:
             for contents in some:
                 contents.let_go()
 

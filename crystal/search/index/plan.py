@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crystal.search.index.parts import MOST_DOCUMENTS
+from crystal.search.index.parts import MAX_DOCUMENTS
 
 SMALL = 512
 """Parts of fewer documents are merged whenever there are two: it costs a few milliseconds."""
@@ -12,7 +12,7 @@ SMALL = 512
 FAN_OUT = 8
 
 
-def merges(sizes: Sequence[int], *, most: int = MOST_DOCUMENTS) -> list[list[int]]:
+def merges(sizes: Sequence[int], *, most: int = MAX_DOCUMENTS) -> list[list[int]]:
     """Groups of parts, by their place in ``sizes``, each of which is to become one part of ``most`` at most."""
     groups = [[at] for at in range(len(sizes))]
     totals = list(sizes)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crystal.search.index.files import IndexDamaged, check_file, files_in, is_same, path_of, prove_room, remove_file
-from crystal.search.index.parts import MOST_DOCUMENTS, written
+from crystal.search.index.parts import MAX_DOCUMENTS, written
 from crystal.search.index.step import Step
 from crystal.store import Store
 from crystal.store.search import index_log
@@ -67,7 +67,7 @@ def refresh(
     _sweep(store, folder, now)
     total = index_log.most_to_write(store)
     progress(0, total)
-    prove_room(folder, BYTES_EACH * min(MOST_DOCUMENTS, total))
+    prove_room(folder, BYTES_EACH * min(MAX_DOCUMENTS, total))
     while True:
         step = Step(store, folder, now, lambda: time.monotonic() > deadline)
         try:

@@ -23,7 +23,7 @@ from crystal.store.search.words import tokenizer
 T = TypeVar("T")
 
 FRESH_AT_ONCE = 16_384
-LEAST_AT_ONCE = 4_096
+MIN_AT_ONCE = 4_096
 """So many documents are read before a step looks whether its time is over."""
 
 SMALL_PART = 4_096
@@ -254,5 +254,5 @@ def _for_a_while(items: Iterator[T], is_over: Callable[[], bool]) -> Iterator[T]
     """Some thousand of the items, and more while there is time."""
     for count, item in enumerate(items, 1):
         yield item
-        if count % LEAST_AT_ONCE == 0 and is_over():
+        if count % MIN_AT_ONCE == 0 and is_over():
             return

@@ -20,7 +20,7 @@ from crystal.search.index.files import Array
 
 Keys = npt.NDArray[np.uint64]
 
-MOST_TIMES = 64
+MAX_TIMES = 64
 TIMES = np.array([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 24, 32, 48, 64], np.uint8)
 """How often a document can have a word: four bits each. More often is counted as the next number below."""
 BLOCK = 1 << 20
@@ -69,7 +69,7 @@ class Gathering:
         keys.sort()
         starts = np.flatnonzero(np.diff(keys, prepend=keys[:1] + np.uint64(1)))
         counts = np.diff(starts, append=len(keys))
-        self._blocks.append(keys[starts] | np.minimum(counts, MOST_TIMES).astype(np.uint64))
+        self._blocks.append(keys[starts] | np.minimum(counts, MAX_TIMES).astype(np.uint64))
         self._done += len(self._ends)
         self._numbers, self._ends = [], []
 

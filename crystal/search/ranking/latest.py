@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from crystal.search.ranking.listing import collapsed, mixed
-from crystal.search.results import Order, Side, Unit, latest_order
+from crystal.search.results import MemorySource, Order, Unit, latest_order
 from crystal.search.rrf import Fused
-from crystal.store.search.candidates import Candidate, saying
+from crystal.store.search.candidates import Candidate, contains_text
 from crystal.store.search.scope import Scope
 from crystal.text.query import Query, has_content
 from crystal.timewords import TimeSpan
@@ -28,7 +28,7 @@ def is_time_alone(asked: Query, times: Sequence[TimeSpan]) -> bool:
     return not has_content(rest)
 
 
-def listed_latest(places: Sequence[tuple[Side, Scope]], spans: Sequence[tuple[int, int]], limit: int) -> Order:
+def listed_latest(places: Sequence[tuple[MemorySource, Scope]], spans: Sequence[tuple[int, int]], limit: int) -> Order:
     """The latest of some times; what says the same as another stands behind it, no session comes before all others."""
     order = latest_order(places, spans, max(LISTED, 4 * limit))
 
@@ -43,9 +43,9 @@ def listed_latest(places: Sequence[tuple[Side, Scope]], spans: Sequence[tuple[in
     return replace(order, fused=fused, similar={first.key: len(others) for first, others in kept})
 
 
-def showing_order(places: Sequence[tuple[Side, Scope]], pictures: str, limit: int) -> Order:
+def showing_order(places: Sequence[tuple[MemorySource, Scope]], pictures: str, limit: int) -> Order:
     """The latest that have all of some pictures, which white space separates."""
     showing = Scope()
     for picture in sorted({word.replace("\ufe0f", "") for word in pictures.split()}):
-        showing &= saying(picture)
+        showing &= contains_text(picture)
     return listed_latest([(side, scope & showing) for side, scope in places], [EVER], limit)

@@ -14,7 +14,7 @@ from crystal.search.index.reader import Index
 from crystal.search.index.terms import query_terms
 from crystal.search.ranking.late import LateModel, is_near, late_scores, likenesses, looked_at, weights_of
 from crystal.search.ranking.listing import collapsed, mixed
-from crystal.search.ranking.pool import Field, Floats, Pool, Sought, frequency, pool_of, rarity, sought_words
+from crystal.search.ranking.pool import Field, Floats, Pool, WeightedTerm, frequency, pool_of, rarity, sought_words
 from crystal.search.ranking.scoring import (
     Preferences,
     base_scores,
@@ -23,7 +23,7 @@ from crystal.search.ranking.scoring import (
     rank_numbers,
     session_scores,
 )
-from crystal.search.results import Order, Proposal, Ref, Side, Unit, unit_of
+from crystal.search.results import MemorySource, Order, Proposal, Ref, Unit, unit_of
 from crystal.search.rrf import Fused
 from crystal.store import Store
 from crystal.store.search.candidates import Candidate, candidates
@@ -33,11 +33,11 @@ from crystal.text.query import Query, completions, in_short
 
 EXACT = 10.0
 """What is added to the score of an answer that has the very thing looked for; less for each tier below."""
-MOST_NAMED = 1000
+MAX_NAMED = 1000
 """A name of the question that as many chunks have is no better than its words."""
-SHORTEST = 3
+MIN_LENGTH = 3
 """So many letters of a word are enough for a beginning."""
-MOST_CANDIDATES = 100_000
+MAX_CANDIDATES = 100_000
 """Where looking for more answers ends when copies of few texts fill the list."""
 OTHER_WORDS = 0.4
 """What a word counts that only another wording of the question has."""
@@ -47,7 +47,7 @@ OTHER_WORDS = 0.4
 class Place:
     """One memory that is asked: its index, what may be returned of it, and the question as a vector of its model."""
 
-    side: Side
+    side: MemorySource
     scope: Scope
     narrowed: Scope
     index: Index
@@ -104,7 +104,7 @@ def ranked_order(places: Sequence[Place], wanted: Wanted, model: LateModel | Non
         _score(answers, fields, pool, wanted, model, weight_of)
         kept = collapsed(answers, lambda one: (one.one.role, one.one.text_sha256), _nearly_same, weights.most)
         has_all = len(pool) < depth and len(answers) < most
-        if len(kept) >= wanted.limit or has_all or depth > MOST_CANDIDATES:
+        if len(kept) >= wanted.limit or has_all or depth > MAX_CANDIDATES:
             break
         depth, most = 8 * depth, 8 * most  # copies of few texts, or turns of many chunks, fill the list
     order = [one for one, _ in kept]
@@ -136,7 +136,7 @@ def _score(
     answers.sort(key=lambda one: (-one.score, *_by_time(one)))
 
 
-def _words(places: Sequence[Place], wanted: Wanted) -> tuple[list[Sought], list[str], list[str]]:
+def _words(places: Sequence[Place], wanted: Wanted) -> tuple[list[WeightedTerm], list[str], list[str]]:
     indexes = [place.index for place in places]
     store = places[0].side.store
     asked = wanted.asked
@@ -144,12 +144,12 @@ def _words(places: Sequence[Place], wanted: Wanted) -> tuple[list[Sought], list[
     stems += [stem for name in asked.compounds for stem in query_terms(store, name) if stem not in stems]
     tokenize = tokenizer(store)
     # The beginning of a word may look like an English ending, and lose too much: ``res`` becomes ``re``.
-    short = [term.lower() for term in asked.terms if term.isascii() and len(term) == SHORTEST]
-    stems += [term for term in short if term not in stems and len("".join(tokenize(term))) < SHORTEST]
+    short = [term.lower() for term in asked.terms if term.isascii() and len(term) == MIN_LENGTH]
+    stems += [term for term in short if term not in stems and len("".join(tokenize(term))) < MIN_LENGTH]
     words, begun = sought_words(indexes, stems, lambda word: tokenize(" ".join(completions(word))))
     for wording in wanted.wordings:
         more = [stem for stem in query_terms(store, wording) if stem not in stems]
-        words += [Sought(word.stems, OTHER_WORDS * word.weight) for word in sought_words(indexes, more)[0]]
+        words += [WeightedTerm(word.stems, OTHER_WORDS * word.weight) for word in sought_words(indexes, more)[0]]
     return words, begun, stems
 
 
@@ -169,8 +169,8 @@ def _named(place: Place, wanted: Wanted) -> dict[int, float]:
     """What the names in a question weigh for the chunks that have them as they are written: each is one rare word."""
     weights: dict[int, float] = {}
     for name in wanted.asked.names:
-        found = naming_chunks(place.side.store, name, place.narrowed, MOST_NAMED)
-        weight = rarity(len(found), place.index.documents) if len(found) < MOST_NAMED else 0.0
+        found = naming_chunks(place.side.store, name, place.narrowed, MAX_NAMED)
+        weight = rarity(len(found), place.index.documents) if len(found) < MAX_NAMED else 0.0
         for ident in found:
             weights[ident] = weights.get(ident, 0.0) + weight
     return weights

@@ -96,7 +96,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class WeightedTerm:
     """A word of the question: the stems that stand for it, and what it weighs."""
 
     stems: tuple[str, ...]
@@ -110,18 +110,18 @@ def frequency(indexes: Sequence[Index], word: str) -> int:
 
 def sought_words(
     indexes: Sequence[Index], stems: Sequence[str], completed: Callable[[str], Sequence[str]] = lambda _: ()
-) -> tuple[list[Sought], list[str]]:
+) -> tuple[list[WeightedTerm], list[str]]:
     """Weigh the words of a question by how rare they are; give also those that only beginnings of words stand for.
 
     ``completed`` gives the stems that a word may have once it is typed to its end.
     """
     documents = sum(index.documents for index in indexes)
-    found: list[Sought] = []
+    found: list[WeightedTerm] = []
     begun: list[str] = []
     for stem in dict.fromkeys(stems):
         count = frequency(indexes, stem)
         if count:
-            found.append(Sought((stem,), rarity(count, documents)))
+            found.append(WeightedTerm((stem,), rarity(count, documents)))
         longer = _longer(indexes, stem, count, documents)
         if not count:
             longer = longer | {
@@ -129,11 +129,11 @@ def sought_words(
             }
         if longer and _is_character(stem):
             found = [one for one in found if one.stems != (stem,)]
-            found.append(Sought((stem, *longer), rarity(count + sum(longer.values()), documents)))
+            found.append(WeightedTerm((stem, *longer), rarity(count + sum(longer.values()), documents)))
         elif longer:
             times = min(documents, sum(longer.values()))
             share = 1.0 if not count else COMPOUND_WEIGHT if len(stem) >= COMPOUND_LETTERS else SHORT_WEIGHT
-            found.append(Sought(tuple(longer), share * rarity(times, documents)))
+            found.append(WeightedTerm(tuple(longer), share * rarity(times, documents)))
             begun += [] if count else [stem]
     return found, begun
 
@@ -175,7 +175,12 @@ def _longer(indexes: Sequence[Index], stem: str, count: int, documents: int) -> 
 
 
 def pool_of(
-    fields: Sequence[Field], words: Sequence[Sought], spans: Sequence[tuple[int, int]], depth: int, *, by_meaning: bool
+    fields: Sequence[Field],
+    words: Sequence[WeightedTerm],
+    spans: Sequence[tuple[int, int]],
+    depth: int,
+    *,
+    by_meaning: bool,
 ) -> Pool:
     """Collect the candidates.
 

@@ -17,13 +17,13 @@ from crystal.search.index.files import IndexDamaged
 from crystal.search.index.reader import Absent, open_index
 from crystal.search.ranking.late import LateModel, is_near, looked_at, weights_of
 from crystal.search.ranking.listing import collapsed
-from crystal.search.results import Order, Proposal, Ref, Side, Unit, unit_of
+from crystal.search.results import MemorySource, Order, Proposal, Ref, Unit, unit_of
 from crystal.search.rrf import Fused
 from crystal.store.search.candidates import Candidate, candidates
 from crystal.store.search.scope import Scope
 from crystal.store.search.vectors import MAX_NEIGHBOURS
 
-LEAST = 64
+MIN_NUMBER = 64
 """How many of the nearest are looked at, at least."""
 
 
@@ -31,7 +31,7 @@ LEAST = 64
 class Meant:
     """One memory that is asked by meaning: what may be returned of it, and the question as a vector of its model."""
 
-    side: Side
+    side: MemorySource
     scope: Scope
     narrowed: Scope
     vector: QuestionVector
@@ -55,7 +55,7 @@ def similar_order(places: Sequence[Meant], limit: int, late: Callable[[], LateMo
         limit: How many answers are wanted.
         late: What knows the tokens of texts, by which nearly equal ones are found; None for the equal ones only.
     """
-    depth = max(LEAST, 4 * limit)
+    depth = max(MIN_NUMBER, 4 * limit)
     model = late() if late is not None else None
     compared = weights_of(model).most
     while True:

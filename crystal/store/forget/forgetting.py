@@ -70,8 +70,8 @@ class Tombstone(NamedTuple):
         return self.names("folders")
 
 
-MOST_NAMES = 1_000
-MOST_LETTERS = 1 << 18
+MAX_NAMES = 1_000
+MAX_LETTERS = 1 << 18
 """What one tombstone names at most, and how many characters that has, about: it travels in bounded messages."""
 
 _LISTS = ("folders", "memories", "sessions", "lines")
@@ -84,7 +84,7 @@ def parts(tombstone: Tombstone) -> list[Tombstone]:
     letters = 0
     named = [(what, name) for what in _LISTS for name in tombstone.names(what)]
     for what, name in named:
-        if len(runs[-1]) >= MOST_NAMES or (runs[-1] and letters + len(name) > MOST_LETTERS):
+        if len(runs[-1]) >= MAX_NAMES or (runs[-1] and letters + len(name) > MAX_LETTERS):
             runs.append([])
             letters = 0
         runs[-1].append((what, name))

@@ -12,7 +12,7 @@ from crystal.model.capture import Category
 from crystal.store.connection import Store
 from crystal.store.search.scope import Scope
 
-_MOST_READ = 20_000
+_MAX_READ = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def literal_candidates(
     # The newest so many: what is everywhere needs no order by the letter.
     newest = (
         "SELECT rowid AS chunk, bm25(chunks_fts) AS cost FROM chunks_fts WHERE chunks_fts MATCH ?"
-        f"{inside} ORDER BY rowid DESC LIMIT {_MOST_READ}"
+        f"{inside} ORDER BY rowid DESC LIMIT {_MAX_READ}"
     )
     tier = "CASE WHEN instr(c.text, ?) > 0 THEN 0 WHEN instr(lower(c.text), lower(?)) > 0 THEN 1 ELSE 2 END"
     rows = store.rows(
@@ -130,12 +130,12 @@ def substring_candidates(store: Store, parts: Sequence[str], scope: Scope, limit
     return [(int(ident), float(found)) for ident, found in rows]
 
 
-def saying(run: str) -> Scope:
+def contains_text(run: str) -> Scope:
     """The chunks that have some characters in their text, as a filter; SQLite reads every text for it."""
     return Scope("instr(lower(text), lower(?)) > 0", (run,))
 
 
-def having(expression: str) -> Scope:
+def matches_fts(expression: str) -> Scope:
     """The chunks that match an FTS5 expression, as a filter for any engine."""
     return Scope("id IN (SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ?)", (expression,))
 

@@ -21,8 +21,8 @@ from crystal.store.search import vectors
 DELETED = "deleted_chunks"
 """The key in ``meta`` of how many chunks were deleted since their space was looked after."""
 
-LEAST_BYTES = 4 << 20
-LEAST_CHUNKS = 500
+MIN_BYTES = 4 << 20
+MIN_CHUNKS = 500
 SHARE = 10
 """One part in so many must be waste before anything is done about it."""
 
@@ -115,7 +115,7 @@ def note_import(store: Store, before: int) -> None:
     Rows of the past go between others in every index, which leaves pages half empty.
     """
     size = size_of(store)
-    if size - before >= LEAST_BYTES and (size - before) * SHARE >= size:
+    if size - before >= MIN_BYTES and (size - before) * SHARE >= size:
         write_note(store, SPARSE, "1")
 
 
@@ -126,12 +126,12 @@ def is_due(store: Store) -> bool:
 
 def _has_free_pages(store: Store) -> bool:
     page, pages, free = _pages(store)
-    return free * page >= LEAST_BYTES and free * SHARE >= pages
+    return free * page >= MIN_BYTES and free * SHARE >= pages
 
 
 def _has_deletions(store: Store) -> bool:
     deleted = int(read_note(store, DELETED) or 0)
-    return deleted >= LEAST_CHUNKS and deleted * SHARE >= store.value("SELECT count(*) FROM chunks")
+    return deleted >= MIN_CHUNKS and deleted * SHARE >= store.value("SELECT count(*) FROM chunks")
 
 
 def _pages(store: Store) -> tuple[int, int, int]:
@@ -188,7 +188,7 @@ def _rewrite(store: Store) -> bool:
     import tempfile  # noqa: PLC0415
 
     folders = {store.path.parent, Path(tempfile.gettempdir())}
-    if any(shutil.disk_usage(folder).free < 2 * page * (pages - free) + LEAST_BYTES for folder in folders):
+    if any(shutil.disk_usage(folder).free < 2 * page * (pages - free) + MIN_BYTES for folder in folders):
         return False
     store.execute("PRAGMA temp_store = FILE")  # the copy would be made in memory
     try:

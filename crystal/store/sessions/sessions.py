@@ -15,7 +15,7 @@ SummaryMode = Literal["simple", "llm", "deferred"]
 """``deferred``: simple for now, because the model could not be asked; it is asked again when it can be."""
 
 CALL_CHARACTERS = 500
-MOST_CALLS = 100_000
+MAX_CALLS = 100_000
 
 
 class Session(NamedTuple):
@@ -129,7 +129,7 @@ def read_calls(store: Store, session: int) -> list[Said]:
         "SELECT * FROM (SELECT t.id, t.role, substr(c.text, 1, ?2), t.tool, t.ts, t.subagent, t.full_length"
         f" FROM {_TURNS} t JOIN chunks c ON c.turn = t.id AND c.start = 0 WHERE t.role = 'tool_call'"
         " ORDER BY t.ts IS NULL DESC, t.ts DESC, t.id DESC LIMIT ?3) ORDER BY ts IS NULL, ts, id",
-        (session, CALL_CHARACTERS, MOST_CALLS),
+        (session, CALL_CHARACTERS, MAX_CALLS),
     )
     return [Said(*row) for row in rows]
 

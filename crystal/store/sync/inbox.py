@@ -181,7 +181,7 @@ def advance(store: Store, known: InStream, seq: int, tag: bytes) -> None:
         raise WatermarkMoved(f"stream {known.stream.hex()[:8]}: another poller took number {seq}")
 
 
-def stand_still(
+def suspend(
     store: Store,
     known: InStream,
     state: str,
@@ -214,7 +214,7 @@ def end_waiting(store: Store) -> None:
     )
 
 
-def go_on(store: Store, known: InStream) -> None:
+def resume(store: Store, known: InStream) -> None:
     """Forget why a stream stood still."""
     if known.state != "ok":
         store.execute(

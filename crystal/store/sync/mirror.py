@@ -19,7 +19,7 @@ LOST, FORGOTTEN = 1, 2
 """Why an object is stale: the relay has lost it, or it holds what was deleted since."""
 
 MARK_BYTES = 8
-MOST_EPOCHS = 256
+MAX_EPOCHS = 256
 
 Random = Callable[[int], bytes]
 
@@ -156,7 +156,7 @@ def begin_epoch(store: Store, ended: bytes, random: Random) -> bool:
         known += [one for one in dict.fromkeys((ended.hex(), row[0].hex())) if one not in known]
         store.execute(
             "UPDATE mirror_home SET epoch = ?, ended = ?, version = 0, is_changed = 1, looked_at = 0",
-            (random(16), json.dumps(known[-MOST_EPOCHS:])),
+            (random(16), json.dumps(known[-MAX_EPOCHS:])),
         )
         return True
 

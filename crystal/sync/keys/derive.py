@@ -19,7 +19,7 @@ SECRET_BYTES = 32
 DEVICE_ID_BYTES = 16
 PREFIX_BYTES = 8
 MAX_GENERATION = 2**32 - 1
-_FEWEST_DIFFERENT = 8
+_MIN_DIFFERENT = 8
 
 Random = Callable[[int], bytes]
 """Returns as many unpredictable bytes as asked for: ``os.urandom``, or a test's own function."""
@@ -82,7 +82,7 @@ def checked_secret(secret: bytes, *, name: str) -> bytes:
     different = len(set(secret))
     if different == 1:
         raise UsageProblem(f"{name} is weak: all its bytes are equal", hint=hint)
-    if different < _FEWEST_DIFFERENT:
+    if different < _MIN_DIFFERENT:
         raise UsageProblem(f"{name} is weak: it repeats {different} different bytes", hint=hint)
     return secret
 

@@ -12,7 +12,7 @@ from mnemonic import Mnemonic
 from crystal.errors import UsageProblem
 
 BITS = 11
-_LONGEST = 8
+_MAX_LENGTH = 8
 _UNIQUE_START = 4
 
 
@@ -68,8 +68,8 @@ def _known(typed: str, number: int, name: str) -> str:
     full = _starts().get(typed[:_UNIQUE_START], "")
     if len(typed) >= _UNIQUE_START and full.startswith(typed):
         return full
-    if len(typed) > _LONGEST + 4 or not typed.isprintable():
-        problem = f"{name}: word {number} is {len(typed)} characters long, no word has more than {_LONGEST}"
+    if len(typed) > _MAX_LENGTH + 4 or not typed.isprintable():
+        problem = f"{name}: word {number} is {len(typed)} characters long, no word has more than {_MAX_LENGTH}"
         raise UsageProblem(problem, hint="put a space between the words, and nothing else")
     near = [word for word in word_list() if word.startswith(typed)][:4] if len(typed) >= 2 else []
     near += [word for word in difflib.get_close_matches(typed, word_list(), n=3, cutoff=0.6) if word not in near]

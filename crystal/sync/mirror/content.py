@@ -26,7 +26,7 @@ FORMAT = 2
 BEFORE_MEMORIES = 1
 """Format of objects whose chunks have no ``memory``."""
 
-MOST_DIMENSIONS = 65_536
+MAX_DIMENSIONS = 65_536
 
 
 class ContentUnreadable(Damaged):
@@ -113,7 +113,7 @@ def _read_vectors(index: Mapping[str, Any], content: Content, body: memoryview, 
         return place
     ident, provider, model, dimension = index["space"]
     content.space = VectorSpace(_whole(ident), _text(provider), _text(model), _whole(dimension))
-    if not 0 < content.space.dimension <= MOST_DIMENSIONS or content.space.id < 1:
+    if not 0 < content.space.dimension <= MAX_DIMENSIONS or content.space.id < 1:
         raise ValueError("dimension")
     content.refused = [_whole(chunk) for chunk in index["refused"]]
     width = dimension * (2 if dimension > WIDE_DIMENSION else 4)

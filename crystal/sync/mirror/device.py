@@ -22,7 +22,7 @@ from crystal.store.search.space import empty_log
 from crystal.store.sync.mirror_apply import Applied, applied, open_mirror, refresh
 from crystal.sync.mirror.fetching import SURE, Fetcher, Files, MirrorDamaged, MirrorReport, Run
 from crystal.sync.mirror.listing import Manifest, parse_manifest
-from crystal.sync.mirror.place import MOST_EPOCHS, ROLLBACK, Wanted, read_wanted, remove_file, try_alone, write_wanted
+from crystal.sync.mirror.place import MAX_EPOCHS, ROLLBACK, Wanted, read_wanted, remove_file, try_alone, write_wanted
 from crystal.sync.mirror.sifting import Sift, take_all
 
 __all__ = ["Fetcher", "Mirror", "MirrorDamaged", "MirrorReport", "MirrorRollback", "MirrorStatus"]
@@ -111,7 +111,7 @@ class Mirror:
             write_wanted(self.memo, wanted)
             raise MirrorRollback(wanted.problem, hint="if home was restored from a backup, it says so by itself soon")
         is_same = known is not None and (known.epoch, known.version) == (told.epoch, told.version)
-        epochs = [*(one for one in wanted.epochs if one != epoch), epoch][-MOST_EPOCHS:]
+        epochs = [*(one for one in wanted.epochs if one != epoch), epoch][-MAX_EPOCHS:]
         bad = wanted.bad if is_same else {}
         write_wanted(self.memo, Wanted(serial, manifest, epochs, bad, starts_over=wanted.starts_over))
 

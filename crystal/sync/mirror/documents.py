@@ -17,7 +17,7 @@ from crystal.store.sync.mirror_export import documents_seen, note_document, note
 
 FOLDERS = ("sessions", "daily")
 SUFFIX = ".md"
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 """Maximum file size in bytes; larger files stay at home. No summary is that large, and an object is limited."""
 
 
@@ -58,7 +58,7 @@ class AgentDocuments:
             data = (self.agents / agent / "memory" / path).read_bytes()
         except OSError:
             return None
-        return data if len(data) <= MOST_BYTES else None
+        return data if len(data) <= MAX_BYTES else None
 
     def _found(self) -> Iterator[tuple[str, FileFacts]]:
         for agent in _entries(self.agents):
@@ -104,7 +104,7 @@ def _facts(file: os.DirEntry[str]) -> FileFacts | None:
         found = file.stat(follow_symlinks=False)
     except OSError:
         return None
-    is_ours = stat.S_ISREG(found.st_mode) and found.st_size <= MOST_BYTES
+    is_ours = stat.S_ISREG(found.st_mode) and found.st_size <= MAX_BYTES
     return FileFacts(found.st_size, found.st_mtime_ns) if is_ours else None
 
 

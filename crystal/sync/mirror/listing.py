@@ -19,7 +19,7 @@ from crystal.store.sync.mirror_content import VectorSpace
 from crystal.sync.envelope import LinkKeys, keys_of_link
 
 FORMAT = 1
-MOST_OBJECTS = 1_000_000
+MAX_OBJECTS = 1_000_000
 _COUNTS = 32
 
 
@@ -156,7 +156,7 @@ def parse_index(data: bytes, upto: int) -> tuple[Entry, ...]:
 
 
 def _entries(rows: Any, after: int) -> tuple[Entry, ...]:
-    if not isinstance(rows, list) or len(rows) > MOST_OBJECTS:
+    if not isinstance(rows, list) or len(rows) > MAX_OBJECTS:
         raise TypeError("list")
     entries = []
     for row in rows:

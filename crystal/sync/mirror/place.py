@@ -23,7 +23,7 @@ if sys.platform == "win32":  # untested
 else:
     import fcntl
 
-MOST_EPOCHS = 64
+MAX_EPOCHS = 64
 
 ROLLBACK = "rollback"
 """Code for an offered older state."""
