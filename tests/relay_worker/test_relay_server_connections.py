@@ -155,7 +155,13 @@ def test_a_trusted_proxy_is_not_one_client(tmp_path: Path) -> None:
             return client.get("/v1/streams", params={"changed_after": 0, "wait": wait}, headers=headers).status_code
 
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            held = [pool.submit(ask, f"2001:db8::{number}", 8) for number in (1, 2)]
+
+            def hold(address: str) -> int:
+                while (status := ask(address, 8)) == 429:  # the question below came before and took the place
+                    time.sleep(0.05)
+                return status
+
+            held = [pool.submit(hold, f"2001:db8::{number}") for number in (1, 2)]
             answers = set()
             while 429 not in answers and not any(one.done() for one in held):
                 answers.add(ask("2001:db8::3", 0))
