@@ -1,4 +1,4 @@
-"""The database room: all SQL of crystal lives here, one file per group of questions."""
+"""All SQL of crystal, one file per group of queries."""
 
 from crystal.store.connection import Store
 

@@ -1,7 +1,7 @@
 """One open crystal.db: opening it safely, transactions, and the translation of the driver's errors.
 
-The room promises that a foreign or newer file is refused untouched, that files are private to the user (0600), and
-that no ``apsw`` exception that a user can act on leaves it untranslated. It knows nothing of what the tables mean.
+A foreign or newer file is refused unchanged, files are private to the user (0600), and no ``apsw`` exception that a
+user can act on leaves this package untranslated. This module does not know what the tables mean.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FULL_BELOW_BYTES = 128 << 10
 
 Row = tuple[Any, ...]
 
-# What the user can do decides the class; None marks what only a bug in crystal can cause, which keeps its traceback.
+# The class follows from what the user can do; None marks what only a bug in crystal can cause: it keeps its traceback.
 TRANSLATION: dict[type[apsw.Error], type[CrystalError] | None] = {
     apsw.BusyError: StoreBusy,
     apsw.LockedError: StoreBusy,
@@ -84,7 +84,7 @@ HINTS: dict[type[CrystalError], str] = {
 
 @contextlib.contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Turn the driver's errors into ours at the edge of this room, also a text that it cannot decode."""
+    """Translate the driver's errors into crystal's, also that of a text that cannot be decoded."""
     try:
         with _translated(path):
             yield
@@ -94,7 +94,7 @@ def translated(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _translated(path: Path) -> Iterator[None]:
-    """The same around what is not only the driver's work."""
+    """Translate errors around work that is not only the driver's."""
     try:
         yield
     except apsw.Error as error:
@@ -125,12 +125,12 @@ def _is_full(folder: Path) -> bool:
 
 
 class Store:
-    """An open crystal.db. The one who opened it closes it; use it from one thread.
+    """An open crystal.db. The caller that opened it closes it; use it from one thread.
 
     Attributes:
         path: The file.
-        db: The driver's connection, for the files of this room only.
-        before_commit: Called at the end of each transaction, inside of it; None for nothing.
+        db: The driver's connection, for this package only.
+        before_commit: Called at the end of each transaction, inside it; None for nothing.
         changed_memories: The ids of memories that this transaction has changed, each with its new rows of history.
         deleted_memories: The ids of memories that this transaction has deleted.
     """
@@ -145,13 +145,13 @@ class Store:
 
     @classmethod
     def open(cls, path: Path, record: Path | None = None, *, complete: bool = True) -> Store:
-        """Open the store for reading and writing; make it, or bring it up to date, first.
+        """Open the store for reading and writing; create it, or upgrade its schema, first.
 
         Args:
             path: The file.
-            record: The record of what is private to keep beside the archive, see ``private_record``; None for a store
+            record: The record of private lines to keep beside the archive, see ``private_record``; None for a store
                 that is not the machine's own memory.
-            complete: Whether a record that is made now tells all that was ever private.
+            complete: Whether a record that is created now lists all that was ever private.
 
         Raises:
             StoreForeign: The file belongs to another program or to a newer crystal. Nothing is changed.
@@ -179,9 +179,9 @@ class Store:
 
     @classmethod
     def open_existing(cls, path: Path) -> Store:
-        """Open a store that is there already, for reading only.
+        """Open an existing store for reading only.
 
-        A store of an older crystal is brought up to date first. One where nothing may be written is read as it is.
+        A store of an older crystal is upgraded first. One that cannot be written is read as it is.
 
         Raises:
             NotConfigured: There is no store at ``path`` yet.
@@ -206,7 +206,7 @@ class Store:
 
     @classmethod
     def open_untouched(cls, path: Path) -> Store:
-        """Open a store to look at it: no migration, no write, no fold of its log into the file.
+        """Open a store without any change: no migration, no write, no checkpoint of its log.
 
         Raises:
             StoreForeign, StoreDamaged, Unavailable: As their names say.
@@ -226,7 +226,7 @@ class Store:
         self.close()
 
     def _commit(self) -> None:
-        """Commit, or tell why the record of what is private refuses it."""
+        """Commit, or raise the error for which the private record refuses it."""
         try:
             self.db.execute("COMMIT")
         except apsw.ConstraintError as error:
@@ -254,9 +254,9 @@ class Store:
 
     @contextlib.contextmanager
     def importing(self) -> Iterator[None]:
-        """Commit without waiting for the disk each time; all that was committed is durable when this has ended.
+        """Commit without waiting for the disk each time; all commits are durable when the block has ended.
 
-        For work that the ledger makes resumable: a power failure takes back the last commits, whole and in order.
+        For work that the ledger makes resumable: a power failure can undo the last commits, whole and in order.
         """
         with _translated(self.path):
             self.db.execute(f"PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = {IMPORT_CHECKPOINT_PAGES}")
@@ -269,7 +269,7 @@ class Store:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """See one state of the store through several reads, whatever writers do meanwhile."""
+        """Read one snapshot of the store in several queries, whatever writers do meanwhile."""
         with _translated(self.path):
             self.db.execute("BEGIN")
             try:
@@ -279,24 +279,24 @@ class Store:
                     self.db.execute("ROLLBACK")
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        """All rows of a query."""
+        """Return all rows of a query."""
         with translated(self.path):
             return list(self.db.execute(sql, values))
 
     def row(self, sql: str, values: Sequence[Any] = ()) -> Row | None:
-        """The first row of a query, or None."""
+        """Return the first row of a query, or None."""
         with translated(self.path):
             for row in self.db.execute(sql, values):
                 return tuple(row)
             return None
 
     def value(self, sql: str, values: Sequence[Any] = ()) -> Any:
-        """The first column of the first row, or None."""
+        """Return the first column of the first row, or None."""
         row = self.row(sql, values)
         return None if row is None else row[0]
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> None:
-        """Run one statement whose rows do not matter."""
+        """Run one statement and ignore its rows."""
         with translated(self.path):
             self.db.execute(sql, values)
 
@@ -307,12 +307,12 @@ class Store:
 
 
 def sqlite_version() -> str:
-    """The version of the SQLite that the driver brings."""
+    """Return the version of the SQLite that the driver bundles."""
     return apsw.sqlite_lib_version()
 
 
 def sqlite_vec_library() -> str:
-    """The path of the sqlite-vec extension, without importing its package (importing it pulls in NumPy)."""
+    """Return the path of the sqlite-vec extension without importing its package, which imports NumPy."""
     spec = importlib.util.find_spec("sqlite_vec")
     if spec is None or spec.origin is None:
         raise NotConfigured("the package sqlite-vec is not installed", hint=_packages().install_command("sqlite-vec"))
@@ -323,9 +323,9 @@ _UNWRITABLE = (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError, apsw.FullEr
 
 
 def _connect_for_reading(path: Path) -> apsw.Connection:
-    """Open a store that is read; also where nothing can be written beside it, so that its log cannot be shared.
+    """Open a store for reading, also where nothing can be written beside it and its log therefore cannot be shared.
 
-    Then nobody else writes either, and a file without a log is read as it is; with one, a copy of both is read.
+    Then nobody else writes either: a file without a log is read in place; with one, a copy of both is read.
     """
     db: apsw.Connection | None = None
     with contextlib.suppress(*_UNWRITABLE):
@@ -346,7 +346,7 @@ def _connect_for_reading(path: Path) -> apsw.Connection:
             shutil.copyfile(path, copy)
             shutil.copyfile(log, copy.with_name(log.name))
             db = _connect(copy)
-            migrate.version_of(db)  # opens the copies: they are deleted now, and gone when this is closed
+            migrate.version_of(db)  # opens the copies: they are unlinked now, and freed when the connection is closed
             return db
     except OSError as error:
         raise refused(error, path) from error
@@ -357,7 +357,7 @@ def _connect(path: Path) -> apsw.Connection:
 
 
 def _connect_frozen(path: Path) -> apsw.Connection:
-    """Read a file that nobody changes, without locks and without the files of its log."""
+    """Open a file that nobody changes, without locks and without its log files."""
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     return _prepared(apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags))
 
@@ -380,7 +380,7 @@ def _prepared(db: apsw.Connection) -> apsw.Connection:
 
 
 def _switch_to_wal(db: apsw.Connection) -> None:
-    """Turn on the write-ahead log; SQLite does not wait by itself when another process does the same just now."""
+    """Turn on the write-ahead log; SQLite does not wait by itself when another process is doing the same."""
     deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:

@@ -1,8 +1,8 @@
 """The cost ledger: a row for every paid call, written before the call and corrected after it.
 
-A call is *reserved* at its estimated price in the same transaction that looks at the cap, so processes that run at
-once cannot spend the same money twice. A process killed between the two leaves the estimate standing: the ledger
-then says too much, never too little. A day is a UTC day.
+A call is *reserved* at its estimated price in the transaction that checks the cap, so concurrent processes cannot
+spend the same money twice. A process killed between the two leaves the estimate: the ledger then overstates the cost,
+never understates it. A day is a UTC day.
 """
 
 from typing import NamedTuple
@@ -37,12 +37,12 @@ class CostTotal(NamedTuple):
 
 
 def day_start(now: int) -> int:
-    """The first millisecond of the UTC day that ``now`` lies in."""
+    """Return the first millisecond of the UTC day that contains ``now``."""
     return now - now % DAY_MS
 
 
 def add_cost(store: Store, cost: Cost) -> int:
-    """Write down a call that was made, and give the row's id."""
+    """Record a call that was made, and return the row's id."""
     return int(
         store.value(
             "INSERT INTO costs (at, purpose, provider, model, input_tokens, output_tokens, usd)"
@@ -53,11 +53,11 @@ def add_cost(store: Store, cost: Cost) -> int:
 
 
 def reserve(store: Store, estimate: Cost, *, daily_cap_usd: float) -> int | None:
-    """Write down a call that is about to be made, at its estimated price; in a transaction of its own.
+    """Record a call that is about to be made, at its estimated price, in a transaction of its own.
 
     Returns:
-        The row's id for ``settle`` or ``release``; None when the estimate does not fit under what is left of the
-        cap on the purpose's spending of the estimate's UTC day. A call that costs nothing always fits.
+        The row's id for ``settle`` or ``release``; None if the estimate exceeds what is left of the cap on the
+        purpose's spending of the estimate's UTC day. A call that costs nothing always fits.
     """
     with store.transaction():
         spent = spent_since(store, day_start(estimate.at), purpose=estimate.purpose)
@@ -67,7 +67,7 @@ def reserve(store: Store, estimate: Cost, *, daily_cap_usd: float) -> int | None
 
 
 def settle(store: Store, ident: int, *, input_tokens: int, output_tokens: int, usd: float) -> None:
-    """Replace a reservation by what the call really cost."""
+    """Replace a reservation by the actual cost of the call."""
     store.execute(
         "UPDATE costs SET input_tokens = ?, output_tokens = ?, usd = ? WHERE id = ?",
         (input_tokens, output_tokens, usd, ident),
@@ -75,19 +75,19 @@ def settle(store: Store, ident: int, *, input_tokens: int, output_tokens: int, u
 
 
 def release(store: Store, ident: int) -> None:
-    """Drop a reservation: the call was refused and costs nothing."""
+    """Delete a reservation: the call was refused and costs nothing."""
     store.execute("DELETE FROM costs WHERE id = ?", (ident,))
 
 
 def spent_since(store: Store, since: int, *, purpose: str | None = None) -> float:
-    """US dollars spent at or after ``since``, for one purpose or all; reservations count."""
+    """Return the US dollars spent at or after ``since``, for one purpose or all, including reservations."""
     if purpose is None:
         return float(store.value("SELECT total(usd) FROM costs WHERE at >= ?", (since,)))
     return float(store.value("SELECT total(usd) FROM costs WHERE at >= ? AND purpose = ?", (since, purpose)))
 
 
 def totals(store: Store, since: int = 0) -> list[CostTotal]:
-    """What was spent at or after ``since``, by purpose, provider and model, the dearest first."""
+    """Return what was spent at or after ``since``, by purpose, provider and model, most expensive first."""
     rows = store.rows(
         "SELECT purpose, provider, model, count(*), sum(input_tokens), sum(output_tokens), total(usd) FROM costs"
         " WHERE at >= ? GROUP BY purpose, provider, model ORDER BY total(usd) DESC, purpose, provider, model",

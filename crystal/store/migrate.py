@@ -1,4 +1,4 @@
-"""Bring a crystal.db to the newest schema: numbered SQL, forward only, each step one transaction with its number."""
+"""Upgrade a crystal.db to the newest schema: numbered SQL, forward only, each step one transaction with its number."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ APPLICATION_ID = 0x43525953
 """``CRYS``: marks a database file as ours, see https://www.sqlite.org/fileformat2.html, section 1.3.17."""
 
 REWRITES = "see smaller.py"
-"""Stands in the migration after which rows are rewritten, which SQL alone cannot."""
+"""Marks the migration after which Python rewrites rows, because SQL alone cannot."""
 
 HEADER = b"SQLite format 3\x00"
 FOREIGN_HINT = "move it away, or point CRYSTAL_DATA_DIR at another folder"
 MAX_VERSION = 999
-"""A schema number above this was written by no crystal: the header is damaged."""
+"""A schema number above this was not written by crystal: the header is damaged."""
 
 _FOLDER = Path(__file__).with_name("migrations")
 
 
 def steps() -> tuple[tuple[int, str], ...]:
-    """The migrations as (number, SQL), in order."""
+    """Return the migrations as (number, SQL), in order."""
     files = sorted(_FOLDER.glob("[0-9][0-9][0-9][0-9]_*.sql"))
     return tuple((int(file.name[:4]), file.read_text("utf-8")) for file in files)
 
 
 @cache
 def newest() -> int:
-    """The schema version that this crystal writes. It reads no migration: every hook's worker asks."""
+    """Return the schema version that this crystal writes, without reading a migration: every hook's worker asks."""
     return max(int(name[:4]) for name in os.listdir(_FOLDER) if name.endswith(".sql"))  # noqa: PTH208 - the quickest
 
 
 def version_of(db: apsw.Connection) -> int:
-    """The schema version of an open file, 0 for an empty one."""
+    """Return the schema version of an open file, 0 for an empty one."""
     for (version,) in db.execute("PRAGMA user_version"):
         return int(version)
     return 0
 
 
 def refuse_foreign(path: Path) -> None:
-    """Look at the header alone, before SQLite opens (and may change) the file.
+    """Check the header alone, before SQLite opens (and may change) the file.
 
     Raises:
-        StoreForeign: The file is not a crystal store, or of a schema newer than ours.
+        StoreForeign: The file is not a crystal store, or has a newer schema.
         StoreDamaged: Its header is damaged.
-        CrystalError: The system refuses to read it.
+        CrystalError: The operating system refuses to read it.
     """
     try:
         with path.open("rb") as file:
@@ -79,7 +79,7 @@ def refuse_foreign(path: Path) -> None:
 
 
 def _is_without_tables(header: bytes) -> bool:
-    """Whether a database is one that nobody ever put a table into: a process makes the store, or died beginning to."""
+    """Return True if a database never had a table: a process is creating the store, or died at the start of that."""
     pages, schema_changes = struct.unpack(">I8xI", header[28:44]) if len(header) == 100 else (0, 0)
     return header.startswith(HEADER) and pages == 1 and schema_changes == 0
 
@@ -90,14 +90,14 @@ def upgrade(db: apsw.Connection, path: Path) -> bool:
     Processes that start at once are serialised by the write lock; the later ones find nothing to do.
 
     Returns:
-        Whether there was anything to do. Then open the file anew: FTS5 keeps reading what it met in a migration.
+        Whether anything was applied. Then reopen the file: FTS5 caches what it read during a migration.
     """
     found = version_of(db)
     if found >= newest():
         return False
     if found > 0:
         _copy(db, path.with_name(f"{path.name}.v{found}.backup"))
-    else:  # before the first table: what is deleted can be cut off piece by piece, see space.py
+    else:  # before the first table: allows freeing pages incrementally, see space.py
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")
     for number, sql in steps():
         db.execute("BEGIN IMMEDIATE")
@@ -105,7 +105,7 @@ def upgrade(db: apsw.Connection, path: Path) -> bool:
             if version_of(db) < number:
                 db.execute(sql)
                 if REWRITES in sql and found > 0:
-                    from crystal.store.recompress import rewrite  # noqa: PLC0415 - once for a store
+                    from crystal.store.recompress import rewrite  # noqa: PLC0415 - once per store
 
                     rewrite(db)
                 db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -119,7 +119,7 @@ def upgrade(db: apsw.Connection, path: Path) -> bool:
 
 
 def _copy(db: apsw.Connection, target: Path) -> None:
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")  # others may upgrade the same file just now
+    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")  # another process may be upgrading the same file
     for stale in (temporary, target):
         with contextlib.suppress(FileNotFoundError):
             stale.unlink()

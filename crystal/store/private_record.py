@@ -1,8 +1,9 @@
-"""A record of what is private, in a file beside the archive: for a database that is lost, or put back to an older one.
+"""A record of what is private, in a file beside the archive: for a database that is lost or restored from a backup.
 
-The file has one JSON array a line: a mark (a time in which capture was off) or the id of a line that was left out. It
-holds no words. Triggers of the connection write it, whoever changes the tables, and each line is durable before the
-transaction commits. ``meta`` knows how long the file was then; where that differs, both are compared once.
+The file has one JSON array per line: a mark (a time in which capture was off) or the id of a line that was left out.
+It holds no text of the user. Triggers of the connection write it, whatever code changes the tables, and each line is
+durable before the transaction commits. ``meta`` holds the file's length at that time; if it differs, file and tables
+are compared once.
 """
 
 import json
@@ -39,12 +40,12 @@ END;
 
 
 class PrivateRecord(NamedTuple):
-    """What a record file tells.
+    """The content of a record file.
 
     Attributes:
         marks: By session, reason, beginning and folder: when it ended, None while it lasts.
         lines: Ids of lines that were left out.
-        complete: False where something before the file's beginning is not known.
+        complete: False if something before the file's beginning is not known.
     """
 
     marks: dict[tuple[str | None, str, int, str | None], int | None]
@@ -53,12 +54,12 @@ class PrivateRecord(NamedTuple):
 
 
 def read_record(path: Path) -> PrivateRecord | None:
-    """Read a record file; None where there is none, or where it is not one.
+    """Read a record file; None if there is none, or if it is not one.
 
-    A line that cannot be understood is passed over: its last one may be torn.
+    Lines that cannot be parsed are skipped: the last one may be torn.
 
     Raises:
-        CrystalError: The system refuses to read it.
+        CrystalError: The operating system refuses to read it.
     """
     try:
         rows = path.read_bytes().splitlines()
@@ -100,12 +101,12 @@ def _is_mark(values: list[Any]) -> bool:
 
 
 def _is_text(value: object) -> bool:
-    """Whether a value is text that a database can hold."""
+    """Return True if a value is text that a database can hold."""
     return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 class Recorder:
-    """Writes what one connection adds to the tables of privacy into the record file, before each commit."""
+    """Writes what one connection adds to the privacy tables into the record file, before each commit."""
 
     def __init__(self, db: apsw.Connection, path: Path) -> None:
         self._db, self._path = db, path
@@ -113,10 +114,10 @@ class Recorder:
         self._error: CrystalError | None = None
 
     def start(self, *, complete: bool = True) -> None:
-        """Bring file and tables together where they differ, then follow every change.
+        """Reconcile file and tables if they differ, then follow every change.
 
         Args:
-            complete: Whether a file that is made now tells all that was ever private.
+            complete: Whether a file that is created now lists all that was ever private.
 
         Raises:
             CrystalError: The file cannot be read or written.
@@ -135,7 +136,7 @@ class Recorder:
         self._db.set_rollback_hook(self._pending.clear)
 
     def error(self) -> CrystalError | None:
-        """Why the last commit was refused, None when it was not."""
+        """Return why the last commit was refused, or None."""
         error, self._error = self._error, None
         return error
 
@@ -200,12 +201,12 @@ class Recorder:
         )
 
     def _add(self, *row: Any) -> str:
-        """Note a row for the next commit; gives how long the file will be then."""
+        """Add a row to the next commit; return the file's length after it."""
         self._pending.append(_line(row))
         return str(self._end() + sum(map(len, self._pending)))
 
     def _end(self) -> int:
-        """Where the next line begins: after a newline, that a torn last line lacks."""
+        """Return the offset of the next line: after a newline, which a torn last line lacks."""
         size = self._size()
         if size == 0:
             return 0
@@ -217,7 +218,7 @@ class Recorder:
             raise refused(error, self._path) from error
 
     def _flush(self) -> bool:
-        """Write what is noted, durably. True refuses the commit."""
+        """Write the pending rows durably. True refuses the commit."""
         if not self._pending:
             return False
         try:

@@ -1,7 +1,7 @@
-"""What failed last, one row a room: written when something outside fails, gone when it works again.
+"""The last failure of each component: written when something outside fails, deleted when it works again.
 
-A room that waits before it tries again keeps its ``retry_at`` here, so that a hook during an outage costs nothing.
-Messages follow the rule of the error tree: never a secret, never transcript text.
+A component that waits before it tries again keeps its ``retry_at`` here, so that a hook during an outage costs nothing.
+Messages follow the rule for error messages: never a secret, never transcript text.
 """
 
 from typing import NamedTuple
@@ -12,9 +12,9 @@ from crystal.store.connection import Store
 class Problem(NamedTuple):
     """A failure that lasts.
 
-    ``since`` is the first failure since the room last worked, ``at`` the latest, ``tries`` how many there were in a
-    row; ``retry_at`` is None when waiting does not help. ``cause`` is a fingerprint of the settings that failed: a
-    failure with other settings is another failure, counted from one.
+    ``since`` is the first failure since the component last worked, ``at`` the latest, ``tries`` their number in a row;
+    ``retry_at`` is None when waiting does not help. ``cause`` is a fingerprint of the settings that failed: a failure
+    with other settings is another failure, counted from one.
     """
 
     room: str
@@ -32,7 +32,7 @@ COLUMNS = "room, message, since, at, tries, retry_at, cause"
 def record_problem(
     store: Store, room: str, message: str, now: int, retry_at: int | None = None, cause: str | None = None
 ) -> None:
-    """Write down that ``room`` failed at ``now``; a failure that goes on keeps the time when it began."""
+    """Record that ``room`` failed at ``now``; a failure that goes on keeps the time of its first occurrence."""
     store.execute(
         f"INSERT INTO problems ({COLUMNS}) VALUES (?, ?, ?, ?, 1, ?, ?)"
         " ON CONFLICT (room) DO UPDATE SET message = excluded.message, at = excluded.at,"
@@ -44,17 +44,17 @@ def record_problem(
 
 
 def clear_problem(store: Store, room: str) -> None:
-    """Forget the failure of ``room``: it works again. Costs no write when there is none."""
+    """Delete the failure of ``room``: it works again. Writes nothing if there is none."""
     if find_problem(store, room) is not None:
         store.execute("DELETE FROM problems WHERE room = ?", (room,))
 
 
 def find_problem(store: Store, room: str) -> Problem | None:
-    """The failure of ``room`` that lasts, or None."""
+    """Return the failure of ``room`` that lasts, or None."""
     row = store.row(f"SELECT {COLUMNS} FROM problems WHERE room = ?", (room,))
     return None if row is None else Problem(*row)
 
 
 def list_problems(store: Store) -> list[Problem]:
-    """Every failure that lasts, the oldest first."""
+    """Return every failure that lasts, oldest first."""
     return [Problem(*row) for row in store.rows(f"SELECT {COLUMNS} FROM problems ORDER BY since, room")]

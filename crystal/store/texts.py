@@ -21,7 +21,7 @@ MAGIC = b"\x28\xb5\x2f\xfd"
 ENGLISH = b"\x01"
 LEVEL = 6
 MIN_BYTES = 48
-"""A shorter text gains nothing."""
+"""Compression does not make shorter texts smaller."""
 
 _FILE = Path(__file__).with_name("texts-1.dictionary")
 
@@ -36,7 +36,7 @@ def packed(text: str) -> str | bytes:
 
 
 def text_of(body: Any) -> Any:
-    """Return the text that is stored; an empty one where it is damaged, which ``crystal verify`` knows by its hash."""
+    """Return the stored text; an empty one if it is damaged, which ``crystal verify`` detects by its hash."""
     if not isinstance(body, bytes):
         return body
     zstd = _zstd()
@@ -47,7 +47,7 @@ def text_of(body: Any) -> Any:
 
 
 def register(db: apsw.Connection) -> None:
-    """Let a connection read texts."""
+    """Register the SQL function that reads texts on a connection."""
     read: Any = text_of
     write: Any = packed
     db.create_scalar_function("text_of", read, 1, deterministic=True, flags=apsw.SQLITE_INNOCUOUS)
@@ -70,6 +70,6 @@ def _dictionary() -> Any:
 
 @cache
 def _options() -> dict[int, int]:
-    """Frames name no dictionary and have no checksum: the store has a hash of every text."""
+    """Return zstd options: no dictionary name and no checksum in frames, because the store has a hash of every text."""
     parameter = _zstd().CompressionParameter
     return {parameter.compression_level: LEVEL, parameter.dict_id_flag: 0, parameter.checksum_flag: 0}

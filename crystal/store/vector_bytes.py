@@ -1,9 +1,9 @@
-"""The form in which vectors are kept: turned, then rounded to one signed byte for each number.
+"""The stored form of vectors: rotated, then rounded to one signed byte per number.
 
-A vector is divided by its largest number, so that its bytes use their whole range; only its direction is kept. Turning
-it first (an orthogonal map, so cosines stay) spreads what it says over all numbers: of 256 numbers the largest is then
-3 instead of 4 times the usual one, and recall@10 of the bytes rises from 0.988 to 0.994 (benchmarks/vectorform.py).
-Rounding what was restored gives the same bytes again.
+A vector is divided by its largest number, so that its bytes use their whole range; only its direction is kept.
+Rotating it first (an orthogonal map, so cosines are unchanged) spreads its information over all numbers: of 256 numbers
+the largest is then 3 instead of 4 times the typical one, and recall@10 of the bytes rises from 0.988 to 0.994
+(benchmarks/vectorform.py). Rounding a restored vector gives the same bytes again.
 """
 
 # ruff: noqa: PLC0415 - NumPy takes longer to import than a few vectors to round
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 BLOCK = 64
 MAX_SIZE = 127
 WHOLE = 1 << 22
-"""What the largest number of a question becomes when it is compared."""
+"""Scale of a query: its largest number is rounded to this."""
 
 FEW = 8
-"""So few vectors are rounded without NumPy, whose import takes longer, unless it is there already."""
+"""Up to this many vectors are rounded without NumPy, whose import takes longer, unless it is imported already."""
 
 
 def rounded(vectors: Sequence[bytes], dimension: int) -> list[bytes]:
-    """Return little-endian float32 vectors as signed bytes; zeros for one that is no direction."""
+    """Return little-endian float32 vectors as signed bytes; zeros for one without a direction."""
     if len(vectors) <= FEW and "numpy" not in sys.modules:
         return [_rounded_one(vector, dimension) for vector in vectors]
     import numpy as np
@@ -42,7 +42,7 @@ def rounded(vectors: Sequence[bytes], dimension: int) -> list[bytes]:
 
 
 def restored(data: bytes) -> bytes:
-    """Return bytes as the little-endian float32 vector of length 1 that they stand for."""
+    """Return the little-endian float32 vector of length 1 that the bytes represent."""
     import numpy as np
 
     row = turned(np.frombuffer(data, np.int8)[None, :].astype(np.float64), back=True)[0]
@@ -51,7 +51,7 @@ def restored(data: bytes) -> bytes:
 
 
 def round_rows(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.int8]:
-    """Round rows that were turned."""
+    """Round rotated rows."""
     import numpy as np
 
     largest = np.abs(rows).max(axis=1, initial=0.0)
@@ -62,7 +62,7 @@ def round_rows(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.int8]:
 
 
 def turned(rows: npt.NDArray[Any], *, back: bool = False) -> npt.NDArray[np.float64]:
-    """Turn rows, or turn them back. A row whose numbers do not fill blocks of 64 stays as it is."""
+    """Rotate rows, or rotate them back. A row whose length is not a multiple of 64 is unchanged."""
     import numpy as np
 
     dimension = rows.shape[-1]
@@ -80,14 +80,14 @@ def turned(rows: npt.NDArray[Any], *, back: bool = False) -> npt.NDArray[np.floa
 
 
 def cosines(query: bytes, rows: Sequence[bytes]) -> list[float]:
-    """Return the cosines of a little-endian float32 vector with rounded ones; equal rows have equal ones."""
+    """Return the cosines of a little-endian float32 vector with rounded ones; equal rows have equal cosines."""
     import numpy as np
 
     if not rows:
         return []
     known = np.frombuffer(b"".join(rows), np.int8).reshape(len(rows), -1).astype(np.float64)
     asked = turned(np.frombuffer(query, "<f4")[None, :].astype(np.float64))[0]
-    asked = np.rint(asked * (WHOLE / max(float(np.abs(asked).max()), 1e-30)))  # sums of whole numbers are exact
+    asked = np.rint(asked * (WHOLE / max(float(np.abs(asked).max()), 1e-30)))  # sums of integers are exact
     lengths = np.sqrt(np.square(known).sum(axis=1)) * math.sqrt(float(asked @ asked))
     return [float(one) for one in np.clip(known @ asked / np.maximum(lengths, 1e-30), -1.0, 1.0)]
 
@@ -134,6 +134,6 @@ def _hadamard_matrix() -> npt.NDArray[np.float64]:
 
 @cache
 def _flips(dimension: int, turn: int) -> tuple[float, ...]:
-    """Return as many times 1 or -1, always the same: bits of a mixed-up counter."""
+    """Return ``dimension`` numbers, each 1 or -1 and always the same: bits of a hashed counter."""
     mixed = ((at + (turn << 32)) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF for at in range(dimension))
     return tuple(1.0 - 2.0 * ((number ^ (number >> 29)) * 0xBF58476D1CE4E5B9 >> 63 & 1) for number in mixed)

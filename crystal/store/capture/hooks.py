@@ -1,4 +1,4 @@
-"""How long the hook took on this machine, as it measured itself."""
+"""Durations of the hook on this machine, as it measured itself."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def add_hook_runs(store: Store, runs: Sequence[tuple[int, str, float]]) -> None:
 
 
 def latencies(store: Store) -> list[float]:
-    """The kept durations in ms, shortest first."""
+    """Return the kept durations in ms, shortest first."""
     return [float(ms) for (ms,) in store.rows("SELECT ms FROM hook_runs ORDER BY ms")]
 
 
 def last_turn_run(store: Store) -> int | None:
-    """When a hook ran last that a session's start does not explain, ms."""
+    """Return when a hook last ran for another event than a session's start, ms."""
     value = store.value("SELECT max(at) FROM hook_runs WHERE event NOT IN ('SessionStart', '-')")
     return None if value is None else int(value)

@@ -1,7 +1,7 @@
 """The byte ledger and the watermarks: which bytes of which transcript are in which state.
 
 Every byte before a transcript's watermark lies in exactly one row of ``segments``. Rows are only written inside the
-transaction that uses them; a claim fails when another process was there first.
+transaction that uses them; a claim fails if another process was there first.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ class TranscriptState(NamedTuple):
 
 
 FORKED_FROM = 1_000_000
-"""Generations from here on are given by a home machine to files that two copies of a device continued differently."""
+"""First of the generations that a home machine assigns to files that two copies of a device continued differently."""
 
 _COLUMNS = (
     "id, agent, device, session_id, subagent, path, transcript, offset, dev, inode, generation, tail_hash, archive,"
@@ -35,7 +35,7 @@ _COLUMNS = (
 
 
 def _stored(path: Path | str) -> str | bytes:
-    """A path as it is stored: text, or the system's own bytes where those are no UTF-8."""
+    """Return a path as it is stored: text, or the raw bytes if they are not UTF-8."""
     text = str(path)
     try:
         text.encode()
@@ -52,19 +52,19 @@ def _state(row: Row) -> TranscriptState:
 
 
 def state_of(store: Store, device: str, transcript: str) -> TranscriptState | None:
-    """What is known of one transcript, None when it was never seen."""
+    """Return what is known of one transcript, or None if it was never seen."""
     row = store.row(f"SELECT {_COLUMNS} FROM capture_state WHERE device = ? AND transcript = ?", (device, transcript))
     return None if row is None else _state(row)
 
 
 def all_states(store: Store, device: str | None = None) -> list[TranscriptState]:
-    """Every transcript ever seen (on one device)."""
+    """Return the state of every transcript ever seen (on one device)."""
     where, values = ("", ()) if device is None else (" WHERE device = ?", (device,))
     return [_state(row) for row in store.rows(f"SELECT {_COLUMNS} FROM capture_state{where} ORDER BY id", values)]
 
 
 def last_rule(store: Store, state: TranscriptState) -> str | None:
-    """Why the bytes just before the watermark are private, None when they are not."""
+    """Return the rule that makes the bytes just before the watermark private, or None."""
     value = store.value(
         "SELECT rule FROM segments WHERE transcript = ? AND generation = ? AND stop = ? AND state = 'private'",
         (state.id, state.mark.generation, state.mark.offset),
@@ -73,7 +73,7 @@ def last_rule(store: Store, state: TranscriptState) -> str | None:
 
 
 def has_private(store: Store, session_id: str, *, except_for: str) -> bool:
-    """Whether bytes of a session's transcripts are private under any rule but one."""
+    """Return True if bytes of a session's transcripts are private under any rule but ``except_for``."""
     return (
         store.value(
             "SELECT 1 FROM capture_state c JOIN segments s ON s.transcript = c.id"
@@ -85,7 +85,7 @@ def has_private(store: Store, session_id: str, *, except_for: str) -> bool:
 
 
 def skipped_ranges(store: Store, state: TranscriptState, rule: str = BEFORE_CRYSTAL) -> list[tuple[int, int]]:
-    """The byte ranges [start, stop) of the present file that were left out under ``rule``, in order."""
+    """Return the byte ranges [start, stop) of the present file that were left out under ``rule``, in order."""
     return [
         (int(start), int(stop))
         for start, stop in store.rows(
@@ -97,7 +97,7 @@ def skipped_ranges(store: Store, state: TranscriptState, rule: str = BEFORE_CRYS
 
 
 def transcripts_with_skipped(store: Store, rule: str = BEFORE_CRYSTAL) -> dict[int, int]:
-    """How many bytes are left out under ``rule``, by transcript id, of the files' present generation."""
+    """Return the bytes left out under ``rule``, by transcript id, of the files' present generation."""
     sql = (
         "SELECT s.transcript, sum(s.stop - s.start) FROM segments s JOIN capture_state c ON c.id = s.transcript"
         " AND c.generation = s.generation WHERE s.state = 'skipped' AND s.rule = ? GROUP BY s.transcript"
@@ -160,10 +160,10 @@ def claim_skipped(store: Store, segment: Segment, now: int) -> int:
 
 
 def claim_sent(store: Store, segment: Segment, now: int) -> int:
-    """Take a segment's bytes that another machine captured and sent. Inside a transaction.
+    """Claim a segment's bytes that another machine captured and sent. Inside a transaction.
 
-    Segments may come in any order, so nothing is asked of the watermark: it stands at the end of what has come, and
-    what has not come before it counts as skipped until it comes. The bytes must not be covered yet.
+    Segments may come in any order, so the watermark is not checked: it is at the end of what has come, and what has
+    not come before it counts as skipped until it comes. The bytes must not be covered yet.
 
     Raises:
         WatermarkMoved: Another process took some of these bytes.
@@ -171,7 +171,7 @@ def claim_sent(store: Store, segment: Segment, now: int) -> int:
     start, stop, generation = segment.pieces[0].start, segment.pieces[-1].end, segment.after.generation
     known = state_of(store, segment.origin.device, segment.before.transcript)
     if known is None:
-        # A file of a copy is no file of the device: its watermark stands at the beginning of one that never came.
+        # A file of a copy is no file of the device: its watermark is at the beginning of one that never came.
         is_fork = generation >= FORKED_FROM
         mark = Watermark(segment.after.transcript) if is_fork else _mark_at(segment, stop)
         ident = _insert_state(store, segment.origin, segment.path, mark, now)
@@ -201,13 +201,13 @@ def _mark_at(segment: Segment, stop: int) -> Watermark:
 _OPEN = (
     "state = 'skipped' AND rule = ?5 OR state = 'captured' AND archive_length IS NULL AND start >= ?3 AND stop <= ?4"
 )
-"""Rows of bytes that are still to come, or to come with their lines, for a segment of [?3, ?4)."""
+"""Condition for rows whose bytes, or lines, are still to come, for a segment of [?3, ?4)."""
 
 
 def covered(store: Store, transcript: int, generation: int, start: int, stop: int) -> list[tuple[int, int, int]]:
-    """The rows, in order, that hold bytes of [start, stop) in a final state: (row id, first byte, end).
+    """Return the rows, in order, that hold bytes of [start, stop) in a final state: (row id, first byte, end).
 
-    A row whose lines are not kept here is not final: what comes with its lines takes its place.
+    A row whose lines are not kept here is not final: it is replaced when its lines come.
     """
     rows = store.rows(
         "SELECT id, start, stop FROM segments WHERE transcript = ?1 AND generation = ?2 AND start < ?4 AND stop > ?3"
@@ -218,7 +218,7 @@ def covered(store: Store, transcript: int, generation: int, start: int, stop: in
 
 
 def _carve(store: Store, transcript: int, generation: int, start: int, stop: int) -> None:
-    """Take [start, stop) out of what counts as skipped, or has its lines elsewhere."""
+    """Remove [start, stop) from the rows that count as skipped, or that have their lines elsewhere."""
     rows = store.rows(
         "SELECT id, start, stop, captured_at FROM segments WHERE transcript = ?1 AND generation = ?2 AND start < ?4"
         f" AND stop > ?3 AND ({_OPEN})",
@@ -239,7 +239,7 @@ def _cover_gap(store: Store, transcript: int, generation: int, start: int, stop:
 def mark_seen(store: Store, origin: Origin, path: str, mark: Watermark, now: int) -> None:
     """Note a transcript as seen up to ``mark``, its bytes skipped under before-crystal. Inside a transaction.
 
-    Does nothing when the transcript is known already.
+    Does nothing if the transcript is known already.
     """
     if state_of(store, origin.device, mark.transcript) is not None:
         return
@@ -276,7 +276,7 @@ def add_row(
 
 
 class Kept(NamedTuple):
-    """A captured byte range and where its clean lines lie in the archive."""
+    """A captured byte range and the place of its clean lines in the archive."""
 
     start: int
     stop: int
@@ -288,7 +288,7 @@ class Kept(NamedTuple):
 
 
 def add_captured(store: Store, transcript: int, generation: int, kept: Kept, now: int) -> int:
-    """Write a ledger row for captured bytes and give its id. Inside a transaction."""
+    """Write a ledger row for captured bytes and return its id. Inside a transaction."""
     store.execute(
         "INSERT INTO segments (transcript, generation, start, stop, state, raw_hash, archive_offset, archive_length,"
         " clean_hash, clean_length, captured_at) VALUES (?, ?, ?, ?, 'captured', ?, ?, ?, ?, ?, ?)",
@@ -342,12 +342,12 @@ def set_archive(store: Store, transcript: int, archive: str) -> None:
 
 
 def has_archive(store: Store, archive: str) -> bool:
-    """Whether a transcript is archived in this file, relative to the LDM home."""
+    """Return True if a transcript is archived in this file, relative to the LDM home."""
     return store.value("SELECT 1 FROM capture_state WHERE archive = ? LIMIT 1", (archive,)) is not None
 
 
 def archive_end(store: Store, transcript: int) -> int:
-    """Where the last frame ends that the ledger knows of, in bytes; 0 when there is none."""
+    """Return the end of the last frame that the ledger knows of, in bytes; 0 if there is none."""
     return int(
         store.value("SELECT max(archive_offset + archive_length) FROM segments WHERE transcript = ?", (transcript,))
         or 0
@@ -355,12 +355,12 @@ def archive_end(store: Store, transcript: int) -> int:
 
 
 def met_roots(store: Store) -> set[str]:
-    """The transcript folders that crystal has met."""
+    """Return the transcript folders that crystal has seen."""
     return {os.fsdecode(path) for (path,) in store.rows("SELECT path FROM capture_roots")}
 
 
 def meet_root(store: Store, root: Path, now: int) -> None:
-    """Note a transcript folder as met. Inside a transaction."""
+    """Note a transcript folder as seen. Inside a transaction."""
     store.execute("INSERT INTO capture_roots (path, met_at) VALUES (?, ?) ON CONFLICT DO NOTHING", (_stored(root), now))
 
 

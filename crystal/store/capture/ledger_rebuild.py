@@ -1,4 +1,4 @@
-"""The ledger of transcripts of which only the archive is known, or of which nobody knows what was private."""
+"""The ledger of transcripts of which only the archive is known, or whose private parts are unknown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crystal.store.connection import Store
 
 
 def state_archived_in(store: Store, archive: str) -> TranscriptState | None:
-    """The transcript whose archive is this file, relative to the LDM home."""
+    """Return the transcript whose archive is this file, relative to the LDM home."""
     row = store.row("SELECT device, transcript FROM capture_state WHERE archive = ?", (archive,))
     return None if row is None else ledger.state_of(store, *row)
 
@@ -32,7 +32,7 @@ def begin_archived(store: Store, origin: Origin, path: str, key: str, archive: s
 
 
 def forget_rows(store: Store, transcript: int) -> None:
-    """Let go of what the ledger says of a transcript, to count its archived lines anew. Inside a transaction."""
+    """Delete the ledger rows of a transcript, so that its archived lines can be counted again. Inside a transaction."""
     rows = "SELECT id FROM segments WHERE transcript = ?"
     store.execute(f"UPDATE turns SET segment = NULL WHERE segment IN ({rows})", (transcript,))
     store.execute("DELETE FROM segments WHERE transcript = ?", (transcript,))
@@ -45,13 +45,13 @@ def skip_to(store: Store, state: TranscriptState, end: int, tail_hash: bytes, no
 
 
 def leave_out(store: Store) -> int:
-    """Keep all that backfill would import away from it, until ``let_in``; gives how many bytes that is."""
+    """Exclude all that backfill would import, until ``let_in``; return how many bytes that is."""
     _rename_rule(store, BEFORE_CRYSTAL, PRIVACY_LOST)
     return sum(ledger.transcripts_with_skipped(store, PRIVACY_LOST).values())
 
 
 def let_in(store: Store) -> None:
-    """Give back to backfill what ``leave_out`` kept away."""
+    """Give back to backfill what ``leave_out`` excluded."""
     _rename_rule(store, PRIVACY_LOST, BEFORE_CRYSTAL)
 
 

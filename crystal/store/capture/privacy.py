@@ -1,4 +1,4 @@
-"""What was said while capture was off: the marks, the lines left out, and the keys that hashes are made with."""
+"""What was said while capture was off: the marks, the lines left out, and the key for keyed hashes."""
 
 import os
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from crystal.store.connection import Store
 
 
 class Mark(NamedTuple):
-    """A time in which what is said is private: ``from_at`` to ``until_at`` (None: still), in one session or all.
+    """A private period: ``from_at`` to ``until_at`` (None: still open), in one session or all.
 
     With a ``folder`` only what is said in it or below.
     """
@@ -21,7 +21,7 @@ class Mark(NamedTuple):
 
 
 def marks(store: Store) -> tuple[Mark, ...]:
-    """All marks, oldest first."""
+    """Return all marks, oldest first."""
     return tuple(
         Mark(*row)
         for row in store.rows("SELECT session_id, reason, from_at, until_at, folder FROM private_marks ORDER BY id")
@@ -29,7 +29,7 @@ def marks(store: Store) -> tuple[Mark, ...]:
 
 
 def open_mark(store: Store, session_id: str | None, reason: str, now: int) -> bool:
-    """Begin a private time, or confirm the one that lasts. False when it was open already."""
+    """Begin a private period, or confirm the open one. False if it was open already."""
     with store.transaction():
         was_open = store.value(
             "UPDATE private_marks SET last_at = max(last_at, ?) WHERE session_id IS ? AND reason = ?"
@@ -46,12 +46,12 @@ def open_mark(store: Store, session_id: str | None, reason: str, now: int) -> bo
 
 
 def close_mark(store: Store, session_id: str | None, reason: str, until: int) -> bool:
-    """End a private time at ``until``. False when none was open."""
+    """End a private period at ``until``. False if none was open."""
     return _close(store, "max(from_at, ?)", (until, session_id, reason))
 
 
 def close_mark_as_seen(store: Store, session_id: str, reason: str) -> bool:
-    """End a session's private time at the moment when it was last confirmed. False when none was open."""
+    """End a session's private period at the time when it was last confirmed. False if none was open."""
     return _close(store, "last_at + 1", (session_id, reason))
 
 
@@ -65,24 +65,24 @@ def _close(store: Store, until: str, values: tuple[object, ...]) -> bool:
 
 
 def add_private_lines(store: Store, uuids: Iterable[str]) -> None:
-    """Remember lines that were left out. Inside a transaction."""
+    """Record lines that were left out. Inside a transaction."""
     store.execute_many(
         "INSERT INTO private_lines (uuid) VALUES (?) ON CONFLICT DO NOTHING", [(uuid,) for uuid in uuids]
     )
 
 
 def has_private_lines(store: Store) -> bool:
-    """Whether any line was ever left out."""
+    """Return True if any line was ever left out."""
     return store.value("SELECT 1 FROM private_lines LIMIT 1") is not None
 
 
 def is_private_line(store: Store, uuid: str) -> bool:
-    """Whether this line was left out where it was said."""
+    """Return True if this line was left out on the machine where it was said."""
     return store.value("SELECT 1 FROM private_lines WHERE uuid = ?", (uuid,)) is not None
 
 
 def add_redactions(store: Store, counts: Iterable[tuple[str, int]]) -> None:
-    """Count what was taken out, by kind. Inside a transaction."""
+    """Add to the counts of redacted secrets, by kind. Inside a transaction."""
     store.execute_many(
         "INSERT INTO redactions (kind, count) VALUES (?, ?)"
         " ON CONFLICT (kind) DO UPDATE SET count = count + excluded.count",
@@ -91,19 +91,19 @@ def add_redactions(store: Store, counts: Iterable[tuple[str, int]]) -> None:
 
 
 def redaction_counts(store: Store) -> dict[str, int]:
-    """How many secrets of each kind were taken out so far."""
+    """Return how many secrets of each kind were redacted so far."""
     return {str(kind): int(count) for kind, count in store.rows("SELECT kind, count FROM redactions ORDER BY kind")}
 
 
 def is_key(value: object) -> bool:
-    """Whether a stored value is what ``store_key`` wrote."""
+    """Return True if ``store_key`` wrote a stored value."""
     return isinstance(value, str) and len(value) == 64 and not set(value) - set("0123456789abcdef")
 
 
 def store_key(store: Store) -> bytes:
-    """The 32 random bytes that this store's keyed hashes are made with; made at the first call.
+    """Return the 32 random bytes of this store's keyed hashes; created at the first call.
 
-    They live in the store so that hash and key are lost together, never one without the other.
+    They are kept in the store so that hash and key are lost together, never one without the other.
     """
     value = store.value("SELECT value FROM meta WHERE key = 'hash_key'")
     if value is None:

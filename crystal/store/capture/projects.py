@@ -1,7 +1,7 @@
 """Rows of ``projects``: one for each folder; rows with the same root or the same identity are one project.
 
-The identity stands in the column ``remote``: the address of ``origin``; else ``marker:ID`` from a marker file; else
-``commit:ID``, the first commit; ``joined:ID`` where a person joined folders that have none of these.
+The identity is kept in the column ``remote``: the address of ``origin``; else ``marker:ID`` from a marker file; else
+``commit:ID``, the first commit; ``joined:ID`` if a person joined folders that have none of these.
 """
 
 import json
@@ -17,9 +17,9 @@ class KnownProject(NamedTuple):
     """A project with everything that is kept of it.
 
     Attributes:
-        name: What it is called.
+        name: Its name.
         folders: Where its work went on, the root first, then by last use, newest first.
-        identity: What tells it when its folder moves; None if nothing does.
+        identity: What identifies it when its folder moves; None if nothing does.
         rows: Ids of its rows.
         sessions: Number of sessions that began in it.
         memories: Number of memories that hold in it.
@@ -38,9 +38,9 @@ class KnownProject(NamedTuple):
 
 
 def project_row(store: Store, project: Project) -> int:
-    """Return the id of a folder's row, made or brought up to date. Inside a transaction.
+    """Insert or update a folder's row and return its id. Inside a transaction.
 
-    A folder that is gone keeps what git said of it when it was there; a name or an identity that a person chose stays,
+    A folder that is gone keeps what git reported when it existed; a name or an identity that a person chose is kept,
     and holds for new folders of the same project.
     """
     known = store.row("SELECT own_name, joined_to FROM projects WHERE cwd = ?", (project.cwd,))
@@ -67,14 +67,14 @@ def identity_of_root(store: Store, git_root: str) -> str | None:
 
 
 def root_with_identity(store: Store, identity: str) -> tuple[str, str] | None:
-    """Return the root and the name of the project with an identity, of several roots the newest."""
+    """Return the root and the name of the project with an identity; of several roots the newest."""
     sql = "SELECT coalesce(git_root, cwd), name FROM projects WHERE remote = ? ORDER BY id DESC LIMIT 1"
     found = store.row(sql, (identity,))
     return None if found is None else (str(found[0]), str(found[1]))
 
 
 def with_same_identity(store: Store, rows: Sequence[int]) -> list[int]:
-    """Return the rows and all others that have the root or the identity of one of them, in order."""
+    """Return the rows and all others that share the root or the identity of one of them, in order."""
     if not rows:
         return []
     found = store.rows(
@@ -87,7 +87,7 @@ def with_same_identity(store: Store, rows: Sequence[int]) -> list[int]:
 
 
 def known_projects(store: Store) -> list[KnownProject]:
-    """Return every project, the one that was used last first."""
+    """Return every project, most recently used first."""
     rows = store.rows(
         "SELECT p.id, p.cwd, p.git_root, p.remote, p.name, p.joined_to,"
         " (SELECT count(*) FROM sessions s WHERE s.project = p.id),"
@@ -104,7 +104,7 @@ def known_projects(store: Store) -> list[KnownProject]:
 
 
 def rename(store: Store, rows: Sequence[int], name: str) -> None:
-    """Give a project another name, also for folders of it that are met later. Inside a transaction."""
+    """Give a project another name, also for folders of it that are added later. Inside a transaction."""
     drop_note(store, MEMORY_RECORD_SIZE)  # the record of memories names their projects
     store.execute(
         "UPDATE projects SET name = ?1, own_name = ?1 WHERE id IN (SELECT value FROM json_each(?2))",
@@ -133,7 +133,7 @@ def folders_of(store: Store, rows: Sequence[int]) -> list[str]:
 
 
 def split(store: Store, rows: Sequence[int], found: Sequence[Project]) -> None:
-    """Undo ``join`` for rows whose folders are now told apart as ``found`` says. Inside a transaction."""
+    """Undo ``join`` for rows whose folders are now different projects according to ``found``. Inside a transaction."""
     for row, project in zip(rows, found, strict=True):
         store.execute(
             "UPDATE projects SET remote = ?, joined_to = NULL, name = ?, own_name = NULL WHERE id = ?",
@@ -158,7 +158,7 @@ def _chosen(store: Store, project: Project) -> tuple[str | None, str | None]:
 
 
 def _known(rows: Sequence[tuple[object, ...]]) -> KnownProject:
-    """Put the rows of one project together; the newest comes first."""
+    """Combine the rows of one project; the newest comes first."""
     folders = dict.fromkeys(str(row[2] or row[1]) for row in rows)
     times = [int(str(row[8])) for row in rows if row[8] is not None]
     return KnownProject(

@@ -1,4 +1,4 @@
-"""Writing what was said: sessions, turns, chunks and their keyword index, each turn once whatever file it stands in."""
+"""Writing conversations: sessions, turns, chunks and their keyword index, each turn once whatever file contains it."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ CONVERSATION = "conversation"
 
 
 class Added(NamedTuple):
-    """What a write changed: rows that are new, and turns that were there already."""
+    """The result of a write: new rows, and turns that were stored already."""
 
     turns: int
     chunks: int
@@ -32,10 +32,10 @@ def add_turns(
 
     Args:
         store: The store.
-        origin: Of the transcript that the turns stand in.
+        origin: Of the transcript that contains the turns.
         said: Each turn with the id of its ledger row (or None) and its chunks, in transcript order.
         projects: What is known of each folder that the turns name.
-        title: A title that the transcript gives the session, None when it gives none.
+        title: A title that the transcript gives the session, or None.
     """
     if not said and title is None:
         return Added(0, 0, 0)
@@ -82,12 +82,12 @@ def add_turns(
 
 
 def _next_id(store: Store, table: str) -> int:
-    """The id after the largest ever used; ours alone, because the caller holds the write lock."""
+    """Return the id after the largest ever used; it cannot be taken, because the caller holds the write lock."""
     return 1 + int(store.value("SELECT max(seq) FROM sqlite_sequence WHERE name = ?", (table,)) or 0)
 
 
 def _stored(store: Store, uuids: set[str]) -> set[tuple[str, int]]:
-    """Which turns of these lines are stored already."""
+    """Return which turns of these lines are stored already."""
     rows = store.rows(
         "SELECT uuid, part FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", (json.dumps(sorted(uuids)),)
     )
@@ -145,7 +145,7 @@ def _insert(store: Store, turn_rows: Sequence[tuple[object, ...]], chunk_rows: S
 
 
 def _note_copies(store: Store, copies: Sequence[Turn], session: int) -> None:
-    """Remember that turns stored for one session stand in another session's transcript too."""
+    """Record that turns stored for one session occur in another session's transcript too."""
     store.execute_many(
         "INSERT INTO turn_copies (session, turn) SELECT ?, id FROM turns WHERE uuid = ? AND part = ? AND session <> ?"
         " ON CONFLICT DO NOTHING",
@@ -183,5 +183,5 @@ def end_session(store: Store, session_id: str, at: int) -> None:
 
 
 def reopen_session(store: Store, session_id: str) -> None:
-    """Note that a session goes on after its end."""
+    """Note that a session continues after its end."""
     store.execute("UPDATE sessions SET ended_at = NULL WHERE session_id = ? AND ended_at IS NOT NULL", (session_id,))

@@ -1,8 +1,8 @@
-"""What was forgotten: tombstones, what they block, and the work that is left. Names only, never words.
+"""What was forgotten: tombstones, what they block, and the work that is left. Names only, never text.
 
-A tombstone is the queue and the memory at once: while ``done_at`` is NULL something of it is still here, afterwards it
-keeps away what another file, machine or backup brings. What blocks lines are the tables of privacy: ids of lines in
-``private_lines``, sessions, folders and times in ``private_marks`` with the reason ``forgotten``.
+A tombstone is both a queue entry and a permanent record: while ``done_at`` is NULL something of it is still here;
+afterwards it blocks what another file, machine or backup brings. Lines are blocked by the privacy tables: ids of lines
+in ``private_lines``, sessions, folders and times in ``private_marks`` with the reason ``forgotten``.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ KINDS: tuple[TombstoneKind, ...] = ("lines", "session", "project", "before", "me
 
 
 class Tombstone(NamedTuple):
-    """What was forgotten, by name.
+    """A record of what was forgotten, by name.
 
     Attributes:
         uid: 32 hexadecimal digits, the same on every machine.
@@ -44,42 +44,42 @@ class Tombstone(NamedTuple):
     device: str
 
     def names(self, what: str) -> tuple[str, ...]:
-        """One list of the value's names; empty where there is none, whatever another machine sent."""
+        """Return one list of the value's names; empty if it is missing or malformed, as another machine may send it."""
         found = self.value.get(what)
         return tuple(name for name in found if isinstance(name, str)) if isinstance(found, list | tuple) else ()
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Ids of transcript lines."""
+        """Return ids of transcript lines."""
         return self.names("lines")
 
     @property
     def sessions(self) -> tuple[str, ...]:
-        """Claude Code's ids of the sessions that something was forgotten of."""
+        """Return Claude Code's ids of the sessions of which something was forgotten."""
         session = self.value.get("session")
         return (*((session,) if isinstance(session, str) else ()), *self.names("sessions"))
 
     @property
     def memories(self) -> tuple[str, ...]:
-        """Ids of memories (mem-...)."""
+        """Return ids of memories (mem-...)."""
         return self.names("memories")
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Folders of a project."""
+        """Return folders of a project."""
         return self.names("folders")
 
 
 MAX_NAMES = 1_000
 MAX_LETTERS = 1 << 18
-"""What one tombstone names at most, and how many characters that has, about: it travels in bounded messages."""
+"""Maximum number of names in a tombstone, and of their characters (approximate): messages have a limited size."""
 
 _LISTS = ("folders", "memories", "sessions", "lines")
 _OWN_KIND = {"folders": "project", "memories": "memory"}
 
 
 def parts(tombstone: Tombstone) -> list[Tombstone]:
-    """A tombstone, or several whose uids follow from its own when it has very many names: the same everywhere."""
+    """Split a tombstone with very many names; the parts' uids derive from its own, so they are the same everywhere."""
     runs: list[list[tuple[str, str]]] = [[]]
     letters = 0
     named = [(what, name) for what in _LISTS for name in tombstone.names(what)]
@@ -111,10 +111,10 @@ def _tombstone(row: Row) -> Tombstone:
 
 
 def add_tombstones(store: Store, tombstones: Iterable[Tombstone], now: int) -> int:
-    """Note what is forgotten and block it, inside the caller's transaction; gives how many were new.
+    """Record what is forgotten and block it, inside the caller's transaction; return how many were new.
 
-    Idempotent by ``uid``. Deletes nothing: what is here is found and deleted by ``crystal.forgetting.finish``, whose
-    queue the tombstones without ``done_at`` are. One with very many names is kept in parts.
+    Idempotent by ``uid``. Deletes nothing: ``crystal.forgetting.finish`` finds and deletes what is here; its queue is
+    the tombstones without ``done_at``. One with very many names is kept in parts.
     """
     new = 0
     for tombstone in (part for one in tombstones for part in parts(one)):
@@ -139,12 +139,12 @@ def add_tombstones(store: Store, tombstones: Iterable[Tombstone], now: int) -> i
 
 
 def _give_back_fragments(store: Store) -> None:
-    """Let go of all parts of messages that are not whole, and ask for them again.
+    """Delete all parts of incomplete messages, and request them again.
 
-    They lie here in the clear, and nothing tells what they hold. Inside a transaction.
+    They are stored in plain text, and nothing tells what they contain. Inside a transaction.
     """
     rows = store.rows("SELECT stream, min(seq) FROM relay_fragments GROUP BY stream")
-    # Any predecessor is taken once: the tag of the blob before is not known any more.
+    # Any predecessor is accepted once: the tag of the blob before is not known any more.
     store.execute_many(
         "UPDATE relay_in SET last_seq = ?2 - 1, last_tag = x'', resend = ?2 WHERE id = ?1", [tuple(row) for row in rows]
     )
@@ -172,7 +172,7 @@ def _block(store: Store, tombstone: Tombstone, now: int) -> None:
 
 
 def taint_sessions(store: Store, session_ids: Iterable[str]) -> None:
-    """Note that something of sessions was forgotten, so that nothing may repeat it. Inside a transaction."""
+    """Note that something of sessions was forgotten, so that nothing repeats it. Inside a transaction."""
     store.execute_many(
         "INSERT INTO forgotten_sessions (session_id) VALUES (?) ON CONFLICT DO NOTHING",
         [(session,) for session in session_ids],
@@ -180,24 +180,24 @@ def taint_sessions(store: Store, session_ids: Iterable[str]) -> None:
 
 
 def tombstones_after(store: Store, number: int, limit: int) -> list[tuple[int, Tombstone]]:
-    """Tombstones in the order in which this machine learnt of them, with their numbers, after one of these."""
+    """Return tombstones after a number, with their numbers, in the order in which this machine received them."""
     rows = store.rows(f"SELECT id, {_COLUMNS} FROM tombstones WHERE id > ? ORDER BY id LIMIT ?", (number, limit))
     return [(int(row[0]), _tombstone(row[1:])) for row in rows]
 
 
 def newest_tombstone(store: Store) -> int:
-    """The number of the newest tombstone, 0 when there is none."""
+    """Return the number of the newest tombstone, 0 if there is none."""
     return int(store.value("SELECT max(id) FROM tombstones") or 0)
 
 
 def open_tombstones(store: Store, limit: int = 1000) -> list[tuple[int, Tombstone]]:
-    """Tombstones of which something may still be here, oldest first, with their numbers."""
+    """Return tombstones of which something may still be here, oldest first, with their numbers."""
     rows = store.rows(f"SELECT id, {_COLUMNS} FROM tombstones WHERE done_at IS NULL ORDER BY id LIMIT ?", (limit,))
     return [(int(row[0]), _tombstone(row[1:])) for row in rows]
 
 
 def is_work_left(store: Store) -> bool:
-    """Whether ``finish`` has something to do: two looks into tables that are empty or indexed."""
+    """Return True if ``finish`` has something to do: two lookups in tables that are empty or indexed."""
     return bool(
         store.value(
             "SELECT EXISTS (SELECT 1 FROM tombstones WHERE done_at IS NULL) OR EXISTS (SELECT 1 FROM forget_work)"
@@ -206,17 +206,17 @@ def is_work_left(store: Store) -> bool:
 
 
 def is_anything_forgotten(store: Store) -> bool:
-    """Whether anything was ever forgotten here, so that lines must be looked at."""
+    """Return True if anything was ever forgotten here, so that lines must be checked."""
     return store.value("SELECT 1 FROM tombstones LIMIT 1") is not None
 
 
 def is_session_forgotten(store: Store, session_id: str) -> bool:
-    """Whether something of this session was forgotten: what may repeat it is left out."""
+    """Return True if something of this session was forgotten: what may repeat it is left out."""
     return store.value("SELECT 1 FROM forgotten_sessions WHERE session_id = ?", (session_id,)) is not None
 
 
 def forgotten_memories(store: Store, uids: Sequence[str]) -> set[str]:
-    """Which of these memories were forgotten."""
+    """Return which of these memories were forgotten."""
     if not uids:
         return set()
     rows = store.rows(
@@ -231,7 +231,7 @@ def forgotten_memories(store: Store, uids: Sequence[str]) -> set[str]:
 
 
 class Blocks(NamedTuple):
-    """What was forgotten, as a question about single lines. Read once for a stretch of them.
+    """What was forgotten, for checking single lines. Read once for a stretch of them.
 
     ``marks`` are (session or None, folder or None, until ms).
     """
@@ -240,7 +240,7 @@ class Blocks(NamedTuple):
     marks: tuple[tuple[str | None, str | None, int], ...]
 
     def holds(self, uuid: str | None, session_id: str, at: int | None, cwd: str | None) -> bool:
-        """Whether a line or a turn was forgotten: by its id, or by where and when it was said."""
+        """Return True if a line or a turn was forgotten: by its id, or by where and when it was said."""
         if uuid is not None and is_private_line(self.store, uuid):
             return True
         return at is not None and any(
@@ -252,7 +252,7 @@ class Blocks(NamedTuple):
 
 
 def read_blocks(store: Store) -> Blocks | None:
-    """What keeps lines away, None when nothing was ever forgotten."""
+    """Return what blocks lines, or None if nothing was ever forgotten."""
     if not is_anything_forgotten(store):
         return None
     rows = store.rows(
@@ -263,7 +263,7 @@ def read_blocks(store: Store) -> Blocks | None:
 
 
 def is_line_forgotten(store: Store, uuid: str) -> bool:
-    """Whether a line is kept away, where anything was forgotten at all."""
+    """Return True if a line is blocked; False where nothing was ever forgotten."""
     return is_anything_forgotten(store) and is_private_line(store, uuid)
 
 
@@ -274,7 +274,7 @@ _NOTE = "forgotten_file"
 
 
 def names_agree(store: Store, path: Path) -> bool:
-    """Whether the file of names is as it was when it was last compared with the tombstones. Costs a look at it."""
+    """Return True if the file of names is unchanged since it was compared with the tombstones. Costs one ``stat``."""
     newest = newest_tombstone(store)
     return (newest == 0 and not path.exists()) or read_note(store, _NOTE) == f"{newest} {_look(path)}"
 

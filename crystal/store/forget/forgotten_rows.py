@@ -1,4 +1,4 @@
-"""The rows of what is to be forgotten: found by name, by place and by text; and where archives keep their lines.
+"""Find the rows of what is to be forgotten, by name, place and text; and where archives keep their lines.
 
 Finding only reads. What changes the ledger runs inside the caller's transactions.
 """
@@ -21,7 +21,7 @@ LARGE_ARCHIVE_BYTES = 32 << 20
 
 
 class Line(NamedTuple):
-    """A line of a transcript as a list shows it: the beginning of what its first part says."""
+    """A line of a transcript for display in a list, with the beginning of its first part."""
 
     uuid: str
     role: str
@@ -34,7 +34,7 @@ class Line(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What one turn or one memory says, whole. One of ``uuid`` (of a line) and ``uid`` (of a memory) is empty."""
+    """The whole text of one turn or one memory. Either ``uuid`` (of a line) or ``uid`` (of a memory) is empty."""
 
     uuid: str
     uid: str
@@ -45,7 +45,7 @@ class Said(NamedTuple):
 
 
 def each_text(store: Store, turns: Collection[int] | None = None) -> Iterator[Said]:
-    """Every text of the store: of turns (of some only, by row), of memories and of what these were before."""
+    """Yield every text of the store: of turns (of some only, by row), of memories and of their former versions."""
     with translated(store.path):
         if turns is None:
             yield from _texts_of_turns(store.db.execute(f"{_TURN_TEXTS} ORDER BY c.turn, c.start"))
@@ -75,14 +75,14 @@ def _texts_of_turns(rows: Iterable[Row]) -> Iterator[Said]:
 
 
 def is_large(store: Store) -> bool:
-    """Whether a store and its archives are so large that reading all of them takes longer than a person waits."""
+    """Return True if reading all of a store and its archives takes longer than a person waits."""
     chunks = int(store.value("SELECT count(*) FROM chunks"))
     archived = int(store.value("SELECT coalesce(sum(clean_length), 0) FROM segments"))
     return chunks > LARGE_CHUNKS or archived > LARGE_ARCHIVE_BYTES
 
 
 def lines_named(store: Store, uuids: Collection[str], memory: Memory = "local") -> list[Line]:
-    """The lines of these ids that are in the store."""
+    """Return the lines of these ids that are in the store."""
     found: list[Line] = []
     wanted = sorted(uuids)
     for at in range(0, len(wanted), PAGE):
@@ -101,7 +101,7 @@ def lines_named(store: Store, uuids: Collection[str], memory: Memory = "local") 
 
 
 def uuids_of_sessions(store: Store, session_ids: Collection[str], until: int | None) -> set[str]:
-    """The lines that were said in these sessions (not those that they repeat from others), before a moment."""
+    """Return the lines said in these sessions (not those that they repeat from others), before a moment."""
     rows = store.rows(
         "SELECT DISTINCT t.uuid FROM turns t JOIN sessions s ON s.id = t.session"
         " WHERE s.session_id IN (SELECT value FROM json_each(?1)) AND (?2 IS NULL OR t.ts IS NULL OR t.ts < ?2)",
@@ -111,7 +111,7 @@ def uuids_of_sessions(store: Store, session_ids: Collection[str], until: int | N
 
 
 def uuids_repeated(store: Store, session_ids: Collection[str], since: int) -> set[str]:
-    """The lines since a moment that these sessions have in common with others, and the store has from the others."""
+    """Return the lines since a moment that these sessions share with others, and the store has from the others."""
     rows = store.rows(
         "SELECT DISTINCT t.uuid FROM turn_copies c JOIN turns t ON t.id = c.turn JOIN sessions s ON s.id = c.session"
         " WHERE s.session_id IN (SELECT value FROM json_each(?)) AND t.ts >= ?",
@@ -121,7 +121,7 @@ def uuids_repeated(store: Store, session_ids: Collection[str], since: int) -> se
 
 
 def uuids_lent(store: Store, session_ids: Collection[str], before: int) -> set[str]:
-    """The lines before a moment that the store has from these sessions, and other sessions have as well."""
+    """Return the lines before a moment that the store has from these sessions, and other sessions have as well."""
     rows = store.rows(
         "SELECT DISTINCT t.uuid FROM sessions s JOIN turns t ON t.session = s.id JOIN turn_copies c ON c.turn = t.id"
         " JOIN sessions o ON o.id = c.session WHERE s.session_id IN (SELECT value FROM json_each(?1))"
@@ -132,17 +132,17 @@ def uuids_lent(store: Store, session_ids: Collection[str], before: int) -> set[s
 
 
 def session_ids(store: Store) -> list[str]:
-    """Claude Code's ids of all sessions."""
+    """Return Claude Code's ids of all sessions."""
     return [str(name) for (name,) in store.rows("SELECT session_id FROM sessions")]
 
 
 def uuid_of_turn(store: Store, turn: int) -> str:
-    """The id of the line that a turn is a part of."""
+    """Return the id of the line that a turn is a part of."""
     return str(store.value("SELECT uuid FROM turns WHERE id = ?", (turn,)))
 
 
 def folders_of_projects(store: Store, projects: Sequence[int]) -> set[str]:
-    """The folders of some projects."""
+    """Return the folders of some projects."""
     rows = store.rows(
         "SELECT cwd FROM projects WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(projects)),)
     )
@@ -150,13 +150,13 @@ def folders_of_projects(store: Store, projects: Sequence[int]) -> set[str]:
 
 
 def folders_within(store: Store, folders: Collection[str]) -> list[int]:
-    """The projects that lie in these folders or below."""
+    """Return the projects that lie in these folders or below."""
     rows = store.rows("SELECT id, cwd FROM projects")
     return [ident for ident, cwd in rows if any(is_within(cwd, folder) for folder in folders)]
 
 
 def uuids_of_projects(store: Store, projects: Sequence[int], until: int | None) -> set[str]:
-    """The lines that were said in these projects before a moment."""
+    """Return the lines that were said in these projects before a moment."""
     rows = store.rows(
         "SELECT DISTINCT uuid FROM turns WHERE project IN (SELECT value FROM json_each(?1))"
         " AND (?2 IS NULL OR ts IS NULL OR ts < ?2)",
@@ -166,18 +166,18 @@ def uuids_of_projects(store: Store, projects: Sequence[int], until: int | None) 
 
 
 def counts_before(store: Store, until: int) -> tuple[int, int, int | None]:
-    """Return how many lines were said before a moment, in how many sessions, and when the first of them was."""
+    """Return how many lines were said before a moment, in how many sessions, and the time of the first."""
     row = store.row("SELECT count(DISTINCT uuid), count(DISTINCT session), min(ts) FROM turns WHERE ts < ?", (until,))
     return (0, 0, None) if row is None else (int(row[0]), int(row[1]), row[2])
 
 
 def uuids_before(store: Store, until: int) -> set[str]:
-    """The lines that were said before a moment."""
+    """Return the lines that were said before a moment."""
     return {str(uuid) for (uuid,) in store.rows("SELECT DISTINCT uuid FROM turns WHERE ts < ?", (until,))}
 
 
 def uuids_there(store: Store, uuids: Collection[str]) -> set[str]:
-    """Those of some lines that are in the store."""
+    """Return which of these lines are in the store."""
     rows = store.rows(
         "SELECT DISTINCT uuid FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", (json.dumps(sorted(uuids)),)
     )
@@ -187,7 +187,7 @@ def uuids_there(store: Store, uuids: Collection[str]) -> set[str]:
 def memories_where(
     store: Store, *, sessions: Collection[str] = (), projects: Sequence[int] = (), before: int | None = None
 ) -> set[str]:
-    """Memories that were asked for in these sessions, hold in these projects, or were last changed before a moment."""
+    """Return memories requested in these sessions, hold in these projects, or last changed before a moment."""
     rows = store.rows(
         "SELECT uid FROM memories WHERE session IN (SELECT value FROM json_each(?1))"
         " OR project IN (SELECT value FROM json_each(?2)) OR (?3 IS NOT NULL AND updated_at < ?3)",
@@ -197,7 +197,7 @@ def memories_where(
 
 
 def sessions_of(store: Store, uuids: Collection[str]) -> set[str]:
-    """Claude Code's ids of the sessions in whose transcripts these lines stand, forks as well."""
+    """Return Claude Code's ids of the sessions whose transcripts contain these lines, including forks."""
     found: set[str] = set()
     wanted = sorted(uuids)
     for at in range(0, len(wanted), PAGE):
@@ -212,7 +212,7 @@ def sessions_of(store: Store, uuids: Collection[str]) -> set[str]:
 
 
 def summaries_after(store: Store, uuids: Collection[str]) -> set[str]:
-    """The client's summaries of conversations (lines of role summary) that came after some lines in their session."""
+    """Return the client's summaries of conversations (role summary) that follow some lines in their session."""
     rows = store.rows(
         "SELECT DISTINCT y.uuid FROM turns t JOIN turns y ON y.session = t.session AND y.role = 'summary'"
         " AND (y.ts IS NULL OR t.ts IS NULL OR y.ts >= t.ts)"
@@ -227,7 +227,7 @@ def summaries_after(store: Store, uuids: Collection[str]) -> set[str]:
 
 
 def turns_of_session(store: Store, session_id: str) -> list[tuple[str, str, str | None, str]]:
-    """The turns of a session that a person or a tool call made, as (uuid, role, tool, text)."""
+    """Return the turns of a session that a person or a tool call made, as (uuid, role, tool, text)."""
     rows = store.rows(
         "SELECT t.uuid, t.role, t.tool, group_concat(c.text, '') FROM turns t JOIN sessions s ON s.id = t.session"
         " JOIN chunks c ON c.turn = t.id WHERE s.session_id = ? AND t.role IN ('user', 'tool_call', 'tool_result')"
@@ -238,7 +238,7 @@ def turns_of_session(store: Store, session_id: str) -> list[tuple[str, str, str 
 
 
 def files_of_sessions(store: Store, session_ids: Collection[str], device: str) -> list[str | bytes]:
-    """Where the transcripts of these sessions were seen last on a device."""
+    """Return the paths at which the transcripts of these sessions were last seen on a device."""
     rows = store.rows(
         "SELECT path FROM capture_state WHERE device = ? AND session_id IN (SELECT value FROM json_each(?))",
         (device, json.dumps(sorted(session_ids))),
@@ -272,22 +272,22 @@ _KEPT = (
 
 
 def kept_rows(store: Store) -> list[KeptRow]:
-    """Every row whose lines are archived, file by file."""
+    """Return every row whose lines are archived, file by file."""
     return [KeptRow(*row) for row in store.rows(f"{_KEPT} ORDER BY c.id, s.archive_offset")]
 
 
 def kept_rows_of(store: Store, transcript: int) -> list[KeptRow]:
-    """The same, of one transcript."""
+    """Return the rows of one transcript whose lines are archived."""
     return [KeptRow(*row) for row in store.rows(f"{_KEPT} AND c.id = ? ORDER BY s.archive_offset", (transcript,))]
 
 
 def kept_rows_of_session(store: Store, session_id: str) -> list[KeptRow]:
-    """The same, of one session, in the order of capture."""
+    """Return the rows of one session whose lines are archived, in the order of capture."""
     return [KeptRow(*row) for row in store.rows(f"{_KEPT} AND c.session_id = ? ORDER BY s.id", (session_id,))]
 
 
 def transcript_of_row(store: Store, row: int) -> int | None:
-    """The transcript that a ledger row belongs to."""
+    """Return the transcript that a ledger row belongs to."""
     value = store.value("SELECT transcript FROM segments WHERE id = ?", (row,))
     return None if value is None else int(value)
 
@@ -298,9 +298,9 @@ def move_archive(store: Store, transcript: int, archive: str | None) -> None:
 
 
 def place_lines(store: Store, row: int, offset: int, length: int, sha: bytes, size: int) -> None:
-    """Note where a row's lines lie and what they are, now that some were forgotten. Inside a transaction.
+    """Note the new place and content of a row's lines, now that some were forgotten. Inside a transaction.
 
-    The hash of the bytes in the file goes: it would confirm a guess.
+    The hash of the bytes in the file is deleted: it would confirm a guess.
     """
     store.execute(
         "UPDATE segments SET archive_offset = ?, archive_length = ?, clean_hash = ?, clean_length = ?,"
@@ -310,7 +310,7 @@ def place_lines(store: Store, row: int, offset: int, length: int, sha: bytes, si
 
 
 def close_row(store: Store, row: int, rule: str) -> None:
-    """Let a row's bytes be private: all of its lines were forgotten. Inside a transaction."""
+    """Mark a row's bytes as private: all of its lines were forgotten. Inside a transaction."""
     store.execute(
         "UPDATE segments SET state = 'private', rule = ?, raw_hash = NULL, archive_offset = NULL,"
         " archive_length = NULL, clean_hash = NULL, clean_length = NULL WHERE id = ?",
@@ -319,7 +319,7 @@ def close_row(store: Store, row: int, rule: str) -> None:
 
 
 def close_relayed(store: Store, session_ids: Collection[str], rule: str) -> None:
-    """Let the bytes of whole sessions be private whose lines only home has. Inside a transaction."""
+    """Mark as private the bytes of whole sessions whose lines only home has. Inside a transaction."""
     store.execute(
         "UPDATE segments SET state = 'private', rule = ?, raw_hash = NULL, clean_hash = NULL, clean_length = NULL"
         " WHERE state = 'captured' AND archive_length IS NULL AND transcript IN"

@@ -1,7 +1,7 @@
-"""Deleting the rows of what is forgotten, and noting the work that this leaves in files.
+"""Delete the rows of what is forgotten, and note the work that this leaves in files.
 
-Everything runs inside the caller's transactions. Nothing stays in free pages: the connection deletes securely; what
-stays between cells is cleared by ``scrub``.
+Everything runs inside the caller's transactions. Nothing stays in free pages, because the connection deletes securely;
+what stays between cells is cleared by ``scrub``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from crystal.store.search import space
 
 PAGE = 500
 MANY = 1_000
-"""More chunks than this are deleted in batches, and their words with them when all are gone."""
+"""More chunks than this are deleted in batches; their words are removed at the end."""
 
 BATCH = 4_000
 
@@ -26,7 +26,7 @@ BATCH = 4_000
 
 
 def chunks_of(store: Store, uuids: Collection[str]) -> list[int]:
-    """The chunks of these lines."""
+    """Return the chunks of these lines."""
     found: list[int] = []
     wanted = sorted(uuids)
     for at in range(0, len(wanted), PAGE):
@@ -44,18 +44,18 @@ def chunks_of(store: Store, uuids: Collection[str]) -> list[int]:
 def delete_marked(store: Store, ids: Sequence[int]) -> None:
     """Delete some of very many chunks with their vectors, inside a transaction.
 
-    Their words are only marked in the keyword index: ``merge_words`` takes them out when all are deleted.
+    Their words are only marked in the keyword index: ``merge_words`` removes them when all are deleted.
     """
     space.delete_chunks(store, ids, marked=True)
 
 
 def merge_words(store: Store) -> None:
-    """Take the words of deleted chunks out of the keyword index, some pages at a time, so that others can write."""
+    """Remove the words of deleted chunks from the keyword index, some pages at a time, so that others can write."""
     space.merge_words(store)
 
 
 def delete_lines(store: Store, uuids: Collection[str]) -> None:
-    """Delete the turns of lines and all that is left of their chunks, inside a transaction."""
+    """Delete the turns of lines with their chunks, words and vectors, inside a transaction."""
     wanted = sorted(uuids)
     for at in range(0, len(wanted), PAGE):
         page = (json.dumps(wanted[at : at + PAGE]),)
@@ -68,7 +68,7 @@ def delete_lines(store: Store, uuids: Collection[str]) -> None:
 
 
 def hand_over(store: Store, uuids: Collection[str], session_ids: Collection[str]) -> None:
-    """Give the turns of lines that these sessions have to another session that repeats them. Inside a transaction."""
+    """Move the turns of lines from these sessions to another session that repeats them. Inside a transaction."""
     for turn, old, new in store.rows(
         "SELECT t.id, t.session, min(c.session) FROM turns t JOIN turn_copies c ON c.turn = t.id"
         " JOIN sessions o ON o.id = c.session WHERE t.uuid IN (SELECT value FROM json_each(?))"
@@ -82,7 +82,7 @@ def hand_over(store: Store, uuids: Collection[str], session_ids: Collection[str]
 
 
 def delete_copies(store: Store, session_ids: Collection[str]) -> None:
-    """Let sessions that are forgotten as a whole repeat nothing of others any more. Inside a transaction."""
+    """Delete the records of what fully forgotten sessions repeat from others. Inside a transaction."""
     store.execute(
         "DELETE FROM turn_copies WHERE session IN (SELECT id FROM sessions WHERE session_id IN"
         " (SELECT value FROM json_each(?)))",
@@ -97,7 +97,7 @@ def delete_remembered(store: Store, uids: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """A session whose title and summary were taken back; ``summary_path`` is below its agent's folder."""
+    """A session whose title and summary were deleted; ``summary_path`` is below its agent's folder."""
 
     session_id: str
     agent: str
@@ -106,7 +106,7 @@ class Reset:
 
 
 def reset_sessions(store: Store, session_ids: Collection[str]) -> list[Reset]:
-    """Take back what was made of sessions: title, summary, log line. Sessions without a turn go. In a transaction."""
+    """Delete what was derived from sessions: title, summary, log line. Sessions without a turn go. In a transaction."""
     done: list[Reset] = []
     for session_id in sorted(session_ids):
         row = store.row("SELECT id, agent, summary_path FROM sessions WHERE session_id = ?", (session_id,))
@@ -131,17 +131,17 @@ def reset_sessions(store: Store, session_ids: Collection[str]) -> list[Reset]:
 
 
 def log_again(store: Store, session_id: str) -> None:
-    """Let a session's lines in the daily log be written again. Inside the transaction that took them out."""
+    """Mark a session's lines in the daily log to be written again. Inside the transaction that removed them."""
     store.execute("UPDATE sessions SET logged_turn = 0 WHERE session_id = ?", (session_id,))
 
 
 def give_title(store: Store, session_id: str, title: str) -> None:
-    """Note the title that is left in a session's transcript, where it has none now."""
+    """Set the title that is left in a session's transcript, if the session has none now."""
     store.execute("UPDATE sessions SET title = ? WHERE session_id = ? AND title IS NULL", (title, session_id))
 
 
 def documents(store: Store) -> Iterator[tuple[str, bytes]]:
-    """The documents of a mirror, as (agent/path, content)."""
+    """Yield the documents of a mirror, as (agent/path, content)."""
     for agent, path in store.rows("SELECT agent, path FROM documents ORDER BY agent, path"):
         content = store.value("SELECT content FROM documents WHERE agent = ? AND path = ?", (agent, path))
         yield f"{agent}/{path}", bytes(content or b"")
@@ -157,7 +157,7 @@ def write_document(store: Store, name: str, content: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Something that still holds what was forgotten; its rows are gone. See the table ``forget_work``."""
+    """Something that still holds forgotten content; its rows are gone. See the table ``forget_work``."""
 
     id: int
     kind: str
@@ -166,7 +166,7 @@ class Work:
 
 
 def add_work(store: Store, kind: str, target: str, detail: object, now: int) -> None:
-    """Note work that is left, inside a transaction; the same once."""
+    """Note work that is left, inside a transaction; equal work is noted once."""
     text = json.dumps(detail, sort_keys=True)
     known = "SELECT 1 FROM forget_work WHERE kind = ? AND target = ? AND detail = ?"
     if store.value(known, (kind, target, text)) is None:
@@ -176,18 +176,18 @@ def add_work(store: Store, kind: str, target: str, detail: object, now: int) -> 
 
 
 def works(store: Store, kind: str) -> list[Work]:
-    """The work of one kind, in the order in which it was noted."""
+    """Return the work of one kind, in the order in which it was noted."""
     rows = store.rows("SELECT id, kind, target, detail FROM forget_work WHERE kind = ? ORDER BY id", (kind,))
     return [Work(ident, name, target, json.loads(detail)) for ident, name, target, detail in rows]
 
 
 def work_kinds(store: Store) -> dict[str, int]:
-    """How much work of each kind is left."""
+    """Return how much work of each kind is left."""
     return {str(kind): int(count) for kind, count in store.rows("SELECT kind, count(*) FROM forget_work GROUP BY kind")}
 
 
 def end_works(store: Store, done: Sequence[Work]) -> None:
-    """Let go of work that is done."""
+    """Delete work that is done."""
     store.execute_many("DELETE FROM forget_work WHERE id = ?", [(one.id,) for one in done])
 
 

@@ -1,12 +1,12 @@
-"""Clearing what deleting leaves in pages that are still used: copies in the room between a page's cells.
+"""Clear what deletion leaves in pages that are still used: copies in the unallocated space between a page's cells.
 
-SQLite deletes securely, but when it moves cells between pages it leaves the old copies where no cell is any more, and
-writes over them only when it needs the room. Nothing reads these bytes, so they can be cleared in the file itself,
-while nobody writes and the log is empty. The commit at the end makes every other connection read its pages anew, so
-that none of them brings an old copy back.
+SQLite deletes securely, but when it moves cells between pages it leaves the old copies in unallocated space, and
+overwrites them only when it needs the space. Nothing reads these bytes, so they can be cleared in the file itself,
+while nobody writes and the log is empty. The commit at the end makes every other connection read its pages again, so
+that none of them writes an old copy back.
 
-The file is opened by way of SQLite's own file system: closing another handle on it would let go of all locks that this
-process has (https://www.sqlite.org/howtocorrupt.html, section 2.2).
+The file is opened through SQLite's own VFS: closing another handle on it would release all locks of this process
+(https://www.sqlite.org/howtocorrupt.html, section 2.2).
 
 Source: https://www.sqlite.org/fileformat2.html, section 1.6.
 """
@@ -26,18 +26,18 @@ from crystal.store.connection import BUSY_TIMEOUT_MS, Store, translated
 ATTEMPTS = 5
 STRETCH = 1 << 22
 SLICE = 4096
-"""Pages that are cleared while others wait."""
+"""Pages cleared in one go, while other writers wait."""
 SHORT = 0.5
-"""Seconds; a walk through the file that others may wait for."""
+"""Seconds; a scan of the file this short may block others."""
 HEADER = 100
 """Bytes of the file's own header, before the header of its first page."""
 
 
 def scrub(store: Store) -> bool:
-    """Clear what was deleted from the file and empty its log; False while others read or write, then try again later.
+    """Clear deleted data from the file and empty its log; False while others read or write, then try again later.
 
-    Call it outside of transactions. The file is walked while others may write; only the clearing keeps them waiting,
-    some pages at a time. Whatever was written meanwhile lets it begin anew.
+    Call it outside transactions. The file is scanned while others may write; only the clearing blocks them, some pages
+    at a time. A write by anyone else meanwhile restarts the scan.
 
     Raises:
         StoreBusy, StoreFull, Unavailable: The file is as it was, or cleaner.
@@ -48,7 +48,7 @@ def scrub(store: Store) -> bool:
         for attempt in range(ATTEMPTS):
             if not _empty_log(db):
                 return False
-            if attempt and seconds < SHORT:  # others write often: so short a walk they can wait for
+            if attempt and seconds < SHORT:  # others write often: the scan is short enough to block them
                 if _cleared(db, store.path, None, _version(db)):
                     return _empty_log(db)
                 continue
@@ -62,17 +62,17 @@ def scrub(store: Store) -> bool:
 
 
 def _unclean(db: apsw.Connection, path: Path) -> array[int] | None:
-    """The pages with something to clear, seen in one transaction that only reads; None when the log is not empty."""
+    """Return the pages with something to clear, read in one read-only transaction; None if the log is not empty."""
     db.execute("BEGIN")
     try:
-        db.execute("SELECT 1 FROM meta LIMIT 1").fetchall()  # from here on nobody folds a log into the file
+        db.execute("SELECT 1 FROM meta LIMIT 1").fetchall()  # from here on nobody checkpoints a log into the file
         return None if _log_size(path) else _pages(db, path)
     finally:
         db.execute("ROLLBACK")
 
 
 def _in_slices(db: apsw.Connection, path: Path, pages: array[int], version: int) -> bool:
-    """Clear pages; False when somebody else wrote before all were clear."""
+    """Clear pages in batches; False if somebody else wrote before all were clear."""
     for at in range(0, max(len(pages), 1), SLICE):
         if at and not _empty_log(db):
             return False
@@ -82,7 +82,7 @@ def _in_slices(db: apsw.Connection, path: Path, pages: array[int], version: int)
 
 
 def _cleared(db: apsw.Connection, path: Path, pages: array[int] | None, version: int) -> bool:
-    """Clear pages, or all, while nobody writes; False when somebody else wrote since a version."""
+    """Clear pages, or all, while nobody writes; False if somebody else has written since ``version``."""
     db.execute("BEGIN IMMEDIATE")
     try:
         if _log_size(path) or (pages is not None and _version(db) != version):
@@ -99,7 +99,7 @@ def _cleared(db: apsw.Connection, path: Path, pages: array[int] | None, version:
 
 
 def _version(db: apsw.Connection) -> int:
-    """What changes when another connection writes."""
+    """Return a number that changes when another connection writes."""
     return next(int(version) for (version,) in db.execute("PRAGMA data_version"))
 
 
@@ -124,8 +124,8 @@ def _log_size(path: Path) -> int:
 
 
 def _pages(db: apsw.Connection, path: Path) -> array[int]:
-    """The pages of trees with something between their cells. The file is what the database is: the log is empty."""
-    # Other kinds of pages may look like these: only the database knows.
+    """Return the b-tree pages with data between their cells. The file is the whole database: the log is empty."""
+    # Other kinds of pages may look like b-tree pages: only the database can tell.
     trees = array("Q")
     for (page,) in db.execute(
         "SELECT pageno FROM dbstat WHERE pagetype IN ('leaf', 'internal') AND unused > 0 ORDER BY pageno"
@@ -141,7 +141,7 @@ def _pages(db: apsw.Connection, path: Path) -> array[int]:
 
 
 def _clear(path: Path, pages: array[int], size: int) -> None:
-    """Clear the room between the cells of pages of trees."""
+    """Clear the unallocated space between the cells of b-tree pages."""
     with _opened(path) as file:
         for number, page in _read(file, pages, size):
             low, high = _room(page, HEADER if number == 1 else 0)
@@ -160,7 +160,7 @@ def _opened(path: Path) -> Iterator[apsw.VFSFile]:
 
 
 def _read(file: apsw.VFSFile, pages: array[int], size: int) -> Iterator[tuple[int, bytes]]:
-    """The content of pages with their numbers; the file is read many at a time."""
+    """Yield the numbers and the content of pages; the file is read many pages at a time."""
     at = 0
     while at < len(pages):
         first = pages[at]
@@ -174,7 +174,7 @@ def _read(file: apsw.VFSFile, pages: array[int], size: int) -> Iterator[tuple[in
 
 
 def _room(page: bytes, at: int) -> tuple[int, int]:
-    """Where the room between the list of cells and the cells begins and ends."""
+    """Return the start and end of the unallocated space between the cell pointers and the cells."""
     kind, cells = page[at], int.from_bytes(page[at + 3 : at + 5], "big")
     if kind not in (2, 5, 10, 13):
         return 0, 0

@@ -1,7 +1,7 @@
-"""What is said in a store, and what its file holds in forms that bytes alone do not show: for the proof of forgetting.
+"""Texts of a store, and what its file holds in forms that a byte search does not find: for the proof of forgetting.
 
-A long value lies in several pages, and the keyword index writes only how a word differs from the one before. So both
-are also asked for by way of the database. Everything here only reads.
+A long value lies in several pages, and the keyword index stores only how a word differs from the one before. So both
+are also queried through the database. Everything here only reads.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from crystal.store.search.vectors import generations, table_of
 
 PAGE = 500
 _SKIPPED = ("outbox", "quarantine")
-"""Tables of what is sealed: it is opened by who has the keys."""
+"""Tables of sealed data, which only a holder of the keys can open."""
 
 
 def said_texts(store: Store, lines: Collection[str], memories: Collection[str]) -> Iterator[str]:
-    """The texts of lines and memories that are about to be forgotten, turn by turn, and what those memories were."""
+    """Yield the texts of lines and memories that are about to be forgotten, turn by turn, and former versions."""
     for uuid in lines:
         rows = store.rows(
             "SELECT c.turn, c.start, c.text FROM turns t JOIN chunks c ON c.turn = t.id WHERE t.uuid = ?"
@@ -54,14 +54,14 @@ def _laid_over(pieces: Sequence[tuple[int, str]]) -> str:
 def staying_texts(
     store: Store, lines: Collection[str], memories: Collection[str], sessions: Collection[str]
 ) -> Iterator[str]:
-    """What can still be read when lines and memories are gone: texts, titles of other sessions, names, the schema."""
+    """Yield what is readable without these lines and memories: texts, other titles, names, the schema."""
     with translated(store.path):
         rows = store.db.execute(
             "SELECT c.turn, c.start, c.text, t.uuid, m.uid FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
             " LEFT JOIN memories m ON m.id = c.memory ORDER BY c.turn, c.start"
         )
         staying = (row for row in rows if row[3] not in lines and row[4] not in memories)
-        for turn, group in groupby(staying, key=lambda row: row[0]):  # a line may lie in two chunks of a turn
+        for turn, group in groupby(staying, key=lambda row: row[0]):  # a line may be in two chunks of a turn
             pieces = [(start, text) for _, start, text, *_ in group]
             if turn is None:
                 yield from (text for _, text in pieces)
@@ -84,7 +84,7 @@ def staying_texts(
 
 
 def bodies(store: Store, lines: Collection[str], memories: Collection[str], *, are_gone: bool) -> Iterator[bytes]:
-    """The compressed texts of lines and memories that are about to be forgotten, or those of all others."""
+    """Yield the compressed texts of lines and memories that are about to be forgotten, or those of all others."""
     with translated(store.path):
         for body, uuid, uid in store.db.execute(
             "SELECT c.body, t.uuid, m.uid FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
@@ -108,7 +108,7 @@ _NAMES = (
 
 
 def is_said(store: Store, word: str, lines: Collection[str], memories: Collection[str]) -> bool:
-    """Whether the keyword index finds a word in what stays when lines and memories are gone."""
+    """Return True if the keyword index finds a word in what remains without some lines and memories."""
     with translated(store.path):
         for uuid, uid in store.db.execute(
             "SELECT t.uuid, m.uid FROM chunks_fts f JOIN chunks c ON c.id = f.rowid LEFT JOIN turns t ON t.id = c.turn"
@@ -121,17 +121,17 @@ def is_said(store: Store, word: str, lines: Collection[str], memories: Collectio
 
 
 def count_turns(store: Store) -> int:
-    """How many turns there are."""
+    """Return the number of turns."""
     return int(store.value("SELECT count(*) FROM turns"))
 
 
 def has_line(store: Store, uuid: str) -> bool:
-    """Whether something that a line says can be found."""
+    """Return True if a turn of this line is stored."""
     return store.value("SELECT 1 FROM turns WHERE uuid = ? LIMIT 1", (uuid,)) is not None
 
 
 def rows_left(store: Store, lines: Collection[str], memories: Collection[str]) -> int:
-    """How many rows there are of lines and memories that were forgotten."""
+    """Return how many rows are left of lines and memories that were forgotten."""
     count = 0
     for wanted, sql in (
         (lines, "SELECT count(*) FROM turns WHERE uuid IN ({})"),
@@ -145,7 +145,7 @@ def rows_left(store: Store, lines: Collection[str], memories: Collection[str]) -
 
 
 def values(store: Store) -> Iterator[tuple[str, bytes]]:
-    """Every string and blob that the tables hold, as (table, bytes), long ones put together again."""
+    """Yield every string and blob in the tables, as (table, bytes), with long ones reassembled."""
     with translated(store.path):
         tables = [
             name
@@ -162,7 +162,7 @@ def values(store: Store) -> Iterator[tuple[str, bytes]]:
 
 
 def indexed_words(store: Store, stems: Sequence[str]) -> list[str]:
-    """Those of some words that a keyword index has."""
+    """Return which of some words a keyword index contains."""
     found: list[str] = []
     with translated(store.path):
         tables = [
@@ -183,7 +183,7 @@ def indexed_words(store: Store, stems: Sequence[str]) -> list[str]:
 
 
 def entries_alone(store: Store) -> int:
-    """How many entries of the keyword index and of vectors are of no chunk."""
+    """Return how many entries of the keyword index and of the vectors belong to no chunk."""
     tables = ["chunks_fts_docsize", *(f"{table_of(one.id)}_rowids" for one in generations(store))]
     key = {"chunks_fts_docsize": "id"}
     return sum(
@@ -193,13 +193,13 @@ def entries_alone(store: Store) -> int:
 
 
 def blobs_aside(store: Store) -> int:
-    """How many refused blobs of other machines are kept that nobody here can open."""
+    """Return how many refused blobs of other machines are kept that cannot be opened here."""
     return int(store.value("SELECT count(*) FROM quarantine"))
 
 
 @contextlib.contextmanager
 def opened_copy(path: Path) -> Iterator[Store]:
-    """A database file that nobody writes, such as a copy made before an upgrade; its log is not looked at.
+    """Open a database file that nobody writes, such as a copy made before an upgrade; its log is ignored.
 
     Raises:
         StoreDamaged, Unavailable: It cannot be read.
@@ -215,5 +215,5 @@ def opened_copy(path: Path) -> Iterator[Store]:
 
 
 def is_database(head: bytes) -> bool:
-    """Whether a file that begins so is a database."""
+    """Return True if a file with this beginning is a database."""
     return head.startswith(migrate.HEADER)

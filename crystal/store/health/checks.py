@@ -1,4 +1,4 @@
-"""Questions that ``crystal verify`` asks of the store, and the mending of what is derived."""
+"""Queries of ``crystal verify``, and the repair of derived data."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from crystal.store.memories import memories
 from crystal.store.search import vectors
 
 PROGRESS_STEPS = 1_000
-"""Steps of SQLite between two looks at the clock."""
+"""Steps of SQLite between two checks of the time."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """One row of the byte ledger. ``offset`` and ``length`` place its frame in the archive, 0 when not captured."""
+    """One row of the byte ledger. ``offset`` and ``length`` locate its frame in the archive, 0 when not captured."""
 
     id: int
     generation: int
@@ -39,7 +39,7 @@ class LedgerRow:
 
 
 def ledger_rows(store: Store, transcript: int) -> list[LedgerRow]:
-    """All rows of one transcript, by generation and place."""
+    """Return all rows of one transcript, by generation and position."""
     return [
         LedgerRow(*row)
         for row in store.rows(
@@ -52,7 +52,7 @@ def ledger_rows(store: Store, transcript: int) -> list[LedgerRow]:
 
 
 def database_faults(store: Store) -> list[str]:
-    """What SQLite itself finds wrong, in its words; empty when all is well."""
+    """Return the errors that SQLite's own check reports; empty if there are none."""
     faults = [str(text) for (text,) in store.rows("PRAGMA integrity_check(20)") if text != "ok"]
     orphans = store.rows("PRAGMA foreign_key_check")
     if orphans:
@@ -61,9 +61,9 @@ def database_faults(store: Store) -> list[str]:
 
 
 def quick_fault(store: Store, seconds: float = float("inf")) -> str | None:
-    """Return the first thing that is wrong in a quick look at every page; None when all is well.
+    """Return the first fault found in a quick check of every page; None if there is none.
 
-    After SQLite's own check texts are decoded for so many seconds, small tables first.
+    After SQLite's own check texts are decoded for ``seconds``, small tables first.
     """
     return _page_fault(store) or _undecodable(store, time.monotonic() + seconds)
 
@@ -76,14 +76,14 @@ def _page_fault(store: Store) -> str | None:
 
 
 def _one_line(error: apsw.SQLError) -> str:
-    """Return SQLite's words for a definition of a table that cannot be read, without the bytes that are no text."""
+    """Return SQLite's message for an unreadable table definition, without the bytes that are not text."""
     return " ".join(str(error).replace("\ufffd", "?").split())
 
 
 def damage(path: Path) -> str | None:
-    """What makes a database unusable, looked for in all of it; None when it can be worked with. Changes nothing.
+    """Check all of a database and return what makes it unusable, or None. Changes nothing.
 
-    An inverted index that disagrees with the chunks is none: it is made again from them.
+    An inverted index that disagrees with the chunks does not count: it is rebuilt from them.
     """
     try:
         with Store.open_untouched(path) as store:
@@ -97,7 +97,7 @@ def damage(path: Path) -> str | None:
 
 
 def _undecodable(store: Store, deadline: float) -> str | None:
-    """A table with a row that cannot be read, None where none was met in time. Newest rows first, large tables last."""
+    """Return the first unreadable row found before the deadline, or None. Newest rows first, large tables last."""
     tables = [str(name) for (name,) in store.rows("SELECT name FROM pragma_table_list WHERE type = 'table'")]
     for table in sorted((name for name in tables if "_fts_" not in name), key=lambda name: (name in _LARGE, name)):
         try:
@@ -118,7 +118,7 @@ _JSON = (("tombstones", "value"), ("injections", "chosen"), ("relay_peers", "ser
 
 
 def _implausible(store: Store) -> str | None:
-    """A text that no crystal wrote, None when there is none."""
+    """Return a text that crystal cannot have written, or None."""
     key = store.value("SELECT value FROM meta WHERE key = 'hash_key'")
     if key is not None and not is_key(key):
         return "the key of its hashes is damaged"
@@ -130,16 +130,16 @@ def _implausible(store: Store) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class BriefLook:
-    """What a look at the file found in the time it had; ``is_whole`` when that was enough for every page."""
+    """The result of a check with a time limit; ``is_whole`` if the time sufficed for every page."""
 
     fault: str | None
     is_whole: bool
 
 
 def look_briefly(store: Store, seconds: float) -> BriefLook:
-    """Look for faults as ``quick_fault`` does: at pages, then at texts, for so many seconds each.
+    """Look for faults as ``quick_fault`` does: in pages, then in texts, for ``seconds`` each.
 
-    In a file too large for that, texts get a third: they are a sample then.
+    If the file is too large for that, texts get a third of the time: they are then a sample.
     """
     deadline = time.monotonic() + seconds
     store.db.set_progress_handler(lambda: time.monotonic() > deadline, PROGRESS_STEPS)
@@ -154,7 +154,7 @@ def look_briefly(store: Store, seconds: float) -> BriefLook:
 
 
 def keyword_index_agrees(store: Store) -> bool:
-    """Whether the keyword index holds exactly the chunks' text. Takes the write lock."""
+    """Return True if the keyword index holds exactly the chunks' text. Takes the write lock."""
     with translated(store.path):
         try:
             store.db.execute("INSERT INTO chunks_fts(chunks_fts, rank) VALUES ('integrity-check', 1)")
@@ -164,18 +164,18 @@ def keyword_index_agrees(store: Store) -> bool:
 
 
 def rebuild_keyword_index(store: Store) -> None:
-    """Make the keyword index again from the chunks."""
+    """Rebuild the keyword index from the chunks."""
     with store.transaction():
         rebuild_keywords(store)
 
 
 def rebuild_keywords(store: Store) -> None:
-    """Make the keyword index again, inside a transaction."""
+    """Rebuild the keyword index, inside a transaction."""
     store.execute("INSERT INTO chunks_fts(chunks_fts) VALUES ('rebuild')")
 
 
 def chunks_with_wrong_hash(store: Store) -> list[int]:
-    """Chunks whose text is not the text that was hashed."""
+    """Return chunks whose text does not match its hash."""
     with translated(store.path):
         return [
             int(ident)
@@ -185,7 +185,7 @@ def chunks_with_wrong_hash(store: Store) -> list[int]:
 
 
 def turns_without_chunks(store: Store) -> list[int]:
-    """Turns of which no chunk is left."""
+    """Return turns of which no chunk is left."""
     return [
         int(ident)
         for (ident,) in store.rows(
@@ -203,7 +203,7 @@ class StoredTurn:
 
 
 def turns_of_row(store: Store, row: int) -> dict[tuple[str, int], StoredTurn]:
-    """The turns that were captured with a ledger row, by uuid and part."""
+    """Return the turns that were captured with a ledger row, by uuid and part."""
     found: dict[tuple[str, int], tuple[int, list[Chunk]]] = {}
     for ident, uuid, part, start, text in store.rows(
         "SELECT t.id, t.uuid, t.part, c.start, c.text FROM turns t JOIN chunks c ON c.turn = t.id WHERE t.segment = ?",
@@ -214,12 +214,12 @@ def turns_of_row(store: Store, row: int) -> dict[tuple[str, int], StoredTurn]:
 
 
 def has_turn(store: Store, uuid: str, part: int) -> bool:
-    """Whether a turn is stored."""
+    """Return True if a turn is stored."""
     return store.value("SELECT 1 FROM turns WHERE uuid = ? AND part = ?", (uuid, part)) is not None
 
 
 def has_text(store: Store, text: str) -> bool:
-    """Whether some chunk says exactly this."""
+    """Return True if some chunk has exactly this text."""
     sha = hashlib.sha256(text.encode()).digest()
     return store.value("SELECT 1 FROM chunks WHERE text_sha256 = ?", (sha,)) is not None
 
@@ -227,7 +227,8 @@ def has_text(store: Store, text: str) -> bool:
 def drop_turns(store: Store, turns: list[int]) -> None:
     """Delete turns with their chunks and vectors, to write them again from the archive. In a transaction.
 
-    The keyword index keeps the chunks' words: damaged text is not what it was made of. Make it again afterwards.
+    The keyword index keeps the chunks' words, because damaged text is not what it was built from. Rebuild it
+    afterwards.
     """
     for turn in turns:
         _drop_chunks(store, "turn = ?", (turn,))
@@ -256,9 +257,9 @@ _ORPHANS = (
 
 
 def mend_orphans(store: Store) -> bool:
-    """Let go of rows that point at rows that are gone; the archive gives back what they said. False if there are none.
+    """Delete rows that refer to missing rows; the archive restores their text. False if there are none.
 
-    The keyword index is to be made again afterwards, see ``drop_turns``.
+    Rebuild the keyword index afterwards, see ``drop_turns``.
     """
     if not store.rows("PRAGMA foreign_key_check"):
         return False
@@ -273,9 +274,9 @@ def mend_orphans(store: Store) -> bool:
 
 
 def mend_memories(store: Store) -> int:
-    """Make the chunks of memories again from their texts, where they are others; gives how many memories that were.
+    """Rebuild chunks of memories that differ from the memory's text; return the number of these memories.
 
-    The keyword index is to be made again afterwards, see ``drop_turns``.
+    Rebuild the keyword index afterwards, see ``drop_turns``.
     """
     wrong = memories.memories_with_other_chunks(store)
     for uid in wrong:
@@ -287,13 +288,13 @@ def mend_memories(store: Store) -> int:
 
 
 def turns_of_chunks(store: Store, chunks: list[int]) -> list[int]:
-    """The turns that chunks belong to."""
+    """Return the turns that chunks belong to."""
     found = {store.value("SELECT turn FROM chunks WHERE id = ?", (chunk,)) for chunk in chunks}
     return sorted(int(turn) for turn in found if turn is not None)
 
 
 def rows_of_turns(store: Store, turns: list[int]) -> dict[int, list[int]]:
-    """The turns by the ledger row that they were captured in."""
+    """Return the turns by the ledger row that they were captured in."""
     found: dict[int, list[int]] = {}
     for turn in turns:
         row = store.value("SELECT segment FROM turns WHERE id = ?", (turn,))
@@ -304,7 +305,7 @@ def rows_of_turns(store: Store, turns: list[int]) -> dict[int, list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class VectorFaults:
-    """Of one embedding generation: vectors whose chunk is gone, and chunks whose vector is."""
+    """Faults of one embedding generation: vectors whose chunk is missing, and chunks whose vector is."""
 
     generation: int
     stray: tuple[int, ...]
@@ -312,7 +313,7 @@ class VectorFaults:
 
 
 def vector_faults(store: Store) -> Iterator[VectorFaults]:
-    """Where vectors and chunks disagree."""
+    """Yield the generations in which vectors and chunks disagree."""
     for generation in vectors.generations(store):
         table = vectors.table_of(generation.id)
         stray = store.rows(f"SELECT rowid FROM {table}_rowids WHERE rowid NOT IN (SELECT id FROM chunks)")
@@ -325,7 +326,7 @@ def vector_faults(store: Store) -> Iterator[VectorFaults]:
 
 
 def mend_vectors(store: Store, faults: VectorFaults) -> None:
-    """Drop stray vectors; put chunks without their vector back into the queue."""
+    """Delete stray vectors; put chunks without their vector back into the queue."""
     table = vectors.table_of(faults.generation)
     with store.transaction():
         store.execute_many(f"DELETE FROM {table} WHERE rowid = ?", [(ident,) for ident in faults.stray])
@@ -335,17 +336,17 @@ def mend_vectors(store: Store, faults: VectorFaults) -> None:
 
 
 def place_frame(store: Store, row: int, offset: int, length: int) -> None:
-    """Note where a ledger row's lines lie in the archive now. In a transaction."""
+    """Note the new place of a ledger row's lines in the archive. In a transaction."""
     store.execute("UPDATE segments SET archive_offset = ?, archive_length = ? WHERE id = ?", (offset, length, row))
 
 
 def restart(store: Store, transcript: int) -> None:
-    """Let a transcript be read again from its first byte, as if its file had been replaced; uuids prevent doubles."""
+    """Reset a transcript to its first byte, as if its file had been replaced; uuids prevent duplicates."""
     store.execute(
         "UPDATE capture_state SET generation = generation + 1, offset = 0, tail_hash = x'' WHERE id = ?", (transcript,)
     )
 
 
 def known_archives(store: Store) -> set[str]:
-    """The archive files of the ledger, relative to the LDM home."""
+    """Return the archive files of the ledger, relative to the LDM home."""
     return {str(path) for (path,) in store.rows("SELECT archive FROM capture_state WHERE archive IS NOT NULL")}

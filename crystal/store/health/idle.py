@@ -1,4 +1,4 @@
-"""Whether a turn's end brought anything: a few questions that cost less than loading what acts on the answer."""
+"""Check whether the end of a turn brought any work: a few queries that cost less than loading the code for it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from crystal.store.connection import Store
 Mark = tuple[str, int, int, int]
 """Path, device and inode of a transcript, and how many bytes of it were read."""
 
-# Each of these has work for the worker: something failed, is private, waits for a home or for a vector, is forgotten.
+# Each of these is work for the worker: something failed, is private, waits for a home or for a vector, is forgotten.
 _QUESTIONS = (
     "SELECT 1 FROM problems",
     "SELECT 1 FROM private_marks WHERE until_at IS NULL",
@@ -19,7 +19,7 @@ _QUESTIONS = (
 
 
 def marks_of_session(store: Store, session_id: str) -> list[Mark] | None:
-    """How far the transcripts of a session were read; None where there is any work but reading them."""
+    """Return how far the transcripts of a session were read; None if there is any work besides reading them."""
     if any(store.value(f"{question} LIMIT 1") is not None for question in _QUESTIONS):
         return None
     if store.value("SELECT 1 FROM sessions WHERE session_id = ? AND ended_at IS NOT NULL", (session_id,)) is not None:

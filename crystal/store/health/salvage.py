@@ -1,7 +1,7 @@
-"""Read what can still be read of a damaged crystal.db, and put it into a fresh one.
+"""Copy what is still readable of a damaged crystal.db into a fresh one.
 
-The tables that are made from the archive (turns, chunks, keywords, vectors) are left out: they are made again. A table
-is read in the order of its key from both ends, so that one page that cannot be read costs the rows on it.
+The tables that derive from the archive (turns, chunks, keywords, vectors) are left out: they are rebuilt. A table is
+read in the order of its key from both ends, so that one unreadable page costs only the rows on it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STREAMS = (
     "relay_skips",
     "relay_files",
 )
-"""These agree with each other: they come back together or not at all."""
+"""Tables that must be consistent with each other: all are salvaged, or none."""
 
 _DERIVED = (
     *("turns", "turn_copies", "chunks", "embedding_generations", "problems", "hook_runs", "quarantine", "refusals"),
@@ -44,19 +44,19 @@ _DERIVED = (
     ),
     *("mirror_waiting", "mirror_files", "mirror_trash", "mirror_applied"),
 )
-"""Tables that are made again, or begin anew."""
+"""Tables that are rebuilt, or start empty."""
 
 _DERIVED_NOTES = ("forgotten_file", "private_record", "memory_record_size")
-"""Notes in ``meta`` that compare the tables with a file: to be compared anew."""
+"""Notes in ``meta`` from comparing the tables with a file: the comparison is repeated."""
 _DEFAULT_PAGE_SIZE = 4096
 
 
 @dataclass(slots=True)
 class Salvage:
-    """What was read.
+    """The result of a salvage.
 
     Attributes:
-        rows: How many rows came back, by table.
+        rows: How many rows were read, by table.
         partly: Tables of which some rows, or all, could not be read.
     """
 
@@ -64,7 +64,7 @@ class Salvage:
     partly: list[str] = field(default_factory=list)
 
     def is_whole(self, *tables: str) -> bool:
-        """Whether every row of these tables came back."""
+        """Return True if every row of these tables was read."""
         return all(table in self.rows and table not in self.partly for table in tables)
 
 
@@ -100,7 +100,7 @@ def _copy(db: apsw.Connection, store: Store) -> Salvage:
         store.execute("DELETE FROM capture_roots")
     _copy_notes(db, store)
     if not is_key(store.value("SELECT value FROM meta WHERE key = 'hash_key'")):
-        # No hash of the ledger can be compared any more: every transcript would count as replaced.
+        # No hash of the ledger can be compared: every transcript would count as replaced.
         for table in ("segments", "capture_state", "capture_roots"):
             store.execute(f"DELETE FROM {table}")
         store.execute("DELETE FROM meta WHERE key = 'hash_key'")
@@ -113,13 +113,13 @@ def _copy(db: apsw.Connection, store: Store) -> Salvage:
 
 
 def _tables(store: Store) -> list[str]:
-    """The tables that hold what no archive has."""
+    """Return the tables whose content no archive has."""
     found = store.rows("SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' ORDER BY name")
     return [name for (name,) in found if name not in ("meta", *_DERIVED) and not name.startswith("sqlite_")]
 
 
 def finish_sessions(store: Store) -> None:
-    """Let summaries that were up to date be so again, and sessions without a turn go. Inside a transaction."""
+    """Mark summaries that were current as current again, and delete sessions without a turn. Inside a transaction."""
     store.execute("UPDATE sessions SET summarized_turn = last_turn WHERE summarized_turn = -1")
     store.execute("UPDATE sessions SET logged_turn = last_turn WHERE logged_turn = -1")
     store.execute(
@@ -129,17 +129,17 @@ def finish_sessions(store: Store) -> None:
 
 
 def _drop_orphans(store: Store) -> None:
-    """Let go of salvaged rows that point at rows which could not be read. Inside a transaction."""
+    """Delete salvaged rows that refer to rows which could not be read. Inside a transaction."""
     while orphans := store.rows("PRAGMA foreign_key_check"):
         for table, rowid, *_ in orphans:
             if rowid is None:
-                store.execute(f"DELETE FROM {table}")  # a table without row numbers: small, and heard of anew
+                store.execute(f"DELETE FROM {table}")  # a table without row ids: small, and received again
             else:
                 store.execute(f"DELETE FROM {table} WHERE rowid = ?", (rowid,))
 
 
 def _opened_copy(damaged: Path, scratch: Path) -> apsw.Connection | None:
-    """Open a copy, with a header that SQLite accepts; None where nothing can be read."""
+    """Open a copy, with a header that SQLite accepts; None if nothing can be read."""
     if not damaged.is_file() or damaged.stat().st_size < _DEFAULT_PAGE_SIZE:
         return None
     copy = scratch / "copy.db"
@@ -150,7 +150,7 @@ def _opened_copy(damaged: Path, scratch: Path) -> apsw.Connection | None:
     _mend_header(copy)
     db = apsw.Connection(str(copy))
     try:
-        db.execute("PRAGMA writable_schema = ON")  # read on where one entry of the schema cannot be understood
+        db.execute("PRAGMA writable_schema = ON")  # read on if one entry of the schema cannot be parsed
         db.execute("SELECT count(*) FROM sqlite_schema").fetchall()
     except (apsw.Error, UnicodeDecodeError):
         db.close()
@@ -159,7 +159,7 @@ def _opened_copy(damaged: Path, scratch: Path) -> apsw.Connection | None:
 
 
 def _mend_header(path: Path) -> None:
-    """Write the first 100 bytes anew where they are not those of a crystal.db: all of these have the same."""
+    """Replace the first 100 bytes if they are not those of a crystal.db, which are the same in every store."""
     with path.open("r+b") as file:
         header = file.read(100)
         is_ours = header[60:64] <= struct.pack(">I", migrate.MAX_VERSION) and header[68:72] == struct.pack(
@@ -197,7 +197,7 @@ def _copy_table(db: apsw.Connection, store: Store, table: str, found: Salvage) -
                 store.db.execute(insert, row)
             except apsw.ConstraintError:
                 is_whole = False
-                if order == "DESC":  # met from the other end
+                if order == "DESC":  # reached from the other end
                     break
             else:
                 found.rows[table] += 1
@@ -216,7 +216,7 @@ def _columns_of(db: apsw.Connection, table: str) -> set[str]:
 def _rows_to_damage(
     db: apsw.Connection, table: str, columns: list[tuple[Any, ...]], order: str
 ) -> Iterator[list[Any] | None]:
-    """The rows of a table; None for one whose text cannot be decoded, and at the end where no more can be read."""
+    """Yield the rows of a table; None for one whose text cannot be decoded, and at the end if no more can be read."""
     asked = [f"CAST({name} AS BLOB)" if kind == "TEXT" else str(name) for _, name, kind, *_ in columns]
     try:
         for row in db.execute(f"SELECT {', '.join(asked)} FROM {table} ORDER BY {order}"):
@@ -232,7 +232,7 @@ def _decoded(row: tuple[Any, ...], columns: list[tuple[Any, ...]]) -> list[Any] 
             try:
                 values[at] = values[at].decode()
             except UnicodeDecodeError:
-                if name != "path":  # a path may be bytes that are no text
+                if name != "path":  # a path may be bytes that are not text
                     return None
     return values
 
@@ -264,7 +264,7 @@ _PLURALS = {
 
 
 def what_is_there(store: Store) -> list[str]:
-    """What a store holds that was made again, in words."""
+    """Describe what a rebuilt store contains."""
     words = []
     for table, noun in _COUNTED.items():
         where = " WHERE reason <> 'forgotten'" if table == "private_marks" else ""
@@ -275,7 +275,7 @@ def what_is_there(store: Store) -> list[str]:
 
 
 def device_of_agent(store: Store, agent: str) -> str | None:
-    """The machine that sends what is said under an agent's name; None where that is this one, or not known."""
+    """Return the machine that sends under an agent's name; None if that is this one, or not known."""
     name = store.value(
         "SELECT p.name FROM relay_agents a JOIN relay_peers p ON p.id = a.peer WHERE a.agent = ?", (agent,)
     )

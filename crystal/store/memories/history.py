@@ -1,4 +1,4 @@
-"""What memories were before they were changed: one row for each former text, category and status."""
+"""Former versions of memories: one row for each former text, category and status."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _COLUMNS = "h.text, h.category, h.status, h.from_at, h.until_at"
 
 
 def history_of(store: Store, uid: str) -> list[FormerMemory]:
-    """Return what a memory was before, the latest first."""
+    """Return the former versions of a memory, latest first."""
     sql = f"SELECT {_COLUMNS} FROM memory_history h JOIN memories m ON m.id = h.memory WHERE m.uid = ?"
     rows = store.rows(f"{sql} ORDER BY h.id DESC", (uid,))
     return [FormerMemory(*row) for row in rows]
 
 
 def all_history(store: Store) -> dict[str, list[FormerMemory]]:
-    """Return what each memory was before, the oldest first, by its id."""
+    """Return the former versions of each memory, oldest first, by its id."""
     found: dict[str, list[FormerMemory]] = {}
     sql = f"SELECT m.uid, {_COLUMNS} FROM memory_history h JOIN memories m ON m.id = h.memory ORDER BY h.id"
     for uid, *former in store.rows(sql):
@@ -28,13 +28,13 @@ def all_history(store: Store) -> dict[str, list[FormerMemory]]:
 
 
 def former_in_rows(store: Store, rows: Sequence[int]) -> list[FormerMemory]:
-    """Return what these rows say, in their order."""
+    """Return the former versions in these rows, in their order."""
     sql = f"SELECT {_COLUMNS} FROM memory_history h WHERE h.id IN (SELECT value FROM json_each(?)) ORDER BY h.id"
     return [FormerMemory(*row) for row in store.rows(sql, (json.dumps(list(rows)),))]
 
 
 def note_history(store: Store, row: int, old: Remembered, new: Remembered) -> None:
-    """Keep what a memory was, if its text, category or status has changed. Inside a transaction."""
+    """Keep the former version of a memory if its text, category or status has changed. Inside a transaction."""
     if (old.text, old.category, old.status) == (new.text, new.category, new.status):
         return
     ident = store.value(
@@ -46,7 +46,7 @@ def note_history(store: Store, row: int, old: Remembered, new: Remembered) -> No
 
 
 def replace_history(store: Store, row: int, former: Iterable[FormerMemory]) -> None:
-    """Let a memory have exactly this history, the oldest first. Inside a transaction."""
+    """Replace the history of a memory by this one, oldest first. Inside a transaction."""
     store.execute("DELETE FROM memory_history WHERE memory = ?", (row,))
     store.execute_many(
         "INSERT INTO memory_history (memory, text, category, status, from_at, until_at) VALUES (?, ?, ?, ?, ?, ?)",

@@ -1,8 +1,8 @@
-"""What somebody asked to remember: versions of memories that merge the same way in whatever order they arrive.
+"""What the user asked to remember: versions of memories that merge the same way in whatever order they arrive.
 
-A memory is known by its id on every machine, and its newest version wins. A key belongs to one memory: of two that
-claim it, the one that was changed last has it, and the other is deprecated without it. An active memory's text stands
-in chunks, so that search finds it; a deprecated one has none. What was forgotten never comes back.
+A memory has the same id on every machine, and its newest version wins. A key belongs to one memory: of two that
+claim it, the one that was changed last has it, and the other is deprecated without it. An active memory's text is
+stored in chunks, so that search finds it; a deprecated one has none. What was forgotten never comes back.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ _LATEST = "ORDER BY m.updated_at DESC, m.uid"
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A memory as it is at one moment, with all that is known of the project where it holds."""
+    """A memory at one moment, with all that is known of the project where it holds."""
 
     memory: Remembered
     project: Project | None = None
 
 
 def order_of(one: Remembered) -> tuple[Any, ...]:
-    """The greater version wins: the newest; of two of one moment by text, then deprecated before active."""
+    """Return the sort key of versions; the greatest wins: the newest, then by text, then deprecated before active."""
     folder = one.cwd or ""
     return (one.updated_at, one.text, one.category, folder, one.status == "deprecated", one.key is None, one.key)
 
 
 def claim_of(one: Remembered) -> tuple[Any, ...]:
-    """The greater one has the key that two memories claim."""
+    """Return the sort key of claims; of two memories that claim one key, the greater has it."""
     return (one.status == "active", one.updated_at, one.text, one.id)
 
 
 def searched_text(key: str | None, text: str) -> str:
-    """What the chunks of a memory hold: its words, with the key before them, which says what they are."""
+    """Return the text of a memory's chunks: its words, preceded by the key, which says what they are."""
     return text if key is None else f"{key_prefix(key)}{text}"
 
 
 def key_prefix(key: str) -> str:
-    """What stands before the words of a memory with a key, where it is searched."""
+    """Return what precedes the words of a memory with a key in the searched text."""
     return f"{key}: "
 
 
@@ -68,25 +68,25 @@ def key_prefix(key: str) -> str:
 
 
 def memory_of(store: Store, uid: str) -> Remembered | None:
-    """The memory with this id."""
+    """Return the memory with this id."""
     row = store.row(f"SELECT {_COLUMNS} {_FROM} WHERE m.uid = ?", (uid,))
     return None if row is None else Remembered(*row)
 
 
 def memories_like(store: Store, beginning: str, limit: int) -> list[Remembered]:
-    """The memories whose id begins so, the latest first."""
+    """Return the memories whose id starts with ``beginning``, latest first."""
     sql = f"SELECT {_COLUMNS} {_FROM} WHERE substr(m.uid, 1, ?) = ? {_LATEST} LIMIT ?"
     return [Remembered(*row) for row in store.rows(sql, (len(beginning), beginning, limit))]
 
 
 def memory_by_key(store: Store, key: str) -> Remembered | None:
-    """The memory that has this key."""
+    """Return the memory that has this key."""
     row = store.row(f"SELECT {_COLUMNS} {_FROM} WHERE m.key = ?", (key,))
     return None if row is None else Remembered(*row)
 
 
 def memory_by_words(store: Store, text: str, cwd: str | None) -> Remembered | None:
-    """The memory that says exactly this of a project, None: of everything; active first, without key first.
+    """Return the memory with exactly this text in a project (None: in all); active first, without key first.
 
     A letter and its accent may be one character or two.
     """
@@ -100,18 +100,18 @@ def memory_by_words(store: Store, text: str, cwd: str | None) -> Remembered | No
 
 
 def all_memories(store: Store) -> list[Remembered]:
-    """Every memory, the latest first."""
+    """Return every memory, latest first."""
     return [Remembered(*row) for row in store.rows(f"SELECT {_COLUMNS} {_FROM} {_LATEST}")]
 
 
 def version_of(store: Store, uid: str) -> Version | None:
-    """A memory with its project."""
+    """Return a memory with its project."""
     row = store.row(f"SELECT {_COLUMNS}, p.cwd, p.git_root, p.remote, p.name {_FROM} WHERE m.uid = ?", (uid,))
     return None if row is None else _version(row)
 
 
 def versions_after(store: Store, after: int, limit: int) -> list[tuple[int, Version]]:
-    """The memories whose row ids are greater, in their order."""
+    """Return the memories whose row ids are greater than ``after``, in order of row id."""
     rows = store.rows(
         f"SELECT m.id, {_COLUMNS}, p.cwd, p.git_root, p.remote, p.name {_FROM} WHERE m.id > ? ORDER BY m.id LIMIT ?",
         (after, limit),
@@ -120,12 +120,12 @@ def versions_after(store: Store, after: int, limit: int) -> list[tuple[int, Vers
 
 
 def count_memories(store: Store) -> int:
-    """How many there are."""
+    """Return the number of memories."""
     return int(store.value("SELECT count(*) FROM memories"))
 
 
 def row_of(store: Store, uid: str) -> int | None:
-    """The row id of a memory."""
+    """Return the row id of a memory."""
     found = store.value("SELECT id FROM memories WHERE uid = ?", (uid,))
     return None if found is None else int(found)
 
@@ -134,31 +134,31 @@ _FORGOTTEN = "SELECT j.value FROM tombstones t, json_each(t.value, '$.memories')
 
 
 def is_forgotten(store: Store, uid: str) -> bool:
-    """Whether this memory was forgotten for good."""
+    """Return True if this memory was forgotten for good."""
     return store.value(f"{_FORGOTTEN} AND j.value = ? LIMIT 1", (uid,)) is not None
 
 
 def forgotten_memories(store: Store) -> set[str]:
-    """The ids of all that were forgotten for good."""
+    """Return the ids of all memories that were forgotten for good."""
     return {str(uid) for (uid,) in store.rows(_FORGOTTEN)}
 
 
 def first_chunk(store: Store, uid: str) -> int | None:
-    """The chunk with which an active memory begins."""
+    """Return the first chunk of an active memory."""
     sql = "SELECT c.id FROM chunks c JOIN memories m ON m.id = c.memory WHERE m.uid = ? ORDER BY c.start LIMIT 1"
     found = store.value(sql, (uid,))
     return None if found is None else int(found)
 
 
 def memory_of_chunk(store: Store, chunk: int) -> Remembered | None:
-    """The memory that a chunk is a part of."""
+    """Return the memory that a chunk is a part of."""
     sql = f"SELECT {_COLUMNS} {_FROM} JOIN chunks c ON c.memory = m.id WHERE c.id = ?"
     row = store.row(sql, (chunk,)) if 0 < chunk < 2**63 else None
     return None if row is None else Remembered(*row)
 
 
 def superseded(store: Store, mirror: Store) -> list[int]:
-    """The row ids of the mirror's memories that are newer here, or forgotten: they are not to be found there."""
+    """Return the row ids of the mirror's memories that are newer here, or forgotten: search must skip them there."""
     gone, own = forgotten_memories(store), _orders(store)
     if not own and not gone:
         return []
@@ -167,7 +167,7 @@ def superseded(store: Store, mirror: Store) -> list[int]:
 
 
 def outdated(store: Store, mirror: Store) -> list[str]:
-    """The ids of memories that home has in another version, and no older one."""
+    """Return the ids of memories that home has in another version that is not older."""
     own = _orders(store)
     theirs = mirror.rows(_ORDERS_OF, (json.dumps([*own]),))
     return [uid for _, uid, *order in theirs if uid in own and own[uid] != tuple(order) and own[uid][0] <= order[0]]
@@ -194,7 +194,7 @@ def _version(row: Row) -> Version:
 
 
 def put_version(store: Store, version: Version) -> bool:
-    """Take in a version of a memory, if it is newer than what is here. Inside a transaction; idempotent.
+    """Store a version of a memory, if it is newer than what is here. Inside a transaction; idempotent.
 
     Returns:
         Whether anything has changed.
@@ -203,7 +203,7 @@ def put_version(store: Store, version: Version) -> bool:
 
 
 def take_from_home(store: Store, version: Version) -> bool:
-    """Take in home's version of a memory; of two of one moment home's counts. Inside a transaction; idempotent."""
+    """Store home's version of a memory; between equally new ones home's wins. Inside a transaction; idempotent."""
     return _put(store, version, _is_not_older)
 
 
@@ -236,14 +236,14 @@ def _put(store: Store, version: Version, wins: Callable[[Remembered, Remembered]
 
 
 def _as_known(version: Version, known: Version) -> Version:
-    """Who asked for it first, and when, stays."""
+    """Keep who asked for a memory first, and when."""
     one, old = version.memory, known.memory
     first = min(one.created_at, old.created_at)
     return replace(version, memory=replace(one, agent=old.agent, device=old.device, created_at=first))
 
 
 def _with_its_key(store: Store, version: Version) -> Version:
-    """Settle which memory has the key; another one that loses it is changed at once."""
+    """Decide which memory has the key; another one that loses it is changed at once."""
     one = version.memory
     if one.key is None:
         return version
@@ -260,7 +260,7 @@ def _with_its_key(store: Store, version: Version) -> Version:
 
 
 def _loser(one: Remembered) -> Remembered:
-    """A memory whose key another one has: its moment stays, so that it is the same wherever that is settled."""
+    """Return a memory without the key that it lost; its time is kept, so that every machine gets the same result."""
     return replace(one, key=None, status="deprecated")
 
 
@@ -282,7 +282,7 @@ def restore_version(store: Store, version: Version, former: Sequence[FormerMemor
 
 
 def _note_change(store: Store, uid: str) -> None:
-    """Let the record hear of a change; where none is kept, it is out of step from now on."""
+    """Queue a change for the record; if no record is kept, mark it as out of date."""
     if store.before_commit is None:
         drop_note(store, MEMORY_RECORD_SIZE)
     else:
@@ -291,7 +291,7 @@ def _note_change(store: Store, uid: str) -> None:
 
 def _write_row(store: Store, one: Remembered, folder: int | None) -> int:
     _note_change(store, one.id)
-    # Not OR REPLACE: the row keeps its id, and its history.
+    # Not OR REPLACE: the row keeps its id, and so its history.
     return int(
         store.value(
             "INSERT INTO memories (uid, text, category, key, project, status, source, agent, device, session,"
@@ -309,7 +309,7 @@ def _write_row(store: Store, one: Remembered, folder: int | None) -> int:
 
 
 def _write_chunks(store: Store, row: int, one: Remembered, folder: int | None) -> None:
-    """Let the chunks of a memory say what it says: none of a deprecated one; the same words keep their vectors."""
+    """Bring the chunks of a memory up to date: none if it is deprecated; unchanged text keeps its vectors."""
     chunks = _chunks(store, row)
     if one.status == "active" and _says(chunks, one):
         store.execute(
@@ -348,14 +348,14 @@ def _says(chunks: Sequence[tuple[int, Chunk]], one: Remembered) -> bool:
 
 
 def write_chunks_again(store: Store, uid: str) -> None:
-    """Make the chunks of a memory that has none any more. Inside a transaction."""
+    """Write the chunks of a memory that has lost them. Inside a transaction."""
     row, one = row_of(store, uid), memory_of(store, uid)
     if row is not None and one is not None and one.status == "active":
         _insert_chunks(store, row, one, store.value("SELECT project FROM memories WHERE id = ?", (row,)))
 
 
 def delete_memories(store: Store, ids: Sequence[str]) -> int:
-    """Delete memories with their history and chunks, inside the caller's transaction; gives how many there were."""
+    """Delete memories with their history and chunks, inside the caller's transaction; return how many there were."""
     store.deleted_memories.update(ids)
     for uid in ids:
         drop_aliases(store, uid)
@@ -373,7 +373,7 @@ def delete_memories(store: Store, ids: Sequence[str]) -> int:
 
 
 def memories_with_other_chunks(store: Store) -> list[str]:
-    """The memories that search would not find as they are: active ones whose chunks are others, deprecated with any."""
+    """Return memories that search would not find as they are: active with wrong chunks, or deprecated with any."""
     found = []
     for row, version in versions_after(store, 0, -1):
         chunks, one = _chunks(store, row), version.memory

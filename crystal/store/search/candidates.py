@@ -1,4 +1,4 @@
-"""Keyword candidates: FTS5 expressions that no question can break, BM25 with the filters inside, and chunk details."""
+"""Keyword candidates: FTS5 expressions safe for any query text, BM25 with filters applied inside, and chunk details."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_READ = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A chunk that may answer, with everything that says where it comes from."""
+    """A chunk that may answer, with everything about its origin."""
 
     id: int
     text: str
@@ -47,22 +47,22 @@ class Candidate:
 
 
 def quoted(text: str) -> str:
-    """A string of FTS5's query language: its words in this order, and no operator."""
+    """Return an FTS5 string: the words of a text in this order, without operators."""
     return '"' + text.replace('"', '""') + '"'
 
 
 def prefix(text: str) -> str:
-    """Whatever begins with ``text``."""
+    """Return an expression for whatever begins with ``text``."""
     return quoted(text) + " *"
 
 
 def any_of(parts: Iterable[str]) -> str:
-    """At least one of some expressions."""
+    """Return an expression that matches at least one of some expressions."""
     return _joined(" OR ", parts)
 
 
 def all_of(parts: Iterable[str]) -> str:
-    """Every one of some expressions."""
+    """Return an expression that matches all of some expressions."""
     return _joined(" AND ", parts)
 
 
@@ -75,10 +75,10 @@ def _joined(operator: str, parts: Iterable[str]) -> str:
 
 
 def keyword_candidates(store: Store, expression: str, scope: Scope, limit: int) -> list[tuple[int, float]]:
-    """The chunks that match an FTS5 expression, as (chunk id, BM25; higher is better), best first, newer ids first.
+    """Return the chunks that match an FTS5 expression, as (chunk id, BM25; higher is better), best first, newer first.
 
-    The filter is a set of ids that FTS5 is asked to pass by: with a plain ``rowid IN`` SQLite would run the whole
-    match again for every id, and with ``ORDER BY rank`` FTS5 would score what the filter takes away (measured:
+    The filter is a set of ids that FTS5 applies while matching: with a plain ``rowid IN`` SQLite would run the whole
+    match again for every id, and with ``ORDER BY rank`` FTS5 would score what the filter removes (measured:
     docs/adr/0008-search.md).
     """
     inside = f" AND +rowid IN (SELECT id FROM chunks WHERE {scope.sql})" if scope.sql else ""
@@ -93,13 +93,14 @@ def keyword_candidates(store: Store, expression: str, scope: Scope, limit: int) 
 def literal_candidates(
     store: Store, expression: str, literal: str, scope: Scope, limit: int
 ) -> list[tuple[int, float, int]]:
-    """The chunks that match an FTS5 expression, those first that have ``literal`` to the letter, then in any case.
+    """Return the chunks that match an FTS5 expression, first those with ``literal`` exactly, then in any case.
 
     Returns:
-        (chunk id, BM25; higher is better, tier), where the tier is 0 to the letter, 1 in any case of ASCII, 2 neither.
+        (chunk id, BM25; higher is better, tier), where the tier is 0 for an exact match, 1 in any case of ASCII, 2 for
+        neither.
     """
     inside = f" AND +rowid IN (SELECT id FROM chunks WHERE {scope.sql})" if scope.sql else ""
-    # The newest so many: what is everywhere needs no order by the letter.
+    # Only the newest ones: a literal that is in very many chunks needs no exact order.
     newest = (
         "SELECT rowid AS chunk, bm25(chunks_fts) AS cost FROM chunks_fts WHERE chunks_fts MATCH ?"
         f"{inside} ORDER BY rowid DESC LIMIT {_MAX_READ}"
@@ -114,7 +115,7 @@ def literal_candidates(
 
 
 def substring_candidates(store: Store, parts: Sequence[str], scope: Scope, limit: int) -> list[tuple[int, float]]:
-    """The chunks that have some strings in their text, as (chunk id, how many of them), most first, newest first.
+    """Return the chunks that contain some strings, as (chunk id, how many of them), most first, then newest first.
 
     Reads every chunk that the filter leaves: for scripts whose words the index does not know.
     """
@@ -131,23 +132,23 @@ def substring_candidates(store: Store, parts: Sequence[str], scope: Scope, limit
 
 
 def contains_text(run: str) -> Scope:
-    """The chunks that have some characters in their text, as a filter; SQLite reads every text for it."""
+    """Return a filter for the chunks that contain some characters; SQLite reads every text for it."""
     return Scope("instr(lower(text), lower(?)) > 0", (run,))
 
 
 def matches_fts(expression: str) -> Scope:
-    """The chunks that match an FTS5 expression, as a filter for any engine."""
+    """Return a filter, for any engine, for the chunks that match an FTS5 expression."""
     return Scope("id IN (SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ?)", (expression,))
 
 
 def has_any(store: Store, scope: Scope) -> bool:
-    """Whether a filter leaves anything."""
+    """Return True if a filter leaves anything."""
     where = f" WHERE {scope.sql}" if scope.sql else ""
     return bool(store.value(f"SELECT EXISTS (SELECT 1 FROM chunks{where})", scope.values))
 
 
 def latest_chunks(store: Store, scope: Scope, spans: Sequence[tuple[int, int]], limit: int) -> list[int]:
-    """The newest chunks of what people and the assistant said within spans of time, as far as a filter leaves them."""
+    """Return the newest chunks of what people and the assistant said within spans of time, under a filter."""
     times = " OR ".join(["(ts >= ? AND ts < ?)"] * len(spans))
     where = f" AND ({scope.sql})" if scope.sql else ""
     rows = store.rows(
@@ -158,15 +159,15 @@ def latest_chunks(store: Store, scope: Scope, spans: Sequence[tuple[int, int]], 
 
 
 def count_copies(store: Store, text_sha256: bytes, scope: Scope) -> int:
-    """How many chunks that a filter leaves have exactly this text."""
+    """Return how many chunks within a filter have exactly this text."""
     where = f" AND ({scope.sql})" if scope.sql else ""
-    # INDEXED BY: a filter by project or session must not lead SQLite away from the few chunks with this text.
+    # INDEXED BY: for a filter by project or session SQLite must not skip this index of the few chunks with this text.
     sql = f"SELECT count(*) FROM chunks INDEXED BY chunks_sha WHERE text_sha256 = ?{where}"
     return int(store.value(sql, (text_sha256, *scope.values)))
 
 
 def places_of_text(store: Store, text_sha256: bytes, scope: Scope) -> set[tuple[str, int]]:
-    """The turns and memories that a filter leaves and that have exactly this text in a chunk, as (uuid, part)."""
+    """Return the turns and memories within a filter with exactly this text in a chunk, as (uuid, part)."""
     where = f" AND id IN (SELECT id FROM chunks WHERE {scope.sql})" if scope.sql else ""
     sql = (
         "SELECT coalesce(t.uuid, m.uid), coalesce(t.part, 0) FROM"
@@ -178,12 +179,12 @@ def places_of_text(store: Store, text_sha256: bytes, scope: Scope) -> set[tuple[
 
 
 def chunk_of_turn(store: Store, uuid: str, part: int, text_sha256: bytes, scope: Scope) -> int | None:
-    """The chunk that a filter leaves of a turn's, with exactly this text."""
+    """Return the chunk of a turn within a filter that has exactly this text."""
     return _own_chunk(store, "turns t ON t.id = c.turn", "t.uuid = ? AND t.part = ?", (uuid, part), text_sha256, scope)
 
 
 def chunk_of_memory(store: Store, uid: str, text_sha256: bytes, scope: Scope) -> int | None:
-    """The chunk that a filter leaves of a memory's, with exactly this text."""
+    """Return the chunk of a memory within a filter that has exactly this text."""
     return _own_chunk(store, "memories m ON m.id = c.memory", "m.uid = ?", (uid,), text_sha256, scope)
 
 
@@ -208,7 +209,7 @@ WHERE c.id IN ({marks})
 
 
 def candidates(store: Store, ids: Sequence[int]) -> dict[int, Candidate]:
-    """Everything about some chunks, by id; ids that are gone are left out."""
+    """Return everything about some chunks, by id; ids that are gone are left out."""
     found: dict[int, Candidate] = {}
     for at in range(0, len(ids), 500):
         some = ids[at : at + 500]
@@ -221,7 +222,7 @@ def candidates(store: Store, ids: Sequence[int]) -> dict[int, Candidate]:
 
 
 def stems(store: Store, text: str) -> list[tuple[int, int, str]]:
-    """The words of a text as the index sees them: (first character, after the last, stem)."""
+    """Return the words of a text as the index sees them: (first character, after the last, stem)."""
     tokenize = store.db.fts5_tokenizer("porter", ["unicode61", "remove_diacritics", "2"])
     data = text.encode("utf-8", "replace")
     tokens = cast("list[tuple[Any, ...]]", tokenize(data, apsw.FTS5_TOKENIZE_DOCUMENT, None))

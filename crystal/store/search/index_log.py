@@ -1,7 +1,7 @@
-"""What the derived index holds, and what has come since: the list of its files, and the log of changes.
+"""Content of the derived index, and changes since: the list of its files, and the log of changes.
 
-The list and the log change in one transaction, and are read in one snapshot with the chunks: what the files say is
-true of every chunk that the log does not name. A chunk that it names counts as it is in the store.
+The list and the log change in one transaction, and are read in one snapshot with the chunks: the files are correct for
+every chunk that the log does not name. For a chunk that it names, the store counts.
 """
 
 import json
@@ -13,21 +13,21 @@ from typing import NamedTuple
 from crystal.store.connection import Store
 
 FORMAT = 6
-"""Of the files. Raise it when they change, or when a text has other words than before: all are made anew."""
+"""Version of the file format. Raise it when the format or the tokenizer changes: all files are then rebuilt."""
 
 SUFFIX = ".part"
 
 WORTH_WHILE = 256
-"""So many entries of the log are put into files at once."""
+"""Number of log entries from which on files are written."""
 
 
 class State(NamedTuple):
-    """How far the index is.
+    """The progress of the index.
 
-    ``version`` rises with every change of the list, and begins anywhere: no two indexes of one place are taken for one
-    another. ``to_read`` is the chunk down to which everything newer is in the
-    files, None when all is. The vectors of ``generations`` are in the files too, or in the log: embedding generations
-    with the names of their models, because a number may come back with another one.
+    ``version`` rises with every change of the list, and begins at a random number, so that two indexes of one place
+    are never confused. ``to_read`` is the chunk down to which everything newer is in the files, None when all is.
+    ``generations`` are the embedding generations whose vectors are in the files or in the log, with the names of their
+    models, because a number may be used again for another one.
     """
 
     format: int
@@ -53,7 +53,7 @@ class PartFile(NamedTuple):
 class Log(NamedTuple):
     """What is not in the files yet; ``last`` is the newest entry.
 
-    ``fresh`` chunks are to be read from the store; ``stale`` ones in the files are void, the fresh ones among them;
+    ``fresh`` chunks are to be read from the store; ``stale`` ones, including the fresh ones, are invalid in the files;
     ``embedded`` ones got a vector and are not stale.
     """
 
@@ -65,11 +65,11 @@ class Log(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is to become of the list, in one transaction.
+    """A change of the list, applied in one transaction.
 
     ``retired`` files are used no more and may still be open somewhere; ``purged`` ones hold what was deleted. Entries
-    of the log to ``upto`` are done with if they are of the chunks in ``done``, or of any when that is None: then all
-    to there has been looked at. ``waiting`` chunks keep their entry about a vector in either case.
+    of the log up to ``upto`` are deleted if they are of the chunks in ``done``, or of any chunk if that is None: then
+    all of them have been processed. ``waiting`` chunks keep their entry about a vector in either case.
     """
 
     added: Sequence[PartFile] = ()
@@ -86,7 +86,7 @@ class Change:
 
 
 def has_news(store: Store) -> bool:
-    """Whether there is something to do: no index, one of another format, one that is not finished, or new entries."""
+    """Return True if there is work: no index, one of another format, an unfinished one, or new entries."""
     return bool(
         store.value(
             "SELECT NOT EXISTS (SELECT 1 FROM index_state WHERE format = ? AND to_read IS NULL"
@@ -97,9 +97,9 @@ def has_news(store: Store) -> bool:
 
 
 def is_worth_while(store: Store) -> bool:
-    """Whether it is time to write files: there is no whole index, many chunks wait for it, or something was deleted.
+    """Return True if files should be written: there is no whole index, many chunks wait, or something was deleted.
 
-    A few waiting chunks are looked up in the store by every search, which costs less than writing files each turn.
+    A few waiting chunks are read from the store by every search, which costs less than writing files each turn.
     """
     state = read_state(store)
     if state is None or (state.format, state.to_read) != (FORMAT, None) or state.generations != generations(store):
@@ -109,7 +109,7 @@ def is_worth_while(store: Store) -> bool:
 
 
 def read_state(store: Store) -> State | None:
-    """How far the index is, or None when there is none."""
+    """Return the progress of the index, or None if there is none."""
     row = store.row("SELECT format, version, to_read, generations FROM index_state")
     return None if row is None else State(row[0], row[1], row[2], _generations(row[3]))
 
@@ -119,13 +119,13 @@ def _generations(text: str) -> dict[int, str]:
 
 
 def generations(store: Store) -> dict[int, str]:
-    """The embedding generations that there are, with the names of their models."""
+    """Return the existing embedding generations with the names of their models."""
     rows = store.rows("SELECT id, provider, model, dimension, created_at FROM embedding_generations ORDER BY id")
     return {int(row[0]): json.dumps(row[1:]) for row in rows}
 
 
 def parts(store: Store) -> list[PartFile]:
-    """The files in use, those with the most documents first."""
+    """Return the files in use, those with the most documents first."""
     rows = store.rows(
         "SELECT name, kind, of, generation, documents, bytes, mtime_ns, checksum, made_at FROM index_parts"
         " WHERE retired_at IS NULL ORDER BY documents DESC, name"
@@ -134,15 +134,15 @@ def parts(store: Store) -> list[PartFile]:
 
 
 def places(store: Store) -> list[tuple[str, int, int]]:
-    """The files in use as the file system has them: name, size, time."""
+    """Return name, size and time of the files in use, as on disk."""
     rows = store.rows("SELECT name, bytes, mtime_ns FROM index_parts WHERE retired_at IS NULL")
     return [(name + SUFFIX, size, mtime_ns) for name, size, mtime_ns in rows]
 
 
 def count_log(store: Store) -> tuple[int, int, int, bytes | None]:
-    """How many entries the log has, the number of the newest, the sum of their chunks, and what the newest chunk says.
+    """Return the count of log entries, the newest entry's number, the sum of their chunks and the newest chunk's hash.
 
-    Another log has others: also that of a store that was put back to what it was, and went on in another way.
+    They differ for any other log: also that of a store that was restored and then changed in another way.
     """
     row = store.row(
         "SELECT count(*), coalesce(max(seq), 0), coalesce(sum(chunk), 0),"
@@ -154,9 +154,9 @@ def count_log(store: Store) -> tuple[int, int, int, bytes | None]:
 
 
 def read_log(store: Store) -> Log:
-    """What is not in the files yet."""
+    """Return what is not in the files yet."""
     last = 0
-    newest: dict[int, bool] = {}  # whether the chunk was there when it was noted last
+    newest: dict[int, bool] = {}  # whether the chunk existed at its last entry
     embedded: set[int] = set()
     for seq, chunk, what in store.rows("SELECT seq, chunk, what FROM index_log ORDER BY seq"):
         last = seq
@@ -169,18 +169,18 @@ def read_log(store: Store) -> Log:
 
 
 def most_to_write(store: Store) -> int:
-    """How many documents wait to be put into files, at most."""
+    """Return the maximum number of documents that wait to be written into files."""
     to_read = store.value("SELECT to_read FROM index_state")
     return int(to_read or 0) + int(store.value("SELECT count(*) FROM index_log"))
 
 
 def retired(store: Store) -> list[str]:
-    """Files that were retired and are not deleted yet."""
+    """Return files that were retired and are not deleted yet."""
     return [str(name) for (name,) in store.rows("SELECT name FROM index_parts WHERE retired_at IS NOT NULL")]
 
 
 def listed(store: Store) -> frozenset[str]:
-    """Every file that is in use, or was a moment ago."""
+    """Return every file that is in use, or was recently."""
     return frozenset(str(name) for (name,) in store.rows("SELECT name FROM index_parts"))
 
 
@@ -188,7 +188,7 @@ def listed(store: Store) -> frozenset[str]:
 
 
 def begin(store: Store, now: int) -> None:
-    """Note changes from now on, and list nothing: every chunk that there is now is to be read."""
+    """Start to log changes, with an empty list: every present chunk is to be read."""
     with store.transaction():
         _end(store)
         newest = store.value("SELECT max(id) FROM chunks")
@@ -199,7 +199,7 @@ def begin(store: Store, now: int) -> None:
 
 
 def end(store: Store) -> None:
-    """List no files any more, and note nothing from now on."""
+    """Clear the list and stop logging changes."""
     with store.transaction():
         _end(store)
 
@@ -210,7 +210,7 @@ def _end(store: Store) -> None:
 
 
 def change(store: Store, since: State, what: Change, now: int) -> bool:
-    """Change the list; False, and nothing is changed, when another process has changed it since."""
+    """Change the list; return False, and change nothing, if another process has changed it since."""
     with store.transaction():
         if read_state(store) != since:
             return False
@@ -236,12 +236,12 @@ def change(store: Store, since: State, what: Change, now: int) -> bool:
 
 
 def forget(store: Store, names: Iterable[str]) -> None:
-    """Take files off the list."""
+    """Remove files from the list."""
     store.execute_many("DELETE FROM index_parts WHERE name = ?", [(name,) for name in names])
 
 
 def touched(store: Store, name: str, mtime_ns: int) -> None:
-    """Note that a file has another time, and is whole."""
+    """Note that a file has a new modification time, and is intact."""
     store.execute("UPDATE index_parts SET mtime_ns = ? WHERE name = ?", (mtime_ns, name))
 
 

@@ -1,4 +1,4 @@
-"""What the derived index is made of: chunks with their place in the conversation, and their vectors."""
+"""Input of the derived index: chunks with their place in the conversation, and their vectors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from crystal.store.search.vectors import table_of
 PAGE = 500
 
 MANY = 100
-"""Vectors of one block of sqlite-vec, which has 1,024: it is read as a whole for more."""
+"""A block of sqlite-vec (1,024 vectors) is read as a whole if more than this many of its vectors are wanted."""
 
 
 class DocumentRow(NamedTuple):
@@ -43,25 +43,25 @@ FROM chunks AS c LEFT JOIN turns AS t ON t.id = c.turn
 
 
 def documents_down_from(store: Store, newest: int) -> Iterator[tuple[DocumentRow, str]]:
-    """Chunks with their texts from an id downwards, read one by one."""
+    """Yield chunks with their texts from an id downwards, read one by one."""
     with translated(store.path):
         for row in store.db.execute(_DOCUMENTS + "WHERE c.id <= ? ORDER BY c.id DESC", (newest,)):
             yield _document(row)
 
 
 def documents(store: Store, ids: Sequence[int]) -> Iterator[tuple[DocumentRow, str]]:
-    """Some chunks with their texts, in any order; ids that are gone are left out."""
+    """Yield some chunks with their texts, in any order; ids that are gone are left out."""
     for some in _pages(ids):
         for row in store.rows(f"{_DOCUMENTS}WHERE c.id IN ({', '.join('?' * len(some))})", some):
             yield _document(row)
 
 
 def vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    """The vectors that a generation has of some chunks, as (id, signed bytes), in any order."""
+    """Yield a generation's vectors of some chunks, as (id, signed bytes), in any order."""
     size = store.value("SELECT dimension FROM embedding_generations WHERE id = ?", (generation,))
     if size is None or not ids:
         return
-    # sqlite-vec reads all its rows for an IN, and looks one up in 20 to 50 microseconds: its blocks are read instead.
+    # sqlite-vec reads all its rows for an IN, and finds one row in 20 to 50 microseconds: its blocks are read instead.
     table = table_of(generation)
     sql = f"SELECT chunk_id, chunk_offset, rowid FROM {table}_rowids WHERE rowid IN (SELECT value FROM json_each(?))"
     places = sorted(store.rows(sql, (json.dumps(list(ids)),)))
@@ -81,12 +81,12 @@ def vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple
 
 
 def ids_where(store: Store, sql: str, values: Sequence[object]) -> list[int]:
-    """The chunks that fulfil a condition on columns of ``chunks``."""
+    """Return the chunks that meet a condition on columns of ``chunks``."""
     return [int(ident) for (ident,) in store.rows(f"SELECT id FROM chunks WHERE {sql}", values)]
 
 
 def copied_turns(store: Store, session: int) -> list[int]:
-    """The turns of other sessions that stand in the transcript of this one too."""
+    """Return the turns of other sessions that occur in the transcript of this one too."""
     return [int(turn) for (turn,) in store.rows("SELECT turn FROM turn_copies WHERE session = ?", (session,))]
 
 

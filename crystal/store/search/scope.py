@@ -1,4 +1,4 @@
-"""From filters to one SQL condition on ``chunks``: names become rows, and names that nothing has are explained.
+"""Translate filters into one SQL condition on ``chunks``: names become rows, and unknown names are explained.
 
 The condition is used inside the candidate search of both engines, so it names columns of ``chunks`` alone.
 """
@@ -26,7 +26,7 @@ _NAMES_SHOWN = 5
 
 
 class Condition(NamedTuple):
-    """One of the conditions that a scope joins by AND, for who does not ask SQLite.
+    """One of the conditions that a scope joins by AND, for engines other than SQLite.
 
     Attributes:
         kind: ``in``: the column has one of the values. ``from``, ``before``: the time is known and not earlier than
@@ -34,7 +34,7 @@ class Condition(NamedTuple):
             ``subagent``: the role is one of the values, or a subagent said it. ``held``: of one of the projects, or a
             memory that holds everywhere. ``sql``: only SQLite can tell; the column is the condition.
         column: Of ``chunks``.
-        values: What it may have.
+        values: The allowed values.
     """
 
     kind: Literal["in", "from", "before", "session", "subagent", "held", "sql"]
@@ -44,15 +44,15 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a search may look at.
+    """The part of the store that a search covers.
 
     Attributes:
         sql: A condition on columns of ``chunks``, empty when everything is allowed.
         values: The values of its question marks.
         notes: Why nothing can be found, for names that the store does not have.
-        is_empty: Nothing fulfils it, there is no need to look.
+        is_empty: Nothing meets the condition; a search is unnecessary.
         session: The session that the filter names, with its row id, when it names one.
-        parts: What ``sql`` says, condition by condition; see ``conditions``.
+        parts: The same as ``sql``, condition by condition; see ``conditions``.
     """
 
     sql: str = ""
@@ -64,7 +64,7 @@ class Scope:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """The same as ``sql``: all of these together."""
+        """Return the conditions that together are the same as ``sql``."""
         return self.parts or ((Condition("sql", self.sql, self.values),) if self.sql else ())
 
     def __and__(self, other: Scope) -> Scope:
@@ -79,7 +79,7 @@ class Scope:
 
 
 def scope_of(store: Store, filters: Filters) -> Scope:
-    """Resolve filters against what the store holds. Never raises for what a filter says; it explains instead."""
+    """Resolve filters against what the store holds. Never raises for the content of a filter; it explains instead."""
     filters = _valid(filters)
     scope = Scope()
     if filters.project is not None:
@@ -101,7 +101,7 @@ def scope_of(store: Store, filters: Filters) -> Scope:
 
 
 def roles_named(text: str) -> tuple[str, ...]:
-    """The roles that a word names, or several with commas between; empty when one of them is unknown."""
+    """Return the roles that a word names, or several separated by commas; empty if one of them is unknown."""
     roles: list[str] = []
     for word in text.split(","):
         name = word.strip().lower().replace("-", "_").replace(" ", "_")
@@ -112,7 +112,7 @@ def roles_named(text: str) -> tuple[str, ...]:
 
 
 def role_words() -> str:
-    """The words that a role filter takes, for messages."""
+    """Return the words that a role filter takes, for messages."""
     return ", ".join((*ROLES, *ROLE_GROUPS))
 
 
@@ -120,10 +120,10 @@ def role_words() -> str:
 
 
 def project_ids(store: Store, wanted: str) -> list[int]:
-    """Return the rows of a project, by its name or a folder, wherever its folder lies or lay before.
+    """Return the rows of a project, by its name or a folder, wherever its folder is or was.
 
     Rows with the same git root or the same identity are one project: see ``crystal.store.capture.projects``. A folder
-    inside a project stands for itself alone.
+    inside a project means itself alone.
     """
     found = _matching_rows(store, wanted)
     whole = [ident for ident, root in found if not is_folder(wanted) or is_within(root, wanted)]
@@ -136,7 +136,7 @@ def matching_projects(store: Store, wanted: str) -> list[int]:
 
 
 def _matching_rows(store: Store, wanted: str) -> list[tuple[int, str]]:
-    """Return the rows that a name or a folder names, each with its project's root."""
+    """Return the rows that match a name or a folder, each with its project's root."""
     rows = store.rows("SELECT id, cwd, coalesce(git_root, cwd), name FROM projects ORDER BY id")
     if is_folder(wanted):
         return [(ident, root) for ident, cwd, root, _ in rows if is_within(cwd, wanted) or is_within(root, wanted)]
@@ -145,7 +145,7 @@ def _matching_rows(store: Store, wanted: str) -> list[tuple[int, str]]:
 
 
 def project_named(store: Store, wanted: str) -> Project | None:
-    """The project of a name in any case, as a whole repository; of several the one that was used last."""
+    """Return the project with a name in any case, as a whole repository; of several the most recently used."""
     ids = project_ids(store, wanted) if not is_folder(wanted) else []
     if not ids:
         return None
@@ -174,18 +174,18 @@ def home_of(store: Store, here: Project) -> tuple[str, str] | None:
 
 
 def is_folder(text: str) -> bool:
-    """Whether a project filter means a folder: an absolute path."""
+    """Return True if a project filter means a folder: an absolute path."""
     return text.startswith(("/", "\\\\")) or re.match(r"[A-Za-z]:[\\/]", text) is not None
 
 
 def is_within(path: str, folder: str) -> bool:
-    """Whether ``path`` is ``folder`` or below it; by text alone, with either separator."""
+    """Return True if ``path`` is ``folder`` or below it; by text alone, with either separator."""
     path, folder = _plain(path), _plain(folder)
     return path == folder or path.startswith(folder + "/") or folder == ""
 
 
 def is_root(folder: str) -> bool:
-    """Whether a folder is the top of a file system, to which everything belongs and which therefore says nothing."""
+    """Return True if a folder is the root of a file system, which contains everything and so identifies no project."""
     return re.fullmatch(r"|[A-Za-z]:", _plain(folder)) is not None
 
 
@@ -212,14 +212,14 @@ def _project_scope(store: Store, wanted: str) -> Scope:
 
 
 def _held_scope(store: Store, wanted: str) -> Scope:
-    """What is of a project, and memories that hold everywhere; of a project that is unknown here only these."""
+    """Return a filter for what is of a project, and memories that hold everywhere; only these if it is unknown here."""
     ids = project_ids(store, wanted)
     sql = f"(project IN ({', '.join(map(str, ids))}) OR (project IS NULL AND source = 'memory'))"
     return Scope(sql, parts=(Condition("held", "project", tuple(ids)),))
 
 
 def without_memories(rows: Sequence[int]) -> Scope:
-    """What is not a part of some memories."""
+    """Return a filter for what is not a part of some memories."""
     if not rows:
         return Scope()
     return Scope(f"(memory IS NULL OR memory NOT IN ({', '.join(str(int(row)) for row in rows)}))")
@@ -229,7 +229,7 @@ def without_memories(rows: Sequence[int]) -> Scope:
 
 
 def session_matches(store: Store, wanted: str, limit: int = _NAMES_SHOWN + 1) -> list[tuple[int, str]]:
-    """The sessions that an id or the beginning of one names, as (row id, session id); an exact id names one."""
+    """Return the sessions that match an id or its beginning, as (row id, session id); an exact id matches one."""
     wanted = wanted.strip()
     exact = store.row("SELECT id, session_id FROM sessions WHERE session_id = ?", (wanted,))
     if exact is not None:

@@ -1,8 +1,8 @@
-"""Deleting chunks, and giving the space of what was deleted back to the disk.
+"""Delete chunks, and return the space of what was deleted to the disk.
 
 A deleted row leaves free pages in the file, a hole in a block of vectors (sqlite-vec frees a block of 1,024 when its
 last row goes, and fills no holes), and half-empty pages in the keyword index. ``give_back`` closes the holes, merges
-the index and cuts the file, in short transactions, so that it may stop anywhere and nobody waits long to write.
+the index and truncates the file, in short transactions, so that it may stop anywhere and nobody waits long to write.
 Measured: benchmarks/growth.py.
 """
 
@@ -19,12 +19,12 @@ from crystal.store.recompress import SPARSE
 from crystal.store.search import vectors
 
 DELETED = "deleted_chunks"
-"""The key in ``meta`` of how many chunks were deleted since their space was looked after."""
+"""Key in ``meta`` of the number of chunks deleted since the last ``give_back``."""
 
 MIN_BYTES = 4 << 20
 MIN_CHUNKS = 500
 SHARE = 10
-"""One part in so many must be waste before anything is done about it."""
+"""One part in this many must be waste before space is given back."""
 
 SLICE_PAGES = 2_000
 SLICE_WORDS = 500
@@ -32,7 +32,7 @@ INCREMENTAL = 2
 
 ONE_BY_ONE = 1_000
 REWRITE_SHARE = 200
-"""More deletions than 1,000 and one chunk in 200: rewriting the keyword index is faster than cleaning it."""
+"""For more than 1,000 deletions and one chunk in 200, rewriting the keyword index is faster than cleaning it."""
 
 PAGE = 500
 
@@ -46,11 +46,11 @@ class Space(NamedTuple):
 
 
 def delete_chunks(store: Store, ids: Sequence[int], *, marked: bool = False) -> int:
-    """Delete chunks with their words and vectors, inside the caller's transaction; gives how many there were.
+    """Delete chunks with their words and vectors, inside the caller's transaction; return how many there were.
 
-    The keyword index keeps nothing of them: with ``secure-delete`` each word is taken out of its page, 4 ms a chunk.
-    For many chunks the words are marked and the index is written anew, without them, in the same transaction. With
-    ``marked`` they are only marked, for a caller who deletes more and then calls ``merge_words``.
+    The keyword index keeps nothing of them: with ``secure-delete`` each word is removed from its page, 4 ms a chunk.
+    For many chunks the words are marked and the index is rewritten, without them, in the same transaction. With
+    ``marked`` they are only marked, for a caller that deletes more and then calls ``merge_words``.
     """
     deleted = 0
     with _words_marked(store) if marked else _words_removed(store, len(ids)):
@@ -86,9 +86,9 @@ def _words_marked(store: Store) -> Iterator[None]:
 
 
 def merge_words(store: Store) -> None:
-    """Write the keyword index into one piece, without the words that are only marked as deleted.
+    """Merge the keyword index into one segment, without the words that are only marked as deleted.
 
-    Outside of a transaction; it uses short ones of its own.
+    Call it outside a transaction; it uses short ones of its own.
     """
     _merge_words(store, lambda: False)
 
@@ -97,22 +97,22 @@ def merge_words(store: Store) -> None:
 
 
 def space(store: Store) -> Space:
-    """What is used and what is waste. Looks at every block of vectors, a few bytes each."""
+    """Measure used and wasted space. Reads a few bytes of every block of vectors."""
     page, pages, free = _pages(store)
     holes = sum(_holes(store, generation) for generation in vectors.generations(store))
     return Space(page * pages, page * free, holes)
 
 
 def size_of(store: Store) -> int:
-    """The bytes of the file, without its log."""
+    """Return the size of the file in bytes, without its log."""
     page, pages, _ = _pages(store)
     return page * pages
 
 
 def note_import(store: Store, before: int) -> None:
-    """Note that the file is to be written anew if an import made it much larger than it was.
+    """Note that the file is to be rewritten if an import made it much larger than it was.
 
-    Rows of the past go between others in every index, which leaves pages half empty.
+    Older rows go between others in every index, which leaves pages half empty.
     """
     size = size_of(store)
     if size - before >= MIN_BYTES and (size - before) * SHARE >= size:
@@ -120,7 +120,7 @@ def note_import(store: Store, before: int) -> None:
 
 
 def is_due(store: Store) -> bool:
-    """Whether enough is waste for ``give_back`` to do something. Costs nothing: it reads three numbers."""
+    """Return True if enough is waste for ``give_back`` to do something. Cheap: it reads three numbers."""
     return _has_free_pages(store) or _has_deletions(store) or read_note(store, SPARSE) is not None
 
 
@@ -143,10 +143,10 @@ def _pages(store: Store) -> tuple[int, int, int]:
 
 
 def give_back(store: Store, *, should_stop: Callable[[], bool] = lambda: False) -> int:
-    """Give the space of what was deleted back to the disk, if there is enough of it; gives the bytes.
+    """Return the space of what was deleted to the disk, if there is enough of it; return the bytes.
 
-    No transaction may be open. A process that is killed, or told to stop, leaves the rest to the next call; so does
-    one that has no room on the disk for what it must write first. Readers and writers go on meanwhile.
+    No transaction may be open. A process that is killed, or stopped by ``should_stop``, leaves the rest to the next
+    call; so does one without enough disk space for what it must write first. Readers and writers continue meanwhile.
 
     Raises:
         StoreBusy, StoreFull: Nothing is lost; try again later.
@@ -163,7 +163,7 @@ def give_back(store: Store, *, should_stop: Callable[[], bool] = lambda: False) 
 
 
 def _cut(store: Store, should_stop: Callable[[], bool]) -> bool:
-    """Cut the free pages off the file. False if stopped."""
+    """Release the free pages and truncate the file. False if stopped."""
     if store.value("PRAGMA auto_vacuum") == INCREMENTAL:
         while store.value("PRAGMA freelist_count"):
             if should_stop():
@@ -178,10 +178,10 @@ def _cut(store: Store, should_stop: Callable[[], bool]) -> bool:
 
 
 def _rewrite(store: Store) -> bool:
-    """Write the whole file anew. False where there is no room for the copy.
+    """Rewrite the whole file. False without disk space for the copy.
 
-    Once for a store from before crystal asked for files that can be cut piece by piece, and when much was imported or
-    what is stored has become smaller.
+    Once for a store from before crystal used incremental vacuum, and when much was imported or what is stored has
+    become smaller.
     """
     page, pages, free = _pages(store)
     import shutil  # noqa: PLC0415 - every hook's worker asks ``is_due``, and nearly none goes on
@@ -201,7 +201,7 @@ def _rewrite(store: Store) -> bool:
 
 
 def empty_log(store: Store) -> bool:
-    """Write the log back into the file and cut it; False while others read, which leaves it to a later checkpoint."""
+    """Checkpoint the log and truncate it; False while others read, which leaves it to a later checkpoint."""
     with translated(store.path):
         store.db.set_busy_timeout(0)
         try:
@@ -217,19 +217,19 @@ def empty_log(store: Store) -> bool:
 
 
 def _blocks(store: Store, table: str) -> list[tuple[int, int, int]]:
-    """The blocks of a vec0 table as (id, rows it can hold, rows it has)."""
+    """Return the blocks of a vec0 table as (id, capacity in rows, rows in use)."""
     rows: list[Any] = store.rows(f"SELECT chunk_id, size, validity FROM {table}_chunks ORDER BY chunk_id")
     return [(ident, size, int.from_bytes(validity, "little").bit_count()) for ident, size, validity in rows]
 
 
 def _holes(store: Store, generation: vectors.Generation) -> int:
-    """The bytes of a generation's holes; the newest block is still being filled."""
+    """Return the bytes of a generation's holes; the newest block is still being filled."""
     blocks = _blocks(store, vectors.table_of(generation.id))[:-1]
     return sum(size - used for _, size, used in blocks) * generation.dimension
 
 
 def _fill_holes(store: Store, should_stop: Callable[[], bool]) -> bool:
-    """Move the rows of blocks with many holes behind the newest row: a block goes with its last. False if stopped."""
+    """Move rows of blocks with many holes after the newest row: a block goes with its last row. False if stopped."""
     for generation in vectors.generations(store):
         table = vectors.table_of(generation.id)
         for ident, size, used in _blocks(store, table)[:-1]:
@@ -253,11 +253,11 @@ def _move(store: Store, table: str, block: int) -> None:
 
 
 def _merge_words(store: Store, should_stop: Callable[[], bool]) -> bool:
-    """Merge each keyword index into one piece with full pages, some pages at a time. False if stopped."""
+    """Merge each keyword index into one segment with full pages, some pages at a time. False if stopped."""
     tables = store.rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE '%USING fts5%' ORDER BY name")
     for (table,) in tables:
-        pages, changes = -SLICE_WORDS, 2  # the first step makes all pieces candidates
-        while changes >= 2:  # fewer is what FTS5 says when nothing is left to merge
+        pages, changes = -SLICE_WORDS, 2  # the first step makes all segments candidates
+        while changes >= 2:  # FTS5 reports fewer when nothing is left to merge
             if should_stop():
                 return False
             before = store.db.total_changes()

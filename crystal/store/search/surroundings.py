@@ -1,4 +1,4 @@
-"""What was said just before and just after a turn, by a person or the assistant, in the same thread."""
+"""The messages just before and just after a turn, by a person or the assistant, in the same thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Said = tuple[str, str, str, int | None]
 
 
 def around(store: Store, turn: int, *, since: int | None, before: int | None) -> tuple[Said | None, Said | None]:
-    """What was said before and after a turn, not outside of a span of time; the text is that of the nearest chunk."""
+    """Return the messages before and after a turn, within a span of time; the text is that of the nearest chunk."""
     place = store.row("SELECT session, subagent, ts, offset, part, id FROM turns WHERE id = ?", (turn,))
     if place is None or place[2] is None:
         return None, None

@@ -1,4 +1,4 @@
-"""What a trial of a model takes from the memory: a sample that is the same every time. It is only read."""
+"""Sample for the trial of a model: read-only, and the same every time."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Sampled:
 
 
 def sample_turns(store: Store, limit: int, *, least: int) -> list[Sampled]:
-    """Turns of user and assistant with at least ``least`` characters, in the order of their text's hash.
+    """Return turns of user and assistant with at least ``least`` characters, in the order of their text's hash.
 
-    That order is as good as a draw, and the same whenever the memory is the same. A text that was said several times
+    That order is as good as random, and the same whenever the memory is the same. A text that was said several times
     is taken once.
     """
     rows = store.rows(
@@ -42,7 +42,7 @@ def sample_turns(store: Store, limit: int, *, least: int) -> list[Sampled]:
 
 
 def _asked_before(store: Store, turn: int, session: int) -> str | None:
-    """What the user said last before a turn, if nothing but the assistant's own doings stands between."""
+    """Return what the user said last before a turn, if only the assistant's own actions are between."""
     text = store.value(
         "SELECT c.text FROM turns AS t JOIN chunks AS c ON c.turn = t.id AND c.start = 0"
         " WHERE t.session = ? AND t.id < ? AND t.role = 'user' ORDER BY t.id DESC LIMIT 1",

@@ -3,8 +3,8 @@
 One generation serves. A newer one fills beside it and begins to serve, in one transaction, when no chunk waits for it;
 the very first serves at once. ``chunks.vector_generation`` is the queue: 0 for a chunk without a vector, else the
 newest generation that has its vector; ``-n`` says that the provider of generation n refuses the text, which ends its
-waiting without a vector. Vectors come and go as little-endian float32 of length 1; they are stored as signed bytes (see
-``crystal.store.vector_bytes``), which keep their direction.
+waiting without a vector. The interface takes and returns little-endian float32 of length 1; they are stored as signed
+bytes (see ``crystal.store.vector_bytes``), which keep their direction.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,12 +17,12 @@ MAX_NEIGHBOURS = 4096
 """The largest k that sqlite-vec answers."""
 
 MORE = 32
-"""Neighbours that are measured: so many more than twice those asked for, because the question was rounded, too."""
+"""Candidates beyond twice the requested number that are compared exactly, because the query is rounded, too."""
 
 SLICE = 5000
-"""Vectors deleted in one transaction: a tenth of a second or so."""
+"""Vectors deleted in one transaction: about 0.1 seconds."""
 
-# The plus keeps SQLite from walking through all chunks of the generation instead of the few with this text.
+# The plus keeps SQLite from scanning all chunks of the generation instead of the few with this text.
 SAME_TEXT = "SELECT id FROM chunks WHERE text_sha256 = ? AND +vector_generation = ? LIMIT 1"
 
 
@@ -37,7 +37,7 @@ class Generation(NamedTuple):
 
 
 class VectorCounts(NamedTuple):
-    """How far one generation is: chunks that have a vector, that wait for one, and that its provider refuses."""
+    """The progress of one generation: chunks that have a vector, that wait for one, and that its provider refuses."""
 
     stored: int
     pending: int
@@ -48,19 +48,19 @@ class VectorCounts(NamedTuple):
 
 
 def generations(store: Store) -> list[Generation]:
-    """Every generation, the oldest first."""
+    """Return every generation, oldest first."""
     rows = store.rows("SELECT id, provider, model, dimension, serving FROM embedding_generations ORDER BY id")
     return [_generation(row) for row in rows]
 
 
 def serving_generation(store: Store) -> Generation | None:
-    """The generation that searches use, or None before the first one."""
+    """Return the generation that searches use, or None before the first one."""
     row = store.row("SELECT id, provider, model, dimension, serving FROM embedding_generations WHERE serving = 1")
     return None if row is None else _generation(row)
 
 
 def find_generation(store: Store, provider: str, model: str, dimension: int) -> Generation | None:
-    """The generation of a model, or None."""
+    """Return the generation of a model, or None."""
     row = store.row(
         "SELECT id, provider, model, dimension, serving FROM embedding_generations"
         " WHERE provider = ? AND model = ? AND dimension = ?",
@@ -70,10 +70,10 @@ def find_generation(store: Store, provider: str, model: str, dimension: int) -> 
 
 
 def ensure_generation(store: Store, provider: str, model: str, dimension: int, now: int) -> int:
-    """Make the generation of a model, or find it, and give its id.
+    """Find or create the generation of a model, and return its id.
 
-    Other generations that do not serve are dropped: whoever asks for this one has changed his mind about those. So is
-    one that served before the present one did, also when it is asked for: it has missed what came since.
+    Other generations that do not serve are dropped: a request for this one means that they are not wanted any more.
+    So is one that served before the present one, also if it is the one asked for: it lacks the chunks that came since.
     """
     found = find_generation(store, provider, model, dimension)
     if found is not None and (found.serving or found == generations(store)[-1]):
@@ -92,7 +92,7 @@ def ensure_generation(store: Store, provider: str, model: str, dimension: int, n
 
 
 def promote(store: Store, generation: int) -> bool:
-    """Let a generation serve if no chunk waits for it any more; the others are dropped when it does.
+    """Make a generation serve if no chunk waits for it; the others are then dropped.
 
     Returns:
         True when it serves now, whether or not it did before.
@@ -110,9 +110,10 @@ def promote(store: Store, generation: int) -> bool:
 
 
 def drop_generation(store: Store, generation: int) -> None:
-    """Delete a generation and its vectors; chunks that only it knew wait again. Dropping it twice does nothing.
+    """Delete a generation and its vectors; chunks that only it had wait again. Dropping it twice does nothing.
 
-    The vectors of one that has served its time go in many short transactions, so that nobody waits long to write.
+    The vectors of a former serving generation are deleted in many short transactions, so that nobody waits long to
+    write.
     """
     serving = serving_generation(store)
     while serving is not None and generation < serving.id and _exists(store, generation):
@@ -133,7 +134,7 @@ def _generation(row: Sequence[Any]) -> Generation:
 
 def _make(store: Store, provider: str, model: str, dimension: int, now: int) -> Generation:
     newest = store.value("SELECT max(id) FROM embedding_generations") or 0
-    # A number that a chunk still carries must not come back with another meaning.
+    # A number that a chunk still has must not be used again with another meaning.
     marked = store.value("SELECT max(vector_generation) FROM chunks") or 0
     ident = max(newest, marked) + 1
     store.execute(
@@ -141,7 +142,7 @@ def _make(store: Store, provider: str, model: str, dimension: int, now: int) -> 
         (ident, provider, model, dimension, now),
     )
     create_table(store, ident, dimension)
-    # What one provider refused, another may take.
+    # What one provider refused, another may accept.
     store.execute("UPDATE chunks SET vector_generation = 0 WHERE vector_generation < 0")
     first = serving_generation(store) is None
     if first:
@@ -183,7 +184,7 @@ def table_of(generation: int) -> str:
 
 
 def create_table(store: Store, generation: int, dimension: int) -> None:
-    """Make the table of a generation."""
+    """Create the table of a generation."""
     store.execute(
         f"CREATE VIRTUAL TABLE {table_of(generation)} USING"
         f" vec0(embedding int8[{int(dimension)}] distance_metric=cosine)"
@@ -191,7 +192,7 @@ def create_table(store: Store, generation: int, dimension: int) -> None:
 
 
 def adopt_generation(store: Store, ident: int, provider: str, model: str, dimension: int) -> int:
-    """Make a generation under a number that another machine gave it; the first one serves. Inside a transaction."""
+    """Create a generation under a number that another machine gave it; the first one serves. Inside a transaction."""
     known = find_generation(store, provider, model, dimension)
     if known is not None and known.id == ident:
         return ident
@@ -209,7 +210,7 @@ def adopt_generation(store: Store, ident: int, provider: str, model: str, dimens
 
 
 def serve(store: Store, generation: int) -> None:
-    """Let a generation serve, whatever waits for it. Inside a transaction."""
+    """Make a generation serve, whatever waits for it. Inside a transaction."""
     serving = serving_generation(store)
     if serving is None or serving.id != generation:
         _serve(store, generation)
@@ -219,9 +220,9 @@ def serve(store: Store, generation: int) -> None:
 
 
 def pending_chunks(store: Store, generation: int, limit: int) -> list[tuple[int, bytes, str]]:
-    """Chunks that wait for a vector of ``generation``, as (id, SHA-256, text), the newest first.
+    """Return chunks that wait for a vector of ``generation``, as (id, SHA-256, text), newest first.
 
-    Generation 0 stands for a model that was never used: all chunks wait for it.
+    Generation 0 means a model that was never used: all chunks wait for it.
     """
     found: list[tuple[int, bytes, str]] = []
     for state in _waiting_states(store, generation):
@@ -235,13 +236,13 @@ def pending_chunks(store: Store, generation: int, limit: int) -> list[tuple[int,
 
 
 def count_pending(store: Store, generation: int) -> int:
-    """How many chunks wait for a vector of ``generation``; 0 as for ``pending_chunks``."""
+    """Return how many chunks wait for a vector of ``generation``; 0 as for ``pending_chunks``."""
     states = _waiting_states(store, generation)
     return sum(store.value("SELECT count(*) FROM chunks WHERE vector_generation = ?", (state,)) for state in states)
 
 
 def _waiting_states(store: Store, generation: int) -> list[int]:
-    """The values of ``vector_generation`` that mean waiting, each a range of the index: a hook looks in no time."""
+    """Return the values of ``vector_generation`` that mean waiting, each a range of the index: fast for a hook."""
     older = (other.id for other in generations(store) if generation == 0 or other.id < generation)
     return [0, *sorted(older, reverse=True)]
 
@@ -293,8 +294,7 @@ def _write_rounded(store: Store, table: str, vectors: Sequence[tuple[int, bytes]
 def put_vectors(store: Store, generation: int, vectors: Iterable[tuple[int, bytes]]) -> int:
     """Store vectors of chunks and end their waiting, in one transaction.
 
-    Chunks that were deleted meanwhile, or that another process has served, are passed over: doing it twice is
-    harmless.
+    Chunks that were deleted meanwhile, or that another process has embedded, are skipped: doing it twice is harmless.
 
     Returns:
         How many were stored.
@@ -308,7 +308,7 @@ def put_vectors(store: Store, generation: int, vectors: Iterable[tuple[int, byte
 
 
 def refuse_chunks(store: Store, generation: int, chunk_ids: Iterable[int]) -> None:
-    """End the waiting of chunks that the provider of ``generation`` will never take. A new generation asks again."""
+    """End the waiting of chunks that the provider of ``generation`` always refuses. A new generation asks again."""
     with store.transaction():
         if _exists(store, generation):
             for ident in chunk_ids:
@@ -325,7 +325,7 @@ def _settle(store: Store, ident: int, generation: int, state: int) -> bool:
 
 
 def is_gone(store: Store, generation: int) -> bool:
-    """Tell whether another process has dropped a generation meanwhile."""
+    """Return True if another process has dropped a generation meanwhile."""
     return not _exists(store, generation)
 
 
@@ -337,12 +337,12 @@ def delete_vectors(store: Store, chunk_ids: Iterable[int]) -> None:
 
 
 def has_any(store: Store, generation: int) -> bool:
-    """Whether a generation has any vector."""
+    """Return True if a generation has any vector."""
     return store.value(f"SELECT 1 FROM {table_of(generation)}_rowids LIMIT 1") is not None
 
 
 def vector_counts(store: Store, generation: int) -> VectorCounts:
-    """How far a generation is."""
+    """Return the progress of a generation."""
     return VectorCounts(
         stored=store.value(f"SELECT count(*) FROM {table_of(generation)}_rowids"),
         pending=count_pending(store, generation),
@@ -356,14 +356,14 @@ def vector_counts(store: Store, generation: int) -> VectorCounts:
 def nearest(
     store: Store, generation: int, query: bytes, k: int, where: str = "", values: Sequence[Any] = ()
 ) -> list[tuple[int, float]]:
-    """The chunks whose vectors are nearest to ``query``, as (chunk id, cosine), best first, ties by id.
+    """Return the chunks whose vectors are nearest to ``query``, as (chunk id, cosine), best first, ties by id.
 
     Args:
         store: The store.
         generation: Which vectors to search; ``query`` must come from the same model.
         query: A unit vector, little-endian float32.
-        k: How many, at most ``MAX_NEIGHBOURS``; more is cut to that.
-        where: An SQL condition on columns of ``chunks``; it acts inside the search, so ``k`` chunks that fulfil it
+        k: How many, at most ``MAX_NEIGHBOURS``; larger values are reduced to that.
+        where: An SQL condition on columns of ``chunks``; it acts inside the search, so ``k`` chunks that meet it
             are found if there are as many.
         values: The values of the condition's question marks.
     """

@@ -1,4 +1,4 @@
-"""The tokenizer of the keyword index, for who keeps words elsewhere: the same words in the same form."""
+"""The tokenizer of the keyword index, for indexes outside SQLite: the same words in the same form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crystal.store.connection import Store
 
 
 def tokenizer(store: Store) -> Callable[[str], list[str]]:
-    """A function that gives the words of a text as the keyword index has them: folded, Porter stems, in order."""
+    """Return a function that splits a text into words as the keyword index does: folded, Porter stems, in order."""
     tokenize = store.db.fts5_tokenizer("porter", ["unicode61", "remove_diacritics", "2"])
 
     def words(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the start of a session needs to know: where work goes on, which sessions were there, and what was told when."""
+"""Data for the context at the start of a session: working folders, earlier sessions, and what was injected when."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crystal.store.connection import Store
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """What one session was told at its start. ``chosen`` are ids of memories and of sessions."""
+    """The context that one session got at its start. ``chosen`` are ids of memories and of sessions."""
 
     at: int
     session_id: str
@@ -24,7 +24,7 @@ class Injection:
 
 
 def add_injection(store: Store, told: Injection) -> None:
-    """Note what was told. Idempotent: the first time of a session and a source counts."""
+    """Note what was injected. Idempotent: the first record of a session and a source is kept."""
     store.execute(
         "INSERT INTO injections (at, session_id, source, candidates, chosen, omitted, tokens)"
         " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
@@ -33,7 +33,7 @@ def add_injection(store: Store, told: Injection) -> None:
 
 
 def injections(store: Store, limit: int) -> list[Injection]:
-    """What was told, the latest first."""
+    """Return what was injected, latest first."""
     rows = store.rows(
         "SELECT at, session_id, source, candidates, chosen, omitted, tokens FROM injections"
         " ORDER BY at DESC, id DESC LIMIT ?",
@@ -46,7 +46,7 @@ def injections(store: Store, limit: int) -> list[Injection]:
 
 
 def working_folders(store: Store, device: str, limit: int) -> list[Project]:
-    """The folders in which sessions of a machine began, the one of the latest session first."""
+    """Return the folders in which sessions of a machine began, that of the latest session first."""
     rows = store.rows(
         "SELECT p.cwd, p.git_root, p.remote, p.name FROM sessions s JOIN projects p ON p.id = s.project"
         " WHERE s.device = ? GROUP BY p.id ORDER BY max(s.last_at) IS NULL, max(s.last_at) DESC, p.id LIMIT ?",
@@ -56,13 +56,13 @@ def working_folders(store: Store, device: str, limit: int) -> list[Project]:
 
 
 def project_rows(store: Store) -> list[tuple[int, Project]]:
-    """Every project with its row id."""
+    """Return every project with its row id."""
     rows = store.rows("SELECT id, cwd, git_root, remote, name FROM projects ORDER BY id")
     return [(int(row[0]), Project(*row[1:])) for row in rows]
 
 
 def blocked_sessions(store: Store, sessions: Sequence[str]) -> set[str]:
-    """Those of the sessions of which something was forgotten here."""
+    """Return which of the sessions have something forgotten here."""
     rows = store.rows(
         "SELECT session_id FROM forgotten_sessions WHERE session_id IN (SELECT value FROM json_each(?))",
         (json.dumps(list(sessions)),),
@@ -71,7 +71,7 @@ def blocked_sessions(store: Store, sessions: Sequence[str]) -> set[str]:
 
 
 def state_of_memory(store: Store) -> tuple[int, ...]:
-    """What changes when a memory is added or changed, or anything forgotten; to see whether it was meanwhile."""
+    """Return values that change when a memory is added or changed, or anything forgotten; to detect such a change."""
     row = store.row(
         "SELECT (SELECT count(*) FROM memories), (SELECT coalesce(max(updated_at), 0) FROM memories),"
         " (SELECT coalesce(max(id), 0) FROM tombstones), (SELECT count(*) FROM tombstones WHERE done_at IS NULL)"

@@ -21,7 +21,7 @@ _ALL_TURNS = (
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """A session as a list shows it. ``title`` is None when nobody gave one and no summary was made."""
+    """A session for display in a list. ``title`` is None if nobody gave one and no summary was made."""
 
     row: int
     id: str
@@ -37,7 +37,7 @@ class SessionRow:
 
 @dataclass(frozen=True, slots=True)
 class TurnRow:
-    """A turn without its text. ``copied`` is 1 when it was said in another session, which this one forks, else 0."""
+    """A turn without its text. ``copied`` is 1 if it was said in another session, which this one forks, else 0."""
 
     id: int
     uuid: str
@@ -56,7 +56,7 @@ class TurnRow:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a chunk stands: its turn and its session as row ids, None for what no transcript said."""
+    """The place of a chunk: its turn and its session as row ids, None for what is in no transcript."""
 
     chunk: int
     turn: int | None
@@ -76,7 +76,7 @@ _HAS_TURNS = (
 def list_sessions(
     store: Store, *, projects: Sequence[int] | None, since: int | None, before: int | None, limit: int
 ) -> list[SessionRow]:
-    """Sessions in which something was said, the latest first.
+    """Return sessions with at least one message, latest first.
 
     Args:
         store: The store.
@@ -102,24 +102,24 @@ def list_sessions(
 
 
 def session_row(store: Store, row: int) -> SessionRow | None:
-    """One session."""
+    """Return one session."""
     found = store.row(f"{_SESSION} WHERE s.id = ?", (row,))
     return None if found is None else SessionRow(*found)
 
 
 def has_session(store: Store, session_id: str) -> bool:
-    """Whether a session has exactly this id."""
+    """Return True if a session has exactly this id."""
     return store.value("SELECT 1 FROM sessions WHERE session_id = ?", (session_id,)) is not None
 
 
 def count_turns(store: Store, session: int) -> int:
-    """How many turns a session has."""
+    """Return how many turns a session has."""
     own = store.value("SELECT count(*) FROM turns WHERE session = ?", (session,))
     return int(own + store.value("SELECT count(*) FROM turn_copies WHERE session = ?", (session,)))
 
 
 def first_words(store: Store, session: int, characters: int) -> str | None:
-    """The beginning of the first thing that the human said in a session."""
+    """Return the beginning of the first human message in a session."""
     words = store.value(
         f"SELECT substr(c.text, 1, ?2) FROM {_ALL_TURNS} t JOIN chunks c ON c.turn = t.id AND c.start = 0"
         " WHERE t.role = 'user' AND t.subagent IS NULL ORDER BY t.ts IS NULL, t.ts, t.offset, t.part LIMIT 1",
@@ -129,10 +129,10 @@ def first_words(store: Store, session: int, characters: int) -> str | None:
 
 
 def session_turns(store: Store, session: int) -> list[TurnRow]:
-    """The turns of a session in the order in which they were said.
+    """Return the turns of a session in the order in which they were said.
 
-    Lines stand out of order in a transcript at times, so time decides; a turn without a time stays behind the one
-    before it in its file.
+    Lines are sometimes out of order in a transcript, so they are sorted by time; a turn without a time stays behind
+    the one before it in its file.
     """
     rows = store.rows(
         "SELECT id, uuid, part, role, tool, subagent, ts, offset, branch, message_id, model, full_length, copied"
@@ -150,7 +150,7 @@ def session_turns(store: Store, session: int) -> list[TurnRow]:
 
 
 def turn_texts(store: Store, turns: Iterable[int]) -> dict[int, tuple[int, str]]:
-    """The texts of turns, laid together from their chunks, with the id of the first chunk, by turn."""
+    """Return the texts of turns, joined from their chunks, with the id of the first chunk, by turn."""
     ids, found = list(turns), dict[int, list[tuple[int, int, str]]]()
     for at in range(0, len(ids), 500):
         rows = store.rows(
@@ -164,7 +164,7 @@ def turn_texts(store: Store, turns: Iterable[int]) -> dict[int, tuple[int, str]]
 
 
 def place_of_chunk(store: Store, chunk: int) -> Place | None:
-    """Where a chunk stands, None when there is no such chunk."""
+    """Return the place of a chunk, or None if there is no such chunk."""
     if not 0 < chunk < 2**63:
         return None
     row = store.row("SELECT id, turn, session FROM chunks WHERE id = ?", (chunk,))
@@ -172,7 +172,7 @@ def place_of_chunk(store: Store, chunk: int) -> Place | None:
 
 
 def chunk_of_uuid(store: Store, uuid: str) -> int | None:
-    """The first chunk of the transcript line with this id."""
+    """Return the first chunk of the transcript line with this id."""
     found = store.value(
         "SELECT c.id FROM turns t JOIN chunks c ON c.turn = t.id WHERE t.uuid = ? ORDER BY t.part, c.start LIMIT 1",
         (uuid,),
@@ -181,7 +181,7 @@ def chunk_of_uuid(store: Store, uuid: str) -> int | None:
 
 
 def _laid_together(parts: list[tuple[int, int, str]]) -> str:
-    """The text of chunks; where a stretch is in none of them (the store is damaged), an ellipsis stands for it."""
+    """Join the text of chunks; an ellipsis stands for a stretch that is in none of them (the store is damaged)."""
     chunks = [Chunk(start, text) for _, start, text in parts]
     try:
         return merge(chunks)

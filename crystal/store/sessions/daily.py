@@ -1,4 +1,4 @@
-"""What the daily log needs to know: sessions with turns it has not seen, when they happened, and their first words."""
+"""Queries for the daily log: sessions with turns that are not logged, their times, and their first words."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from crystal.store.connection import Store
 
 
 class Unlogged(NamedTuple):
-    """A session with turns that the daily log has not seen."""
+    """A session with turns that are not in the daily log."""
 
     id: int
     session_id: str
@@ -18,7 +18,7 @@ class Unlogged(NamedTuple):
 
 
 def unlogged_sessions(store: Store, *, after: int, limit: int) -> list[Unlogged]:
-    """Sessions with turns newer than their log, by row id, those with an id above ``after``."""
+    """Return sessions with turns newer than their log, by row id, those with an id above ``after``."""
     rows = store.rows(
         "SELECT s.id, s.session_id, s.agent, p.name, s.last_turn, s.logged_turn FROM sessions s"
         " LEFT JOIN projects p ON p.id = s.project WHERE s.last_turn > s.logged_turn AND s.id > ?"
@@ -29,9 +29,9 @@ def unlogged_sessions(store: Store, *, after: int, limit: int) -> list[Unlogged]
 
 
 def stretches_unseen(store: Store) -> list[tuple[int | None, int | None, int | None]]:
-    """Give of each session with turns newer than its log: the last time logged, the first and the last since; ms.
+    """Return, of each session with turns newer than its log: the last time logged, the first and the last since; ms.
 
-    None where nothing was logged, or no turn has a time.
+    None if nothing was logged, or no turn has a time.
     """
     rows = store.rows(
         "SELECT (SELECT max(ts) FROM turns WHERE session = s.id AND id <= s.logged_turn),"
@@ -43,9 +43,9 @@ def stretches_unseen(store: Store) -> list[tuple[int | None, int | None, int | N
 
 
 def times_around(store: Store, session: Unlogged, *, reach: int) -> list[tuple[int, int]]:
-    """Give (time, turn id) of the session's turns from ``reach`` ms before the earliest unseen one on, in order.
+    """Return (time, turn id) of the session's turns from ``reach`` ms before the earliest unlogged one, in order.
 
-    Turns without a time are left out; so are those that a fork copied, they happened elsewhere.
+    Turns without a time are left out; so are those that a fork copied, because they happened in another session.
     """
     first = store.value("SELECT min(ts) FROM turns WHERE session = ? AND id > ?", (session.id, session.logged_turn))
     if first is None:
@@ -57,9 +57,9 @@ def times_around(store: Store, session: Unlogged, *, reach: int) -> list[tuple[i
 
 
 def opening_of(store: Store, session: int, *, start: int | None, stop: int | None) -> str:
-    """The beginning of what was said first in a stretch of time: by the human, else by whoever spoke.
+    """Return the beginning of the first message in a period: by the human, else by anyone.
 
-    None for ``start`` and ``stop`` means turns without a time. Empty when nothing was said.
+    None for ``start`` and ``stop`` means turns without a time. Empty if there is no message.
     """
     when, values = ("t.ts IS NULL", ()) if start is None else ("t.ts BETWEEN ? AND ?", (start, stop))
     text = store.value(
@@ -73,7 +73,7 @@ def opening_of(store: Store, session: int, *, start: int | None, stop: int | Non
 
 
 def mark_logged(store: Store, sessions: Sequence[Unlogged]) -> None:
-    """Note that the log has seen every turn up to each session's ``last_turn``. Inside the transaction that read it."""
+    """Note that the log covers all turns up to each session's ``last_turn``. Inside the transaction that read it."""
     store.execute_many(
         "UPDATE sessions SET logged_turn = max(logged_turn, ?) WHERE id = ?",
         [(session.last_turn, session.id) for session in sessions],

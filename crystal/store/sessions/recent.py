@@ -1,4 +1,4 @@
-"""What was said last by a person or the assistant, and when a session went on."""
+"""The latest messages by a person or the assistant, and the times of a session's messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crystal.store.sessions.conversations import turn_texts
 
 @dataclass(frozen=True, slots=True)
 class MessageRow:
-    """A message of the main conversation. ``chunk`` is its first."""
+    """A message of the main conversation. ``chunk`` is its first chunk."""
 
     chunk: int
     turn: int
@@ -40,7 +40,7 @@ _LATEST = " ORDER BY c.ts DESC, c.id DESC LIMIT ?"
 def latest_messages(
     store: Store, *, projects: Sequence[int] | None, before: int, without: str | None, limit: int
 ) -> list[MessageRow]:
-    """The latest messages with a time, the last one first.
+    """Return the latest messages with a time, newest first.
 
     Args:
         store: The store.
@@ -61,7 +61,7 @@ def latest_messages(
 
 
 def moments(store: Store, session_id: str, since: int, before: int) -> list[int]:
-    """When something was said in a session, within a span of time, in order."""
+    """Return the times of a session's messages within a period, in order."""
     rows = store.rows(
         "SELECT t.ts FROM turns t JOIN sessions s ON s.id = t.session"
         " WHERE s.session_id = ? AND t.ts >= ? AND t.ts < ? ORDER BY t.ts",

@@ -1,6 +1,6 @@
-"""Sessions as their summaries need them: which are due, what was said in them, and that a summary was written.
+"""Queries for the summaries of sessions: which are due, their messages, and the record of a written summary.
 
-The row is the queue: a session is due while its newest turn is newer than the one its summary knows of.
+The row is the queue: a session is due while its newest turn is newer than the last one that its summary covers.
 A session's turns are its own and those that a fork copied into it.
 """
 
@@ -12,7 +12,7 @@ from crystal.store.connection import Row, Store
 from crystal.store.costs import DAY_MS
 
 SummaryMode = Literal["simple", "llm", "deferred"]
-"""``deferred``: simple for now, because the model could not be asked; it is asked again when it can be."""
+"""``deferred``: simple for now, because the model was unavailable; it is tried again later."""
 
 CALL_CHARACTERS = 500
 MAX_CALLS = 100_000
@@ -42,12 +42,12 @@ class Session(NamedTuple):
 
     @property
     def given_title(self) -> str | None:
-        """The title that the user or the client gave, None when the summary made it or there is none."""
+        """Return the title that the user or the client gave; None if the summary made it or there is none."""
         return self.title if self.title and self.title != self.summary_title else None
 
 
 class Counts(NamedTuple):
-    """What a session consists of: messages of the human, of the assistant, tool calls, subagents."""
+    """The contents of a session: number of messages of the human, of the assistant, tool calls, subagents."""
 
     user: int = 0
     assistant: int = 0
@@ -56,7 +56,7 @@ class Counts(NamedTuple):
 
 
 class Said(NamedTuple):
-    """A turn as a summary reads it: ``text`` is at most its beginning, ``length`` the whole in characters."""
+    """A turn as input of a summary: ``text`` is at most its beginning, ``length`` the whole in characters."""
 
     id: int
     role: str
@@ -81,13 +81,13 @@ _TURNS = (
 
 
 def session_named(store: Store, session_id: str) -> Session | None:
-    """The session with Claude Code's id ``session_id``."""
+    """Return the session with Claude Code's id ``session_id``."""
     row = store.row(f"{_SESSION} WHERE s.session_id = ?", (session_id,))
     return None if row is None else Session(*row)
 
 
 def due_sessions(store: Store, *, now: int, idle_ms: int, limit: int) -> list[Session]:
-    """Sessions with turns that no summary knows of, and that have ended or been idle; the latest first.
+    """Return sessions with turns that no summary covers, and that have ended or been idle; latest first.
 
     The time of a session without usable times (none, or more than a day ahead) is that of its capture.
     """
@@ -102,7 +102,7 @@ def due_sessions(store: Store, *, now: int, idle_ms: int, limit: int) -> list[Se
 
 
 def sessions_summarized_as(store: Store, modes: Sequence[SummaryMode], *, limit: int) -> list[Session]:
-    """Sessions whose summary was made in one of ``modes``, the latest first."""
+    """Return sessions whose summary was made in one of ``modes``, latest first."""
     return _sessions(
         store,
         f"{_SESSION} WHERE s.summary_mode IN (SELECT value FROM json_each(?)) AND s.last_turn > 0"
@@ -112,7 +112,7 @@ def sessions_summarized_as(store: Store, modes: Sequence[SummaryMode], *, limit:
 
 
 def count_turns(store: Store, session: int) -> Counts:
-    """Count what a session consists of. A message of several blocks is one."""
+    """Count the contents of a session. A message of several blocks is one."""
     row = store.row(
         "SELECT count(DISTINCT CASE WHEN role = 'user' AND subagent IS NULL THEN uuid END),"
         " count(DISTINCT CASE WHEN role = 'assistant' AND subagent IS NULL THEN coalesce(message_id, uuid) END),"
@@ -124,7 +124,7 @@ def count_turns(store: Store, session: int) -> Counts:
 
 
 def read_calls(store: Store, session: int) -> list[Said]:
-    """The beginnings of a session's tool calls, in order; of an endless session the latest."""
+    """Return the beginnings of a session's tool calls, in order; of a very long session the latest."""
     rows = store.rows(
         "SELECT * FROM (SELECT t.id, t.role, substr(c.text, 1, ?2), t.tool, t.ts, t.subagent, t.full_length"
         f" FROM {_TURNS} t JOIN chunks c ON c.turn = t.id AND c.start = 0 WHERE t.role = 'tool_call'"
@@ -135,7 +135,7 @@ def read_calls(store: Store, session: int) -> list[Said]:
 
 
 def read_said(store: Store, session: int, roles: Iterable[str], *, each: int, total: int) -> list[Said]:
-    """What was said in a session under ``roles``, in order.
+    """Return the messages of a session under ``roles``, in order.
 
     Args:
         store: The store.
@@ -159,7 +159,7 @@ def read_said(store: Store, session: int, roles: Iterable[str], *, each: int, to
 
 
 def summarizable(store: Store, session: Session, path: str) -> str | None:
-    """Fix where a session's summary lies before it is made, so that a crash cannot lead to a second file.
+    """Store the path of a session's summary before it is made, so that a crash cannot lead to a second file.
 
     Returns:
         The path noted first, relative to the agent's folder; None when the session is gone.
@@ -175,9 +175,9 @@ def summarizable(store: Store, session: Session, path: str) -> str | None:
 
 
 def mark_summarized(store: Store, session: Session, mode: SummaryMode, title: str) -> bool:
-    """Note that the summary knows all turns up to ``session.last_turn``. Inside a transaction.
+    """Note that the summary covers all turns up to ``session.last_turn``. Inside a transaction.
 
-    A title that was given stays.
+    A title that the user or the client gave stays.
 
     Returns:
         False when the session is gone, or a better summary was written meanwhile: then keep that one.
@@ -186,7 +186,7 @@ def mark_summarized(store: Store, session: Session, mode: SummaryMode, title: st
         "UPDATE sessions SET summarized_turn = ?1, summary_mode = ?2,"
         f" title = CASE WHEN {_GIVEN} THEN title ELSE ?3 END,"
         f" summary_title = CASE WHEN {_GIVEN} THEN summary_title ELSE ?3 END"
-        # Without a path something of the session was forgotten meanwhile, and this summary may have it.
+        # Without a path something of the session was forgotten meanwhile, and this summary may contain it.
         " WHERE id = ?4 AND session_id = ?5 AND summary_path IS NOT NULL AND (summarized_turn < ?1"
         " OR summarized_turn = ?1 AND (?2 = 'llm' OR summary_mode IS NOT 'llm')) RETURNING id",
         (session.last_turn, mode, title, session.id, session.session_id),
@@ -199,7 +199,7 @@ def _sessions(store: Store, sql: str, values: Sequence[object]) -> list[Session]
 
 
 def _both_ends(rows: list[Row], each: int, total: int) -> list[Row]:
-    """Drop the middle of what is too much."""
+    """Remove the rows in the middle that exceed ``total``."""
     sizes = [min(int(row[5]), each) for row in rows]
     if sum(sizes) <= total:
         return rows
@@ -209,7 +209,7 @@ def _both_ends(rows: list[Row], each: int, total: int) -> list[Row]:
 
 
 def _reach(sizes: list[int], budget: int) -> int:
-    """How many of ``sizes`` fit into ``budget``, from the first on."""
+    """Return how many of ``sizes`` fit into ``budget``, from the first on."""
     for count, size in enumerate(sizes):
         budget -= size
         if budget < 0:
@@ -218,7 +218,7 @@ def _reach(sizes: list[int], budget: int) -> int:
 
 
 def _texts(store: Store, turns: list[int], each: int) -> dict[int, str]:
-    """The beginnings of turns, put together from their chunks, which overlap."""
+    """Return the beginnings of turns, joined from their chunks, which overlap."""
     texts: dict[int, str] = {}
     for at in range(0, len(turns), 500):
         rows = store.rows(

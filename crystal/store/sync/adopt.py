@@ -1,6 +1,6 @@
-"""Rows of another store taken into this one: a machine that becomes home keeps what home's mirror knows.
+"""Copy rows of another store into this one: a machine that becomes home keeps what home's mirror knows.
 
-What comes has no archive here; when its archive comes later, the rows are known by their uuids and stay.
+The rows have no archive here; when their archive comes later, they are recognised by their uuids and stay.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Said:
 
 
 def adopt_turns(store: Store, other: Store) -> int:
-    """Take every turn of a store that this one does not have; gives how many were new. Can be run again."""
+    """Copy every turn of a store that this one does not have; return how many were new. Can be run again."""
     added = after = 0
     while rows := _page(other, after):
         after = rows[-1][0]
@@ -47,7 +47,7 @@ def _is_forgotten(blocks: Blocks, one: _Said) -> bool:
 
 
 def adopt_memories(store: Store, other: Store) -> int:
-    """Take every memory of a store that is newer than what this one has; gives how many. Can be run again."""
+    """Copy every memory of a store that is newer than this one's; return how many. Can be run again."""
     added = after = 0
     while found := memories.versions_after(other, after, PAGE):
         after = found[-1][0]

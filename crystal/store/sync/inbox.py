@@ -1,4 +1,4 @@
-"""The inbox: streams that others write, how far each is committed, and what stands in the way."""
+"""The inbox: streams that others write, how far each is committed, and what blocks it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crystal.store.connection import Row, Store
 from crystal.store.sync.outbox import NO_TAG
 
 MAX_UNPROVEN_STREAMS = 256
-"""How many streams of one device are written down in which nothing opened yet."""
+"""Maximum number of recorded streams of one device in which nothing opened yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class InStream:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A hole that the user decided to leave."""
+    """A gap that the user decided to leave."""
 
     stream: bytes
     seq: int
@@ -62,18 +62,18 @@ def _stream(row: Row) -> InStream:
 
 
 def all_streams(store: Store) -> list[InStream]:
-    """Every stream ever met, in that order."""
+    """Return every stream ever seen, in that order."""
     return [_stream(row) for row in store.rows(f"SELECT {_COLUMNS} FROM relay_in ORDER BY id")]
 
 
 def find_stream(store: Store, stream: bytes) -> InStream | None:
-    """One stream, None when it was never met."""
+    """Return one stream, or None if it was never seen."""
     row = store.row(f"SELECT {_COLUMNS} FROM relay_in WHERE stream = ?", (stream,))
     return None if row is None else _stream(row)
 
 
 def meet_stream(store: Store, stream: bytes, now: int) -> InStream:
-    """A stream, written down at the first meeting."""
+    """Return a stream; it is recorded when it is first seen."""
     found = find_stream(store, stream)
     if found is None:
         store.execute(
@@ -86,9 +86,9 @@ def meet_stream(store: Store, stream: bytes, now: int) -> InStream:
 
 
 def seen_stream(store: Store, stream: bytes, now: int) -> InStream:
-    """Give a stream that the relay lists; a new one is written down only if few of its device are unproven.
+    """Return a stream that the relay lists; a new one is recorded only if few of its device are unproven.
 
-    What is not written down has the id 0, and no cursor that could move: ``meet_stream`` writes it.
+    One that is not recorded has the id 0, and its cursor cannot move: ``meet_stream`` records it.
     """
     found = find_stream(store, stream)
     if found is not None:
@@ -103,7 +103,7 @@ def seen_stream(store: Store, stream: bytes, now: int) -> InStream:
 
 
 def drop_unlisted(store: Store, listed: Collection[bytes]) -> None:
-    """Forget streams in which nothing ever opened and which the relay does not list any more."""
+    """Delete streams in which nothing ever opened and which the relay does not list any more."""
     rows = store.rows(
         "SELECT id, stream FROM relay_in WHERE peer IS NULL AND channel = 0 AND last_seq = 0 AND state <> 'left'"
     )
@@ -126,8 +126,8 @@ def take_claims(store: Store, source: int, claims: Mapping[bytes, int]) -> None:
 
     Args:
         store: The store.
-        source: The stream of heartbeats that says so; it takes back what it said before.
-        claims: The newest seq by stream. The streams are met already.
+        source: The stream of heartbeats that says so; it replaces what it said before.
+        claims: The newest seq by stream. The streams are recorded already.
     """
     before = {bytes(row[0]) for row in store.rows("SELECT stream FROM relay_claims WHERE source = ?", (source,))}
     store.execute("DELETE FROM relay_claims WHERE source = ?", (source,))
@@ -149,9 +149,9 @@ def _settle_head(store: Store, stream: bytes) -> None:
 
 
 def missing(store: Store) -> dict[bytes, range]:
-    """What was sealed, as far as anybody told, and is not taken: the numbers by stream.
+    """Return what was sealed, as far as is known, and is not taken: the numbers by stream.
 
-    Source: what the relay listed, and what devices told of themselves. Streams that were left go on in others.
+    Source: what the relay listed, and what devices reported of themselves. Streams that were left continue in others.
     """
     rows = store.rows(
         "SELECT stream, last_seq, head FROM relay_in WHERE head > last_seq AND state <> 'left'"
@@ -166,7 +166,7 @@ def bind(store: Store, ident: int, peer: int, channel: int, lane: str | None) ->
 
 
 def advance(store: Store, known: InStream, seq: int, tag: bytes) -> None:
-    """Move the cursor over what was taken. Inside the transaction that used it.
+    """Move the cursor past what was taken. Inside the transaction that used it.
 
     Raises:
         WatermarkMoved: Another poller was there first.
@@ -192,7 +192,7 @@ def suspend(
     retry_at: int | None,
     resend: int | None,
 ) -> None:
-    """Note why a stream cannot go on. The cursor stays; nothing happens when another poller has moved it."""
+    """Note why a stream cannot continue. The cursor stays; nothing happens if another poller has moved it."""
     store.execute(
         "UPDATE relay_in SET tries = iif(state = ?1 AND code IS ?2, tries + 1, 1),"
         " since = iif(state = ?1 AND code IS ?2, since, ?4), state = ?1, code = ?2, detail = ?3, retry_at = ?5,"
@@ -202,12 +202,12 @@ def suspend(
 
 
 def is_due(store: Store, now: int) -> bool:
-    """Whether a stream that stands still is to be tried again now."""
+    """Return True if any suspended stream is to be tried again now."""
     return store.value("SELECT 1 FROM relay_in WHERE retry_at <= ? AND state <> 'left' LIMIT 1", (now,)) is not None
 
 
 def end_waiting(store: Store) -> None:
-    """Forget what could not be fetched where nothing is missing any more: it came in another way, or was none."""
+    """Clear fetch failures of streams that miss nothing any more: the blobs came in another way, or never existed."""
     store.execute(
         "UPDATE relay_in SET state = 'ok', code = NULL, detail = NULL, since = NULL, tries = 0, retry_at = NULL,"
         " resend = NULL WHERE state = 'waiting' AND code IN ('relay', 'gap') AND head <= last_seq"
@@ -215,7 +215,7 @@ def end_waiting(store: Store) -> None:
 
 
 def resume(store: Store, known: InStream) -> None:
-    """Forget why a stream stood still."""
+    """Clear the reason for which a stream was suspended."""
     if known.state != "ok":
         store.execute(
             "UPDATE relay_in SET state = 'ok', code = NULL, detail = NULL, since = NULL, tries = 0, retry_at = NULL,"
@@ -225,7 +225,7 @@ def resume(store: Store, known: InStream) -> None:
 
 
 def leave(store: Store, known: InStream, code: str, detail: str, now: int) -> None:
-    """Wait for nothing more of a stream: what it would hold goes on in another. Inside a transaction."""
+    """Stop waiting for a stream: what it would hold continues in another. Inside a transaction."""
     store.execute(
         "UPDATE relay_in SET state = 'left', code = ?, detail = ?, since = ?, retry_at = NULL, resend = NULL,"
         " head = last_seq WHERE id = ?",
@@ -235,13 +235,13 @@ def leave(store: Store, known: InStream, code: str, detail: str, now: int) -> No
 
 
 def note_forked(store: Store, known: InStream) -> None:
-    """Note that a copy of the device went on elsewhere. What it put here is no promise any more. In a transaction."""
+    """Note that a copy of the device continued elsewhere. Its claims here no longer count. In a transaction."""
     store.execute("UPDATE relay_in SET forked = 1, listed = last_seq WHERE id = ?", (known.id,))
     _settle_head(store, known.stream)
 
 
 def add_skip(store: Store, stream: bytes, seq: int, code: str | None, now: int) -> None:
-    """Put a hole on record. Inside the transaction that moves the cursor over it."""
+    """Record a gap. Inside the transaction that moves the cursor past it."""
     store.execute(
         "INSERT INTO relay_skips (stream, seq, code, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
         (stream, seq, code, now),
@@ -249,7 +249,7 @@ def add_skip(store: Store, stream: bytes, seq: int, code: str | None, now: int) 
 
 
 def skips(store: Store) -> list[Skip]:
-    """The holes on record, the oldest first."""
+    """Return the recorded gaps, oldest first."""
     return [
         Skip(bytes(row[0]), *row[1:])
         for row in store.rows("SELECT stream, seq, code, at FROM relay_skips ORDER BY at, seq")
@@ -257,13 +257,13 @@ def skips(store: Store) -> list[Skip]:
 
 
 def skip_over(store: Store, known: InStream, seq: int, tag: bytes, now: int) -> None:
-    """Move the cursor over a number that is not taken, on record. Inside a transaction.
+    """Move the cursor past a number that is not taken, and record it. Inside a transaction.
 
     Args:
         store: The store, open for writing.
         known: The stream.
         seq: The number.
-        tag: Its tag, which the next blob must name; empty when it is unknown: then the next may name any.
+        tag: Its tag, which the next blob must name; empty if it is unknown: then the next may name any.
         now: The time, ms.
 
     Raises:
@@ -271,16 +271,16 @@ def skip_over(store: Store, known: InStream, seq: int, tag: bytes, now: int) -> 
     """
     add_skip(store, known.stream, seq, known.code, now)
     advance(store, known, seq, tag)
-    drop_fragments(store, known.id)  # a message of which a part is missing never becomes whole
+    drop_fragments(store, known.id)  # a message with a missing part never becomes whole
 
 
 def add_fragment(store: Store, stream: int, seq: int, body: bytes) -> None:
-    """Keep a part of a message whose last part has not come. Inside the transaction that moves the cursor over it."""
+    """Keep a part of a message whose last part has not come. Inside the transaction that moves the cursor past it."""
     store.execute("INSERT INTO relay_fragments (stream, seq, body) VALUES (?, ?, ?)", (stream, seq, body))
 
 
 def fragments(store: Store, stream: int) -> list[bytes]:
-    """The parts that have come, in order."""
+    """Return the parts that have come, in order."""
     return [
         bytes(body)
         for (body,) in store.rows("SELECT body FROM relay_fragments WHERE stream = ? ORDER BY seq", (stream,))
@@ -288,17 +288,17 @@ def fragments(store: Store, stream: int) -> list[bytes]:
 
 
 def fragments_bytes(store: Store, stream: int) -> int:
-    """How many bytes of a message have come that is not whole."""
+    """Return how many bytes of an incomplete message have come."""
     return int(store.value("SELECT coalesce(sum(length(body)), 0) FROM relay_fragments WHERE stream = ?", (stream,)))
 
 
 def drop_fragments(store: Store, stream: int) -> None:
-    """Let go of the parts: the message is whole, or given up. Inside a transaction."""
+    """Delete the parts: the message is whole, or given up. Inside a transaction."""
     store.execute("DELETE FROM relay_fragments WHERE stream = ?", (stream,))
 
 
 def file_generation(store: Store, device: str, transcript: str, stream: bytes, sent_as: int) -> int:
-    """The ledger's generation for a file of a stream: as it was sent, unless a copy of the device went on from it."""
+    """Return the ledger's generation for a file of a stream: as sent, unless a copy of the device continued it."""
     value = store.value(
         "SELECT generation FROM relay_files WHERE device = ? AND transcript = ? AND stream = ? AND sent_as = ?",
         (device, transcript, stream, sent_as),
@@ -307,7 +307,7 @@ def file_generation(store: Store, device: str, transcript: str, stream: bytes, s
 
 
 def fork_file(store: Store, device: str, transcript: str, stream: bytes, sent_as: int) -> int:
-    """Give a file of a stream a generation of its own, apart from those that devices count. In a transaction."""
+    """Give a file of a stream a generation of its own, apart from those that devices number. In a transaction."""
     known = store.value(
         "SELECT max(generation) FROM (SELECT generation FROM relay_files WHERE device = ?1 AND transcript = ?2"
         " UNION ALL SELECT s.generation FROM segments s JOIN capture_state c ON c.id = s.transcript"
@@ -324,7 +324,7 @@ def fork_file(store: Store, device: str, transcript: str, stream: bytes, sent_as
 
 
 def forked_generations(store: Store, device: str, transcript: str, sent_as: int) -> list[int]:
-    """The generations that copies' versions of a file have in the ledger, in the order of their appearance."""
+    """Return the generations that copies' versions of a file have in the ledger, in the order of their appearance."""
     return [
         int(generation)
         for (generation,) in store.rows(
@@ -336,7 +336,7 @@ def forked_generations(store: Store, device: str, transcript: str, sent_as: int)
 
 
 def use_generation(store: Store, device: str, transcript: str, stream: bytes, sent_as: int, generation: int) -> None:
-    """Let a file of a stream go on as a version that is here already. Inside a transaction."""
+    """Map a file of a stream to a version that is here already. Inside a transaction."""
     store.execute(
         "INSERT INTO relay_files (device, transcript, stream, sent_as, generation) VALUES (?, ?, ?, ?, ?)"
         " ON CONFLICT DO UPDATE SET generation = excluded.generation",
@@ -345,17 +345,17 @@ def use_generation(store: Store, device: str, transcript: str, stream: bytes, se
 
 
 def project_here(store: Store, cwd: str) -> Project | None:
-    """What is known of a folder of this name, on whichever machine."""
+    """Return what is known of a folder of this name, on any machine."""
     row = store.row("SELECT cwd, git_root, remote, name FROM projects WHERE cwd = ?", (cwd,))
     return None if row is None else Project(*row)
 
 
 def is_project_of_others(store: Store, cwd: str, device: str) -> bool:
-    """Whether sessions of another machine than ``device`` belong to a folder of this name."""
+    """Return True if sessions of another machine than ``device`` belong to a folder of this name."""
     sql = "SELECT 1 FROM sessions s JOIN projects p ON p.id = s.project WHERE p.cwd = ? AND s.device <> ? LIMIT 1"
     return store.value(sql, (cwd, device)) is not None
 
 
 def is_session_of(store: Store, session_id: str, device: str) -> bool:
-    """Whether a session began on this machine."""
+    """Return True if a session began on this machine."""
     return store.value("SELECT 1 FROM sessions WHERE session_id = ? AND device = ?", (session_id, device)) is not None

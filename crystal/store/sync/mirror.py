@@ -1,6 +1,6 @@
 """What the home machine has published: the list of objects, the keys they are sealed with, what is to be deleted.
 
-Positions number the steps of what was published, without gaps. An object covers a run of them; the objects of the
+Positions number the steps of what was published, without gaps. An object covers a range of them; the objects of the
 list cover each position once. A row of the list without a hash is a step that was decided and not uploaded yet.
 """
 
@@ -16,7 +16,7 @@ from crystal.store.connection import Store
 from crystal.store.sync.mirror_content import VectorSpace
 
 LOST, FORGOTTEN = 1, 2
-"""Why an object is stale: the relay has lost it, or it holds what was deleted since."""
+"""Why an object is stale: the relay has lost it, or it holds content that was deleted since."""
 
 MARK_BYTES = 8
 MAX_EPOCHS = 256
@@ -26,7 +26,7 @@ Random = Callable[[int], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """How far publishing is, see the table ``mirror_home``."""
+    """The progress of publishing, see the table ``mirror_home``."""
 
     stream: bytes
     epoch: bytes
@@ -43,7 +43,7 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An object of the list: the positions ``first`` to ``last``, and where it lies."""
+    """An object of the list: the positions ``first`` to ``last``, and its place at the relay."""
 
     last: int
     first: int
@@ -66,7 +66,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A sealed object: its seq, its hash, its size, its size before, and the key."""
+    """A sealed object: its seq, its hash, its size, its size before sealing, and the key."""
 
     number: int
     sha256: bytes
@@ -84,7 +84,7 @@ _LISTED = (
 
 
 def home(store: Store) -> Home | None:
-    """How far publishing is, None where nothing was ever published."""
+    """Return the progress of publishing, or None if nothing was ever published."""
     row = store.row(
         "SELECT stream, epoch, version, position, number, chunks_upto, turns_upto, vectors_upto, generation,"
         " is_changed, published_at FROM mirror_home"
@@ -93,7 +93,7 @@ def home(store: Store) -> Home | None:
 
 
 def begin(store: Store, random: Random, now: int) -> Home:
-    """Begin to publish, if that was not done yet: from here on, changes are noted."""
+    """Begin to publish, if that was not done yet: from now on, changes are noted."""
     found = home(store)
     if found is not None:
         return found
@@ -118,14 +118,14 @@ _EVERYTHING = (
 
 
 def next_number(store: Store) -> int:
-    """The number of the next sealed object; never given twice. Inside a transaction."""
+    """Return the number of the next sealed object; never used twice. Inside a transaction."""
     return int(store.value("UPDATE mirror_home SET number = number + 1 RETURNING number"))
 
 
 def note_published(store: Store, now: int, refresh_ms: int) -> bool:
-    """Note that nothing is left to publish. Gives whether the list is another than that of the newest manifest.
+    """Note that nothing is left to publish. Return whether the list differs from that of the newest manifest.
 
-    Where it is the same, the time is renewed when it is older than ``refresh_ms``, so that manifests are few.
+    If it is the same, the time is renewed when it is older than ``refresh_ms``, so that manifests are few.
     """
     at = home(store)
     if at is None or (not at.is_changed and 0 <= now - at.published_at < refresh_ms):
@@ -144,8 +144,8 @@ def note_published(store: Store, now: int, refresh_ms: int) -> bool:
 def begin_epoch(store: Store, ended: bytes, random: Random) -> bool:
     """Begin an epoch, because a device knows a state of this one, or an epoch, that this machine never published.
 
-    This machine was restored from a backup, or is home instead of another. False when that epoch has ended already:
-    the device has not heard of it yet.
+    This machine was restored from a backup, or replaces another as home. False if that epoch has ended already: the
+    device does not know it yet.
     """
     with store.transaction():
         row = store.row("SELECT epoch, ended FROM mirror_home")
@@ -162,7 +162,7 @@ def begin_epoch(store: Store, ended: bytes, random: Random) -> bool:
 
 
 def space_of(store: Store, generation: int) -> VectorSpace | None:
-    """The model of an embedding generation, None when it is gone."""
+    """Return the model of an embedding generation, or None if it is gone."""
     row = store.row("SELECT id, provider, model, dimension FROM embedding_generations WHERE id = ?", (generation,))
     return None if row is None else VectorSpace(*row)
 
@@ -171,18 +171,18 @@ COUNTED = ("projects", "sessions", "turns", "chunks", "turn_copies", "memories",
 
 
 def counts(store: Store) -> dict[str, int]:
-    """How many rows a mirror of the present list has, by table; empty when that is not known."""
+    """Return how many rows a mirror of the present list has, by table; empty if that is not known."""
     text = store.value("SELECT counts FROM mirror_home WHERE NOT is_changed")
     return {} if text is None else dict(json.loads(text))
 
 
 def count_rows(store: Store) -> dict[str, int]:
-    """How many rows there are, by table."""
+    """Return how many rows there are, by table."""
     return {table: int(store.value(f"SELECT count(*) FROM {table}")) for table in COUNTED}
 
 
 def is_waiting(store: Store, at: Home) -> bool:
-    """Whether rows wait to be published; vectors and files are not looked at."""
+    """Return True if rows wait to be published; vectors and files are not checked."""
     return bool(
         store.value("SELECT 1 FROM mirror_rows WHERE position = 0 LIMIT 1")
         or store.value("SELECT 1 FROM chunks WHERE id > ? LIMIT 1", (at.chunks_upto,))
@@ -195,21 +195,21 @@ def is_waiting(store: Store, at: Home) -> bool:
 
 
 def newest_key(store: Store) -> tuple[int, bytes]:
-    """The key that objects are sealed with from now on, with its number."""
+    """Return the key that new objects are sealed with, with its number."""
     row = store.row("SELECT id, link FROM mirror_keys ORDER BY id DESC LIMIT 1")
     assert row is not None
     return int(row[0]), bytes(row[1])
 
 
 def add_key(store: Store, link: bytes, now: int) -> None:
-    """Seal what comes with another key."""
+    """Add a key that seals all later objects."""
     with store.transaction():
         store.execute("INSERT INTO mirror_keys (link, made_at) VALUES (?, ?)", (link, now))
         _drop_index(store, now)
 
 
 def keys_in_use(store: Store) -> list[bytes]:
-    """The keys that open the objects of the list, and the newest."""
+    """Return the keys that open the objects of the list, and the newest."""
     rows = store.rows(
         "SELECT link FROM mirror_keys WHERE id IN (SELECT sealed_by FROM mirror_objects WHERE sha256 IS NOT NULL)"
         " OR id = (SELECT max(id) FROM mirror_keys) ORDER BY id"
@@ -221,12 +221,12 @@ def keys_in_use(store: Store) -> list[bytes]:
 
 
 def listed(store: Store) -> list[Listed]:
-    """The objects that are at the relay, in order."""
+    """Return the objects that are at the relay, in order."""
     return _listed(store, "WHERE sha256 IS NOT NULL ORDER BY last")
 
 
 def decided(store: Store) -> list[Listed]:
-    """Steps that were decided and not uploaded yet, in order."""
+    """Return steps that were decided and not uploaded yet, in order."""
     return _listed(store, "WHERE sha256 IS NULL ORDER BY last")
 
 
@@ -236,7 +236,7 @@ def _listed(store: Store, where: str, values: Sequence[Any] = ()) -> list[Listed
 
 
 def note_upload(store: Store, sha256: bytes, now: int) -> None:
-    """Note that an object is about to be uploaded: if it never gets into the list, it is deleted one day."""
+    """Note that an object is about to be uploaded: if it never gets into the list, it is deleted later."""
     store.execute(
         "INSERT INTO mirror_trash (object, since) VALUES (?, ?) ON CONFLICT DO UPDATE SET since = excluded.since",
         (sha256[:16], now),
@@ -244,7 +244,7 @@ def note_upload(store: Store, sha256: bytes, now: int) -> None:
 
 
 def place(store: Store, step: Listed, sealed: Sealed, now: int) -> bool:
-    """Put the uploaded object of a decided step into the list. False when it is there already."""
+    """Put the uploaded object of a decided step into the list. False if it is there already."""
     with store.transaction():
         placed = store.value(
             "UPDATE mirror_objects SET number = ?, sha256 = ?, size = ?, raw = ?, sealed_by = ?, made_at = ?"
@@ -258,9 +258,9 @@ def place(store: Store, step: Listed, sealed: Sealed, now: int) -> bool:
 
 
 def replace(store: Store, old: Sequence[Listed], sealed: Sealed, union: Listed, now: int) -> bool:
-    """Let one object stand for a run of the list. False when the list has changed meanwhile: the new one is trash.
+    """Replace a range of the list by one object. False if the list has changed meanwhile: the new one is trash.
 
-    An object that holds what was deleted goes to the trash at once, others after their time.
+    An object that holds deleted content goes to the trash at once, others after the grace period.
     """
     with store.transaction():
         rows = store.rows(
@@ -298,7 +298,7 @@ def _untrash(store: Store, sealed: Sealed) -> None:
 
 
 def mark_lost(store: Store, objects: Iterable[bytes], made_before: int, now: int) -> int:
-    """Note that the relay has lost objects, by id, or keeps damaged ones. Gives how many of them are listed.
+    """Note that the relay has lost objects, by id, or keeps damaged ones. Return how many of them are listed.
 
     What was made between ``made_before`` and ``now`` is left alone.
     """
@@ -326,7 +326,7 @@ def _drop_index(store: Store, now: int) -> None:
 
 
 def index_id(store: Store) -> bytes | None:
-    """The id of the index object, None while there is none."""
+    """Return the id of the index object, or None while there is none."""
     text = store.value("SELECT index_object FROM mirror_home")
     return None if text is None else bytes.fromhex(json.loads(text)["sha256"])[:16]
 
@@ -335,14 +335,14 @@ def index_id(store: Store) -> bytes | None:
 
 
 def index(store: Store) -> tuple[int, bytes | None, dict[str, Any] | None]:
-    """Up to which position the index object lists, the hash of its list, and its entry."""
+    """Return up to which position the index object lists, the hash of its list, and its entry."""
     row = store.row("SELECT index_upto, index_of, index_object FROM mirror_home")
     assert row is not None
     return int(row[0]), row[1], None if row[2] is None else json.loads(row[2])
 
 
 def set_index(store: Store, upto: int, digest: bytes | None, entry: dict[str, Any] | None, now: int) -> None:
-    """Let another index object, or none, stand for the old part of the list."""
+    """Set another index object, or none, for the old part of the list."""
     with store.transaction():
         _drop_index(store, now)
         text = None if entry is None else json.dumps(entry)

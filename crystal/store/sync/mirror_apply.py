@@ -1,4 +1,4 @@
-"""A device's mirror.db: applying what home published, and how far that is.
+"""A device's mirror.db: applying what home published, and the progress of that.
 
 The file has the schema of every store, so that everything that reads a store reads it too. Ids are home's. Each object
 is applied in one transaction together with its place in the list; applying one again changes nothing.
@@ -30,7 +30,7 @@ _LEFT_OUT = "left_out"
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """How far a mirror is: everything up to ``position`` is in it; the rest is of the newest whole manifest."""
+    """The progress of a mirror: everything up to ``position`` is in it; the rest is of the newest complete manifest."""
 
     position: int = 0
     mark: bytes = b""
@@ -41,16 +41,16 @@ class Applied:
 
 
 def open_mirror(path: Path) -> Store:
-    """Open a mirror for applying; make it if there is none. References are home's to check, not this file's."""
+    """Open a mirror for applying; create it if there is none. Home checks the foreign keys, not this file."""
     store = Store.open(path)
-    for backup in path.parent.glob(f"{path.name}.v*.backup"):  # what is forgotten must not live on in it
+    for backup in path.parent.glob(f"{path.name}.v*.backup"):  # forgotten content must not remain in it
         backup.unlink(missing_ok=True)
     store.execute("PRAGMA foreign_keys = 0")
     return store
 
 
 def applied(store: Store) -> Applied:
-    """How far a mirror is."""
+    """Return the progress of a mirror."""
     row = store.row("SELECT position, mark, epoch, version, published_at, counts FROM mirror_applied")
     if row is None:
         return Applied()
@@ -59,9 +59,9 @@ def applied(store: Store) -> Applied:
 
 
 def apply(store: Store, content: Content, since: Applied, dropped: Mapping[str, int] | None = None) -> bool:
-    """Apply one object and note its place, in one transaction. False when another process was faster.
+    """Apply one object and note its place, in one transaction. False if another process was faster.
 
-    ``dropped`` says how many rows of each table were left out of it, which is remembered.
+    ``dropped`` says how many rows of each table were left out of it; it is stored.
 
     Raises:
         StoreFull, StoreBusy: Nothing happened; try again later.
@@ -97,7 +97,7 @@ def apply(store: Store, content: Content, since: Applied, dropped: Mapping[str, 
 
 
 def left_out(store: Store) -> dict[str, int]:
-    """How many rows of each table were left out of all objects so far, at most."""
+    """Return how many rows of each table were left out of all objects so far, at most."""
     return dict(json.loads(read_note(store, _LEFT_OUT) or "{}"))
 
 
@@ -118,7 +118,7 @@ def _put_origins(store: Store, rows: Sequence[Row]) -> None:
 
 
 def _put_chunks(store: Store, rows: Sequence[Row], texts: Sequence[str]) -> None:
-    """Insert chunks with their words; of one that is there already, replace the words if they are others."""
+    """Insert chunks with their words; replace the words of an existing chunk if they differ."""
     columns = COLUMNS["chunks"]
     known = _texts(store, [row[0] for row in rows])
     fresh = [(row, text) for row, text in zip(rows, texts, strict=True) if row[0] not in known]
@@ -188,7 +188,7 @@ def _put_vectors(store: Store, space: VectorSpace, found: Sequence[tuple[int, by
 
 
 def finish(store: Store, epoch: bytes, version: int, published_at: int, serving: VectorSpace | None) -> None:
-    """Note that a manifest was applied as a whole; its model's vectors serve from now on, others go."""
+    """Note that a manifest was applied completely; its model's vectors serve from now on, others are deleted."""
     known = {generation.id for generation in vectors.generations(store)}
     with store.transaction():
         if serving is not None and serving.id in known:
@@ -211,7 +211,7 @@ def refresh(store: Store, epoch: bytes, version: int, published_at: int) -> None
 
 
 def copy_over(source: Path, target: Path) -> None:
-    """Let ``target`` hold what ``source`` holds, in one transaction: who reads it meanwhile keeps the old state.
+    """Copy the content of ``source`` into ``target`` in one transaction: readers keep the old state until it commits.
 
     A rename would put the new file beside the old file's log, which SQLite would take for the new one's.
     """

@@ -1,6 +1,6 @@
-"""What one object of the mirror holds: rows by table, what is gone, texts, documents and vectors.
+"""Content of one object of the mirror: rows by table, deleted keys, texts, documents and vectors.
 
-Home's store fills it, a device's mirror applies it; the relay's room turns it into bytes and back.
+Home's store fills it, a device's mirror applies it; the relay package encodes it as bytes and decodes it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "turn_copies": ("session", "turn"),
     "private_lines": ("uuid",),
 }
-"""The columns that travel. A chunk's text travels beside its row; ``chunk_origins`` change a row and leave its text."""
+"""The columns that are sent. A chunk's text is sent beside its row; ``chunk_origins`` change a row without its text."""
 
 KINDS = {
     "project": "projects",
@@ -47,7 +47,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class VectorSpace:
-    """The model that vectors come from, under home's number for it."""
+    """The model that made the vectors, under home's number for it."""
 
     id: int
     provider: str
@@ -75,9 +75,9 @@ class Content:
         texts: Of ``rows["chunks"]``, in their order.
         gone: Keys of rows that were deleted, by kind of ``KINDS``.
         documents: Files of home's agents.
-        space: Where the vectors come from.
+        space: The model of the vectors.
         vectors: Chunk id and vector, little-endian float32.
-        refused: Chunks whose text the provider of ``space`` does not take.
+        refused: Chunks whose text the provider of ``space`` refuses.
     """
 
     first: int
@@ -92,5 +92,5 @@ class Content:
 
     @property
     def last(self) -> int:
-        """The newest position that it covers."""
+        """Return the newest position that it covers."""
         return self.first + len(self.marks) // 8 - 1

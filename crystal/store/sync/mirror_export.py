@@ -1,8 +1,8 @@
 """What the home machine publishes next, and the rows of what it has decided to publish.
 
 Deciding and reading are two steps. ``decide`` fixes, in one short transaction, which rows the next position covers;
-``export`` reads them as they are now, at once, after a crash, or much later when objects are merged: the latest state
-of a row is always right, because whatever changed it is noted and comes in a later position again.
+``export`` reads their present content, at once, after a crash, or much later when objects are merged: the latest state
+of a row is always right, because every change of it is noted and published again in a later position.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from crystal.store.sync.mirror import FORGOTTEN, Home, Listed, Random, home, spa
 from crystal.store.sync.mirror_content import COLUMNS, KINDS, Content, Document
 
 RAW_BYTES = 6 << 20
-"""Bytes of one object before sealing, about; what does not fit comes with the next position."""
+"""Approximate bytes of one object before sealing; what does not fit comes with the next position."""
 
 ROW_BYTES, TURN_BYTES, CHUNK_BYTES = 100, 240, 120
 NOTES, CHUNKS, TURNS, WAITING = 4_000, 8_000, 8_000, 4_000
 WIDE_DIMENSION = 512
-"""Vectors of more numbers travel as half floats."""
+"""Vectors of more numbers are sent as half floats."""
 
 ReadDocument = Callable[[str], bytes | None]
 
@@ -55,7 +55,7 @@ class _Step:
 
 
 def decide(store: Store, random: Random, now: int, raw_bytes: int = RAW_BYTES) -> bool:
-    """Decide what the next position covers, and note it. False when there is nothing to publish."""
+    """Decide what the next position covers, and record it. False if there is nothing to publish."""
     with store.transaction():
         at = home(store)
         if at is None:
@@ -84,7 +84,7 @@ def decide(store: Store, random: Random, now: int, raw_bytes: int = RAW_BYTES) -
 
 
 def _follow_serving(store: Store, at: Home) -> Home:
-    """When another model serves, all vectors are to be sent again."""
+    """Queue all vectors again if another model serves now."""
     serving = serving_generation(store)
     generation = 0 if serving is None else serving.id
     if generation != at.generation:
@@ -105,7 +105,7 @@ def _take_notes(store: Store, at: Home, step: _Step) -> None:
             size = store.value(_SIZES[kind], (key,))
             store.execute("DELETE FROM mirror_rows WHERE kind = ? AND key = ? AND position = 0", (kind, key))
             if _is_unpublished(at, kind, key):
-                continue  # the range that will have it has it as it is then
+                continue  # the later range that contains it carries its state at that time
             step.budget -= ROW_BYTES + (size or 0)
             step.notes.append((kind, key))
             if size is None:
@@ -118,7 +118,7 @@ def _is_unpublished(at: Home, kind: str, key: Any) -> bool:
 
 
 def _mark_forgotten(store: Store, kind: str, key: Any) -> None:
-    """Objects that hold words of a row that is gone are to be made again without them."""
+    """Mark objects that hold words of a deleted row to be built again without them."""
     kinds = {"session": ["session"], "memory": ["memory"], "document": ["document"], "chunk": ["chunk", "text"]}
     places = "SELECT position FROM mirror_rows WHERE kind = ? AND key = ? AND position > 0"
     for one in kinds.get(kind, ()):
@@ -151,7 +151,7 @@ def _take_chunks(store: Store, at: Home, step: _Step) -> None:
             return
         step.chunks_upto, step.turns_upto, taken = ident, step.turns_upto + turns, taken + 1
         step.budget -= CHUNK_BYTES + length + vector_bytes + turns * TURN_BYTES
-    if len(rows) < CHUNKS and step.budget > 0:  # all of them: what turns there are beyond have no chunk
+    if len(rows) < CHUNKS and step.budget > 0:  # all of them: later turns have no chunk
         newest = store.value("SELECT max(id) FROM turns WHERE id <= ?", (at.turns_upto + TURNS,)) or 0
         if newest > step.turns_upto:
             step.budget -= (newest - step.turns_upto) * TURN_BYTES
@@ -182,7 +182,7 @@ def _take_vectors(store: Store, at: Home, step: _Step) -> int:
         store.execute("DELETE FROM mirror_waiting WHERE chunk = ?", (chunk,))
         _extend(step.vectors, chunk)
         step.budget -= each + 10
-    in_step = at.vectors_upto == at.chunks_upto  # then the chunks' budget had room for their vectors
+    in_step = at.vectors_upto == at.chunks_upto  # then the chunks' budget had space for their vectors
     rows = store.rows(
         f"SELECT c.id, r.rowid IS NULL AND c.vector_generation IS NOT ? FROM chunks c LEFT JOIN {table} r"
         " ON r.rowid = c.id WHERE c.id > ? AND c.id <= ? ORDER BY c.id LIMIT ?",
@@ -214,20 +214,20 @@ def _rowids(generation: int) -> str:
 
 
 def note_document(store: Store, name: str, size: int, mtime_ns: int, sha256: bytes, *, is_other: bool) -> None:
-    """Note how a file is, and that it is to be published if its content is another. Inside a transaction."""
+    """Note the state of a file, and that it is to be published if its content changed. Inside a transaction."""
     store.execute("INSERT OR REPLACE INTO mirror_files VALUES (?, ?, ?, ?)", (name, size, mtime_ns, sha256))
     if is_other:
         store.execute("INSERT OR IGNORE INTO mirror_rows VALUES ('document', ?, 0)", (name,))
 
 
 def note_document_gone(store: Store, name: str) -> None:
-    """Note that a file is not there any more. Inside a transaction."""
+    """Note that a file does not exist any more. Inside a transaction."""
     store.execute("DELETE FROM mirror_files WHERE name = ?", (name,))
     store.execute("INSERT OR IGNORE INTO mirror_rows VALUES ('document', ?, 0)", (name,))
 
 
 def documents_seen(store: Store) -> dict[str, tuple[int, int, bytes]]:
-    """The files that were published, or wait to be: size, time of change, hash."""
+    """Return the files that were published, or wait to be: size, modification time, hash."""
     rows = store.rows("SELECT name, size, mtime_ns, sha256 FROM mirror_files")
     return {name: (size, mtime, bytes(sha)) for name, size, mtime, sha in rows}
 
@@ -236,12 +236,12 @@ def documents_seen(store: Store) -> dict[str, tuple[int, int, bytes]]:
 
 
 def export(store: Store, run: Sequence[Listed], read_document: ReadDocument) -> Content:
-    """Read the rows of a run of positions, as they are now.
+    """Read the present content of a range of positions.
 
     Args:
         store: The store.
-        run: Neighbours of the list, in order: one, or several that are to become one.
-        read_document: Gives a file by its name, None when it is gone.
+        run: Neighbours of the list, in order: one, or several that are to be merged.
+        read_document: Returns a file by its name, None if it is gone.
     """
     content = Content(run[0].first, b"".join(one.marks for one in run))
     with store.reading():
@@ -259,7 +259,7 @@ def export(store: Store, run: Sequence[Listed], read_document: ReadDocument) -> 
 
 
 def union(run: Sequence[Listed], level: int) -> Listed:
-    """What a run of the list covers together."""
+    """Return what a range of the list covers together."""
     newest = run[-1].generation
     ranges = sorted({one for each in run if each.generation == newest for one in each.vectors})
     joined: list[tuple[int, int]] = []
@@ -333,7 +333,7 @@ def _export_vectors(store: Store, run: Sequence[Listed], content: Content) -> No
     covered = union(run, 0)
     content.space = None if at is None else space_of(store, at.generation)
     if at is None or content.space is None or covered.generation != at.generation:
-        return  # of a model that serves no more; those of the one that does come in a later position
+        return  # of a model that does not serve any more; those of the serving one come in a later position
     table = table_of(at.generation)
     for low, high in covered.vectors:
         for (ident,) in store.rows(f"SELECT rowid FROM {table}_rowids WHERE rowid BETWEEN ? AND ?", (low, high)):

@@ -1,4 +1,4 @@
-"""What a mirror has of sessions, folders and rows: asked before an object is applied."""
+"""Lookups of sessions, folders and rows in a mirror, before an object is applied."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from crystal.store.sync.mirror_content import COLUMNS
 
 
 def sessions(mirror: Store, ids: Collection[int]) -> dict[int, Row]:
-    """Sessions as they travel, by id."""
+    """Return sessions in their transfer form, by id."""
     columns = ", ".join(COLUMNS["sessions"])
     rows = mirror.rows(
         f"SELECT {columns} FROM sessions WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(sorted(ids)),)
@@ -19,12 +19,12 @@ def sessions(mirror: Store, ids: Collection[int]) -> dict[int, Row]:
 
 
 def folders(mirror: Store) -> dict[int, str]:
-    """Folders of projects, by id."""
+    """Return folders of projects, by id."""
     return {int(ident): str(cwd) for ident, cwd in mirror.rows("SELECT id, cwd FROM projects")}
 
 
 def ids_there(mirror: Store, table: str, ids: Collection[int]) -> set[int]:
-    """Those of some rows that a table has."""
+    """Return which of some rows a table has."""
     assert table in ("turns", "memories")
     rows = mirror.rows(
         f"SELECT id FROM {table} WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(sorted(ids)),)

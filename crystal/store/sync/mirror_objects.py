@@ -1,4 +1,4 @@
-"""Which objects of the mirror the relay has: what is missing there, and what is to be deleted there."""
+"""Comparison of the mirror's objects with the relay: which are missing there, and which are to be deleted there."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from crystal.store.connection import Store
 from crystal.store.sync import mirror
 
 MAX_STRAY = 1000
-"""How many objects that are nobody's wait to be deleted: a relay may list what it likes."""
+"""Maximum number of unknown objects queued for deletion: a relay may list anything."""
 
 
 def is_due(store: Store, every_ms: int, now: int) -> bool:
-    """Whether the relay is to be asked which objects it has."""
+    """Return True if the relay is to be asked which objects it has."""
     looked_at = int(store.value("SELECT looked_at FROM mirror_home") or 0)
     return not 0 <= now - looked_at < every_ms
 
 
 def look_soon(store: Store) -> None:
-    """Ask the relay which objects it has at the next occasion."""
+    """Make the check of which objects the relay has due now."""
     store.execute("UPDATE mirror_home SET looked_at = 0")
 
 
 def note_look(store: Store, there: set[bytes], now: int) -> int:
-    """Take in which objects the relay has: what is missing is lost, what is nobody's is to be deleted.
+    """Record which objects the relay has: listed ones that are missing are lost, unknown ones are to be deleted.
 
     Returns:
         How many are missing.
@@ -29,7 +29,7 @@ def note_look(store: Store, there: set[bytes], now: int) -> int:
     known = known_objects(store)
     index = mirror.index_id(store)
     listed_ids = {one.sha256[:16] for one in mirror.listed(store) if one.sha256} | ({index} if index else set())
-    mirror.mark_lost(store, listed_ids - there, now + 1, now)  # whenever they were made
+    mirror.mark_lost(store, listed_ids - there, now + 1, now)  # regardless of their age
     with store.transaction():
         trashed = int(store.value("SELECT count(*) FROM mirror_trash"))
         for ident in sorted(there - known)[: max(0, MAX_STRAY - trashed)]:
@@ -39,7 +39,7 @@ def note_look(store: Store, there: set[bytes], now: int) -> int:
 
 
 def trash(store: Store, grace_ms: int, now: int) -> list[bytes]:
-    """Objects whose time has come to be deleted; a time to come is one of a clock that was wrong."""
+    """Return objects due for deletion; a time in the future comes from a wrong clock and counts as due."""
     rows = store.rows("SELECT object FROM mirror_trash WHERE NOT since BETWEEN ? AND ?", (now - grace_ms, now))
     return [bytes(one) for (one,) in rows]
 
@@ -50,7 +50,7 @@ def forget_trash(store: Store, ident: bytes) -> None:
 
 
 def known_objects(store: Store) -> set[bytes]:
-    """The ids of all objects that belong to the mirror, listed or to be deleted."""
+    """Return the ids of all objects that belong to the mirror, listed or to be deleted."""
     rows = store.rows("SELECT substr(sha256, 1, 16) FROM mirror_objects WHERE sha256 IS NOT NULL")
     found = {bytes(one) for (one,) in rows} | {bytes(one) for (one,) in store.rows("SELECT object FROM mirror_trash")}
     own = mirror.index_id(store)

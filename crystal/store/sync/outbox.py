@@ -50,7 +50,7 @@ def _stream(row: Row) -> OutStream:
 
 
 def open_stream(store: Store, peer: int, channel: int, lane: str) -> OutStream | None:
-    """The stream that is being written, None before the first."""
+    """Return the stream that is being written, or None before the first."""
     row = store.row(
         f"SELECT {_COLUMNS} FROM relay_out WHERE peer = ? AND channel = ? AND lane = ? AND closed_at IS NULL",
         (peer, channel, lane),
@@ -59,7 +59,7 @@ def open_stream(store: Store, peer: int, channel: int, lane: str) -> OutStream |
 
 
 def stream_by_id(store: Store, ident: int) -> OutStream:
-    """One stream, by its row."""
+    """Return one stream, by its row."""
     row = store.row(f"SELECT {_COLUMNS} FROM relay_out WHERE id = ?", (ident,))
     if row is None:
         raise LookupError(f"there is no stream {ident}")
@@ -69,9 +69,9 @@ def stream_by_id(store: Store, ident: int) -> OutStream:
 def new_stream(
     store: Store, stream: bytes, peer: int, channel: int, lane: str, generation: int, now: int, because: str
 ) -> OutStream:
-    """Open a stream in the place of the one that is open. Inside a transaction.
+    """Open a stream in place of the one that is open. Inside a transaction.
 
-    A stream of documents leaves nothing behind: however often the relay has others there, no rows pile up.
+    A stream of documents leaves no rows behind: however often the relay loses it, no rows accumulate.
     """
     store.execute(
         "DELETE FROM relay_out WHERE peer = ? AND channel = ? AND lane = ? AND lane = 'latest'", (peer, channel, lane)
@@ -91,13 +91,13 @@ def new_stream(
 
 
 def streams(store: Store, peer: int | None = None) -> list[OutStream]:
-    """Every stream ever written (to one peer), in the order of their opening."""
+    """Return every stream ever written (to one peer), in the order of their opening."""
     where, values = ("", ()) if peer is None else (" WHERE peer = ?", (peer,))
     return [_stream(row) for row in store.rows(f"SELECT {_COLUMNS} FROM relay_out{where} ORDER BY id", values)]
 
 
 def is_lost(store: Store, peer: int, heads: Mapping[bytes, int]) -> bool:
-    """Whether a relay that lists streams up to ``heads`` has lost the newest of what replaces all before it."""
+    """Return True if a relay that lists streams up to ``heads`` has lost the newest document of a stream."""
     rows = store.rows(
         "SELECT stream, last_seq FROM relay_out WHERE peer = ? AND lane = 'latest' AND closed_at IS NULL", (peer,)
     )
@@ -110,7 +110,7 @@ def advance(store: Store, stream: int, seq: int, tag: bytes) -> None:
 
 
 def put_blob(store: Store, stream: int, seq: int, tag: bytes, sealed: bytes, now: int) -> None:
-    """Keep a sealed blob until its receipt. Inside the transaction of what it tells."""
+    """Keep a sealed blob until its receipt. Inside the transaction of its content."""
     store.execute(
         "INSERT INTO outbox (stream, seq, tag, sealed, created_at) VALUES (?, ?, ?, ?, ?)",
         (stream, seq, tag, sealed, now),
@@ -118,34 +118,34 @@ def put_blob(store: Store, stream: int, seq: int, tag: bytes, sealed: bytes, now
 
 
 def sealed_blob(store: Store, stream: int, seq: int) -> bytes | None:
-    """The bytes of a kept blob, None when it is not kept."""
+    """Return the bytes of a kept blob, or None if it is not kept."""
     value = store.value("SELECT sealed FROM outbox WHERE stream = ? AND seq = ?", (stream, seq))
     return None if value is None else bytes(value)
 
 
 def tag_at(store: Store, stream: int, seq: int) -> bytes | None:
-    """The tag of a kept blob, None when it is not kept."""
+    """Return the tag of a kept blob, or None if it is not kept."""
     value = store.value("SELECT tag FROM outbox WHERE stream = ? AND seq = ?", (stream, seq))
     return None if value is None else bytes(value)
 
 
 def unsent(store: Store, stream: int, limit: int = 100) -> list[Waiting]:
-    """Blobs of a stream that the relay has not taken, in order."""
+    """Return blobs of a stream that the relay has not accepted, in order."""
     return _waiting(store, "stream = ? AND sent_at IS NULL AND receipted_at IS NULL", stream, limit)
 
 
 def unreceipted(store: Store, stream: int, limit: int = -1) -> list[Waiting]:
-    """Blobs of a stream that no receipt covers, in order."""
+    """Return blobs of a stream that no receipt covers, in order."""
     return _waiting(store, "stream = ? AND receipted_at IS NULL", stream, limit)
 
 
 def kept_from(store: Store, stream: int, start: int) -> list[Waiting]:
-    """Blobs of a stream that are kept, from a number on, receipted or not."""
+    """Return blobs of a stream that are kept, from a number on, with or without receipt."""
     return _waiting(store, f"stream = ? AND seq >= {int(start)}", stream, -1)
 
 
 def first_kept(store: Store, stream: int) -> int:
-    """The lowest number of a stream that is kept; the one after its last when none is."""
+    """Return the lowest number of a stream that is kept; the one after its last if none is."""
     sql = "SELECT coalesce((SELECT min(seq) FROM outbox WHERE stream = ?1), last_seq + 1) FROM relay_out WHERE id = ?1"
     return int(store.value(sql, (stream,)))
 
@@ -159,14 +159,14 @@ def _waiting(store: Store, where: str, stream: int, limit: int) -> list[Waiting]
 
 
 def mark_sent(store: Store, stream: int, seqs: list[int], now: int) -> None:
-    """Note that the relay has taken blobs durably."""
+    """Note that the relay has stored blobs durably."""
     store.execute_many(
         "UPDATE outbox SET sent_at = ? WHERE stream = ? AND seq = ?", [(now, stream, seq) for seq in seqs]
     )
 
 
 def mark_again(store: Store, stream: int, seqs: Sequence[int]) -> None:
-    """Let blobs wait again, receipted or not: the relay or home has lost them."""
+    """Queue blobs again, with or without receipt: the relay or home has lost them."""
     if not seqs:
         return
     with store.transaction():
@@ -179,7 +179,7 @@ def mark_again(store: Store, stream: int, seqs: Sequence[int]) -> None:
 
 
 def mark_receipted(store: Store, stream: int, upto: int, now: int) -> None:
-    """Note that the home machine has committed all blobs to ``upto``. Inside a transaction."""
+    """Note that the home machine has committed all blobs up to ``upto``. Inside a transaction."""
     store.execute("UPDATE relay_out SET verified = max(verified, ?) WHERE id = ?", (upto, stream))
     store.execute(
         "UPDATE outbox SET receipted_at = ? WHERE stream = ? AND seq <= ? AND receipted_at IS NULL",
@@ -193,7 +193,7 @@ def lower_verified(store: Store, stream: int, upto: int) -> None:
 
 
 def count_unreceipted(store: Store, lane: str) -> int:
-    """How many blobs of a lane no receipt covers."""
+    """Return how many blobs of a lane no receipt covers."""
     return int(
         store.value(
             "SELECT count(*) FROM outbox b JOIN relay_out s ON s.id = b.stream WHERE s.lane = ?"
@@ -205,12 +205,12 @@ def count_unreceipted(store: Store, lane: str) -> int:
 
 
 def drop_blobs(store: Store, stream: int, seqs: list[int]) -> None:
-    """Let go of blobs that were sealed again in another stream. Inside that transaction."""
+    """Delete blobs that were sealed again in another stream. Inside that transaction."""
     store.execute_many("DELETE FROM outbox WHERE stream = ? AND seq = ?", [(stream, seq) for seq in seqs])
 
 
 def prune(store: Store, before: int) -> None:
-    """Let go of blobs whose receipt came before a time; of a message in parts only when its last part has one."""
+    """Delete blobs whose receipt came before a time; of a message in parts only when its last part has one."""
     for stream, last in store.rows(
         "SELECT stream, max(seq) FROM outbox WHERE receipted_at < ? GROUP BY stream", (before,)
     ):
@@ -221,14 +221,14 @@ def prune(store: Store, before: int) -> None:
 
 
 def _more(store: Store, stream: int, seq: int) -> bool:
-    """Whether the message of a kept blob goes on in the next: the lowest bit of the header's byte of flags."""
+    """Return True if the message of a kept blob continues in the next: the lowest bit of the header's byte of flags."""
     flags = store.value("SELECT substr(sealed, 8, 1) FROM outbox WHERE stream = ? AND seq = ?", (stream, seq))
     return bool(flags) and bool(flags[0] & 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits in the outbox: blobs and bytes that no receipt covers, how many of them no relay took, since when."""
+    """The state of the outbox: blobs and bytes without receipt, how many of them no relay accepted, since when."""
 
     blobs: int
     bytes: int
@@ -237,7 +237,7 @@ class Backlog:
 
 
 def backlog(store: Store) -> Backlog:
-    """Count what waits."""
+    """Count the blobs that wait."""
     row = store.row(
         "SELECT count(*), coalesce(sum(length(sealed)), 0), coalesce(sum(sent_at IS NULL), 0), min(created_at)"
         " FROM outbox WHERE receipted_at IS NULL"

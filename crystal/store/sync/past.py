@@ -1,4 +1,4 @@
-"""How far this machine's ledger has been sent to a home that does not have it, and what each row says."""
+"""Progress of sending this machine's ledger to a home that does not have it, and the content of each row."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _KEY = "relay_past"
 class Place:
     """Rows of the ledger up to ``row`` are sent, those up to ``until`` are to be.
 
-    Before them the ids of private lines go; those up to ``private`` are sent, None when all are. So do memories up to
-    the row ``memory``.
+    The ids of private lines are sent before them; those up to ``private`` are sent, None when all are. So are memories
+    up to the row ``memory``.
     """
 
     row: int
@@ -36,16 +36,16 @@ class SentRow:
 
 
 def begin(store: Store) -> int:
-    """Let everything that is kept here now be sent; gives how many rows of the ledger. Inside a transaction."""
+    """Queue everything that is kept here now; return how many rows of the ledger. Inside a transaction."""
     until = int(store.value("SELECT coalesce(max(id), 0) FROM segments") or 0)
     _write(store, Place(0, until, "", 0))
     return rows_between(store, 0, until)
 
 
 def include(store: Store, rows: int, *, private: bool) -> None:
-    """Let the next rows of the ledger be sent too. Inside the transaction that adds them, before it does.
+    """Queue the next rows of the ledger too. Inside the transaction that adds them, before it does.
 
-    For what a process keeps that began before this machine joined a home, and knows of none.
+    For the data of a process that began before this machine joined a home, and does not know of it.
 
     Args:
         store: The store.
@@ -59,14 +59,14 @@ def include(store: Store, rows: int, *, private: bool) -> None:
 
 
 def include_memory(store: Store, row: int) -> None:
-    """Let a memory be sent with the past, and those after it again. Inside the transaction that changed it."""
+    """Queue a memory, and send those after it again. Inside the transaction that changed it."""
     last = int(store.value("SELECT coalesce(max(id), 0) FROM segments") or 0)
     place = read_place(store) or Place(last, last)
     _write(store, replace(place, memory=row - 1 if place.memory is None else min(place.memory, row - 1)))
 
 
 def read_place(store: Store) -> Place | None:
-    """Where the sending stands, None when nothing is to be sent."""
+    """Return the progress of sending, or None if nothing is to be sent."""
     value = read_note(store, _KEY)
     return None if value is None else Place(**json.loads(value))
 
@@ -81,14 +81,14 @@ def move_place(store: Store, row: int) -> Place:
 
 
 def move_private(store: Store, last: str | None) -> None:
-    """Note the private lines to ``last`` as sealed, None for all. Inside the transaction that put them there."""
+    """Note the private lines up to ``last`` as sealed, None for all. Inside the transaction that put them there."""
     place = read_place(store)
     assert place is not None
     _write(store, replace(place, private=last))
 
 
 def move_memory(store: Store, row: int | None) -> None:
-    """Note the memories to ``row`` as sealed, None for all. Inside the transaction that put them there."""
+    """Note the memories up to ``row`` as sealed, None for all. Inside the transaction that put them there."""
     place = read_place(store)
     assert place is not None
     _write(store, replace(place, memory=row))
@@ -107,7 +107,7 @@ _SENT = "(archive_length IS NOT NULL OR state = 'private' OR (state = 'skipped' 
 
 
 def next_row(store: Store, after: int, until: int) -> SentRow | None:
-    """The next row that another machine can use: with its lines in the archive, or private."""
+    """Return the next row that another machine can use: with its lines in the archive, or private."""
     row = store.row(
         "SELECT transcript, id, generation, start, stop, state, rule, raw_hash, coalesce(archive_offset, 0),"
         " coalesce(archive_length, 0), clean_hash, coalesce(clean_length, 0) FROM segments"
@@ -118,13 +118,13 @@ def next_row(store: Store, after: int, until: int) -> SentRow | None:
 
 
 def rows_between(store: Store, after: int, until: int) -> int:
-    """How many such rows there are."""
+    """Return how many such rows there are."""
     sql = f"SELECT count(*) FROM segments WHERE id > ?1 AND id <= ?2 AND {_SENT}"
     return int(store.value(sql, (after, until, BEFORE_CRYSTAL)) or 0)
 
 
 def projects_of_row(store: Store, row: int) -> dict[str, Project]:
-    """What git said of the folders that a row's turns name."""
+    """Return what git reported of the folders that a row's turns name."""
     rows = store.rows(
         "SELECT DISTINCT p.cwd, p.git_root, p.remote, p.name FROM turns t JOIN projects p ON p.id = t.project"
         " WHERE t.segment = ?",
@@ -134,11 +134,11 @@ def projects_of_row(store: Store, row: int) -> dict[str, Project]:
 
 
 def offsets_of_row(store: Store, row: int) -> dict[str, int]:
-    """Where the lines of a row begin in their file, by the lines' uuids."""
+    """Return the offsets of a row's lines in their file, by the lines' uuids."""
     return dict(store.rows("SELECT uuid, min(offset) FROM turns WHERE segment = ? GROUP BY uuid", (row,)))
 
 
 def private_uuids(store: Store, after: str, limit: int) -> list[str]:
-    """Lines that were left out, in order."""
+    """Return lines that were left out, in order."""
     rows = store.rows("SELECT uuid FROM private_lines WHERE uuid > ? ORDER BY uuid LIMIT ?", (after, limit))
     return [str(uuid) for (uuid,) in rows]

@@ -12,15 +12,15 @@ from typing import NamedTuple
 from crystal.store.connection import Store
 
 NOBODY = 0
-"""The peer of streams that belong to nobody who is paired."""
+"""The peer of streams that belong to no paired device."""
 MAX_KEPT_PER_PLACE = 4
-"""How many different blobs of one number of one stream are kept."""
+"""Maximum number of different blobs kept for one number of one stream."""
 ROW_BYTES = 8192
-"""What a kept blob costs besides its bytes, at most: its row, its index entries and the rest of its last page."""
+"""Maximum overhead of a kept blob: its row, its index entries and the rest of its last page."""
 
 
 class Amount(NamedTuple):
-    """A number of blobs, and their bytes with what each row costs."""
+    """A number of blobs, and their size in bytes including the overhead of each row."""
 
     blobs: int = 0
     bytes: int = 0
@@ -37,7 +37,7 @@ DEFAULT_BUDGET = Budget()
 
 
 class RefusedBlob(NamedTuple):
-    """A blob that was fetched and cannot be taken.
+    """A blob that was fetched and refused.
 
     Attributes:
         peer: The row of who may write the stream.
@@ -84,7 +84,7 @@ class RefusalCount(NamedTuple):
 
 
 def quarantine(store: Store, refused: RefusedBlob, budget: Budget, now: int) -> bool:
-    """Keep a refused blob if the budget allows it; else count it. Unproved blobs make room for a proved one.
+    """Keep a refused blob if the budget allows it; else count it. A proved one displaces unproved ones.
 
     Returns:
         True if it is kept, now or since earlier.
@@ -111,7 +111,7 @@ def quarantine(store: Store, refused: RefusedBlob, budget: Budget, now: int) -> 
 
 
 def _make_room(store: Store, refused: RefusedBlob, budget: Budget) -> bool:
-    """Return True if a blob fits, after deleting unproved ones where it is proved itself."""
+    """Return True if a blob fits; for a proved one, unproved ones are deleted first."""
     for peer, most in ((refused.peer, budget.device), (None, budget.total)):
         used = amount_kept(store, peer)
         blobs = used.blobs + 1 - most.blobs
@@ -126,7 +126,7 @@ def _make_room(store: Store, refused: RefusedBlob, budget: Budget) -> bool:
 
 
 def _drop_unproved(store: Store, peer: int | None, blobs: int, size: int) -> bool:
-    """Delete the oldest unproved blobs, so many and of so many bytes at least; False if there are too few."""
+    """Delete the oldest unproved blobs, at least so many and so many bytes; False if there are too few."""
     chosen: list[int] = []
     for ident, length in store.rows(
         "SELECT id, length(blob) FROM quarantine WHERE NOT proved AND peer = coalesce(?, peer) ORDER BY id", (peer,)
@@ -151,7 +151,7 @@ def amount_kept(store: Store, peer: int | None = None) -> Amount:
 
 
 def quarantined(store: Store) -> list[QuarantinedBlob]:
-    """List what is kept, the oldest first."""
+    """List what is kept, oldest first."""
     rows = store.rows(
         "SELECT peer, stream, seq, code, detail, first_at, last_at, times, length(blob) FROM quarantine ORDER BY id"
     )
@@ -199,7 +199,7 @@ def refusals(store: Store) -> list[RefusalCount]:
 def purge(store: Store, peer: int | None = None) -> None:
     """Delete what is kept and counted, of one peer or of all, with the streams in which nothing ever opened.
 
-    Inside a transaction. What the relay still lists is counted anew by the next poll.
+    Inside a transaction. What the relay still lists is counted again by the next poll.
     """
     store.execute("DELETE FROM quarantine WHERE peer = coalesce(?, peer)", (peer,))
     store.execute("DELETE FROM refusals WHERE peer = coalesce(?, peer)", (peer,))

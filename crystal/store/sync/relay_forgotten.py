@@ -1,6 +1,6 @@
-"""How far the other machines have heard of what was forgotten: what is still to be told, and who has confirmed what.
+"""Progress of tombstones between machines: what is still to be sent, and who has confirmed what.
 
-Numbers are those of the table ``tombstones`` at home. They mean nothing without home's series, and a mark of all the
+Numbers are those of the table ``tombstones`` at home. They mean nothing without home's series, and a hash of all the
 uids up to a number tells whether the two ends mean the same ones.
 """
 
@@ -21,7 +21,7 @@ _STAND = "forgotten_relay"
 
 NO_MARK = ""
 _COUNT = "count(DISTINCT made_at || ' ' || device)"
-"""What was forgotten at once counts once, in however many parts."""
+"""Counts what was forgotten at one time once, in however many parts."""
 
 
 # ---------------------------------------------------------------------------------------------------------- at home
@@ -37,20 +37,20 @@ class Confirmed:
 
 
 def series(store: Store, device_id: bytes, random: Callable[[int], bytes]) -> str:
-    """The series of numbers that a device is told in; begun at the first call."""
+    """Return the series of numbers for a device; created at the first call."""
     found = read_note(store, f"{_SERIES} {device_id.hex()}")
     return found if found is not None else begin_series(store, device_id, random)
 
 
 def begin_series(store: Store, device_id: bytes, random: Callable[[int], bytes]) -> str:
-    """Begin another series: the device is told everything from the start, and tells everything that it has."""
+    """Begin another series: the device gets all tombstones from the start, and sends all of its own."""
     made = random(16).hex()
     write_note(store, f"{_SERIES} {device_id.hex()}", made)
     return made
 
 
 def mark_at(store: Store, number: int) -> str:
-    """What all tombstones up to a number come to: two stores with the same mark have the same ones, in that order."""
+    """Return a hash of all tombstones up to a number: stores with equal hashes have the same ones in the same order."""
     if number <= 0:
         return NO_MARK
     found = hashlib.sha256()
@@ -60,7 +60,7 @@ def mark_at(store: Store, number: int) -> str:
 
 
 def confirmed_by(told: Mapping[str, Any]) -> Confirmed | None:
-    """What a device says in its heartbeat that it has; None where it says nothing that can be understood."""
+    """Return what a device confirms in its heartbeat; None if it says nothing that can be parsed."""
     match told.get("forgotten"):
         case [str(name), int(number), str(mark)] if type(number) is int and 0 <= number < 1 << 53:
             return Confirmed(name, number, mark) if max(len(name), len(mark)) <= 64 else None
@@ -68,23 +68,23 @@ def confirmed_by(told: Mapping[str, Any]) -> Confirmed | None:
 
 
 def is_of_this_history(store: Store, own_series: str, said: Confirmed) -> bool:
-    """Whether a device of this series has what this home has up to the number that it names.
+    """Return True if a device of this series has what this home has up to the number that it names.
 
-    If not, this home was put back from a backup: it has given out numbers that it does not know any more.
+    If not, this home was restored from a backup: it has given out numbers that it does not know any more.
     """
     if said.series != own_series:
-        return True  # of another home, or of this one before: it is told everything
+        return True  # of another home, or of this one before: it gets everything
     newest = int(store.value("SELECT max(id) FROM tombstones") or 0)
     return said.number <= newest and said.mark == mark_at(store, said.number)
 
 
 def number_of(said: Confirmed | None, own_series: str) -> int:
-    """How far a device is in a series; 0 where it has said nothing of it."""
+    """Return the number up to which a device confirms a series; 0 if it has reported none."""
     return said.number if said is not None and said.series == own_series else 0
 
 
 def behind(store: Store, device_id: bytes, told: Mapping[str, Any]) -> tuple[int, int] | None:
-    """How many forgettings a device has not confirmed, and when the oldest of them was; None when it has all."""
+    """Return how many forgettings a device has not confirmed, and the time of the oldest; None if it has all."""
     own = read_note(store, f"{_SERIES} {device_id.hex()}")
     number = 0 if own is None else number_of(confirmed_by(told), own)
     row = store.row(f"SELECT {_COUNT}, min(made_at) FROM tombstones WHERE id > ?", (number,))
@@ -96,10 +96,10 @@ def behind(store: Store, device_id: bytes, told: Mapping[str, Any]) -> tuple[int
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """How a device stands with its home.
+    """How far a device and its home have exchanged tombstones.
 
     Attributes:
-        home: Which pairing this is about.
+        home: The pairing.
         sealed: Its own tombstones up to this number are sealed for home, at ``sealed_at``.
         series, number, mark: How far it has home's.
     """
@@ -113,18 +113,18 @@ class Stand:
 
     @property
     def confirms(self) -> list[Any]:
-        """What the heartbeat says: always something, so that a device that was put back takes back what it said."""
+        """Return what the heartbeat reports: never empty, so that a restored device withdraws what it said before."""
         return [self.series, self.number, self.mark]
 
 
 def read_stand(store: Store) -> Stand | None:
-    """How this device stands with the home that it was told of last; None before the first."""
+    """Return the state of this device with its latest home; None before the first."""
     text = read_note(store, _STAND)
     return None if text is None else Stand(**json.loads(text))
 
 
 def begin_stand(store: Store, home: str) -> Stand:
-    """How this device stands with a home; with another one than before nothing is confirmed. Inside a transaction."""
+    """Return the state with a home; for another home than before nothing is confirmed. Inside a transaction."""
     stand = read_stand(store)
     if stand is not None and stand.home == home:
         return stand
@@ -135,17 +135,17 @@ def begin_stand(store: Store, home: str) -> Stand:
 
 
 def write_stand(store: Store, stand: Stand) -> None:
-    """Note it. Inside the transaction of what it tells."""
+    """Store the state. Inside the transaction of what it records."""
     write_note(store, _STAND, json.dumps(asdict(stand)))
 
 
 def forget_heard(store: Store) -> None:
-    """Home may have nothing of what it confirmed: it was put back, or is another one. Inside a transaction."""
+    """Clear what home confirmed: it was restored, or is another one, and may have none of it. Inside a transaction."""
     store.execute("UPDATE tombstones SET heard_at = NULL WHERE heard_at IS NOT NULL")
 
 
 def tell_all_again(store: Store) -> None:
-    """Let home be told of everything that is forgotten here once more: it has lost what it had. In a transaction."""
+    """Send home everything that is forgotten here once more: it has lost what it had. In a transaction."""
     stand = read_stand(store)
     if stand is not None:
         forget_heard(store)
@@ -153,7 +153,7 @@ def tell_all_again(store: Store) -> None:
 
 
 def untold(store: Store, after: int, limit: int) -> list[tuple[int, Tombstone]]:
-    """Tombstones after a number that home is not known to have, in order, with their numbers."""
+    """Return tombstones after a number that home is not known to have, in order, with their numbers."""
     rows = store.rows(
         "SELECT id, uid, kind, value, until_at, made_at, device FROM tombstones WHERE id > ? AND heard_at IS NULL"
         " ORDER BY id LIMIT ?",
@@ -173,7 +173,7 @@ def note_heard(store: Store, uids: Iterable[str], as_of: int) -> None:
 
 
 def not_published(store: Store, published_at: int) -> list[Tombstone]:
-    """Tombstones that home did not know, or may not have known, when it published its memory; times by its clock."""
+    """Return tombstones that home did not, or may not, know when it published its memory; times by its clock."""
     rows = store.rows(
         "SELECT uid, kind, value, until_at, made_at, device FROM tombstones WHERE heard_at IS NULL OR heard_at >= ?",
         (published_at,),
@@ -185,11 +185,11 @@ def not_published(store: Store, published_at: int) -> list[Tombstone]:
 
 
 def open_again(store: Store, after: int) -> None:
-    """Let tombstones after a number be worked at again: something came in while they were."""
+    """Open tombstones after a number again: something came in while they were processed."""
     store.execute("UPDATE tombstones SET done_at = NULL WHERE id > ? AND done_at IS NOT NULL", (after,))
 
 
 def unheard(store: Store) -> tuple[int, int | None]:
-    """How many forgettings home has not confirmed, and when the oldest of them was."""
+    """Return how many forgettings home has not confirmed, and the time of the oldest."""
     row = store.row(f"SELECT {_COUNT}, min(made_at) FROM tombstones WHERE heard_at IS NULL")
     return (0, None) if row is None else (int(row[0]), row[1])

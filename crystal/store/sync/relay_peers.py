@@ -80,13 +80,13 @@ def _peer(row: Row) -> Peer:
 
 
 def all_peers(store: Store, side: Side | None = None) -> list[Peer]:
-    """Every other end, in the order of pairing."""
+    """Return every other end, in the order of pairing."""
     where, values = ("", ()) if side is None else (" WHERE side = ?", (side,))
     return [_peer(row) for row in store.rows(f"SELECT {_COLUMNS} FROM relay_peers{where} ORDER BY id", values)]
 
 
 def peer_by_id(store: Store, ident: int) -> Peer:
-    """One of them, by its row."""
+    """Return one peer, by its row."""
     row = store.row(f"SELECT {_COLUMNS} FROM relay_peers WHERE id = ?", (ident,))
     if row is None:
         raise LookupError(f"there is no peer {ident}")
@@ -94,7 +94,7 @@ def peer_by_id(store: Store, ident: int) -> Peer:
 
 
 def home_peer(store: Store) -> Peer | None:
-    """The home machine that this device sends to; None on a home or standalone machine."""
+    """Return the home machine that this device sends to; None on a home or standalone machine."""
     row = store.row(
         f"SELECT {_COLUMNS} FROM relay_peers WHERE side = 'home' AND revoked_at IS NULL ORDER BY id DESC LIMIT 1"
     )
@@ -102,7 +102,7 @@ def home_peer(store: Store) -> Peer | None:
 
 
 def find_peer(store: Store, name: str) -> Peer:
-    """A device by its name, or by the beginning of its id in hexadecimal (4 signs at least).
+    """Return a device by its name, or by the beginning of its id in hexadecimal (at least 4 digits).
 
     Raises:
         NotFound: There is none.
@@ -123,7 +123,7 @@ def find_peer(store: Store, name: str) -> Peer:
 
 @dataclass(frozen=True, slots=True)
 class NewLink:
-    """What pairing settles: the fields are those of ``Peer``."""
+    """The result of pairing: the fields are those of ``Peer``."""
 
     device_id: bytes
     side: Side
@@ -136,7 +136,7 @@ class NewLink:
 
 
 def add_peer(store: Store, link: NewLink, now: int) -> int:
-    """Write down a new link and give its row. Inside a transaction.
+    """Add a new link and return its row. Inside a transaction.
 
     Raises:
         UsageProblem: Another machine has that name.
@@ -166,7 +166,7 @@ def add_peer(store: Store, link: NewLink, now: int) -> int:
 
 
 def remove_peer(store: Store, ident: int) -> None:
-    """Forget a link and its streams, with what waits in them. Inside a transaction."""
+    """Delete a link and its streams, with what waits in them. Inside a transaction."""
     outs = "SELECT id FROM relay_out WHERE peer = ?"
     store.execute(f"DELETE FROM outbox WHERE stream IN ({outs})", (ident,))
     store.execute("DELETE FROM relay_out WHERE peer = ?", (ident,))
@@ -180,7 +180,7 @@ def remove_peer(store: Store, ident: int) -> None:
 
 
 def set_revoked(store: Store, ident: int, now: int) -> None:
-    """Take nothing more of a device, and delete what is kept of it unread. Inside a transaction."""
+    """Refuse everything further of a device, and delete what is kept of it unread. Inside a transaction."""
     store.execute("UPDATE relay_peers SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?", (now, ident))
     quarantine.purge(store, ident)
     store.execute("DELETE FROM relay_fragments WHERE stream IN (SELECT id FROM relay_in WHERE peer = ?)", (ident,))
@@ -192,9 +192,9 @@ def set_in_use(store: Store, ident: int) -> None:
 
 
 def set_generation(store: Store, ident: int, generation: int, accepted_from: int) -> None:
-    """Note which keys a device uses, and from which generation on its blobs are taken.
+    """Note which keys a device uses, and from which generation on its blobs are accepted.
 
-    What was told counts as not told when the keys in use change: the first word under new keys ends the old ones.
+    When the keys in use change, documents count as not sent: the first message under new keys ends the old ones.
     """
     store.execute(
         "UPDATE relay_peers SET sent = iif(generation = ?1 AND accepted_from = ?2, sent, NULL), generation = ?1,"
@@ -204,7 +204,7 @@ def set_generation(store: Store, ident: int, generation: int, accepted_from: int
 
 
 def set_vouches(store: Store, ident: int) -> None:
-    """Let a machine that was home send what other devices said."""
+    """Allow a machine that was home to send what other devices said."""
     store.execute("UPDATE relay_peers SET vouches = 1 WHERE id = ?", (ident,))
 
 
@@ -225,29 +225,29 @@ def settle_peer(store: Store, ident: int, name: str, agent: str) -> None:
 
 
 def heard(store: Store, ident: int, now: int) -> None:
-    """Note that something authentic came."""
+    """Note that something authentic came from a peer."""
     store.execute("UPDATE relay_peers SET heard_at = max(coalesce(heard_at, ?1), ?1) WHERE id = ?2", (now, ident))
 
 
 class Told(Protocol):
-    """What ``take_document`` needs of a document."""
+    """The fields of a document that ``take_document`` needs."""
 
     @property
     def serial(self) -> int:
-        """Higher than that of every document before it."""
+        """Return a number higher than that of every document before it."""
 
     @property
     def as_of(self) -> int:
-        """When it was written, by the writer's clock, ms."""
+        """Return when it was written, by the writer's clock, ms."""
 
 
 def take_document(
     store: Store, ident: int, channel: int, told: Told, now: int, *, keep: Mapping[str, Any] | None = None
 ) -> bool:
-    """Take a peer's document; False when a newer one of the channel was taken already. Inside a transaction.
+    """Store a peer's document; False if a newer one of the channel was stored already. Inside a transaction.
 
-    ``keep`` is what is remembered of it: names that it does not have keep what earlier ones said. Of an older one it
-    is noted which serial the next must exceed: its sender may have lost its own.
+    ``keep`` is the part of it that is stored: names that it lacks keep their earlier values. For an older document, the
+    serial that the next must exceed is noted: its sender may have lost its own.
     """
     row = store.row("SELECT serials_in, coalesce(told, '{}'), stale FROM relay_peers WHERE id = ?", (ident,))
     if row is None:
@@ -270,9 +270,10 @@ def take_document(
 
 
 def exceed(store: Store, ident: int, stale: object) -> None:
-    """Act on what the other end says it refuses as too old: this machine was restored, or its clock was.
+    """Raise this machine's serials above those that the peer refuses as too old.
 
-    ``stale`` is what it says, of any kind. Inside a transaction.
+    They are too old if this machine was restored from a backup, or its clock was set back. ``stale`` is what the peer
+    reports, of any type. Inside a transaction.
     """
     told = stale.values() if isinstance(stale, dict) else ()
     serial = max((one for one in told if type(one) is int and 0 < one < HIGHEST_SERIAL), default=0)
@@ -282,50 +283,50 @@ def exceed(store: Store, ident: int, stale: object) -> None:
 
 
 def tell_again(store: Store, ident: int) -> None:
-    """Let the next documents be sent whether or not they say something new: the other end seems not to have them."""
+    """Make the next documents be sent even if unchanged: the peer seems not to have them."""
     store.execute("UPDATE relay_peers SET sent = NULL WHERE id = ? AND sent IS NOT NULL", (ident,))
 
 
 def next_serial(store: Store, ident: int, now: int) -> int:
-    """A serial for the next document: above all before, also above those of a state that a backup took back."""
+    """Return a serial for the next document: above all before, also above those lost by restoring a backup."""
     serial = max(now, 1 + int(store.value("SELECT serial_out FROM relay_peers WHERE id = ?", (ident,)) or 0))
     store.execute("UPDATE relay_peers SET serial_out = ? WHERE id = ?", (serial, ident))
     return serial
 
 
 def digest_of(body: Mapping[str, Any]) -> str:
-    """A fingerprint of a document, to tell whether it says something new. It may hold keys, so it is not kept."""
+    """Return a fingerprint of a document, to detect changes. The document may hold keys, so it is not kept itself."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def note_sent(store: Store, ident: int, channel: int, body: Mapping[str, Any], now: int) -> None:
-    """Remember what was sent on a channel, so that it is not sent again while it stays the same."""
+    """Record what was sent on a channel, so that it is not sent again while it stays the same."""
     before = json.loads(store.value("SELECT coalesce(sent, '{}') FROM relay_peers WHERE id = ?", (ident,)) or "{}")
     sent = json.dumps({**before, str(int(channel)): digest_of(body), f"{int(channel)} at": str(now)})
     store.execute("UPDATE relay_peers SET sent = ? WHERE id = ?", (sent, ident))
 
 
 def was_sent(peer: Peer, channel: int, body: Mapping[str, Any]) -> bool:
-    """Whether the newest document sent on a channel says just this."""
+    """Return True if the newest document sent on a channel has exactly this content."""
     return peer.sent.get(str(int(channel))) == digest_of(body)
 
 
 def was_sent_since(peer: Peer, channel: int, earliest: int, now: int) -> bool:
-    """Whether a document was sent on a channel in this time, ms; no if the clock was set back since."""
+    """Return True if a document was sent on a channel in this period, ms; False if the clock was set back since."""
     return earliest <= int(peer.sent.get(f"{int(channel)} at", -1)) <= now
 
 
 def owner_of_agent(store: Store, agent: str) -> int | None:
-    """The device that an agent id belongs to, None when it belongs to none.
+    """Return the device that an agent id belongs to, or None.
 
-    An agent is a folder, and on some systems the case of a folder's name means nothing; so it means nothing here.
+    An agent is a folder, and some systems ignore the case of folder names; so it is ignored here.
     """
     owner = store.value("SELECT peer FROM relay_agents WHERE agent = ? COLLATE NOCASE", (agent,))
     return None if owner is None else int(owner)
 
 
 def own_agent(store: Store, agent: str, peer: int) -> bool:
-    """Let an agent id belong to a device; False when it belongs to another one."""
+    """Assign an agent id to a device; False if it belongs to another one."""
     owner = owner_of_agent(store, agent)
     if owner is None:
         store.execute("INSERT INTO relay_agents (agent, peer) VALUES (?, ?)", (agent, peer))
@@ -333,7 +334,7 @@ def own_agent(store: Store, agent: str, peer: int) -> bool:
 
 
 def others_use(store: Store, agent: str, device: str) -> bool:
-    """Whether transcripts of another machine than ``device`` are kept under an agent id."""
+    """Return True if transcripts of another machine than ``device`` are kept under an agent id."""
     sql = "SELECT 1 FROM capture_state WHERE agent = ? COLLATE NOCASE AND device <> ? LIMIT 1"
     return store.value(sql, (agent, device)) is not None
 
