@@ -1,4 +1,4 @@
-"""What may wait until a turn is safe: vectors, summaries, the daily log, the rest of forgetting."""
+"""Work done after a turn is stored: vectors, index, summaries, the daily log, the rest of forgetting."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MAX_PAUSE_SECONDS = 10.0
 
 
 class Round(NamedTuple):
-    """One round of the steps: until when it may go on, whom it tells how far it is, how it keeps its pace."""
+    """One round of the steps: its deadline, its progress callback, its pauses."""
 
     deadline: float
     tell: Callable[[str, int, int], None]
@@ -43,20 +43,20 @@ class Round(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Whether no time is left."""
+        """Return True if no time is left."""
         return time.monotonic() > self.deadline
 
     def advance(self, step: str, done: int, total: int) -> None:
-        """Tell how far a step is, then rest if this is done in the background."""
+        """Report a step's progress, then pause if this runs in the background."""
         self.tell(step, done, total)
         self.pause()
 
 
 class Pauses:
-    """Rests after each piece of work, so that no more than a share of one core is used.
+    """Sleeps after each piece of work, so that no more than a share of one core is used.
 
     Args:
-        share: The part of the time that may be worked, from 0 to 1.
+        share: The share of the time spent working, from 0 to 1.
     """
 
     def __init__(self, share: float) -> None:
@@ -64,7 +64,7 @@ class Pauses:
         self._cpu = time.process_time()
 
     def __call__(self) -> None:
-        """Rest for as long as the processor time since the last rest asks for."""
+        """Sleep in proportion to the processor time used since the last call."""
         worked = time.process_time() - self._cpu
         time.sleep(min(MAX_PAUSE_SECONDS, worked * self._rest_each))
         self._cpu = time.process_time()
@@ -73,7 +73,7 @@ class Pauses:
 def _enrich(machine: Machine, work: Round) -> list[str]:
     problems = []
     for step in (_forget, _retain, _log, _index, _embed, _index, _summarize, _tidy):
-        if not work.is_over or step in (_index, _summarize):  # of these each round does a little
+        if not work.is_over or step in (_index, _summarize):  # each round does a part of these
             try:
                 problem = step(machine, work)
             except Unavailable as error:
@@ -83,7 +83,7 @@ def _enrich(machine: Machine, work: Round) -> list[str]:
 
 
 def _forget(machine: Machine, _work: Round) -> None:
-    """First: what is forgotten is neither summarized nor embedded."""
+    """Do the remaining work of forgetting; it runs first, so that nothing forgotten is summarized or embedded."""
     finish_forgetting(machine)
 
 
@@ -92,7 +92,7 @@ def _retain(machine: Machine, _work: Round) -> None:
 
 
 def _embed(machine: Machine, work: Round) -> str | None:
-    """Give vectors to the chunks that wait; what fails is recorded, and said."""
+    """Embed the pending chunks; a failure is recorded, and returned in words."""
     if machine.config.embedding_provider == "none":
         return None
     serving = vectors.serving_generation(machine.store)
@@ -113,7 +113,7 @@ def _embed(machine: Machine, work: Round) -> str | None:
 
 
 def _vector_counter(machine: Machine, embedder: Embedder, work: Round) -> Callable[[int], None]:
-    """Count from the chunks that have a vector to all there are; where few wait, from none to these."""
+    """Count from the chunks that have a vector to all chunks; if few are pending, from 0 to their number."""
     known = vectors.find_generation(machine.store, embedder.provider, embedder.model, embedder.dimension)
     waiting = vectors.count_pending(machine.store, known.id if known else 0)
     total = waiting if waiting <= SOON else stats.counts(machine.store)["chunks"]
@@ -129,9 +129,9 @@ def _vector_counter(machine: Machine, embedder: Embedder, work: Round) -> Callab
 
 
 def embed_soon(machine: Machine, *, budget_seconds: float = 2.0) -> None:
-    """Give vectors to what was stored just now, where that takes a blink: with the embedded model, without a backlog.
+    """Embed what was stored just now, if that takes milliseconds: with the embedded model and no backlog.
 
-    What is left waits in the ordinary queue, which the next capture or ``crystal sync`` works off.
+    The rest stays in the ordinary queue, which the next capture or ``crystal sync`` processes.
     """
     serving = vectors.serving_generation(machine.store)
     if machine.config.embedding_provider != "embedded" or (serving is not None and serving.provider != "embedded"):
@@ -144,7 +144,7 @@ def embed_soon(machine: Machine, *, budget_seconds: float = 2.0) -> None:
 
 
 def _index(machine: Machine, work: Round) -> None:
-    """Before the vectors, which may take long, and after them."""
+    """Update the index: before the vectors, which may take long, and after them."""
     if is_worth_while(machine.store):
         maintenance.index(
             machine.store, machine.now(), work.deadline, lambda done, all_: work.advance("index", done, all_)
@@ -156,11 +156,11 @@ def _tidy(machine: Machine, work: Round) -> None:
 
 
 def _is_embedder_of(machine: Machine, serving: Generation | None) -> bool:
-    """Whether the settings still choose the model that serves, as far as can be told without loading it."""
+    """Return whether the settings still choose the serving model, as far as known without loading it."""
     config = machine.config
     if serving is None:
         return True
-    if serving.provider == "local":  # the name may stand for another model by now: its description tells
+    if serving.provider == "local":  # the name may mean another model by now: compare the description
         return False
     if config.embedding_provider != serving.provider or config.embedding_model not in (None, serving.model):
         return False
@@ -218,7 +218,7 @@ def _log(machine: Machine, work: Round) -> str | None:
 
 
 def _is_new_part(seen: int | None, first: int | None, last: int | None, idle_ms: int) -> bool:
-    """Whether turns that the daily log has not seen (``first`` to ``last``, ms) need a line of their own."""
+    """Return True if turns that the daily log lacks (``first`` to ``last``, ms) need a line of their own."""
     if seen is None or first is None or last is None or first < seen or last - seen >= idle_ms:
         return True
     try:
@@ -228,7 +228,7 @@ def _is_new_part(seen: int | None, first: int | None, last: int | None, idle_ms:
 
 
 def write_summaries_again(machine: Machine) -> list[str]:
-    """Let the model write the summaries that were written without it. Gives what went wrong, in words."""
+    """Rewrite with the model the summaries that were written without it. Return what went wrong, in words."""
     from crystal.summarize import summarize_again  # noqa: PLC0415 - the same
 
     model = machine.summary_model()
@@ -254,15 +254,15 @@ def enrich(
     report: Report = lambda _: None,
     pause: Callable[[], None] = lambda: None,
 ) -> list[str]:
-    """Do what may wait, outside of capture's lock: embed what has no vector, write due summaries and log lines.
+    """Do deferred work outside of the capture lock: embed pending chunks, write due summaries and log lines.
 
-    One process at a time. Another finds the lock taken and goes; whoever holds it looks once more after letting go,
-    so that what was committed meanwhile is not left behind. May be interrupted or killed anywhere.
+    One process at a time. A process that finds the lock taken returns; the holder checks once more after releasing
+    it, so that nothing committed meanwhile is missed. May be interrupted or killed anywhere.
 
     Args:
         machine: This machine.
         budget_seconds: No new piece of work begins later.
-        report: Told how far each step is.
+        report: Called with the progress of each step.
         pause: Called after each piece of work.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Capture on this machine: under its lock, with the hook's waiting notes acted on."""
+"""Capture on this machine, under its lock; processes the hook's waiting notes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LOCK_SECONDS = 120.0
 
 
 def run_capture(machine: Machine, step: Callable[[Capture], Tally]) -> Tally:
-    """Hold the capture lock, act on waiting notes, then take a step of capture (a sweep, off, on).
+    """Hold the capture lock, process waiting notes, then run one step of capture (a sweep, off, on).
 
-    A worker that finds the lock taken leaves its note to whoever holds it, so the spool is looked at once more after
-    letting go.
+    A worker that finds the lock taken leaves its note for the holder, so the spool is read once more after the lock
+    is released.
     """
     data_dir, spool = machine.places.data_dir, machine.places.spool
     lock = data_dir / CAPTURE_LOCK
@@ -41,13 +41,13 @@ def run_capture(machine: Machine, step: Callable[[Capture], Tally]) -> Tally:
 
 
 def drain_spool(machine: Machine, capture: Capture) -> Tally:
-    """Act on the hook's notes. Under the capture lock."""
+    """Process the hook's notes. The caller holds the capture lock."""
     flush_ms = 1000 * machine.config.hook_flush_seconds
     return drain(capture, machine.places.spool, flush_ms=flush_ms, remember=partial(_remember_asked, machine))
 
 
 def _remember_asked(machine: Machine, note: Note) -> None:
-    """Store what a prompt asked to remember: for the project that it was said in, unless it holds everywhere."""
+    """Store what a prompt asked to remember: for the prompt's project, unless it applies everywhere."""
     if note.asked is None or note.asked.words is None:
         return
     from crystal.app.memories import remember  # noqa: PLC0415 - 40 ms; few prompts ask for it

@@ -33,7 +33,7 @@ def make_capture(machine: Machine, lane: Lane = "live") -> Capture:
 
     Args:
         machine: This machine.
-        lane: Whether what is captured is said now, or comes from the past and may wait behind that.
+        lane: Whether the captured text is new, or past text that is sent after new text.
     """
     config, store = machine.config, machine.store
     sink, ended = _device_sinks(machine, lane) if _sends(machine) else (_store_sink(machine), lambda *_: None)
@@ -89,7 +89,7 @@ def _store_sink(machine: Machine) -> Sink:
 
 
 def _device_sinks(machine: Machine, lane: Lane) -> tuple[Sink, SessionEnded]:
-    """Return where segments go on a device, and who is told that a session has ended."""
+    """Return where segments go on a device, and the callback for the end of a session."""
     from crystal.sync.sink import DeviceSink, tell_ended  # noqa: PLC0415 - brings cryptography: only a device seals
 
     link = _DeviceLink(machine)
@@ -105,7 +105,7 @@ def _device_sinks(machine: Machine, lane: Lane) -> tuple[Sink, SessionEnded]:
     )
 
     def ended(session: str, at: int) -> None:
-        with contextlib.suppress(CrystalError):  # no key just now: home finds out when the session has rested
+        with contextlib.suppress(CrystalError):  # the key cannot be read now: home sees the end once it is idle
             tell_ended(machine.store, link(), session, at, machine.now())
 
     return sink, ended

@@ -58,7 +58,7 @@ def _opened(places: Places, store: Store | None) -> Iterator[Store]:
 
 
 def _problem_of(places: Places, error: CrystalError) -> tuple[str, str]:
-    """Return why the database cannot be opened, and the command that mends it."""
+    """Return why the database cannot be opened, and the command that repairs it."""
     try:
         refuse_lost(places)
     except StoreLost as lost:

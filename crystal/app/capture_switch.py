@@ -1,4 +1,4 @@
-"""Switching capture off and on, for one session or for all."""
+"""Switch capture off and on, for one session or for all."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def turn_on(machine: Machine, session: str | None) -> None:
 
 
 def _tell(machine: Machine) -> None:
-    """Let the next session's start say how capture is switched now."""
+    """Update the session-start notice with the state of capture."""
     refresh_notice(machine)
     refresh(machine)
 

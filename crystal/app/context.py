@@ -33,27 +33,27 @@ if TYPE_CHECKING:
 
 
 def now_ms() -> int:
-    """The time, ms since the epoch, UTC."""
+    """Return the current time, ms since the epoch, UTC."""
     return time.time_ns() // 1_000_000
 
 
 def this_home() -> Path:
-    """The user's home folder."""
+    """Return the user's home folder."""
     return Path.home()
 
 
 def default_paths(data_dir: Path | None = None) -> Places:
-    """Where everything lives on this machine; cheap."""
+    """Return where crystal's files are on this machine; cheap."""
     return resolve_places(os.environ, this_home(), data_dir=data_dir)
 
 
 def this_config(overrides: Mapping[str, object] | None = None) -> Config:
-    """The settings that hold on this machine now."""
+    """Return the settings in effect on this machine."""
     return load_config(os.environ, this_home(), overrides=overrides or {})
 
 
 def usable_config(config: Config) -> Config:
-    """The settings, with the usual data folder where the legacy one holds another program's database."""
+    """Return the settings, with the usual data folder if the legacy one holds another program's database."""
     if config.places.data_dir_source.startswith("legacy"):
         try:
             refuse_foreign(config.places.db)
@@ -63,7 +63,7 @@ def usable_config(config: Config) -> Config:
 
 
 def api_key(config: Config, provider: str) -> str | None:
-    """The key of a provider; None where none is found, and for what runs on this machine.
+    """Return the API key of a provider; None if there is none, and for a provider that runs on this machine.
 
     Raises:
         NotConfigured: A place that the user has set up for keys fails.
@@ -78,42 +78,42 @@ def api_key(config: Config, provider: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """This machine's settings, its open store, and where there is one the mirror. Whoever opened them closes them."""
+    """This machine's settings, its open store, and the mirror if there is one. Whoever opened them closes them."""
 
     config: Config
     store: Store
     mirror: Mirrored | None = None
 
     def __post_init__(self) -> None:
-        """Let whatever changes memories in this store write them down in the record too."""
+        """Register the callback that copies changed memories of this store to the record."""
         self.store.before_commit = self._record_changes
 
     @property
     def places(self) -> Places:
-        """Where everything lives."""
+        """Return where crystal's files are."""
         return self.config.places
 
     def now(self) -> int:
-        """The time, ms since the epoch, UTC."""
+        """Return the current time, ms since the epoch, UTC."""
         return now_ms()
 
     def agent_folder(self) -> Path:
-        """The folder of this machine's agent."""
+        """Return the folder of this machine's agent."""
         return self.places.agent_folder(self.config.agent_id)
 
     def memory_record(self) -> Path:
-        """The record of memories, see crystal/memories."""
+        """Return the path of the memory record, see crystal/memories."""
         return self.agent_folder() / MEMORY_RECORD
 
     def _record_changes(self) -> None:
-        """Write down the memories that a transaction has changed, inside of it."""
+        """Append to the record, within the same transaction, the memories that the transaction changed."""
         if self.store.changed_memories or self.store.deleted_memories:
             from crystal.memories.reconcile import record_changes  # noqa: PLC0415 - only where a memory has changed
 
             record_changes(self.store, self.memory_record())
 
     def settle_memories(self) -> None:
-        """Bring record and database into step where the record's size says that they are not."""
+        """Reconcile record and database if the record's size shows that they differ."""
         path = self.memory_record()
         size = str(path.stat().st_size) if path.exists() else None
         if size is not None and read_note(self.store, MEMORY_RECORD_SIZE) == size:
@@ -126,7 +126,7 @@ class Machine:
             reconcile(self.store, path)
 
     def embedder(self) -> Embedder | None:
-        """The embedder that the settings choose, None when they choose none. It loads its parts when first used.
+        """Return the embedder that the settings choose, None for none. It loads its parts when first used.
 
         Raises:
             NotConfigured: The chosen provider needs something that is not there, such as a key.
@@ -146,12 +146,12 @@ class Machine:
         )
 
     def asking_embedder(self, store: Store | None = None) -> Embedder | None:
-        """The embedder for questions: that of the vectors which serve, also while another model fills its own.
+        """Return the embedder for questions: that of the serving vectors, also while another model is being filled.
 
         ``store`` is the one that is asked, None for this machine's own.
 
-        But a question goes to no provider on the network that the settings name no more: who left it may not want
-        that, and at which address it was asked is not known. Until the new vectors are complete, keywords answer then.
+        A question is never sent to a network provider that the settings no longer name: the user may not want it, and
+        its former address is not known. Until the new vectors are complete, only keywords are searched then.
 
         Raises:
             NotConfigured: As for ``embedder``.
@@ -178,14 +178,14 @@ class Machine:
         )
 
     def _installed(self, serving: Generation) -> Embedder:
-        """The model on this machine that has made some vectors."""
+        """Return the installed model that produced a generation of vectors."""
         models, threads = self.places.models, self.config.embedding_threads
         return make_embedder(serving.provider, serving.model, serving.dimension, models=models, threads=threads)
 
     def summary_model(self) -> SummaryModel | None:
-        """The model that the settings choose to write summaries, None for simple ones.
+        """Return the summary model that the settings choose, None for simple summaries.
 
-        When its key cannot be fetched, it is one that says so to whoever asks it.
+        If its key cannot be fetched, the model returned raises that error when called.
         """
         config = self.config
         if config.summary_mode == "simple" or (config.summary_mode == "auto" and not config.summary_consent):
@@ -207,18 +207,18 @@ class Machine:
         )
 
     def redaction_key(self) -> bytes:
-        """The key of the hashes that stand for secrets in this store."""
+        """Return the key of the hashes that stand for secrets in this store."""
         return hashlib.blake2b(b"redaction", key=store_key(self.store)).digest()
 
     def redactor(self) -> Redactor:
-        """What takes secrets and private spans out of text, as the settings say."""
+        """Return the redactor that removes secrets and private spans from text, as the settings say."""
         from crystal.redact import Redactor  # noqa: PLC0415 - compiles its rules: who stores no new text needs none
 
         return Redactor(self.redaction_key(), secrets=self.config.redact_enabled)
 
     @property
     def transcript_folders(self) -> Folders:
-        """The folders that transcripts are read from: Claude Code's, and those that the settings allow."""
+        """Return the folders to read transcripts from: Claude Code's, and those that the settings allow."""
         usual = escape_pattern(str(this_home() / ".claude" / "projects"))
         return Folders(self.places.transcript_roots, (*self.config.capture_transcript_folders, usual))
 

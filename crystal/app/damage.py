@@ -1,4 +1,4 @@
-"""Whether this machine's database is damaged: asked where an error's cause is sought."""
+"""Check whether this machine's database is damaged, to explain another error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from crystal.store.health.checks import damage
 
 
 def damage_here() -> CrystalError | None:
-    """What is wrong with this machine's database, None when nothing is; for an error of which the cause is sought."""
+    """Return what is wrong with this machine's database, None if nothing is. Called to explain another error."""
     places = default_paths()
     try:
         found = damage(places.db) if places.db.exists() else None

@@ -11,7 +11,7 @@ from crystal.summarize.models import choose_model, stays_here
 
 
 def deep_search(config: Config, *, now: int) -> Deep:
-    """What ``--deep`` asks. Where nobody may be asked it says why, and the search goes on without."""
+    """Return what ``--deep`` uses. If no model may be asked, it holds the reason and the search continues without."""
     provider, base_url = config.deep_provider, config.deep_base_url
     if provider == "none":
         return Deep(None, now, ["deep search is not set up; run: crystal config set deep.provider ollama"])

@@ -1,4 +1,4 @@
-"""What ``crystal doctor`` looks at: each check says how it stands, and when it is not well, how to mend it."""
+"""The checks of ``crystal doctor``: each one reports its state and, if there is a problem, the next step."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ HOOK_REASONS = ("settings", "hooks disabled", "no hook", "program gone")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at. ``fix`` is the next step where the verdict is not ``ok``."""
+    """The result of one check. ``fix`` is the next step if the verdict is not ``ok``."""
 
     name: str
     verdict: Verdict
@@ -58,7 +58,7 @@ class Check:
 
 
 def examine(read_config: Callable[[], Config], open_reader: Callable[[], Any], *, deep: bool = False) -> list[Check]:
-    """Look at everything, in the order in which a turn passes it. Never raises a ``CrystalError``: it becomes a check.
+    """Run all checks, in the order in which a turn passes the parts. A ``CrystalError`` becomes a check, too.
 
     Args:
         read_config: Reads the settings.
@@ -82,7 +82,7 @@ def examine(read_config: Callable[[], Config], open_reader: Callable[[], Any], *
 
 
 def _told(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
-    """What one part finds; what it cannot look at is a finding, too."""
+    """Yield the findings of one part; an error while looking is a finding, too."""
     try:
         yield from look()
     except CrystalError as error:
@@ -91,7 +91,7 @@ def _told(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
         told = refused(error, Path(os.fsdecode(error.filename or "?")))
         yield Check(name, "failure", told.message, told.hint)
     except Exception:
-        found = damage_here()  # whatever came of it, a damaged database is the cause
+        found = damage_here()  # a damaged database is the cause, whatever the error was
         if found is None:
             raise
         yield Check(name, "failure", found.message, found.hint)
@@ -143,7 +143,7 @@ def _packages(config: Config) -> Iterator[Check]:
 
 
 def _keys(config: Config) -> Iterator[Check]:
-    """Whether there is a key for everybody who wants one; a server of the user's own need not."""
+    """Check that every provider that needs a key has one; a server of the user's own may have none."""
     strangers = {provider for provider, address in config.asked_providers if address is None}
     for provider in sorted(filter(needs_key, strangers)):
         try:
@@ -160,7 +160,7 @@ def _keys(config: Config) -> Iterator[Check]:
 
 
 def _client(config: Config) -> Iterator[Check]:
-    """Whether Claude Code runs the hook at the end of a turn, and at every other event."""
+    """Check that Claude Code runs the hook at the end of a turn and at every other event."""
     judged = [one for one in capture_state(config).reasons if one.code in HOOK_REASONS]
     yield from (Check("hooks", "failure", one.message, one.fix) for one in judged)
     for folder in config.places.claude_dirs:
@@ -180,7 +180,7 @@ def _client(config: Config) -> Iterator[Check]:
 
 
 def _asking(config: Config) -> Iterator[Check]:
-    """Which agents can ask this memory, and whether what they would start is still there."""
+    """Check which agents can ask this memory, and that the commands they would start exist."""
     known = clients.known_clients(os.environ, Path.home(), config.places)
     plugin = any(claude_settings.read_facts(folder / "settings.json").plugin for folder in config.places.claude_dirs)
     asking = ["Claude Code (plugin)"] if plugin else []
@@ -256,7 +256,7 @@ def _index(store: Store, name: str) -> Check:
 
 
 def _relay(machine: Machine, standing: dict[str, Any] | None) -> Iterator[Check]:
-    """Whether this machine can reach its relay, and whether home has been heard of late."""
+    """Check that this machine can reach its relay, and that home was heard recently."""
     if standing is None:
         return
     if standing["role"] == "device" and standing["home"] is None:
@@ -318,7 +318,7 @@ def _capture(found: dict[str, Any]) -> Iterator[Check]:
 
 
 def _embedding(machine: Machine, waiting: int) -> Check:
-    """How far the model that the settings choose is, also while another one still serves."""
+    """Check how complete the vectors of the chosen model are, also while another one still serves."""
     try:
         chosen = machine.embedder()
     except CrystalError as error:

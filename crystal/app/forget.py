@@ -29,7 +29,7 @@ SUGGESTIONS = 5
 
 
 def grounds_of(machine: Machine, progress: Progress = lambda *_: None) -> ForgetContext:
-    """What forgetting works on, on this machine; ``progress`` is told how far it is."""
+    """Return what forgetting works on, on this machine; ``progress`` is called with the progress."""
     places = machine.places
     return ForgetContext(
         store=machine.store,
@@ -49,10 +49,10 @@ def grounds_of(machine: Machine, progress: Progress = lambda *_: None) -> Forget
 
 
 def plan_forget(machine: Machine, wish: ForgetRequest) -> ForgetPlan:
-    """List what a wish comes to; captures first what was said until now. See ``crystal.forgetting.plan``.
+    """List what a request would delete; first captures what was said until now. See ``crystal.forgetting.plan``.
 
     Raises:
-        UsageProblem: A target is unknown, or the wish is empty.
+        UsageProblem: A target is unknown, or the request is empty.
     """
     run_capture(machine, lambda capture: capture.sweep())
     return plan(grounds_of(machine), wish)
@@ -77,7 +77,7 @@ def carry_out_and_prove(
 
 
 def finish_left(machine: Machine) -> int:
-    """Do what is left to do of forgetting; gives how many tombstones are still open. See ``finish_forgetting``."""
+    """Finish pending deletions; return the number of tombstones still open. See ``finish_forgetting``."""
     left = finish(grounds_of(machine), machine.now())
     refresh(machine)
     return left
@@ -85,7 +85,7 @@ def finish_left(machine: Machine) -> int:
 
 @contextlib.contextmanager
 def _mirror(machine: Machine) -> Iterator[Store | None]:
-    """The copy of home's memory, open for writing; None where there is none."""
+    """Yield the copy of home's memory, open for writing; None if there is none."""
     path = machine.places.data_dir / "mirror.db"
     device_mirror(machine.places).stop_building()
     if not path.exists():
@@ -97,7 +97,7 @@ def _mirror(machine: Machine) -> Iterator[Store | None]:
 
 @contextlib.contextmanager
 def _captured(machine: Machine) -> Iterator[None]:
-    """Hold the lock of capture, with every waiting note acted on: the hook keeps transcripts beside its notes."""
+    """Hold the capture lock with every waiting note processed: the hook stores transcript copies beside its notes."""
     lock, spool = machine.places.data_dir / CAPTURE_LOCK, machine.places.spool
     with wait_lock(lock, seconds=LOCK_SECONDS):
         drain(make_capture(machine), spool, flush_ms=0)
@@ -112,7 +112,7 @@ def _captured(machine: Machine) -> Iterator[None]:
 
 
 def _suggestions(machine: Machine, query: str) -> Sequence[Hit]:
-    """The best hits of a search."""
+    """Return the best hits of a search."""
     with open_mirror(machine.places, machine.config.role) as mirrored:
         asked = asking(machine, mirrored, Filters())
         return search(machine.store, query=query, limit=SUGGESTIONS, **asked).hits

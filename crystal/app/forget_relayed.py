@@ -1,4 +1,4 @@
-"""What forgetting does about other machines: tells them, and cleans what still waits to be sent to them."""
+"""Forgetting and other machines: sends them tombstones, and cleans what still waits to be sent to them."""
 
 from __future__ import annotations
 

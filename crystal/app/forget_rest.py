@@ -1,4 +1,4 @@
-"""The rest of forgetting: what a crash, a busy file or another machine has left to do."""
+"""Finish deletions that a crash, a busy file or another machine left incomplete."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from crystal.store.forget.forgetting import NAMES_FILE, is_work_left, names_agre
 
 
 def finish_forgetting(machine: Machine) -> int:
-    """Do what is left to do of forgetting; gives how many tombstones are still open. Cheap when there are none."""
+    """Finish pending deletions; return the number of tombstones still open. Cheap if there are none."""
     if not is_work_left(machine.store) and names_agree(machine.store, machine.places.ldm_home / NAMES_FILE):
         return 0
     from crystal.app.forget import finish_left  # noqa: PLC0415 - brings NumPy and cryptography, 0.4 s: asked after every turn

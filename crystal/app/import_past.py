@@ -1,4 +1,4 @@
-"""Importing past transcripts: what there is, and taking it in while capture goes on."""
+"""Import past transcripts: list them, and import them while capture continues."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ WORTH_HANDS = 16 << 20
 
 
 def plan_import(machine: Machine, paths: Sequence[Path], since: int | None) -> list[Past]:
-    """What backfill would import, newest first. Meets the machine first, so that the ledger knows what is old."""
+    """Return what backfill would import, newest first. Registers the machine first, so the ledger knows what is old."""
     capture = make_capture(machine)
     capture.meet()
     return plan_past(capture, paths, since)
 
 
 def import_sessions(machine: Machine, plan: Sequence[Past], progress: Callable[[int], None]) -> Tally:
-    """Import past transcripts. Holds no lock that capture needs, so that nobody waits for the past."""
+    """Import past transcripts. Holds no lock that capture needs, so capture never waits for it."""
     tally, before = Tally(), size_of(machine.store)
     capture = make_capture(machine, "past")
     with (
@@ -46,7 +46,7 @@ def import_sessions(machine: Machine, plan: Sequence[Past], progress: Callable[[
 
 
 def _hands(machine: Machine, plan: Sequence[Past]) -> list[CleanerProcess]:
-    """Processes that clean ahead, where there are processors for them and enough to do."""
+    """Return cleaner processes to work ahead, if there are enough processors and enough work."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     count = min(MAX_HANDS, processors - 1) if sum(past.todo for past in plan) > WORTH_HANDS else 0
     return start_hands(count, machine.redaction_key(), secrets=machine.config.redact_enabled)

@@ -61,7 +61,7 @@ def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:
     folder = folder_of(machine.store.path)
     with machine.store.reading():
         is_used = not isinstance(open_index(machine.store, folder), Absent)
-    if is_used:  # what a search sees is amiss is made anew by itself
+    if is_used:  # a damaged search index is rebuilt automatically
         proof.faults += [Fault("index", str(folder), problem) for problem in check(machine.store, folder)]
     return proof
 
@@ -82,7 +82,7 @@ def _repair_memories(machine: Machine) -> list[str]:
 
 
 def repair_all(machine: Machine, proof: Proof) -> list[str]:
-    """Mend what a proof found, capture what is behind, and make derived things again. Gives what was done, in words."""
+    """Repair what a proof found, capture what is missing, rebuild derived data. Return what was done, in words."""
     finish_forgetting(machine)
     done: list[str] = []
 
@@ -114,7 +114,7 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
 
 
 def take_files(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> list[str]:
-    """Take in archive files that the ledger does not know; gives what was done, in words."""
+    """Import archive files that the ledger does not know; return what was done, in words."""
     done = []
     for path in (Path(fault.what) for fault in faults if fault.transcript is None):
         taken = Taken()
@@ -124,7 +124,7 @@ def take_files(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> lis
 
 
 def take_tails(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> list[str]:
-    """Take in what archives have behind what the ledger knows, where no sweep brought it; gives what was done."""
+    """Import archive bytes after the ledger's last known position that no sweep brought; return what was done."""
     done = []
     wanted = {fault.transcript for fault in faults}
     for state in all_states(capture.store):
@@ -137,9 +137,9 @@ def take_tails(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> lis
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """A proof after a repair. ``done`` and ``missing`` say what was mended and what did not come back, in words.
+    """A proof after a repair. ``done`` and ``missing`` say what was repaired and what was not recovered, in words.
 
-    ``back`` is what a database has that was made again, ``kept`` where the old one is; both empty where it was not.
+    ``back`` is what a rebuilt database has, ``kept`` the path of the old one; both are empty without a rebuild.
     """
 
     proof: Proof
@@ -150,9 +150,9 @@ class Mended:
 
 
 def mend_memory(progress: Callable[[int], None]) -> Mended:
-    """Prove this machine's memory, and mend it: where it is, or by making the database again.
+    """Prove this machine's memory and repair it: in place, or by rebuilding the database.
 
-    ``progress`` is told the bytes of the archive that were taken in, where the database is made again.
+    ``progress`` is called with the archive bytes read, if the database is rebuilt.
 
     Raises:
         NotConfigured: There is no memory yet, and nothing to make one from.
@@ -180,7 +180,7 @@ def _mend_in_place() -> Mended | None: ...
 
 
 def _mend_in_place(*, insist: bool = False) -> Mended | None:
-    """Prove, mend, and prove again; None where that does not help and the database must be made again.
+    """Prove, repair, and prove again; None if that does not help and the database must be rebuilt.
 
     With ``insist`` what is left is only reported.
     """

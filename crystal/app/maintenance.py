@@ -1,4 +1,4 @@
-"""What keeps a store fast and small: its derived index, and the space of what was deleted. Nothing depends on it."""
+"""Maintenance of a store: its derived index, and the space of deleted rows. Optional: results do not depend on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from crystal.store.search.space import give_back, is_due
 def index(store: Store, now: int, deadline: float, progress: Callable[[int, int], None] = lambda *_: None) -> None:
     """Put into the derived index what is not in it yet, until ``deadline`` (of ``time.monotonic``).
 
-    ``progress`` is told after each step how many entries of the log are done, and how many there are.
+    ``progress`` is called after each step with the entries of the log that are done, and their total.
 
     Raises:
         Unavailable: The index cannot be written now; searches answer without what it lacks.
@@ -29,6 +29,6 @@ def index(store: Store, now: int, deadline: float, progress: Callable[[int, int]
 
 
 def tidy(store: Store, deadline: float) -> None:
-    """Give the space of what was deleted back to the disk, where it is worth it."""
+    """Return the space of deleted rows to the file system, if it is enough to be worth it."""
     if is_due(store):
         give_back(store, should_stop=lambda: time.monotonic() > deadline)

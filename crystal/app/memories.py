@@ -44,9 +44,9 @@ def remember(  # noqa: PLR0913 - each is a field of the memory
         project: Where it holds, a name or a folder (``.`` is ``cwd``); None: everywhere, or where it held before.
         cwd: The folder that a relative one begins at; None for the current one.
         key: Names it for exact look-up.
-        source: By which door it came.
+        source: The interface it came through.
         session: The session in which it was asked for.
-        ident: The id that the user was told; if it was stored before, nothing is changed. None for a new one.
+        ident: The id that was shown to the user; if it was stored before, nothing is changed. None for a new one.
 
     Raises:
         UsageProblem: A value that cannot be used, or a text that is nothing but secrets.
@@ -111,7 +111,7 @@ def _new(
 
 
 def take_memories(machine: Machine) -> int:
-    """Bring this machine's own memories up to date with the mirror; gives how many were changed elsewhere."""
+    """Update this machine's memories from the mirror; return how many were changed elsewhere."""
     taken = 0
     with open_mirror(machine.places) as mirrored:
         if mirrored is None or mirrored.store is None:

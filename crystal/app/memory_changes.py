@@ -73,7 +73,7 @@ def revive(machine: Machine, ident: str) -> Remembered:
 
 
 def _take_waiting(machine: Machine, ident: str) -> None:
-    """Act on the hook's notes if one of them holds this memory: its id was told before it was stored."""
+    """Process the hook's notes if one of them holds this memory: its id was shown before it was stored."""
     asked = [note.asked for note in read_notes(machine.places.spool)]
     if any(one is not None and one.memory_id == ident.strip().lower() for one in asked):
         run_capture(machine, lambda _: Tally())

@@ -1,4 +1,4 @@
-"""Looking up what was remembered: this machine's own memories and the mirror's as one, of each the newest version."""
+"""Look up memories: this machine's own and the mirror's merged, the newest version of each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def list_memories(
     status: str | None = "active",
     limit: int = 100,
 ) -> list[Remembered]:
-    """The memories, the latest first.
+    """Return the memories, the latest first.
 
     Args:
         machine: This machine.
@@ -69,7 +69,7 @@ def list_memories(
 
 
 def memory_of(machine: Machine, mirror: Mirrored | Store | None, id_or_prefix: str) -> Remembered:
-    """The memory with this id, or whose id alone begins so; else the one with this key, active or not.
+    """Return the memory with this id or unique prefix of one; else the one with this key, active or not.
 
     Raises:
         NotFound: There is none.
@@ -79,7 +79,7 @@ def memory_of(machine: Machine, mirror: Mirrored | Store | None, id_or_prefix: s
 
 
 def by_key(machine: Machine, mirror: Mirrored | Store | None, key: str) -> Remembered | None:
-    """The active memory that has this key, None when there is none.
+    """Return the active memory that has this key, None if there is none.
 
     Raises:
         UsageProblem: It is no key.
@@ -89,7 +89,7 @@ def by_key(machine: Machine, mirror: Mirrored | Store | None, key: str) -> Remem
 
 
 def history(machine: Machine, ident: str) -> list[FormerMemory]:
-    """What a memory was before, the latest first, as far as it was changed while this machine knew it.
+    """Return the former versions of a memory, latest first, as far as it was changed while this machine knew it.
 
     Raises:
         NotFound: There is no such memory.
@@ -111,7 +111,7 @@ def _all(store: Store, mirror: Store | None) -> list[Remembered]:
 
 
 def find_one(store: Store, mirror: Store | None, ident: str) -> Remembered:
-    """The memory with this id, or whose id alone begins so, or with this key; see ``memory_of``."""
+    """Return the memory with this id, unique prefix of an id, or key; see ``memory_of``."""
     wanted = ident.strip().lower()
     if _is_beginning(wanted):
         wanted = read_note(store, f"{ALIAS}{wanted}") or wanted
@@ -138,7 +138,7 @@ def _is_beginning(wanted: str) -> bool:
 
 
 def find_by_key(store: Store, mirror: Store | None, key: str) -> Remembered | None:
-    """The memory that has this key, active or not."""
+    """Return the memory that has this key, active or not."""
     own = memories.memory_by_key(store, key)
     theirs = None if mirror is None else _current(store, memories.memory_by_key(mirror, key))
     if own is None or theirs is None:
@@ -149,7 +149,7 @@ def find_by_key(store: Store, mirror: Store | None, key: str) -> Remembered | No
 
 
 def find_by_words(store: Store, mirror: Store | None, text: str, place: Project | None) -> Remembered | None:
-    """The memory that says exactly this of a project, None: of everything."""
+    """Return the memory with exactly this text in a project; None as ``place`` means everywhere."""
     folder = None if place is None else place.cwd
     own = memories.memory_by_words(store, text, folder)
     if own is not None or mirror is None:
@@ -158,7 +158,7 @@ def find_by_words(store: Store, mirror: Store | None, text: str, place: Project 
 
 
 def _current(store: Store, theirs: Remembered | None) -> Remembered | None:
-    """A memory of the mirror, unless this machine knows a newer version of it, or that it was forgotten."""
+    """Return a memory of the mirror; None if this machine knows a newer version of it, or that it was forgotten."""
     if theirs is None or memories.is_forgotten(store, theirs.id):
         return None
     own = memories.memory_of(store, theirs.id)
@@ -170,7 +170,7 @@ def _of_mirror(one: Remembered) -> Remembered:
 
 
 def _project_test(wanted: str) -> Callable[[Remembered], bool]:
-    """Whether a memory is of a project: by its name in any case, or by a folder, that it is in it."""
+    """Return a test for memories of a project: given by name in any case, or by a folder inside it."""
     from crystal.transcript.project import find_project  # noqa: PLC0415 - reads transcripts too; only --project needs it
 
     text = os.path.abspath(os.path.expanduser(wanted)) if is_folder_word(wanted) else wanted  # noqa: PTH100, PTH111
@@ -189,19 +189,19 @@ def _key_test(key: str) -> Callable[[str], bool]:
 
 
 def is_folder_word(wanted: str) -> bool:
-    """Whether what the user gave for a project is a folder, also a relative one."""
+    """Return True if the user's word for a project is a folder, also a relative one."""
     separators = [os.sep, os.altsep or os.sep]
     return wanted in (".", "..", "~") or any(separator in wanted for separator in separators)
 
 
 def storable(text: str) -> str:
-    """Text without lone surrogates, which no table takes."""
+    """Return text without lone surrogates, which SQLite does not store."""
     return text.encode("utf-8", "replace").decode()
 
 
 @contextlib.contextmanager
 def mirror_of(machine: Machine) -> Iterator[Store | None]:
-    """The mirror of home's memory, None where there is none that can be read."""
+    """Yield the mirror of home's memory, None if there is none that can be read."""
     if machine.mirror is not None:
         yield machine.mirror.store
         return
@@ -214,5 +214,5 @@ def _store_of(mirror: Mirrored | Store | None) -> Store | None:
 
 
 def _unchanged(text: str) -> tuple[str, Mapping[str, int]]:
-    """Looking up cleans nothing."""
+    """Return the text as it is: looking up needs no cleaning."""
     return text, {}

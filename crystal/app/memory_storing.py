@@ -73,7 +73,7 @@ def _link(machine: Machine) -> Link | None:
         link = device_link(machine)
         if link is not None:
             _ = link.keys
-    except CrystalError:  # it is named where a capture meets it, and by doctor
+    except CrystalError:  # capture and doctor report it
         return None
     return link
 

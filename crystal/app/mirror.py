@@ -1,4 +1,4 @@
-"""The mirror of home's memory beside this machine's own: opened when it is there, and what a reader is told of it.
+"""The mirror of home's memory beside this machine's own: opens it if there is one, and makes notes for its reader.
 
 A mirror that cannot be read costs a note, never an answer of the machine's own memory.
 """
@@ -31,7 +31,7 @@ class Mirrored(NamedTuple):
 
 @contextlib.contextmanager
 def open_mirror(places: Places, role: str = "device") -> Iterator[Mirrored | None]:
-    """Open the mirror if there is one; costs a look at the folder where there is none.
+    """Open the mirror if there is one; without one it costs one file system lookup.
 
     A home machine has none: what is left from when it was a device is older than its own memory.
     """
@@ -56,7 +56,7 @@ def device_mirror(places: Places) -> Mirror:
 
 
 def mirror_notes(mirrored: Mirrored | None, now: int) -> tuple[str, ...]:
-    """What a reader should know of the mirror: that it cannot be read, or that it is old."""
+    """Return notes for the reader about the mirror: that it cannot be read, or that it is old."""
     if mirrored is None:
         return ()
     if mirrored.store is None:

@@ -78,7 +78,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """How one writes it."""
+        """Return the name as the user writes it."""
         if self.provider == "local":
             return str(self.model)
         return self.provider if self.model is None else f"{self.provider}:{self.model}"
@@ -96,7 +96,7 @@ class _Filled:
 
 
 def list_models() -> list[ModelRow]:
-    """Every model: the embedded one, installed ones, those that could be, and the provider in use if it is another."""
+    """Return every model: the embedded one, installed and installable ones, and the provider in use if another."""
     config = this_config()
     size = sum(one.stat().st_size for one in DATA.iterdir() if one.is_file())
     model, dimension = next(iter(EMBEDDING_PROVIDERS["embedded"].dimensions.items()))
@@ -155,7 +155,7 @@ def _row_of_provider(config: Config, filled: _Filled) -> ModelRow:
 
 
 def _with_progress(config: Config, filled: _Filled, row: ModelRow, provider: str, model: str) -> ModelRow:
-    """A row with what the store and the settings say of it."""
+    """Return a row completed with what the store and the settings say of the model."""
     row_of_provider = EMBEDDING_PROVIDERS.get(config.embedding_provider)
     named = config.embedding_model or (row_of_provider and row_of_provider.default_model)
     is_chosen = config.embedding_provider == provider and named in (model, model.partition("@")[0])
@@ -170,7 +170,7 @@ def _with_progress(config: Config, filled: _Filled, row: ModelRow, provider: str
 
 
 def _filled() -> _Filled:
-    """What the memory has of vectors; nothing without a memory."""
+    """Return how many vectors the memory has; zeros if there is no memory."""
     try:
         with open_reader() as machine, machine.store.reading():
             store = machine.store
@@ -187,7 +187,7 @@ def _filled() -> _Filled:
 
 
 def target_of(name: str) -> Target:
-    """What a name means: ``embedded``, ``none``, an installed model, or ``PROVIDER`` or ``PROVIDER:MODEL``.
+    """Parse a name: ``embedded``, ``none``, an installed model, or ``PROVIDER`` or ``PROVIDER:MODEL``.
 
     Raises:
         NotConfigured: It is none of these, but could be installed.
@@ -209,7 +209,7 @@ def target_of(name: str) -> Target:
 
 
 def embedder_of(target: Target) -> Embedder | None:
-    """The embedder of a target with the settings that will hold once it is chosen; None for ``none``.
+    """Return the embedder of a target with the settings that apply once it is chosen; None for ``none``.
 
     Raises:
         NotConfigured: Something that it needs is missing.
@@ -233,7 +233,7 @@ def _is_remote(provider: str) -> bool:
 
 
 def check_key(target: Target) -> None:
-    """Look whether a provider that wants a key has one.
+    """Check that a provider that needs a key has one.
 
     Raises:
         NotConfigured: It has none.
@@ -248,13 +248,13 @@ def check_key(target: Target) -> None:
 
 
 def _base_url(config: Config, target: Target) -> str | None:
-    """The address that will hold once a target is chosen; None for the provider's own."""
+    """Return the address that applies once a target is chosen; None for the provider's own."""
     is_same, source = target.provider == config.embedding_provider, config.origin("embedding.base_url")
     return config.embedding_base_url if is_same or source.startswith("environment") else None
 
 
 def leaves_the_machine(target: Target) -> str | None:
-    """To whom texts are sent when a target is chosen: the address in words; None where nothing leaves."""
+    """Return, in words, the address that texts are sent to once a target is chosen; None if none leave the machine."""
     from crystal.embedding.web import is_loopback  # noqa: PLC0415 - brings httpx, 0.1 s
 
     if not _is_remote(target.provider):
@@ -266,7 +266,7 @@ def leaves_the_machine(target: Target) -> str | None:
 
 
 def choose(target: Target) -> tuple[str, ...]:
-    """Write a target into the settings file, and give the variables that win over the file, so that it has no effect.
+    """Write a target into the settings file; return the variables that override the file, so that it has no effect.
 
     The other settings of the present provider (its dimension, its address) go with it.
     """
@@ -285,7 +285,7 @@ def choose(target: Target) -> tuple[str, ...]:
 
 
 def in_use(name: str) -> str | None:
-    """Why an installed model is needed, in words; None when it is not."""
+    """Return why an installed model is needed, in words; None if it is not."""
     config = this_config()
     row = EMBEDDING_PROVIDERS.get(config.embedding_provider)
     chosen = config.embedding_model or (row.default_model if row else "")
@@ -305,8 +305,8 @@ def in_use(name: str) -> str | None:
 
 
 def fill_now(machine: Machine, progress: Callable[[int], None], *, seconds: float) -> EmbedReport | None:
-    """Give vectors of the chosen model to all chunks that wait. None when another process does, or none is chosen."""
-    clear_problem(machine.store, "embedding")  # it rests after a failure; somebody asks for it now
+    """Embed all pending chunks with the chosen model. Return None if another process does, or none is chosen."""
+    clear_problem(machine.store, "embedding")  # a retry is delayed after a failure; the user asks for it now
     embedder = machine.embedder()
     with try_lock(machine.places.data_dir / ENRICH_LOCK) as held:
         if not held or embedder is None:
@@ -320,7 +320,7 @@ def fill_now(machine: Machine, progress: Callable[[int], None], *, seconds: floa
 
 
 def waiting_for(machine: Machine, target: Target) -> int:
-    """How many chunks will need a new vector when a target is chosen."""
+    """Return how many chunks will need a new vector when a target is chosen."""
     embedder = embedder_of(target)
     if embedder is None:
         return 0
@@ -366,7 +366,7 @@ def try_on_memory(target: Target, size: Size, progress: Callable[[int, int], Non
 
 
 def _book(embedders: Sequence[Embedder]) -> None:
-    """Write down what a trial has paid for."""
+    """Record what a trial was charged."""
     for one in embedders:
         if tokens := one.take_tokens():
             with open_machine() as machine:

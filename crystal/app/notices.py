@@ -1,4 +1,4 @@
-"""What a session's start tells the user about capture, made ready for the hook, which has no time to find it out."""
+"""The notice about capture at a session's start, prepared for the hook, which has no time to compute it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is looked at before the store is opened: whether it is lost, and whether a link leads out of what is ours."""
+"""Checks before the store is opened: that it is not lost, and that no link leads to another user's files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crystal.store.private_record import RECORD_FILE
 
 
 def archives_of(places: Places) -> list[Path]:
-    """The archive files of all agents, in order."""
+    """Return the archive files of all agents, in order."""
     return sorted((places.ldm_home / "agents").glob("*/memory/transcripts/**/*.jsonl.zst"))
 
 
@@ -53,10 +53,10 @@ def _session_of(archive: Path) -> str:
 
 
 def _is_something(path: Path) -> bool:
-    """Whether a file with content, or anything else, is at a path.
+    """Return True if a file with content, or anything that is no file, is at a path.
 
     Raises:
-        CrystalError: The system refuses to tell.
+        CrystalError: The system refuses access.
     """
     try:
         found = path.stat()
@@ -68,13 +68,13 @@ def _is_something(path: Path) -> bool:
 
 
 def _is_elsewhere(places: Places) -> bool:
-    """Whether the archive belongs to a database at its usual place, and another place was chosen for this run."""
+    """Return True if the archive's database is at its usual place and another place was chosen for this run."""
     usual = places.ldm_home / "memory" / "crystal.db"
     return usual != places.db and usual.exists()
 
 
 def links_to(places: Places) -> Iterator[tuple[Path, Path, bool]]:
-    """The links among the places where crystal writes: (the link, where it leads, whether that is the user's own)."""
+    """Yield the links among the places where crystal writes: (link, target, whether the target is the user's own)."""
     for path in dict.fromkeys((places.ldm_home, places.data_dir, places.db)):
         if path.is_symlink():
             target = Path(os.path.realpath(path))

@@ -1,4 +1,4 @@
-"""How far the work that may wait has come: kept in a small file, so that other processes can tell too."""
+"""Progress of deferred work, kept in a small file so that other processes can read it."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Progress:
 
     @property
     def share(self) -> float:
-        """The part that is done, from 0 to 1."""
+        """Return the finished share, from 0 to 1."""
         return min(1.0, self.done / self.total) if self.total else 1.0
 
     @property
     def seconds_left(self) -> float | None:
-        """The time that the rest takes at the pace so far; None while nothing is done."""
+        """Return the seconds that the rest takes at the pace so far; None while nothing is done."""
         made = self.done - self.before
         if made <= 0:
             return None
@@ -89,7 +89,7 @@ class ProgressFile:
         self.has_advanced = False
 
     def __call__(self, step: str, done: int, total: int) -> None:
-        """Tell that ``done`` of ``total`` are made in a step."""
+        """Record that ``done`` of ``total`` are finished in a step."""
         if not total:
             return
         now = now_ms()
@@ -106,6 +106,6 @@ class ProgressFile:
             write_derived(self._file, json.dumps(asdict(progress)).encode())
 
     def clear(self) -> None:
-        """Take the file away: nobody works any more."""
+        """Delete the file: no process is working any more."""
         with contextlib.suppress(OSError):
             self._file.unlink(missing_ok=True)

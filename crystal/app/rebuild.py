@@ -42,7 +42,7 @@ class Rebuilt:
 
 
 def why_rebuild(places: Places) -> str | None:
-    """Why the database must be made again, None when it can be mended where it is.
+    """Return why the database must be rebuilt, None if it can be repaired in place.
 
     Raises:
         StoreForeign: It is another program's or of a newer crystal, and no archive is here.
@@ -57,15 +57,15 @@ def why_rebuild(places: Places) -> str | None:
 
 
 def archive_bytes() -> int:
-    """How many bytes the archive has on this machine."""
+    """Return the size of the archive on this machine, in bytes."""
     return sum(path.stat().st_size for path in archives_of(default_paths()))
 
 
 def rebuild_database(config: Config, progress: Callable[[int], None]) -> Rebuilt:
     """Make a new database from what can be read of the old one, the records beside the archive, and the archive.
 
-    Nothing is changed until it is whole; then the old file is renamed and the new one takes its place. Whoever is
-    killed begins again, or only takes the last step.
+    Nothing is changed until the new file is complete; then the old one is renamed and replaced. After a kill the next
+    call starts over, or only does the last step.
     """
     places = config.places
     make_private_dir(places.data_dir)
@@ -76,7 +76,7 @@ def rebuild_database(config: Config, progress: Callable[[int], None]) -> Rebuilt
 
 
 def _is_made(places: Places) -> bool:
-    """Whether a new database waits that is not older than what was written into the old one since."""
+    """Return True if a finished new database waits and nothing was written into the old one since."""
     made = places.data_dir / MADE
     if not made.exists():
         return False
@@ -115,7 +115,7 @@ def _make(config: Config, progress: Callable[[int], None]) -> list[str]:
 
 
 def _take_archives(machine: Machine, progress: Callable[[int], None], *, knows: bool) -> tuple[int, list[str]]:
-    """Take every archive in; gives the bytes that stay out until somebody asks, and what cannot be read, in words."""
+    """Import every archive; return the bytes left out until the user asks, and what cannot be read, in words."""
     reconcile_tombstones(machine.store, machine.places.ldm_home, machine.now())
     capture, taken = make_capture(machine), Taken()
     rebuild = Rebuild(
@@ -149,7 +149,7 @@ def _what_is_missing(config: Config, found: Salvage, has_record: bool, left_out:
 
 
 def _take_place(places: Places) -> Path | None:
-    """Rename the old files and put the new one in their place; gives where the old one is kept."""
+    """Rename the old files and put the new one in their place; return the path of the old one."""
     made = places.data_dir / MADE
     try:
         moment = made.stat().st_mtime_ns // 1_000_000

@@ -31,7 +31,7 @@ class Keyring:
 
     @property
     def root(self) -> bytes:
-        """The root.
+        """Return the root key.
 
         Raises:
             NotConfigured: This machine has a device's key only.
@@ -41,7 +41,7 @@ class Keyring:
         return self.keys[0].secret
 
     def secret(self, device_id: bytes, generation: int) -> bytes | None:
-        """A device's secret of a generation, None when no key of ours gives it."""
+        """Return a device's secret of a generation, None if none of this machine's keys yields it."""
         for key in self.keys:
             if key.kind == "root":
                 return device_secret(key.secret, device_id, generation)
@@ -50,13 +50,13 @@ class Keyring:
         return None
 
     def link(self, device_id: bytes, generation: int, direction: Literal["up", "down"]) -> LinkKeys | None:
-        """What a device's blobs of a generation are sealed with in one direction, None when no key of ours gives it."""
+        """Return the sealing keys of a device's generation in one direction, None if none of ours yields them."""
         secret = self.secret(device_id, generation)
         return None if secret is None else link_keys(secret, direction)
 
 
 def key_places(machine: Machine) -> KeyPlaces:
-    """Where this machine keeps the relay's key and token."""
+    """Return where this machine keeps the relay's key and token."""
     config = machine.config
     line = config.credentials_key_command
 
@@ -68,7 +68,7 @@ def key_places(machine: Machine) -> KeyPlaces:
 
 
 def relay_keys(machine: Machine) -> Keyring:
-    """The relay's keys on this machine.
+    """Return the relay's keys on this machine.
 
     Raises:
         KeyMissing: There are none yet.
@@ -79,7 +79,7 @@ def relay_keys(machine: Machine) -> Keyring:
 
 
 def relay_client(machine: Machine) -> RelayClient:
-    """The relay, with this machine's token. Whoever gets it closes it.
+    """Return a relay client with this machine's token. The caller closes it.
 
     Raises:
         NotConfigured: No relay is set, or its token is missing.
@@ -89,7 +89,7 @@ def relay_client(machine: Machine) -> RelayClient:
 
 @contextlib.contextmanager
 def opened_relay(machine: Machine, client: RelayClient | None) -> Iterator[RelayClient]:
-    """A relay that is given, which stays open, or the one of the settings, closed in the end."""
+    """Yield the given relay client, which stays open, or one from the settings, which is closed at the end."""
     if client is not None:
         yield client
         return
@@ -98,7 +98,7 @@ def opened_relay(machine: Machine, client: RelayClient | None) -> Iterator[Relay
 
 
 def relay_address(machine: Machine) -> str:
-    """The relay's address.
+    """Return the relay's address.
 
     Raises:
         NotConfigured: None is set.
@@ -110,7 +110,7 @@ def relay_address(machine: Machine) -> str:
 
 
 def client_at(machine: Machine, url: str, token: str | None) -> RelayClient:
-    """A relay at an address, with this machine's settings for TLS."""
+    """Return a client for the relay at an address, with this machine's settings for TLS."""
     ca = machine.config.relay_ca_file
     return RelayClient(url, token, ca_file=Path(ca) if ca else None, allow_insecure=machine.config.relay_insecure_http)
 
@@ -119,7 +119,7 @@ def client_at(machine: Machine, url: str, token: str | None) -> RelayClient:
 
 
 def device_link(machine: Machine) -> Link | None:
-    """The link to home, None when this machine has none. Keys are read when first used.
+    """Return the link to home, None if this machine has none. Keys are read when first used.
 
     Raises:
         NotConfigured: The key cannot be read.
@@ -129,12 +129,12 @@ def device_link(machine: Machine) -> Link | None:
 
 
 def link_to_home(peer: Peer, keys: Keyring) -> Link:
-    """The link to home with these keys."""
+    """Return the link to home with these keys."""
     return Link(peer, lambda generation: keys.link(peer.device_id, generation, "up"), peer.up_prefix, os.urandom)
 
 
 def keys_from_home(peer: Peer, keys: Keyring) -> dict[bytes, LinkKeys]:
-    """What home may seal with for this device, by key id: the generation in use, the one before, and the next."""
+    """Return the keys that home may seal with for this device, by key id: previous, current and next generation."""
     generations = range(max(1, peer.generation - 1), peer.generation + 2)
     links = (keys.link(peer.device_id, generation, "down") for generation in generations)
     return {link.key_id: link for link in links if link is not None}
@@ -144,16 +144,16 @@ def keys_from_home(peer: Peer, keys: Keyring) -> dict[bytes, LinkKeys]:
 
 
 def link_to_device(peer: Peer, keys: Keyring) -> Link:
-    """The link to a device; while a rotation is under way, with the keys that the device has for sure."""
+    """Return the link to a device; during a rotation, with the keys that the device is known to have."""
     certain = replace(peer, generation=peer.accepted_from)
     return Link(certain, lambda generation: keys.link(peer.device_id, generation, "down"), peer.down_prefix, os.urandom)
 
 
 def senders(machine: Machine, keys: Keyring) -> dict[bytes, Sender]:
-    """Who may have sealed what comes up, by key id; also who may no more, so that it can be named."""
+    """Return who may have sealed uploaded blobs, by key id; revoked devices too, so that they can be named."""
     found: dict[bytes, Sender] = {}
     for peer in all_peers(machine.store, "device"):
-        # Some generations ahead: a home from a backup has forgotten the rotations that it began.
+        # Some generations ahead: a home restored from a backup does not know the rotations that it began.
         for generation in range(max(1, peer.accepted_from - 3), peer.generation + 4):
             link = keys.link(peer.device_id, generation, "up")
             if link is None:

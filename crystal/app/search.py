@@ -1,4 +1,4 @@
-"""What every door needs to ask the memory: the embedder, the mirror, the moment asked from, and the user's choices."""
+"""Search the memory of this machine: the use case behind the command, the API and the MCP tool."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def asking(
     as_of: int | str | None = None,
     deep: bool = False,
 ) -> dict[str, Any]:
-    """The named arguments of ``search`` but the number of hits: what is asked with, within which filters, from when.
+    """Return the named arguments of ``search`` except the number of hits: sources, filters, reference time.
 
     Args:
         machine: This machine.
@@ -69,7 +69,7 @@ def asking(
 
 
 def _mirror_side(machine: Machine, mirrored: Mirrored | None) -> MemorySource | None:
-    """The mirror as a search takes it; None where there is none that can be read."""
+    """Return the mirror as a source for search; None if there is none that can be read."""
     if mirrored is None or mirrored.store is None:
         return None
 
@@ -94,7 +94,7 @@ def _deep(machine: Machine, now: int) -> Any:
 
 
 def _late(embedder: Embedder | None) -> LateModel:
-    """What compares token by token: the embedded table, which is everywhere, and a transformer where one is used."""
+    """Return the model that compares token by token: the embedded table, or a transformer if one is used."""
     from crystal.embedding.choice import ChosenEmbedder  # noqa: PLC0415 - NumPy, 0.1 s: only where vectors rank
     from crystal.embedding.late import StaticLate, TransformerLate  # noqa: PLC0415 - the same
     from crystal.embedding.static import static_model  # noqa: PLC0415 - the same

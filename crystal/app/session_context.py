@@ -1,4 +1,4 @@
-"""Keeping up to date what sessions are told at their start. Called after everything that may change it."""
+"""Keep the prepared session contexts up to date. Called after everything that may change them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ NOTICE_SECONDS = 600.0
 
 
 def refresh(machine: Machine) -> None:
-    """Make ready what sessions are told at their start, or remove it where the setting is off or capture is.
+    """Prepare the contexts for session starts, or remove them if the setting or capture is off.
 
     Cheap when nothing changed. To be called when memories, sessions, settings or privacy may have changed; after
-    forgetting it makes anew what was removed. Never raises for what the system refuses: that is a problem on record.
+    forgetting it rebuilds what was removed. Errors of the operating system are recorded as a problem, never raised.
     """
     if _is_notice_old(machine):
         from crystal.app.notices import refresh_notice  # noqa: PLC0415 - reads the client's settings; once in ten minutes
@@ -57,7 +57,7 @@ def _refresh(machine: Machine) -> None:
 
 
 def _mark_privacy(machine: Machine) -> None:
-    """Leave a mark for the hook where something may be private: then it promises nothing of a prompt.
+    """Write a mark for the hook if anything may be private: the hook then confirms nothing about a prompt.
 
     Raises:
         CrystalError: The system refuses.

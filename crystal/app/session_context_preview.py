@@ -1,4 +1,4 @@
-"""Showing what sessions are told at their start, and what they were told."""
+"""Show the context that a session would be given at its start, and those that were given."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Preview:
 
 
 def preview(machine: Machine, folder: str) -> Preview:
-    """What a session in a folder would be told now, and why it might be nothing."""
+    """Return what a session that began in a folder now would be given, and why that may be nothing."""
     policy, config = policy_of(machine), machine.config
     with mirror_of(machine) as mirror:
         found = tellable(machine, mirror)
@@ -51,7 +51,7 @@ def preview(machine: Machine, folder: str) -> Preview:
 
 
 def told_log(machine: Machine, limit: int) -> list[Injection]:
-    """What was told, the latest first; marks that no worker has moved yet are among it."""
+    """Return the log of injected contexts, latest first; with the marks that no worker has moved to the store yet."""
     noted = injections(machine.store, limit)
     known = {(one.session_id, one.source) for one in noted}
     waiting = [one for _, one in take_told(machine.places.data_dir, machine.now()) if one is not None]

@@ -1,4 +1,4 @@
-"""Making ready what sessions are told: written for the hook, which has no time to gather it."""
+"""Prepare session contexts in files for the hook, which has no time to gather them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VARIABLES = (
 
 
 def make_ready(machine: Machine) -> None:
-    """Write what sessions are told at their start; remove it where the setting or capture is off."""
+    """Write the contexts for session starts; remove them if the setting or capture is off."""
     data_dir = machine.places.data_dir
     with await_lock(data_dir / LOCK, seconds=LOCK_SECONDS) as held:
         if not held or not machine.config.context_enabled or is_off(policy_of(machine)):
@@ -43,11 +43,11 @@ def make_ready(machine: Machine) -> None:
             write_contexts(data_dir, _rules(machine), ready)
             if state_of_memory(machine.store) == before:
                 return
-        clear_contexts(data_dir)  # what was forgotten meanwhile may be in it; the next call makes it anew
+        clear_contexts(data_dir)  # what was forgotten meanwhile may be in it; the next call rebuilds it
 
 
 def note_told(machine: Machine) -> None:
-    """Move what the hook told since the last time into the store."""
+    """Move the hook's marks of given contexts since the last call into the store."""
     for path, injection in take_told(machine.places.data_dir, machine.now()):
         if injection is not None:
             add_injection(machine.store, injection)
@@ -68,5 +68,5 @@ def _rules(machine: Machine) -> Rules:
 
 
 def beginning(pattern: str) -> str:
-    """What everything that a pattern fits begins with."""
+    """Return the literal prefix of everything that a pattern matches."""
     return pattern[: min((at for at in map(pattern.find, "*?[") if at >= 0), default=len(pattern))]

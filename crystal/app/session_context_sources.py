@@ -1,4 +1,4 @@
-"""What there is to tell in a folder: memories and sessions of this machine and of the mirror, gathered once."""
+"""Sources of a folder's context: memories and sessions of this machine and of the mirror, gathered once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORDS_READ = 2_000
 
 @dataclass(slots=True)
 class ContextSources:
-    """What may be told anywhere: active memories that somebody asked for, each with the project where it holds."""
+    """Sources of all contexts: active memories that were stored on request, each with its project."""
 
     machine: Machine
     sides: Sequence[Store]
@@ -34,14 +34,14 @@ class ContextSources:
     made: dict[str | None, Told] = field(default_factory=dict)
 
     def told(self, here: Project | None) -> Told:
-        """What is told in a project's folder; None for a folder that nothing is known of."""
+        """Return the context for a project's folder; ``here`` is None for a folder that nothing is known of."""
         place = None if here is None else here.git_root or here.cwd
         if place not in self.made:
             self.made[place] = self._made(here)
         return self.made[place]
 
     def folders(self) -> list[Project]:
-        """The folders of this machine in which work went on lately or memories hold, with their repositories."""
+        """Return this machine's folders with recent work or memories of their own, with their repositories."""
         device, found = self.machine.config.device, dict[str, Project]()
         known = [one for side in self.sides for one in working_folders(side, device, MAX_FOLDERS)]
         places = {one.cwd: one for memory, one in self.memories if one is not None and memory.device == device}
@@ -67,7 +67,7 @@ class ContextSources:
         return is_same_project(here, other, same_machine=device == self.machine.config.device)
 
     def _sessions(self, here: Project) -> list[LastSession]:
-        """The last sessions of a project in which the user said something, each named by the user's own words.
+        """Return the last sessions of a project in which the user wrote something, each named by the user's own words.
 
         Never by a title: that may come from the client or a model, which read tools' results too.
         """
@@ -96,7 +96,7 @@ class ContextSources:
 
 
 def tellable(machine: Machine, mirror: Store | None) -> ContextSources:
-    """Gather what may be told."""
+    """Gather the sources of all contexts."""
     sides = [machine.store, *([] if mirror is None else [mirror])]
     projects = [(side, project_rows(side)) for side in sides]
     by_folder = [{one.cwd: one for _, one in rows} for _, rows in projects]

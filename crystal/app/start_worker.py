@@ -1,4 +1,4 @@
-"""The detached worker, started by a command: what may wait goes on without the terminal."""
+"""Start the detached worker from a command: deferred work continues without the terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THRE
 def start_worker(places: Places) -> None:
     """Start a worker in a session of its own: it outlives this process and its terminal. Returns at once.
 
-    One that finds another at work leaves the work to it.
+    A worker that finds another one running leaves the work to it.
     """
     env = {**os.environ, **_absolute_places(places)}
     env.pop("CRYSTAL_HOOK_WAIT", None)
@@ -40,18 +40,18 @@ def start_worker(places: Places) -> None:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    worker.returncode = 0  # nobody waits for it: without this Python warns that it still runs
+    worker.returncode = 0  # no code waits for it: without this Python warns that it still runs
 
 
 def be_polite() -> None:
-    """Let everything else on the machine go first. For a process of its own; cannot be taken back."""
+    """Lower this process's priority below everything else. Only for a separate process; cannot be undone."""
     os.environ.update(ONE_THREAD)  # read when NumPy and onnxruntime are loaded
     if hasattr(os, "nice"):
         os.nice(NICENESS)
 
 
 def _absolute_places(places: Places) -> dict[str, str]:
-    """Where everything lives, for a process that starts in another folder."""
+    """Return all places as absolute paths, for a process that starts in another folder."""
     return {
         "LDM_HOME": str(places.ldm_home),
         "CRYSTAL_DATA_DIR": str(places.data_dir),

@@ -1,4 +1,4 @@
-"""What ``crystal status`` tells: one look at capture, queues, sizes, speed and cost. Reads, never changes."""
+"""The data of ``crystal status``: capture, queues, sizes, speed and cost. Reads, never changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _UNEXAMINED = (("dense", "text", "texts"), ("unprocessable", "line", "lines"))
 
 
 def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any]:
-    """Everything that ``crystal status --json`` prints, see docs/reference/json.md. Times are ms, sizes bytes.
+    """Return all that ``crystal status --json`` prints, see docs/reference/json.md. Times are ms, sizes bytes.
 
     ``state`` is that of capture where it is known already.
     """
@@ -81,7 +81,7 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
 
 
 def gather_health(machine: Machine, state: CaptureState | None = None) -> dict[str, Any]:
-    """The part of ``gather`` that says whether all is well: it costs as little in a large store as in a small one."""
+    """Return the part of ``gather`` that says whether all is well; its cost does not grow with the store."""
     store = machine.store
     return {
         "capture": _capture(machine, state or capture_state(machine.config, store)),
@@ -98,7 +98,7 @@ def gather_health(machine: Machine, state: CaptureState | None = None) -> dict[s
 
 
 def capture_switch(machine: Machine) -> dict[str, Any]:
-    """Whether capture is on, off since when, and which sessions are closed on their own."""
+    """Return whether capture is on, since when it is off, and which sessions are switched off on their own."""
     off = [mark for mark in privacy.marks(machine.store) if mark.until_at is None]
     everywhere = next((mark for mark in off if mark.session_id is None), None)
     return {
@@ -109,7 +109,7 @@ def capture_switch(machine: Machine) -> dict[str, Any]:
 
 
 def state_as_json(state: CaptureState) -> dict[str, Any]:
-    """The state of capture as JSON shows it."""
+    """Return the state of capture as JSON shows it."""
     return {
         "state": state.condition.value,
         "reasons": [asdict(one) for one in state.reasons],
@@ -123,7 +123,7 @@ def _capture(machine: Machine, state: CaptureState) -> dict[str, Any]:
 
 
 def _transcripts(machine: Machine) -> dict[str, Any]:
-    """How far each watermark is behind its file, in sum and for those that are behind."""
+    """Return how far watermarks are behind their files: in sum, and each that is behind."""
     states = ledger.all_states(machine.store, machine.config.device)
     marks = {state.path: state.mark.offset for state in states}
     # The same file under another name of its folder, as a link gives it one.
@@ -148,7 +148,7 @@ def _whole_lines(found: files.Found) -> int:
 
 
 def count_without_vector(machine: Machine) -> int:
-    """How many chunks wait for a vector of the model that the settings choose; of that which serves if it cannot."""
+    """Return how many chunks wait for a vector of the chosen model; if it cannot be used, of the serving one."""
     try:
         return count_waiting(machine)
     except CrystalError:
@@ -157,7 +157,7 @@ def count_without_vector(machine: Machine) -> int:
 
 
 def _progress(machine: Machine) -> dict[str, Any] | None:
-    """How far the work is that goes on now; None when none does."""
+    """Return the progress of the work that goes on now; None if there is none."""
     found = read_progress(machine.places.data_dir)
     if found is None:
         return None
@@ -172,7 +172,7 @@ def _due(machine: Machine, now: int) -> int:
 
 
 def _relay(machine: Machine) -> dict[str, Any] | None:
-    """How it stands with other machines; None on one that keeps to itself."""
+    """Return the relay's part of the status; None on a standalone machine."""
     if machine.config.role == "standalone":
         return None
     from crystal.app.sync.status import relay_status  # noqa: PLC0415 - only where a relay is set

@@ -1,4 +1,4 @@
-"""What happened when, on this machine: sessions and what was remembered, told together."""
+"""The timeline of this machine: sessions and memories, day by day."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_MEMORIES = 1_000
 def days(
     machine: Machine, mirror: Store | None, *, since: int, before: int | None, project: str | None, limit: int
 ) -> tuple[Sequence[Day], tuple[str, ...]]:
-    """See ``crystal.sessions.timeline.timeline``; ``before`` None is now."""
+    """Return the days of ``crystal.sessions.timeline.timeline``; ``before`` None is now."""
     end = machine.now() + 1 if before is None else before
     remembered = list_memories(machine, mirror, project=project, limit=MAX_MEMORIES)
     return timeline(

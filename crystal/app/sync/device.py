@@ -46,7 +46,7 @@ RELAY_LOCK = "relay.lock"
 BUSY = "another crystal process is at the relay just now"
 """Why nothing was delivered by this process: the other one does it."""
 MIRROR_ROOM = "mirror"
-"""The room under which it is noted that the mirror cannot be brought up to date."""
+"""Key (``room``) of the problem: the mirror cannot be updated."""
 SEND_SECONDS = 3600.0
 """How long a command that a person waits for goes on sending."""
 KEEP_SECONDS = 60.0
@@ -54,7 +54,7 @@ KEEP_SECONDS = 60.0
 
 
 def send_past(machine: Machine) -> int:
-    """Let everything that is archived here be sent to home, behind what is said now; gives how much of it there is."""
+    """Queue everything archived here for home, after what is captured now; return the amount."""
     with machine.store.transaction():
         return past.begin(machine.store)
 
@@ -71,7 +71,7 @@ def deliver_relay(
     Args:
         machine: A device.
         client: The relay; opened from the settings when not given.
-        insist: Somebody asks for it now: do not wait until an outage is waited out.
+        insist: The user asks for it now: try even during the delay after an outage.
         should_stop: Asked between blobs.
 
     Raises:
@@ -83,7 +83,7 @@ def deliver_relay(
     while True:
         with try_lock(machine.places.data_dir / RELAY_LOCK) as held:
             if not held:
-                # Whoever holds it looks once more after letting go, see below.
+                # The holder checks once more after releasing it, see below.
                 return DeliveryReport(problem=BUSY)
             with opened_relay(machine, client) as relay:
                 report = _deliver(machine, relay, peer, insist=insist, should_stop=should_stop)
@@ -141,7 +141,7 @@ def _deliver(
 
 
 def _rests(machine: Machine) -> bool:
-    """Whether an outage of the relay is being waited out."""
+    """Return True while an outage of the relay is being waited out."""
     resting = find_problem(machine.store, ROOM)
     return resting is not None and (resting.retry_at or 0) > now_ms()
 

@@ -1,7 +1,7 @@
 """The list of devices that home keeps at the relay, sealed for itself, for the day when home is lost.
 
-Whoever has the paper key reads it and goes on with the same devices. It names them and their keys' generations; it
-holds no key.
+With the paper key a new home reads it and continues with the same devices. It names them and their keys' generations;
+it holds no key.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _keys(root: bytes) -> LinkKeys:
 
 
 def own_prefix(root: bytes) -> bytes:
-    """The first 8 bytes of the streams that home writes for itself."""
+    """Return the first 8 bytes of the streams that home writes for itself."""
     return shared_prefix(root, HOME_ITSELF, "up")
 
 
@@ -45,7 +45,7 @@ def ignore_streams(store: Store, peer: Peer) -> None:
 
 
 def ignored_prefixes(store: Store, root: bytes) -> frozenset[bytes]:
-    """The first 8 bytes of streams that are not for home to read: what it writes for itself, and what it once wrote."""
+    """Return the first 8 bytes of streams that home does not read: those it writes, and those noted as ignored."""
     once = [bytes.fromhex(one) for one in json.loads(read_note(store, _IGNORED) or "[]")]
     return frozenset([own_prefix(root), *once])
 
@@ -103,7 +103,7 @@ def save_registry(machine: Machine, client: RelayClient, root: bytes, heads: Map
 
 
 def read_registry(client: RelayClient, root: bytes) -> tuple[KnownDevice, ...]:
-    """The devices of a home whose root this is; empty when the relay has no list."""
+    """Return the devices of the home that has this root; empty if the relay has no list."""
     newest = 0
     found: tuple[KnownDevice, ...] = ()
     keys = _keys(root)

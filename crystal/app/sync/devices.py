@@ -30,7 +30,7 @@ from crystal.sync.keys.derive import Random
 from crystal.sync.losses import LOST_ROOMS
 
 STUCK = ("fork", "wrong-key", "damaged", "revoked")
-"""States of a stream that time alone does not mend."""
+"""States of a stream that do not resolve with time."""
 MAX_PAGES = 20
 """How far blobs at the relay are counted, in thousands."""
 _ORDER = ("damaged", "wrong-key", "fork", "revoked", "waiting", "ok")
@@ -57,12 +57,12 @@ class StreamStatus:
 
     @property
     def is_unproven(self) -> bool:
-        """Whether nothing of a device was ever found in it."""
+        """Return True if no blob in the stream was ever proved to be a device's."""
         return self.known.peer is None and not self.known.channel
 
     @property
     def is_stuck(self) -> bool:
-        """Whether somebody has to look."""
+        """Return True if a person has to look at it."""
         return self.known.state in STUCK and not self.is_settled
 
 
@@ -114,7 +114,7 @@ class RelayState:
 
 
 def list_devices(machine: Machine) -> list[DeviceStatus]:
-    """Every device that was ever paired, in that order; on a device its home."""
+    """Return every device that was ever paired, in the order of pairing; on a device, its home."""
     streams = stream_states(machine.store)
     found = []
     for peer in all_peers(machine.store):
@@ -133,7 +133,7 @@ def list_devices(machine: Machine) -> list[DeviceStatus]:
 
 
 def stream_states(store: Store, client: RelayClient | None = None) -> list[StreamStatus]:
-    """Every stream of conversations that this machine reads, and any other that stands still."""
+    """Return every stream of conversations that this machine reads, and any other that is stuck."""
     peers = all_peers(store)
     kept = Counter(one.stream for one in quarantined(store))
     found = []
@@ -150,7 +150,7 @@ def stream_states(store: Store, client: RelayClient | None = None) -> list[Strea
 
 
 def _at_relay(client: RelayClient, known: InStream) -> int:
-    """How many of the numbers that are not taken the relay has."""
+    """Return how many of the numbers not yet taken the relay has."""
     count, after = 0, known.last_seq
     for _ in range(MAX_PAGES):
         page = client.blobs(known.stream, after, 1000)
@@ -162,7 +162,7 @@ def _at_relay(client: RelayClient, known: InStream) -> int:
 
 
 def relay_state(machine: Machine, client: RelayClient | None = None) -> RelayState:
-    """How the relay stands: what is written down here, and whether the relay answers now."""
+    """Return the state of the relay: what is recorded here, and whether it answers now."""
     store, role = machine.store, machine.config.role
     problem: CrystalError | None = None
     reachable: bool | None = None
@@ -194,7 +194,7 @@ def relay_state(machine: Machine, client: RelayClient | None = None) -> RelaySta
 
 
 def needs_somebody(machine: Machine) -> list[StreamStatus]:
-    """The streams that only a person can bring on."""
+    """Return the streams that cannot continue without a person."""
     return [one for one in stream_states(machine.store) if one.is_stuck]
 
 
@@ -253,7 +253,7 @@ def revoke(
 
 
 def retry_revocations(machine: Machine, client: RelayClient, *, must: bool = False) -> list[str]:
-    """Revoke the tokens of revoked devices that the relay could not be asked about before; gives their names.
+    """Revoke the tokens of revoked devices for which the relay was unavailable before; return their names.
 
     For every poll: it costs nothing while nothing waits. With ``must`` the relay's failure is raised.
     """

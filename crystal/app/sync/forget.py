@@ -20,16 +20,16 @@ from crystal.sync.sending import Link
 from crystal.sync.wire import BadRecord
 
 ROOM = "forgetting"
-"""The room under which it is noted that what home says of forgetting cannot be understood."""
+"""Key (``room``) of the problem: home's list of deletions cannot be parsed."""
 FINISHING = "forgetting files"
-"""The room under which it is noted that something of what is forgotten could not be deleted yet."""
+"""Key (``room``) of the problem: forgotten data could not be deleted completely yet."""
 
 
 # -------------------------------------------------------------------------------------------------------- on a device
 
 
 def send_forgotten(machine: Machine, link: Link) -> int:
-    """Seal for home what waits to be told; gives how many tombstones. Without the key they go on waiting."""
+    """Seal the waiting tombstones for home; return their number. Without the key they keep waiting."""
     store = machine.store
     with contextlib.suppress(NotConfigured, WatermarkMoved), store.transaction():
         put_again(store, link, now_ms())
@@ -51,17 +51,17 @@ def take_forgotten(machine: Machine, peer: Peer, body: Mapping[str, Any], as_of:
 
 
 def heard_of_forgotten(store: Store) -> dict[str, Any]:
-    """What the heartbeat says of it: how far this device has what home told."""
+    """Return the heartbeat's part about forgetting: how much of what home sent this device has applied."""
     return {"forgotten": (read_stand(store) or Stand("")).confirms}
 
 
 def finish_soon(machine: Machine) -> list[str]:
-    """Do what is left of forgetting, before anything is published or told; gives what went wrong, in words."""
+    """Finish pending deletions before anything is published or sent; return what went wrong, in words."""
     try:
         finish_forgetting(machine)
     except StoreDamaged:
         raise
-    except CrystalError as error:  # the rest is done by whoever comes next
+    except CrystalError as error:  # the next run does the rest
         record_problem(machine.store, FINISHING, error.message, now_ms())
         return [f"what was forgotten is not gone from everywhere yet: {error.message}"]
     clear_problem(machine.store, FINISHING)
@@ -72,7 +72,7 @@ def finish_soon(machine: Machine) -> list[str]:
 
 
 def forgotten_words(machine: Machine, peer: Peer) -> dict[str, Any]:
-    """The part of a device's state document that says what was forgotten; empty when it has confirmed all of it."""
+    """Return what was forgotten, for a device's state document; empty if the device has confirmed all of it."""
     told = forgotten_for(machine.store, peer, os.urandom)
     return {} if told is None else {"forgotten": told}
 
@@ -98,20 +98,20 @@ class Unconfirmed:
     devices: tuple[PendingDevice, ...]
 
     def words(self, ago: Callable[[int | None], str]) -> str | None:
-        """The same as one line for a person; None where there is nothing to say."""
+        """Return this as one line of text; None if there is nothing to say."""
         words = [f"{one.name} has not confirmed {_forgettings(one.count, one.since, ago)}" for one in self.devices]
         if self.count:
             words.append(f"{_forgettings(self.count, self.since, ago)} not confirmed by home yet")
         return "; ".join(words) or None
 
     def as_json(self, as_time: Callable[[int | None], str | int | None]) -> dict[str, Any]:
-        """The same as JSON."""
+        """Return this as JSON."""
         devices = [{"name": one.name, "count": one.count, "since": as_time(one.since)} for one in self.devices]
         return {"count": self.count, "since": as_time(self.since), "devices": devices}
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Unconfirmed:
-        """What was written as JSON, its times as numbers."""
+        """Parse what ``as_json`` wrote; times are numbers."""
         return cls(found["count"], found["since"], tuple(PendingDevice(**one) for one in found["devices"]))
 
 
@@ -120,7 +120,7 @@ def _forgettings(count: int, since: int | None, ago: Callable[[int | None], str]
 
 
 def unconfirmed(store: Store) -> Unconfirmed:
-    """What other machines have not confirmed of forgetting."""
+    """Return which deletions other machines have not confirmed."""
     count, since = unheard(store) if home_peer(store) is not None else (0, None)
     devices = tuple(
         PendingDevice(peer.name, *found)

@@ -55,18 +55,18 @@ class Plan:
     token_id: str | None = None
 
     def link(self, machine: Machine) -> NewLink:
-        """This machine as a device."""
+        """Return the link of this machine as a device."""
         config = machine.config
         return NewLink(self.own, "device", config.device, config.agent_id, 1, self.up, self.down, self.token_id)
 
 
 def device_scopes(up: bytes, down: bytes) -> list[str]:
-    """What a device's token may do at the relay."""
+    """Return the scopes of a device's token at the relay."""
     return [f"write:{up.hex()}", f"read:{down.hex()}", f"ack:{down.hex()}", "objects:read"]
 
 
 def check_writable(places: KeyPlaces, hint: str | None = None, *, but_key: bool = False) -> None:
-    """Refuse before anything is told or spent what would fail at the end; with ``but_key`` the key stays as it is.
+    """Raise now, before anything is sent or spent, what would fail at the end; ``but_key`` leaves out the key.
 
     Raises:
         NotConfigured: Key or token is read from a place that crystal does not write.
@@ -85,7 +85,7 @@ def check_writable(places: KeyPlaces, hint: str | None = None, *, but_key: bool 
 
 
 def read_plan(store: Store) -> Plan | None:
-    """The handing over that was begun and is not finished."""
+    """Return the handover that was begun and is not finished."""
     text = read_note(store, DEMOTING)
     if text is None:
         return None
@@ -102,7 +102,7 @@ def _write_plan(store: Store, plan: Plan) -> None:
 
 
 def hand_over(machine: Machine, heir: Peer, client: RelayClient) -> tuple[str, ...]:
-    """Tell the heir everything, then become its device; gives what the user should know, in words.
+    """Send the new home everything, then become its device; return notes for the user.
 
     Raises:
         UsageProblem: Another device was told to be home before.
@@ -143,7 +143,7 @@ def hand_over(machine: Machine, heir: Peer, client: RelayClient) -> tuple[str, .
 
 
 def _is_told(keys: Keyring, plan: Plan) -> bool:
-    """Whether this machine has its key as a device already, which it gets after the heir was told."""
+    """Return True if this machine already has its device key, which it gets after the new home was informed."""
     return keys.keys[0].device_id == plan.own
 
 
@@ -177,7 +177,7 @@ def note_promotion(store: Store, device: str | None, url: str | None) -> None:
 
 
 def is_promoting(store: Store) -> bool:
-    """Whether a promotion was cut off after its transaction."""
+    """Return True if a promotion was interrupted after its transaction."""
     return read_note(store, PROMOTING) is not None
 
 
@@ -193,9 +193,9 @@ def finish_promotion(machine: Machine) -> None:
 
 
 def take_mirror(machine: Machine) -> int:
-    """Take what the old home's mirror knows into this machine's own memory, then let the mirror go; gives the turns.
+    """Take what the old home's mirror knows into this machine's own memory, then delete the mirror; return the turns.
 
-    A home that is lost lives on in its mirrors alone. One that moves sends its archive later; its rows are here then.
+    A lost home's data exists only in its mirrors. A home that moves sends its archive later; its rows are here then.
     """
     with open_mirror(machine.places, "device") as mirrored:
         if mirrored is None or mirrored.store is None:
@@ -207,7 +207,7 @@ def take_mirror(machine: Machine) -> int:
 
 
 def settle(machine: Machine, *, role: str, url: str | None = None, device: str | None = None) -> None:
-    """Write down which part this machine has; the part itself comes last."""
+    """Record this machine's role; the role itself is written last."""
     file = machine.places.config_file
     if url is not None:
         set_value(file, "relay.url", url)

@@ -39,7 +39,7 @@ ENRICH_SECONDS = 300.0
 TELL_AGAIN_MS = 6 * 3_600_000
 """How often home tells a device of itself when nothing changes."""
 MIRROR_ROOM = "mirror"
-"""The room under which it is noted that the mirror could not be published."""
+"""Key (``room``) of the problem: the mirror could not be published."""
 PUBLISH_LOCK = "publish.lock"
 DEMOTING = "relay_demoting"
 """The store's note that another machine was told to be home: from then on this one takes nothing more."""
@@ -104,7 +104,7 @@ def poll_relay(
 
 
 def _waits(machine: Machine) -> bool:
-    """Whether something that came has no vector yet: what devices were asked to remember has no turn."""
+    """Return True if something received has no vector yet; memories count too, though they have no turn."""
     serving = serving_generation(machine.store)
     return (
         machine.config.embedding_provider != "none" and count_pending(machine.store, serving.id if serving else 0) > 0
@@ -117,7 +117,7 @@ def _taker(machine: Machine) -> Any:
 
 
 class _Telling:
-    """Tells devices what is new; one that cannot be told does not keep the others from hearing."""
+    """Sends devices what is new; a failure for one does not stop the others."""
 
     def __init__(self, machine: Machine, client: RelayClient, keys: Keyring) -> None:
         self.told = 0
@@ -154,7 +154,7 @@ class _Telling:
 
 
 def state_for(machine: Machine, peer: Peer, keys: Keyring) -> dict[str, Any]:
-    """What home tells a device: how far its streams came, and what it is to do."""
+    """Return the state document for a device: how far its streams were taken, and what it has to do."""
     body: dict[str, Any] = {"home": machine.config.device, **receipts_for(machine.store, peer)}
     body |= forgotten_words(machine, peer)
     if peer.generation > peer.accepted_from:
@@ -165,7 +165,7 @@ def state_for(machine: Machine, peer: Peer, keys: Keyring) -> dict[str, Any]:
 
 
 def _publish(machine: Machine, client: RelayClient, should_stop: Callable[[], bool]) -> list[str]:
-    """Bring the mirror at the relay up to date, one process at a time; gives what went wrong, in words."""
+    """Bring the mirror at the relay up to date, one process at a time; return what went wrong, in words."""
     store = machine.store
     peers = [peer for peer in all_peers(store, "device") if peer.revoked_at is None]
     if not peers:

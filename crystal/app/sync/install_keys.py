@@ -28,7 +28,7 @@ AUTHORITY_FILE = "relay-ca.pem"
 
 
 def is_leftover(store: Store, key: RelayKey) -> bool:
-    """Whether a key is of a pairing that never came to anything: home was not heard over it."""
+    """Return True if a key is left from a pairing that was never completed: home was not heard over it."""
     own = [peer for peer in all_peers(store, "home") if peer.device_id == key.device_id]
     return key.kind == "device" and all(peer.heard_at is None for peer in own)
 
@@ -74,14 +74,14 @@ def keep(
             notes.append(f"what was there before is in {written.backup}")
     set_value(file, "relay.url", bundle.url)
     set_value(file, "role", "device")
-    # What another home told last of its mirror says nothing of this one's: its documents begin anew.
+    # The last manifest of another home does not apply to this one: its serial numbers start over.
     device_mirror(machine.places).memo.unlink(missing_ok=True)
     home, past = _write_home(machine, bundle, is_shared=is_shared)
     return Kept(home, past, tuple(notes))
 
 
 def _may_replace(machine: Machine, places: KeyPlaces) -> bool:
-    """Whether what is kept belongs to a pairing that never came to anything."""
+    """Return True if the stored keys belong to a pairing that was never completed."""
     try:
         return is_leftover(machine.store, read_key(places).key)
     except KeyMissing:
@@ -101,7 +101,7 @@ def _keep_authority(machine: Machine, bundle: Bundle) -> list[str]:
 
 
 def _write_home(machine: Machine, bundle: Bundle, *, is_shared: bool) -> tuple[str, int]:
-    """Write home down and let the past be sent, at once; gives home's name here and how much of the past there is."""
+    """Record home and queue the past in one transaction; return home's name here and the amount of the past."""
     store = machine.store
     former = [peer for peer in relay_peers.all_peers(store, "home") if peer.device_id != bundle.device_id]
     gone = [peer for peer in former if _take_in(machine, peer)]
@@ -141,7 +141,7 @@ def _take_in(machine: Machine, former: Peer) -> bool:
 
 
 def take_back(machine: Machine, role: str) -> None:
-    """Be again what this machine was before the pairing that failed. Nothing that was captured meanwhile is lost."""
+    """Restore the state before a failed pairing. Nothing that was captured meanwhile is lost."""
     home = relay_peers.home_peer(machine.store)
     if home is None or home.heard_at is not None or role == "device":
         return

@@ -15,13 +15,13 @@ MAX_NAME_BYTES = 64
 
 
 def clean_name(name: str) -> str:
-    """A name as far as it can be one: printable, at most 64 bytes."""
+    """Return a name reduced to what is allowed: printable, at most 64 bytes."""
     kept = "".join(letter for letter in name if letter.isprintable()).strip()
     return kept.encode("utf-8", "replace")[:MAX_NAME_BYTES].decode("utf-8", "ignore").strip()
 
 
 def checked_name(name: str) -> str:
-    """A machine's name that somebody chose.
+    """Return a machine's name that a person chose, checked.
 
     Raises:
         UsageProblem: It cannot be one.
@@ -33,12 +33,12 @@ def checked_name(name: str) -> str:
 
 
 def free_name(store: Store, wanted: str, own: str) -> str:
-    """The name, or with the first number behind it that makes it one which no other machine has."""
+    """Return the name, with the first number appended that makes it unique if another machine has it."""
     return _free(wanted, {own, *(peer.name for peer in all_peers(store))})
 
 
 def agent_for(store: Store, peer: Peer, wanted: str, name: str, own: str) -> str:
-    """The agent id that what a device says is kept under, as ``crystal.sync.taking`` will choose it."""
+    """Return the agent id for what a device sends, as ``crystal.sync.taking`` will choose it."""
 
     def is_free(agent: str) -> bool:
         owner = owner_of_agent(store, agent)
@@ -61,7 +61,7 @@ def _free(wanted: str, taken: set[str]) -> str:
 
 
 def short_ids(streams: Sequence[bytes]) -> dict[bytes, str]:
-    """Give the beginnings of the streams' own part, 8 digits or as many as tell them apart.
+    """Return unique prefixes of the streams' own part, 8 digits or more.
 
     All streams of a device begin with the same 16 digits; what comes after is random.
     """

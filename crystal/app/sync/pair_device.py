@@ -226,9 +226,9 @@ def _refuse_home(machine: Machine) -> None:
 
 
 def _as_seen_from_here(machine: Machine, bundle: Bundle, url: str) -> Bundle:
-    """The bundle with the address that this machine can use: home's, unless that means home itself.
+    """Return the bundle with an address that this machine can use: home's, unless that means home itself.
 
-    Home's word counts for more than what was typed here: it came sealed, and the token goes to this address.
+    Home's address overrides the one typed here: it came sealed, and the token goes to this address.
 
     Raises:
         UsageProblem: The address is one that a token must not be sent to.
@@ -239,7 +239,7 @@ def _as_seen_from_here(machine: Machine, bundle: Bundle, url: str) -> Bundle:
 
 
 def joining_client(machine: Machine, url: str, ca_file: Path | None = None) -> RelayClient:
-    """The relay for who has no token yet, with a claim made for this one pairing. Whoever gets it closes it."""
+    """Return a relay client without a token, with a claim made for this one pairing. The caller closes it."""
     known = machine.config.relay_ca_file
     ca = ca_file or (Path(known) if known else None)
     insecure = machine.config.relay_insecure_http
@@ -251,7 +251,7 @@ def _own_name(machine: Machine, bundle: Bundle) -> str:
 
 
 def _give_up(mailbox: Mailbox, pairing: JoinPairing, phase: str) -> None:
-    """Let home know at once, if it can be told; it closes the mailbox."""
+    """Notify home at once, if it can be reached; it closes the mailbox."""
     with contextlib.suppress(CrystalError):
         mailbox.client.put_mail(mailbox.nameplate, "b", phase, pairing.give_up())
 

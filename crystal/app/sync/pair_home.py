@@ -66,7 +66,7 @@ class Paired:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What every device of this home is told, and the root."""
+    """The data that every device of this home gets, and the root."""
 
     root: bytes
     url: str
@@ -95,7 +95,7 @@ def pair(
         machine: The home machine.
         client: The relay, with home's token.
         show: Given the code as soon as the mailbox is open.
-        tell: Told of each step, in words.
+        tell: Called with each step, in words.
         name: What the device is to be called; it names itself when not given.
         random: Fresh random bytes.
 
@@ -166,7 +166,7 @@ def _settle(machine: Machine, peer: Peer, answer: Answer, wanted: str | None) ->
 
 
 def pair_offline(machine: Machine, client: RelayClient, *, name: str | None, random: Random = os.urandom) -> Paired:
-    """Make a device and the string that makes another machine this device. Whoever reads the string is the device.
+    """Make a device and the string that makes another machine this device. Whoever has the string is the device.
 
     Raises:
         RelayUnavailable, RelayDenied: The relay cannot be asked: it makes the device's token.
@@ -214,7 +214,7 @@ def pair_again(machine: Machine, client: RelayClient, name: str) -> Paired:
 
 
 def pair_shared(machine: Machine, client: RelayClient, name: str) -> Paired:
-    """Admit a device that holds the root itself; gives the token that it needs besides. Again makes another token.
+    """Admit a device that holds the root itself; return the token that it also needs. Each call makes another token.
 
     Raises:
         RelayUnavailable, RelayDenied: The relay cannot be asked: it makes the device's token.
@@ -244,7 +244,7 @@ def pair_shared(machine: Machine, client: RelayClient, name: str) -> Paired:
 
 
 def prepare(machine: Machine) -> Offer:
-    """What is needed before anybody is asked for anything; makes the root if this home has none yet.
+    """Return what pairing needs before any request is made; create the root if this home has none yet.
 
     Raises:
         NotConfigured: This machine is no home, or has no relay.
@@ -341,7 +341,7 @@ def withdraw(machine: Machine, client: RelayClient, peer: Peer) -> None:
 
 
 def _label(up: bytes) -> str:
-    """What the relay's operator sees of a device: nothing that they do not see anyway."""
+    """Return the label that the relay's operator sees: nothing that they do not see anyway."""
     return f"device {up.hex()[:8]}"
 
 
@@ -349,18 +349,18 @@ def _label(up: bytes) -> str:
 
 
 def joined_string(code: str, url: str) -> str:
-    """Code and address in one string; in capitals, which make a smaller QR code, where the case does not matter."""
+    """Join code and address into one string; in capitals (a smaller QR code) where case does not matter."""
     text = f"{JOIN_PREFIX}{code}:{url}"
     has_path = "/" in url.partition("://")[2].rstrip("/")
     return text if has_path else text.rstrip("/").upper()
 
 
 def words_of_bundle(bundle: Bundle) -> tuple[str, ...]:
-    """Four words of a bundle that was carried by hand."""
+    """Return four words for a bundle that was carried by hand."""
     return words_of_bits(digest_of(bundle), 4)
 
 
 def shared_words(root: bytes, name: str) -> tuple[str, ...]:
-    """Four words that are the same where root and name are the same; from ids that are no secret."""
+    """Return four words that are equal where root and name are equal; made from ids that are not secret."""
     device_id = shared_device_id(root, name)
     return words_of_bits(shared_prefix(root, device_id, "up"), 4)

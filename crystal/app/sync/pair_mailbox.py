@@ -48,7 +48,7 @@ class Mailbox:
             raise _failed("order", "another message of this side is in the mailbox already") from error
 
     def receive(self, phase: str, *, seconds: float | None = None) -> bytes:
-        """Wait for a message of the other side, as long as the mailbox lives if not told otherwise.
+        """Wait for a message of the other side, by default as long as the mailbox lives.
 
         Raises:
             PairingFailed: The mailbox is gone: the other side gave up, or its time is over.
@@ -62,7 +62,7 @@ class Mailbox:
             message = self._ask(lambda wait=wait: self.client.get_mail(self.nameplate, theirs, phase, wait=wait))  # type: ignore[misc]
             if message is not None:
                 return message
-            if time.monotonic() - began < wait / 2:  # a relay that does not wait is not asked without end
+            if time.monotonic() - began < wait / 2:  # a relay that answers at once is not polled in a tight loop
                 time.sleep(min(PAUSE_SECONDS, left))
         raise _failed("late", "the other side did not answer in time")
 

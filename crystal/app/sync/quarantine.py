@@ -45,12 +45,12 @@ class Purge:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to delete."""
+        """Return True if there is nothing to delete."""
         return not self.kept and not self.is_counted
 
 
 def budget_of(config: Config) -> Budget:
-    """Give the budget of the settings."""
+    """Return the budget of the settings."""
     return Budget(
         Amount(config.relay_quarantine_blobs, config.relay_quarantine_mb << 20),
         Amount(config.relay_quarantine_device_blobs, config.relay_quarantine_device_mb << 20),

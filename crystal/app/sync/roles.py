@@ -93,7 +93,7 @@ def become_home(machine: Machine, *, url: str | None, token: str | None) -> Role
 
 
 def only_here(machine: Machine) -> list[str]:
-    """What other machines would miss if this one's memory went for good, in words."""
+    """Return what other machines would miss if this memory were lost for good, in words."""
     home, waiting = home_peer(machine.store), outbox.backlog(machine.store).blobs
     devices = [peer.name for peer in all_peers(machine.store, "device") if peer.revoked_at is None]
     words = []
@@ -106,7 +106,7 @@ def only_here(machine: Machine) -> list[str]:
 
 
 def has_token(machine: Machine) -> bool:
-    """Whether the relay's token is kept here."""
+    """Return True if the relay's token is stored here."""
     try:
         read_token(key_places(machine))
     except KeyMissing:
@@ -184,7 +184,7 @@ def _leave_home(machine: Machine, *, force: bool, client: RelayClient | None) ->
 
 
 def take_own_outbox(machine: Machine, peer: Peer) -> int:
-    """Take what was sealed here into this machine's own memory, where it is not yet; gives how many messages."""
+    """Import what was sealed here into this machine's own memory, if it is missing; return the number of messages."""
     store, keys = machine.store, relay_keys(machine)
     link = link_to_home(peer, keys)
     arrivals = Arrivals(store, machine.places.ldm_home, machine.places.agent_folder)
@@ -257,7 +257,7 @@ def promote(machine: Machine, *, client: RelayClient | None = None) -> RoleChang
 
 
 def read_handover(client: RelayClient, peer: Peer, keys: Keyring) -> tuple[Handover | None, tuple[Tombstone, ...]]:
-    """What the old home tells its heir, None when it has told nothing; and what was forgotten, as it said last."""
+    """Return the old home's handover message, None if there is none, and the tombstones that it sent last."""
     found: dict[int, Any] = {}
     forgotten: dict[str, Tombstone] = {}
     down = keys_from_home(peer, keys)

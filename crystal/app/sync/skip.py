@@ -73,7 +73,7 @@ def skip(machine: Machine, peer: Peer, known: InStream) -> Skipped:
 
 
 def _proved_tag(machine: Machine, known: InStream, seq: int) -> bytes:
-    """The tag of the blob that is skipped, if one was set aside that its device did seal; empty when that is unknown.
+    """Return the tag of the skipped blob if a quarantined one was sealed by its device; empty if unknown.
 
     The next blob must name it. After an empty one any predecessor is taken once: the blob's own HMAC vouches for its
     place in the stream.

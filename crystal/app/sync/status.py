@@ -13,7 +13,7 @@ from crystal.store.sync.relay_peers import Peer
 
 
 def relay_status(machine: Machine) -> dict[str, Any]:
-    """The part ``relay`` of ``crystal status --json``; reads the store alone. Times are ms, sizes bytes."""
+    """Return the part ``relay`` of ``crystal status --json``; reads the store only. Times are ms, sizes bytes."""
     config, store = machine.config, machine.store
     home = relay_peers.home_peer(store)
     place = past.read_place(store)
