@@ -1,4 +1,4 @@
-"""The Python door: ``Crystal`` does what the commands do, with values instead of words.
+"""The Python interface: ``Crystal`` does what the commands do, with Python values instead of text.
 
 Example:
     with Crystal() as memory:
@@ -52,7 +52,7 @@ class Crystal:
 
     @classmethod
     def reader(cls, data_dir: str | Path | None = None) -> Crystal:
-        """This machine's memory, opened for reading only: nothing is made, and what would change it fails.
+        """Open this machine's memory for reading only: nothing is created, and methods that change it fail.
 
         Raises:
             NotConfigured, StoreForeign: As for the class.
@@ -108,8 +108,8 @@ class Crystal:
             branch: Only this git branch.
             source: ``conversation``, ``file`` or ``memory``.
             as_of: Search the memory as it was then (of a day, at its end), in the forms of ``since``. Time words in
-                the question, ages and recency are told from then.
-            recency: How much what is new is preferred among hits nearly as good: ``off``, ``light``, ``strong``; None
+                the question, ages and recency are relative to then.
+            recency: How strongly newer hits win among hits nearly as good: ``off``, ``light``, ``strong``; None
                 for the setting ``search.recency``.
             fusion: ``weighted``, ``rrf`` or ``similarity``; None for the setting ``search.fusion``.
             deep: Let the model of ``deep.provider`` find other wordings and put the best hits in order.
@@ -130,7 +130,7 @@ class Crystal:
         return search(self._machine.store, query=query, limit=limit, **asked)
 
     def show(self, target: str | int, *, context: int = 2) -> Conversation:
-        """A whole session (its id or the beginning of it), or a hit (its number) with ``context`` turns around it.
+        """Return a whole session (its id or a prefix of it), or a hit (its number) with ``context`` turns around it.
 
         Raises:
             UsageProblem: There is no such thing, or more than one.
@@ -148,7 +148,7 @@ class Crystal:
         since: int | str | None = None,
         before: int | str | None = None,
     ) -> Sequence[SessionSummary]:
-        """Sessions, the latest first."""
+        """Return the sessions, the latest first."""
         from crystal.sessions.reading import sessions
 
         start, end = self._moment(since, "since"), self._moment(before, "before")
@@ -163,7 +163,7 @@ class Crystal:
         before: int | str | None = None,
         without: str | None = None,
     ) -> Sequence[Message]:
-        """The last messages of users and assistants, the last one first; ``without`` leaves out a session."""
+        """Return the last messages of users and assistants, the latest first; ``without`` leaves out a session."""
         from crystal.sessions.timeline import messages
 
         end, mirror = self._moment(before, "before"), self._mirror_store()
@@ -174,14 +174,14 @@ class Crystal:
     def timeline(
         self, *, since: int | str = "7d", before: int | str | None = None, project: str | None = None, limit: int = 100
     ) -> Sequence[Day]:
-        """Which sessions (``limit`` at most) went on and what was remembered, day by day, the latest first."""
+        """Return the sessions (``limit`` at most) and memories of each day, the latest first."""
         from crystal.app.timeline import days
 
         start, end, mirror = self._moment(since, "since") or 0, self._moment(before, "before"), self._mirror_store()
         return days(self._machine, mirror, since=start, before=end, project=project, limit=limit)[0]
 
     def status(self) -> dict[str, Any]:
-        """What ``crystal status --json`` tells; times are ms since the epoch."""
+        """Return what ``crystal status --json`` prints; times are ms since the epoch."""
         from crystal.app.status import gather
 
         return gather(self._machine)
@@ -208,7 +208,7 @@ class Crystal:
         return tally
 
     def verify(self, *, repair: bool = False) -> Proof:
-        """Prove that every byte is kept, private or left out by a named rule; with ``repair``, mend and prove again."""
+        """Prove that every byte is kept, private or left out by a named rule; with ``repair``, also repair."""
         from crystal.app.integrity import prove, repair_all
 
         proof = prove(self._machine, lambda _: None)
@@ -253,14 +253,14 @@ class Crystal:
         status: str | None = "active",
         limit: int = 100,
     ) -> Sequence[Remembered]:
-        """What was remembered, the latest first; ``status`` None for deprecated ones too."""
+        """Return the memories, the latest first; ``status`` None includes deprecated ones."""
         from crystal.app.memory_queries import list_memories
 
         asked: dict[str, Any] = {"category": category, "project": project, "key": key, "status": status}
         return list_memories(self._machine, self._mirror_store(), limit=limit, **asked)
 
     def get(self, memory: str | None = None, *, key: str | None = None) -> Remembered | None:
-        """The memory with this id (or its unique beginning), or the active one with this very key; None if none has it.
+        """Return the memory with this id (or its unique prefix), or the active one with this key; None without one.
 
         Raises:
             NotFound: There is no memory with this id.
@@ -283,7 +283,7 @@ class Crystal:
         key: str | None = None,
         project: str | None = None,
     ) -> Remembered:
-        """Change a memory; what is None stays, an empty key or project is taken away."""
+        """Change a memory; None leaves a value as it is, an empty key or project removes it."""
         from crystal.app import memory_changes
 
         named = {"text": text, "category": category, "key": key, "project": project}
@@ -302,7 +302,7 @@ class Crystal:
         return self._remembered(memory_changes.revive(self._machine, memory))
 
     def memory_history(self, memory: str) -> Sequence[FormerMemory]:
-        """What a memory was before it was changed, the latest first."""
+        """Return the former versions of a memory, the latest first."""
         from crystal.app.memory_queries import history
 
         return history(self._machine, memory)
@@ -325,13 +325,13 @@ class Crystal:
         )
 
     def forget(self, plan: ForgetPlan) -> Forgotten:
-        """Forget for good what a plan lists. Nothing brings it back."""
+        """Delete permanently what a plan lists. It cannot be restored."""
         from crystal.app.forget import carry_out
 
         return carry_out(self._machine, plan)
 
     def forget_and_prove(self, plan: ForgetPlan) -> tuple[Forgotten, ForgetProof]:
-        """The same, and a look at every byte of every file of crystal's for what is left of it."""
+        """Forget what a plan lists, then search every byte of crystal's files for what is left of it."""
         from crystal.app.forget import carry_out_and_prove
 
         return carry_out_and_prove(self._machine, plan)
@@ -349,14 +349,14 @@ class Crystal:
         turn_off(self._machine, session)
 
     def _remembered(self, one: Remembered) -> Remembered:
-        """Let it be found by its meaning at once, where that is quick."""
+        """Embed a new memory at once, if that is quick, so that it is found by meaning."""
         from crystal.app.background import embed_soon
 
         embed_soon(self._machine)
         return one
 
     def _mirrored(self) -> Mirrored | None:
-        """The mirror of home's memory, opened when it is first there."""
+        """Return the mirror of home's memory, opened once there is one."""
         if self._mirror is None or self._mirror.store is None:
             self._mirror = self._exit.enter_context(open_mirror(self._machine.places, self._machine.config.role))
         return self._mirror
