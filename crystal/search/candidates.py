@@ -1,4 +1,4 @@
-"""The two engines of search: what has the words of a question, and what is near to it in meaning.
+"""The two engines of search: keywords, and vectors.
 
 Each proposes chunks with its own scores, inside the same filter, and says what the reader should know. Neither raises
 for what a question says, and an embedder that fails costs vectors only.
@@ -42,7 +42,7 @@ _VERSION = re.compile(r"[vV]?([0-9]+\.[0-9].*)")
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """What one engine proposes: chunk ids with its own scores, best first, and the score that is as good as can be.
+    """What one engine proposes: chunk ids with its own scores, best first, and the best possible score.
 
     ``exact`` ones have the identifier looked for. ``asked`` is False when the engine could not be asked. ``tiers`` says
     which come before others whatever their scores, the lowest first; it is empty where the scores alone decide.
@@ -62,7 +62,7 @@ class Ranked:
 def with_phrases(
     places: Sequence[tuple[Store, Scope]], asked: Query
 ) -> tuple[Query, list[tuple[Store, Scope]], tuple[str, ...]]:
-    """Narrow to what has the quoted phrases; if nothing has them in any place, ask for their words instead."""
+    """Restrict to chunks with the quoted phrases; if no memory has them, search for their words instead."""
     if not asked.phrases:
         return asked, list(places), ()
     condition = _phrased(asked.phrases)
@@ -73,7 +73,7 @@ def with_phrases(
 
 
 def _phrased(phrases: Sequence[str]) -> Scope:
-    """The condition to have phrases; those of a script without spaces may stand inside of a run of characters."""
+    """Return the condition for phrases; those of a script without spaces may stand inside a run of characters."""
     spaced = [phrase for phrase in phrases if not UNSPACED.search(phrase)]
     condition = matches_fts(all_of(map(quoted, spaced))) if spaced else Scope()
     for phrase in phrases:
@@ -115,24 +115,24 @@ def keywords(store: Store, asked: Query, scope: Scope, limit: int) -> Ranked:
 
 
 def exact_chunks(store: Store, asked: Query, scope: Scope, limit: int) -> dict[int, int]:
-    """The chunks that have the very thing looked for, if it is one: tier 0 to the letter, 1 in any case, 2 nearly."""
+    """Return the chunks with the exact identifier of the question, by tier: 0 exact, 1 in any case, 2 nearly."""
     return _literal(store, asked, scope, limit)[1] if asked.is_literal else {}
 
 
 def naming_chunks(store: Store, name: str, scope: Scope, limit: int) -> list[int]:
-    """The chunks that have a name of the question as it is written, in any case."""
+    """Return the chunks that have a name of the question as it is written, in any case."""
     found = literal_candidates(store, _as_words(name), name, scope, limit)
     return [ident for ident, _, tier in found if tier < 2]
 
 
 def _literal(store: Store, asked: Query, scope: Scope, limit: int) -> tuple[dict[int, float], dict[int, int]]:
-    """Scores and tiers: what has the very characters comes before the same words with other signs between them."""
+    """Return scores and tiers: exact characters come before the same words with other signs between them."""
     found = literal_candidates(store, _as_words(asked.compounds[0]), asked.compounds[0], scope, limit)
     return {ident: score for ident, score, _ in found}, {ident: tier for ident, _, tier in found}
 
 
 def _as_words(name: str) -> str:
-    """A name as the keyword index has it; a version with the ``v`` before it, and without."""
+    """Return the FTS query for a name; a version is looked up with and without the ``v`` before it."""
     version = _VERSION.match(name)
     return any_of([quoted(name), quoted(version[1]), quoted(f"v{version[1]}")]) if version else quoted(name)
 
@@ -151,12 +151,12 @@ class QuestionVector:
 
     @classmethod
     def none(cls, reason: str) -> QuestionVector:
-        """There is no embedder to ask."""
+        """Return the value for no embedder."""
         return cls(note=_alone(reason))
 
     @classmethod
     def of(cls, store: Store, embedder: Embedder, text: str, known: dict[str, bytes] | None = None) -> QuestionVector:
-        """Ask the embedder, if the vectors that serve are its own, and if ``known`` has not the answer already."""
+        """Embed the question if the serving vectors are the embedder's own and ``known`` does not have it already."""
         known = {} if known is None else known
         serving = vectors.serving_generation(store)
         if serving is None:
@@ -176,7 +176,7 @@ class QuestionVector:
             return cls(note=_alone(error.message))
 
     def checked(self, store: Store) -> tuple[QuestionVector, tuple[str, ...]]:
-        """The vector as it can be used in the present state of the store, and what the reader should know."""
+        """Return the vector if the store's present state allows its use, and notes for the reader."""
         if not self.data:
             return self, (self.note,) if self.note else ()
         serving = vectors.serving_generation(store)
@@ -209,7 +209,7 @@ _ALONE, _WAITING = "searched by keywords alone: ", "not embedded yet, found by k
 
 
 def by_meaning_alone(note: str) -> str:
-    """What a note of ``QuestionVector`` says where keywords are not asked."""
+    """Return a note of ``QuestionVector`` reworded for a search without keywords."""
     if note.startswith(_ALONE):
         return f"similarity needs vectors: {note.removeprefix(_ALONE)}"
     return note.replace(_WAITING, "not embedded yet, not found by similarity")

@@ -1,4 +1,4 @@
-"""Hits with what was said around them: enough to be understood without opening the session."""
+"""Hits with the turns around them: enough to understand them without opening the session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHARACTERS = 240
 
 
 def surrounded_hits(order: Order, limit: int, now: int, filters: Filters) -> tuple[Hit, ...]:
-    """The first hits of an order; what was said around them is not from outside the times of the filters."""
+    """Return the first hits of an order with the turns around them, which obey the time filters too."""
     return tuple(_surrounded(order, at, now, filters) for at in range(min(limit, len(order.fused))))
 
 
@@ -31,7 +31,7 @@ def _surrounded(order: Order, at: int, now: int, filters: Filters) -> Hit:
 
 
 def _neighbour(said: Said | None, *, end: bool) -> Neighbour | None:
-    """The end of what was said before, or the beginning of what was said after, as one line."""
+    """Return the end of the text before a hit, or the beginning of the text after it, as one line."""
     if said is None:
         return None
     role, text, uuid, ts = said

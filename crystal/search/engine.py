@@ -1,7 +1,7 @@
 """Search: a question becomes hits.
 
-The room promises that no question and no filter raises, that nothing is returned which a filter excludes, that the
-same store gives the same order twice, and that keywords answer whatever happens to the vectors and to the index.
+This package promises that no question and no filter raises, that nothing is returned which a filter excludes, that
+the same store gives the same order twice, and that keyword search works without the vectors and the index.
 
 The derived index ranks (docs/adr/0018-ranking.md). Where it is missing, stale or damaged, the store's own engines
 answer: keywords and vectors propose candidates, Reciprocal Rank Fusion orders them (docs/adr/0008-search.md). Where
@@ -172,7 +172,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A question made ready: taken apart, and turned into a vector once, however often it is asked."""
+    """A prepared question: parsed, and embedded only once, however often it is searched."""
 
     text: str
     asked: Query
@@ -222,7 +222,7 @@ class _Question:
             else:
                 result = self._showing(found) or self._search(found)
             hits = surrounded_hits(result.order.with_look_ups_last(), self.limit, self.now, filters)
-        if self.how.deep is not None and self.how.deep.asker is None:  # who asks for it is told what it takes
+        if self.how.deep is not None and self.how.deep.asker is None:  # similarity was requested: say what it needs
             notes = (*notes, *self.how.deep.reasons)
         explained = (*dict.fromkeys(self._explained_time(span) for span in self.times), *result.explained)
         return SearchResult(self.text, result.mode or "keywords", hits, (*result.notes, *notes), explained)
@@ -244,14 +244,14 @@ class _Question:
         return ranked
 
     def _showing(self, found: Sequence[tuple[_Asked, Scope]]) -> _Found | None:
-        """What has the pictures that are asked for, the latest first; None for words, or where nothing has them."""
+        """Return what has all pictures of the question, latest first; None if it has words, or nothing has them."""
         if self.asked.has_words:
             return None
         order = showing_order([(place.side, scope) for place, scope in found], self.asked.text, self.limit)
         return _Found(order, ("the latest that have it",), (), "keywords") if order.fused else None
 
     def _similar(self, found: Sequence[tuple[_Asked, Scope]]) -> _Found:
-        """What is nearest in meaning, in the memories that have vectors to ask."""
+        """Return what is nearest in meaning, in the memories that have vectors."""
         from crystal.search.ranking.similar import Meant, similar_order
 
         _, narrowed, relaxed = with_phrases([(place.side.store, scope) for place, scope in found], self.asked)
@@ -306,14 +306,14 @@ class _Question:
         return [*self.how.deep.reasons, *([f"the first {by_model} in the order of the model"] if by_model else [])]
 
     def _scope(self, store: Store, filters: Filters) -> Scope:
-        """What may be found in a store; of the mirror no memory of which this machine knows a newer version."""
+        """Return what may be found in a store; in the mirror no memory of which this machine knows a newer version."""
         own = self.places[0].side.store
         hidden = () if store is own else superseded(own, store)
         return scope_of(store, filters) & without_memories(hidden)
 
     @staticmethod
     def _checked(place: _Asked, index: Index) -> tuple[QuestionVector | None, tuple[str, ...]]:
-        """The question's vector if it can be used now, and what to say; None while the index lacks the vectors."""
+        """Return the question's vector if it can be used now, and notes; None while the index lacks the vectors."""
         vector, notes = place.vector.checked(place.side.store)
         if vector.data and not index.has_vectors(vector.generation):
             return None, ()
@@ -347,7 +347,7 @@ class _Question:
     # ------------------------------------------------------------------------------------------------------ time words
 
     def _latest(self, found: Sequence[tuple[_Asked, Scope]]) -> _Found:
-        """What was said last in the times that are asked for; where nothing was, in twice as long on either side."""
+        """Return the latest turns in the times asked for; if there are none, within twice that span on either side."""
         words = ", ".join(dict.fromkeys(f'"{span.words}"' for span in self.times))
         spans = [(span.start, span.end) for span in self.times]
         wider = [(3 * start - 2 * end, 3 * end - 2 * start) for start, end in spans]
@@ -365,17 +365,17 @@ class _Question:
 
 
 def _means_something(character: str) -> bool:
-    """Whether a character is a letter, a digit, or a picture that a model may know."""
+    """Return True for a letter, a digit, or a picture that a model may know."""
     return character.isalnum() or unicodedata.category(character) == "So"
 
 
 def _mode(asked: Query, *, is_meant: bool) -> Mode:
-    """Which engines answer; ``is_meant`` says whether any memory was asked by meaning."""
+    """Return which engines answer; ``is_meant`` says whether any memory was searched by meaning."""
     return "keywords" if not is_meant else "hybrid" if asked.has_words else "vectors"
 
 
 def _nothing(mode: Mode | None, asked: Query) -> str:
-    """Why an answer is empty."""
+    """Return why an answer is empty."""
     what = ["has a word of the question"] if asked.has_words else []
     what += ["is near to it in meaning"] if mode != "keywords" and asked.has_meaning else []
     return f"nothing {' or '.join(what) or 'has this'}"
@@ -386,13 +386,13 @@ def _has_own_words(order: Order) -> bool:
 
 
 def _shared(notes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """What all say: a word that one memory lacks may be in the other."""
+    """Return the notes that every memory gives: a word that one memory lacks may be in the other."""
     return tuple(
         note for note in dict.fromkeys(one for each in notes for one in each) if all(note in one for one in notes)
     )
 
 
 def _joined(notes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """What each memory says, this machine's first; what only the mirror says is said of the mirror."""
+    """Return the notes of each memory, this machine's first; those of the mirror alone are marked ``mirror:``."""
     own = notes[0] if notes else ()
     return (*own, *(f"mirror: {note}" for each in notes[1:] for note in each if note not in own))

@@ -15,7 +15,7 @@ Span = tuple[int, int]
 
 
 def match_spans(store: Store, query: str, text: str) -> list[Span]:
-    """The stretches of ``text`` that answer ``query``: (first character, after the last), in order, not overlapping."""
+    """Return the spans of ``text`` that match ``query``: (first character, after the last), in order, disjoint."""
     asked = parse_query(query)
     words = " ".join((*asked.phrases, *asked.compounds, *asked.terms))
     wanted = {stem for _, _, stem in stems(store, words)}

@@ -1,4 +1,4 @@
-"""One order out of what the engines propose, in one memory or in two: this machine's own and the mirror of home's.
+"""Merge what the engines propose into one order, in one memory or in two: this machine's own and the mirror of home's.
 
 A turn that stands in both is one answer, shown as the machine's own. Scores of two keyword indexes do not compare: a
 word that is rare in one may be common in the other. So neighbours of one tier stand in the order of how near each is
@@ -72,7 +72,7 @@ class MemorySource:
     notes: tuple[str, ...] = ()
 
     def handed_out(self, chunk: int) -> int:
-        """A chunk's id as the user sees it."""
+        """Return a chunk's id as the user sees it."""
         return chunk + MIRROR_IDS if self.memory == "mirror" else chunk
 
 
@@ -104,7 +104,7 @@ class Order:
     similar: dict[Unit, int] = field(default_factory=dict)
 
     def with_look_ups_last(self) -> Order:
-        """The same, with calls of this memory's own tools, and what they gave, behind all else.
+        """Move calls of this memory's own tools, and their results, behind all other answers.
 
         Such a call repeats a question, often to the letter, and says nothing of its own.
         """
@@ -114,7 +114,7 @@ class Order:
         return replace(self, fused=sorted(self.fused, key=lambda one: one.key in look_ups))
 
     def hit(self, fused: Fused[Unit], now: int) -> Hit:
-        """One answer as it is handed out."""
+        """Return one answer as a hit."""
         ref = self._own(self.shown[fused.key])
         proposal, chunk = self.proposals[ref[0]], self.details[self.shown[fused.key]]
         shown_by = self.proposals[self.shown[fused.key][0]]
@@ -150,7 +150,7 @@ class Order:
         )
 
     def _own(self, ref: Ref) -> Ref:
-        """The same chunk in the machine's own memory, if it has it and only the mirror's was proposed."""
+        """Return this machine's copy of a chunk, if it has one and only the mirror's was proposed; else the chunk."""
         chunk = self.details[ref]
         own = self.proposals[0]
         if ref[0] == 0 or chunk.uuid is None:
@@ -164,7 +164,7 @@ class Order:
         return ref if same is None else (0, same)
 
     def _copies(self, text_sha256: bytes) -> int:
-        """How many places say exactly this; a place in both memories is one."""
+        """Return how many places have exactly this text; a place in both memories is one."""
         counts = [count_copies(one.side.store, text_sha256, one.scope) for one in self.proposals]
         if sum(count > 0 for count in counts) < 2:
             return sum(counts)
@@ -173,19 +173,19 @@ class Order:
 
 
 def is_look_up(chunk: Candidate) -> bool:
-    """Whether a chunk is a call of one of this memory's own tools, or its result."""
+    """Return True if a chunk is a call of one of this memory's own tools, or its result."""
     return chunk.role in ("tool_call", "tool_result") and _OWN_TOOL.fullmatch(chunk.tool or "") is not None
 
 
 def _words_of(chunk: Candidate) -> str:
-    """What a chunk says: a memory's key stands before its words for the engines alone."""
+    """Return a chunk's text without the memory key that precedes it for the engines alone."""
     if chunk.memory is not None and chunk.key is not None and chunk.start == 0:
         return chunk.text.removeprefix(key_prefix(chunk.key)) or chunk.text
     return chunk.text
 
 
 def freshness(ts: int | None, now: int) -> str:
-    """How old: ``fresh`` under 3 days, ``recent`` under 7, ``aging`` under 14, else ``stale``, as is unknown age."""
+    """Name an age: ``fresh`` under 3 days, ``recent`` under 7, ``aging`` under 14, else ``stale``, also if unknown."""
     if ts is None:
         return "stale"
     days = (now - ts) / DAY_MS
@@ -220,7 +220,7 @@ def order_of(proposals: Sequence[Proposal]) -> Order:
 
 
 def latest_order(places: Sequence[tuple[MemorySource, Scope]], spans: Sequence[tuple[int, int]], limit: int) -> Order:
-    """What people and the assistant said last within spans of time, the latest first; no engine has a rank for it."""
+    """Return the latest turns of users and assistants within spans of time, latest first, without engine ranks."""
     depth = 4 * limit
     while True:
         latest = [latest_chunks(side.store, scope, spans, depth) for side, scope in places]
@@ -238,7 +238,7 @@ def latest_order(places: Sequence[tuple[MemorySource, Scope]], spans: Sequence[t
 
 
 def _words(proposals: Sequence[Proposal]) -> dict[Ref, Standing]:
-    """The keyword engine's answers, best first, their scores as parts of the best of their index."""
+    """Return the keyword engine's answers, best first, with scores relative to the best of their index."""
     found: dict[Ref, Standing] = {}
     for at, one in enumerate(proposals):
         ranked = one.by_words
@@ -250,7 +250,7 @@ def _words(proposals: Sequence[Proposal]) -> dict[Ref, Standing]:
 
 
 def _meanings(proposals: Sequence[Proposal]) -> dict[Ref, Standing]:
-    """The vector engine's answers, best first; of two models' answers, the first of each, the second of each ..."""
+    """Return the vector engine's answers, best first; those of two models alternate."""
     found = {(at, ident): score for at, one in enumerate(proposals) for ident, score in one.by_meaning.scores.items()}
     if len({one.space for one in proposals if one.by_meaning.scores}) < 2:
         order = list(found) if len(proposals) == 1 else sorted(found, key=lambda ref: -found[ref])
@@ -262,14 +262,14 @@ def _meanings(proposals: Sequence[Proposal]) -> dict[Ref, Standing]:
 
 
 def unit_of(ref: Ref, one: Candidate) -> Unit:
-    """The answer that a chunk belongs to."""
+    """Return the answer that a chunk belongs to."""
     if one.memory is not None:
         return ("memory", one.memory)
     return ("chunk", f"{ref[0]} {ref[1]}") if one.turn is None else ("turn", f"{one.uuid} {one.part}")
 
 
 def _newest_first(ranked: dict[Ref, Standing], details: dict[Ref, Candidate]) -> list[Ref]:
-    """The chunks in their order, neighbours that stand equal by time."""
+    """Return the chunks in their order, neighbours that rank equal by time."""
     there = [ref for ref in ranked if ref in details]
     order: list[Ref] = []
     for _, equal in groupby(there, key=ranked.__getitem__):
@@ -278,13 +278,13 @@ def _newest_first(ranked: dict[Ref, Standing], details: dict[Ref, Candidate]) ->
 
 
 def _by_time(ref: Ref, details: dict[Ref, Candidate]) -> tuple[float, ...]:
-    """Newest first, then by id; what has no time comes last."""
+    """Return a sort key: newest first, then by id; rows without a time come last."""
     ts = details[ref].ts
     return (float("inf") if ts is None else -ts, ref[1], ref[0])
 
 
 def _best_chunks(refs: Sequence[Ref], details: dict[Ref, Candidate]) -> tuple[dict[Unit, Ref], dict[Unit, Ref]]:
-    """One chunk for each answer, in order; apart from them, the answers that repeat the text of a better one."""
+    """Return one chunk for each answer, in order; and separately the answers that repeat the text of a better one."""
     best: dict[Unit, Ref] = {}
     repeated: dict[Unit, Ref] = {}
     seen: set[tuple[bytes, str]] = set()

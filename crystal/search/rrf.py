@@ -55,7 +55,7 @@ def fuse(
 
 
 def sureness(scores: Sequence[float], best: float) -> list[float]:
-    """Scores as parts of the best one, 0 to 1, none less than one behind it; all 1 when there is no scale.
+    """Return scores relative to the best one, 0 to 1, none less than one after it; all 1 if there is no scale.
 
     An engine may have reasons for its order beside its scores (all words before some words): the order is right.
     """

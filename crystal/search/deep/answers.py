@@ -1,4 +1,4 @@
-"""What can be made of a model's answer: strings or numbers, however it wraps them. Pure; no answer raises."""
+"""Parse a model's answer: strings or numbers, however it wraps them. Pure; no answer raises."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _NAMES_OF_NUMBERS = ("passage", "id", "index", "number", "document", "doc")
 
 
 def body_of(answer: str) -> str:
-    """The answer without thoughts before it and without a code fence around it."""
+    """Return the answer without reasoning before it and without a code fence around it."""
     text = _THOUGHT.sub("", answer, count=3).strip()
     fenced = _FENCED.search(text)
     return (fenced[1] if fenced else text).strip()
 
 
 def json_of(text: str) -> Any:
-    """The JSON value that a text is, or that stands in it from its first to its last bracket; None without one."""
+    """Return the JSON value that a text is, or that spans its first to its last bracket; None without one."""
     for opening, closing in (("", ""), ("[", "]"), ("{", "}")):
         start = text.find(opening) if opening else 0
         stop = text.rfind(closing) + 1 if closing else len(text)
@@ -36,12 +36,12 @@ def json_of(text: str) -> Any:
 
 
 def strings_in(value: Any) -> list[str]:
-    """Every string in a JSON value, in order, the keys of objects left out."""
+    """Return every string in a JSON value, in order, without the keys of objects."""
     return [leaf for leaf in _leaves(value) if isinstance(leaf, str)]
 
 
 def numbers_in(value: Any) -> list[int]:
-    """The whole numbers of the first list of them in a JSON value; of objects in a list, the one that names them."""
+    """Return the integers of the first list of them in a JSON value; of objects in a list, the identifying number."""
     for one in _lists(value):
         found = [number for item in one[:_MAX_VALUES] if (number := _number_of(item)) is not None]
         if found:

@@ -1,4 +1,4 @@
-"""Who can be asked: a chat model under a deadline and a daily cap, or whatever a client offers for sampling."""
+"""Models to ask: a chat model under a deadline and a daily cap, or a client's model through sampling."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ChatAsker:
     seconds: float
 
     def ask(self, prompt: str, *, most_tokens: int) -> str:
-        """See ``Asker``. A call that is late may still be booked at its estimate, for it may be billed."""
+        """Ask the model once, see ``Asker``. A late call may still be booked at its estimate, as it may be billed."""
         model = self.model
         if isinstance(model, (OpenAIChat, OllamaChat)):
             model = replace(model, timeout_seconds=self.seconds)
@@ -86,7 +86,7 @@ class SamplingAsker:
     seconds: float
 
     def ask(self, prompt: str, *, most_tokens: int) -> str:
-        """See ``Asker``."""
+        """Ask the client's model once, see ``Asker``."""
 
         def sampled() -> str:
             try:
@@ -103,7 +103,7 @@ class SamplingAsker:
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
-    """Do some work, but wait no longer than so many seconds for it: then it goes on alone, and nobody looks at it.
+    """Run ``work`` in a thread, but wait no longer than ``seconds``; after that it runs on and its result is ignored.
 
     Raises:
         ModelUnavailable: It is not done in time.

@@ -57,7 +57,7 @@ def expand(asker: Asker, question: str, *, now: int, note: Callable[[str], None]
 
 
 def variants_in(answer: str, question: str) -> tuple[str, ...]:
-    """The wordings in an answer: the strings of JSON, or lines with or without list marks."""
+    """Return the wordings in an answer: the strings of JSON, or lines with or without list marks."""
     body = body_of(answer)
     value = json_of(body)
     if value is not None:

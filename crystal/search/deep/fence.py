@@ -6,7 +6,7 @@ import hashlib
 
 
 def fenced(task: str, name: str, data: str) -> str:
-    """A task, and data that nobody vouches for after it.
+    """Return a task followed by untrusted data between marks.
 
     The mark is the hash of the data, so no data can hold its own.
     """

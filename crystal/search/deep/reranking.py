@@ -61,7 +61,7 @@ def rerank(
 
 
 def order_in(answer: str, count: int) -> list[int]:
-    """The places (from 0) that an answer names as numbers from 1 to ``count``, each once, in its order."""
+    """Return the indexes (from 0) that an answer names by numbers 1 to ``count``, each once, in its order."""
     body = body_of(answer)
     numbers = numbers_in(json_of(body))
     if not numbers:
@@ -80,6 +80,6 @@ def _passage(number: int, text: str) -> str:
 
 
 def _line(text: str, limit: int) -> str:
-    """One line, so that no passage can look like another."""
+    """Return the text as one line, so that no passage can look like another."""
     words = " ".join(text[: 2 * limit].split())
     return words if len(words) <= limit else words[:limit] + " …"

@@ -1,4 +1,4 @@
-"""One deep search: who is asked, how long is waited, and why nothing came of it."""
+"""One deep search: the model, its deadlines, and the reasons of failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Deep:
         asker: Gives who is asked, with so many seconds for it; None when nobody is.
         now: The time, ms.
         reasons: Why a step was done without a model, for ``--explain``.
-        is_lost: Whoever is asked could not be reached, and is not waited for again.
+        is_lost: The model could not be reached, and is not asked again.
     """
 
     asker: Callable[[float], Asker] | None
@@ -31,14 +31,14 @@ class Deep:
     is_lost: bool = False
 
     def expand(self, question: str) -> tuple[str, ...]:
-        """See ``crystal.search.deep.expand``; at most eight seconds."""
+        """Run ``crystal.search.deep.expand`` within at most eight seconds."""
         if self.asker is None:
             return (question,)
         asker = _Watched(self.asker(EXPANSION_SECONDS), self)
         return expand(asker, question, now=self.now, note=self.reasons.append)
 
     def rerank(self, question: str, passages: Sequence[str]) -> list[int] | None:
-        """See ``crystal.search.deep.rerank``; at most twelve seconds, and of the passages that are shown alone."""
+        """Run ``crystal.search.deep.rerank`` within at most twelve seconds, on the passages that are shown."""
         if self.asker is None or self.is_lost:
             return None
         asker = _Watched(self.asker(RERANKING_SECONDS), self)
@@ -47,13 +47,13 @@ class Deep:
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """Asks, and notes when nobody is there."""
+    """Asks, and records that the model is unavailable."""
 
     asker: Asker
     deep: Deep
 
     def ask(self, prompt: str, *, most_tokens: int) -> str:
-        """See ``Asker``."""
+        """Ask, see ``Asker``; record if the model is unavailable."""
         try:
             return self.asker.ask(prompt, most_tokens=most_tokens)
         except CrystalError as error:

@@ -1,4 +1,4 @@
-"""The derived index beside crystal.db: words and vectors in mapped files, made again whenever they are lost.
+"""The derived index beside crystal.db: words and vectors in mapped files, rebuilt whenever they are lost.
 
 crystal.db is the truth; nothing here is needed for correctness. ``open_index`` (in ``reader``) reads it,
 ``bring_up_to_date`` keeps it.
@@ -20,7 +20,7 @@ MAX_ENTRIES = 50_000
 
 
 def folder_of(db: Path) -> Path:
-    """Where the index of a store lies: ``crystal.db`` has its own in ``index/crystal/`` beside it."""
+    """Return the folder of a store's index: for ``crystal.db`` it is ``index/crystal/`` beside it."""
     return db.parent / "index" / db.stem
 
 
@@ -46,7 +46,7 @@ def bring_up_to_date(
 
 
 def why_unusable(store: Store, folder: Path) -> str | None:
-    """Return why searches have to do without the index, None if they need not. Reads the list and no file.
+    """Return why searches cannot use the index, None if they can. Reads the list and no file.
 
     Call it inside ``store.reading()``.
     """

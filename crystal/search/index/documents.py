@@ -67,7 +67,7 @@ def documents_of(rows: Sequence[DocumentRow], lengths: Sequence[int]) -> Documen
 def merge_documents(
     parts: Sequence[tuple[Mapping[str, Any], Mapping[str, Array]]], kept: Sequence[Array]
 ) -> tuple[Documents, list[Array]]:
-    """Arrange the documents of some parts anew.
+    """Rearrange the documents of some parts.
 
     Args:
         parts: For each the lists of its strings, and its arrays.
@@ -141,6 +141,6 @@ def narrowed(numbers: Array) -> Array:
 
 
 def distinct(numbers: Array) -> Array:
-    """Numbers in ascending order, each once. ``np.unique`` would load ``numpy.ma``: 40 ms at the first question."""
+    """Return the numbers sorted, without repeats. ``np.unique`` loads ``numpy.ma``: 40 ms at the first question."""
     ordered = np.sort(numbers)
     return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(ordered) else ordered

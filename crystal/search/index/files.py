@@ -45,7 +45,7 @@ SYMPTOMS = (IndexError, ValueError, KeyError, OverflowError, MemoryError, TypeEr
 
 
 class IndexDamaged(Exception):
-    """A file of the index is missing, or not as it was written. It is made anew; nothing is lost."""
+    """A file of the index is missing, or not as it was written. It is rebuilt; nothing is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,13 @@ class Contents:
     mapped: mmap.mmap | None = None
 
     def let_go(self) -> None:
-        """Give the memory of what was read back to the system; the next one who looks reads it again."""
+        """Release the pages that were read; the next access reads them again."""
         if self.mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
             self.mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def resident_bytes() -> int:
-    """How much memory of files this process has in use, 0 where the system does not say."""
+    """Return the resident bytes of mapped files of this process, 0 if the system does not report it."""
     try:
         with Path("/proc/self/statm").open("rb") as file:
             return int(file.read().split()[2]) * mmap.PAGESIZE
@@ -81,18 +81,18 @@ def resident_bytes() -> int:
 
 
 def path_of(folder: Path, name: str) -> Path:
-    """Where a file of the index lies."""
+    """Return the path of a file of the index."""
     return folder / f"{name}{SUFFIX}"
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder of the index, which nobody else can look into."""
+    """Make the folder of the index, which no other user can read."""
     for one in (folder.parent, folder):  # with ``parents`` only the last one would be private
         one.mkdir(mode=0o700, exist_ok=True)
 
 
 def prove_room(folder: Path, size: int) -> None:
-    """Find out whether files can be written, before there is work that would be lost.
+    """Check that files can be written, before there is work that would be lost.
 
     Raises:
         OSError: The folder cannot be written, or the disk has no room for so many bytes.
@@ -125,7 +125,7 @@ class Draft:
             self._map = mmap.mmap(self._file.fileno(), end)
         except BaseException:
             self._file.close()
-            self._temporary.unlink(missing_ok=True)  # on a full disk nobody else must miss what was taken
+            self._temporary.unlink(missing_ok=True)  # on a full disk no other program must lack the space
             raise
         self._map[: len(MAGIC)] = MAGIC
         self._end = end
@@ -135,7 +135,7 @@ class Draft:
         }
 
     def allocate(self, name: str, dtype: str, shape: tuple[int, ...]) -> Array:
-        """The array of this name, see ``meanings.Allocate``."""
+        """Return the array of this name, see ``meanings.Allocate``."""
         found = self.arrays[name]
         assert (found.dtype, found.shape) == (np.dtype(dtype), shape)
         return found
@@ -165,21 +165,21 @@ class Draft:
         return Written(found.st_size, found.st_mtime_ns, checksum)
 
     def close(self) -> None:
-        """Let go of the file; one that was not finished is deleted, so that a full disk has its room again."""
+        """Close the file; an unfinished one is deleted, so that a full disk has its space back."""
         self._let_go()
         if not self._is_finished:
             remove_file(self._temporary)
 
     def _let_go(self) -> None:
         self.arrays = {}
-        with contextlib.suppress(BufferError):  # somebody still holds an array: the map ends with it
+        with contextlib.suppress(BufferError):  # an array is still in use: the map is closed with it
             self._map.close()
-        with contextlib.suppress(OSError):  # what cannot be written has been told, or is not needed
+        with contextlib.suppress(OSError):  # what cannot be written was reported, or is not needed
             self._file.close()
 
 
 def _take_room(file: BinaryIO, size: int) -> None:
-    """Make a file as long as it is to become: writing to a map for which the disk has no room ends the process."""
+    """Allocate a file's full length: writing to a map for which the disk has no space kills the process."""
     if hasattr(os, "posix_fallocate"):
         try:
             os.posix_fallocate(file.fileno(), 0, size)
@@ -276,13 +276,13 @@ def _crc(view: memoryview, at: int, size: int) -> int:
 
 
 def files_in(folder: Path) -> Iterator[Path]:
-    """Every file that this room ever writes, finished or not."""
+    """Yield every file that this package ever writes, finished or not."""
     for pattern in (f"*{SUFFIX}", f"*{SUFFIX}{TEMPORARY}"):
         yield from folder.glob(pattern)
 
 
 def remove_file(path: Path) -> bool:
-    """Delete a file; False where that must wait: Windows keeps what somebody reads."""
+    """Delete a file; False if that must wait: Windows keeps files that are open."""
     try:
         path.unlink(missing_ok=True)
     except OSError:

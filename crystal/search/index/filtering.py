@@ -18,7 +18,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def allowed(store: Store, parts: Sequence[Part], conditions: Sequence[Condition]) -> list[Mask]:
-    """For each part the documents that fulfil all conditions."""
+    """Return for each part the documents that fulfil all conditions."""
     masks = [np.ones(part.size, np.bool_) for part in parts]
     for condition in conditions:
         found = _fulfilling(store, parts, condition)

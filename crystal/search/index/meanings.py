@@ -57,7 +57,7 @@ TIED = 4
 SELECTIVE = 8
 """A mask that leaves less than one row of so many: only the signs of its rows are looked at."""
 RESIDENT = 200_000_000
-"""Bytes of mapped rows that stay in the process's memory; parts beyond it are let go of when they have been read."""
+"""Bytes of mapped rows that stay in the process's memory; parts beyond it are released after reading."""
 
 
 STRIPE = 16_384
@@ -76,7 +76,7 @@ def zeros(_name: str, dtype: str, shape: tuple[int, ...]) -> Array:
 
 
 def shapes(n: int, dimension: int) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The arrays of a part of ``n`` rows: their dtypes and shapes, in the order in which they are best laid out."""
+    """Return the dtypes and shapes of a part's arrays for ``n`` rows, in the best order for the file."""
     return {
         "centre": ("<f4", (dimension,)),
         "scale": ("<f4", (n,)),
@@ -107,7 +107,7 @@ def build_arrays(read: Read, n: int, dim: int, allocate: Allocate = zeros) -> Ar
 
 
 def _blocks(read: Read, dim: int) -> Iterator[tuple[Ordinals, Floats]]:
-    """Some thousand rows at once, with length 1."""
+    """Yield blocks of some thousand rows, normalised to length 1."""
     rows = ((ordinal, vector) for ordinal, vector in read() if len(vector) == dim and any(vector))
     while some := list(islice(rows, max(1, BLOCK // dim))):
         vectors = np.frombuffer(b"".join(vector for _, vector in some), np.int8).reshape(-1, dim)
@@ -129,7 +129,7 @@ def _two_bits(units: Floats) -> tuple[Array, Floats]:
 
 @cache
 def _levels() -> npt.NDArray[np.uint32]:
-    """The four numbers that a byte stands for, as int8 in one word."""
+    """Return a table: for each byte its four numbers, as int8 packed into one word."""
     bits = np.arange(256)[:, None] >> np.array([0, 2, 4, 6]) & 3
     return np.asarray(np.array([USUAL, -USUAL, LARGE, -LARGE], np.int8)[bits].view("<u4")[:, 0])
 
@@ -152,13 +152,13 @@ class Meanings:
         self.count = int(np.count_nonzero(self._has))
 
     def allowed(self, mask: Mask | None) -> Mask | None:
-        """The rows that may be found; None for all of them."""
+        """Return the rows that may be found; None for all of them."""
         if self.count == self.size:
             return mask
         return self._has if mask is None else self._has & mask
 
     def distances(self, query: Floats, at: Ordinals | None) -> npt.NDArray[np.uint16]:
-        """In how many dimensions rows lie on the other side of the mean than the question: of all rows or of some."""
+        """Count the dimensions in which rows lie on the other side of the mean than the question: all rows or some."""
         signs = signs_of(query[None, :], self._centre)[0]
         found = np.empty(self.size if at is None else len(at), np.uint16)
         for start in range(0, len(found), STRIPE):
@@ -167,7 +167,7 @@ class Meanings:
         return found
 
     def guessed(self, whole: Floats, ordinals: Ordinals) -> Floats:
-        """The cosines of any number of rows by two bits a number, never more than some hundred rows at once."""
+        """Return approximate cosines of any number of rows, from two bits a number; some hundred rows at once."""
         found, levels = np.empty(len(ordinals), np.float32), _levels()
         padded = np.zeros(4 * self._rows.shape[1], np.float32)
         padded[: self.dimension] = whole
@@ -177,12 +177,12 @@ class Meanings:
         return found * self._scale.take(ordinals)
 
     def let_go(self) -> None:
-        """Give the memory of mapped rows back; the system keeps what it can in its cache, and maps it again at need."""
+        """Release the memory of mapped rows; the system keeps what it can in its cache and maps it again."""
         _let_go(self._rows)
 
 
 def likely(parts: Sequence[Meanings], query: Floats, k: int, masks: Sequence[Mask | None]) -> Ordinals:
-    """The rows among which the ``k`` nearest to a question are, ascending: some more than ``k``, if there are.
+    """Return rows that include the ``k`` nearest to a question, ascending: some more than ``k``, if there are.
 
     Args:
         parts: Where to look. An ordinal counts through all of them, part after part.
@@ -202,7 +202,7 @@ def likely(parts: Sequence[Meanings], query: Floats, k: int, masks: Sequence[Mas
 
 
 def measured(query: Floats, rows: Sequence[bytes | None]) -> Floats:
-    """The cosines of a turned question with vectors as the store has them, nan where there is none."""
+    """Return the cosines of a turned question with vectors as the store has them, nan where there is none."""
     found = np.full(len(rows), np.nan, np.float32)
     whole = _whole(query, len(query), MAX_SIZE, 2.0**53)
     known = [at for at, row in enumerate(rows) if row is not None and len(row) == len(query) and any(row)]
@@ -227,7 +227,7 @@ def _guessed(parts: Sequence[Meanings], whole: Floats, chosen: Sequence[Ordinals
 
 
 def _candidates(parts: Sequence[Meanings], query: Floats, k: int, masks: Sequence[Mask | None]) -> list[Ordinals]:
-    """The rows of each part that are worth scoring, ascending."""
+    """Return the rows of each part that are worth scoring, ascending."""
     allowed = [part.allowed(mask) for part, mask in zip(parts, masks, strict=True)]
     counts = [
         part.size if may is None else int(np.count_nonzero(may)) for part, may in zip(parts, allowed, strict=True)
@@ -258,7 +258,7 @@ def _candidates(parts: Sequence[Meanings], query: Floats, k: int, masks: Sequenc
 
 
 def _limit(distances: Sequence[npt.NDArray[np.uint16]], far: int, wanted: int) -> tuple[int, int]:
-    """The distance up to which rows are candidates, and how many of those at just this distance."""
+    """Return the distance up to which rows are candidates, and how many of those at just this distance."""
     sums = sum(np.bincount(distance, minlength=far + 1) for distance in distances)
     upto = np.cumsum(np.asarray(sums)[:far])
     limit = int(np.searchsorted(upto, wanted))
@@ -267,7 +267,7 @@ def _limit(distances: Sequence[npt.NDArray[np.uint16]], far: int, wanted: int) -
 
 
 def _whole(query: Floats, dimension: int, largest: int, exact: float) -> Wide | None:
-    """A question as integers whose product with any row, of numbers up to ``largest``, stays below ``exact``.
+    """Scale a question to integers whose product with any row, of numbers up to ``largest``, stays below ``exact``.
 
     None if it is no direction.
     """
@@ -299,7 +299,7 @@ def _let_go(rows: Array) -> None:
 
 
 def best(ordinals: Ordinals, cosines: Floats, k: int) -> tuple[Ordinals, Floats]:
-    """The ``k`` best, ties by ordinal; the ordinals come ascending."""
+    """Return the ``k`` best, ties by ordinal; the ordinals come ascending."""
     if len(ordinals) > k:
         least = np.partition(cosines, len(cosines) - k)[len(cosines) - k]
         some = np.flatnonzero(cosines >= least)

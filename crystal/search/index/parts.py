@@ -33,7 +33,7 @@ class Built:
 
     @property
     def size(self) -> int:
-        """How many documents it has."""
+        """Return the number of documents."""
         return len(self.contents.arrays["id"])
 
 
@@ -49,11 +49,11 @@ class Part:
 
     @cached_property
     def joined(self) -> npt.NDArray[np.bool_]:
-        """For each document but the last, whether the next one goes on in the same conversation."""
+        """Return for each document but the last whether the next one continues the same conversation."""
         return np.asarray(self.arrays["first"][1:] == 0)
 
     def places(self, ids: Array) -> Array:
-        """The ordinals of chunks, -1 for those that are not in this part."""
+        """Return the ordinals of chunks, -1 for those that are not in this part."""
         if not self.size or not len(ids):
             return np.full(len(ids), -1, np.int64)
         known, order = self.arrays["id"], self.arrays["by_id"]
@@ -96,7 +96,7 @@ _opened: dict[Path, tuple[Contents, Any]] = {}
 
 
 def open_part(folder: Path, file: PartFile) -> Part:
-    """The part in a file; a process opens each once.
+    """Return the part in a file; a process opens each once.
 
     Raises:
         IndexDamaged: The file is missing, or not the one that was written.
@@ -106,13 +106,13 @@ def open_part(folder: Path, file: PartFile) -> Part:
 
 
 def open_meanings(folder: Path, file: PartFile) -> Meanings:
-    """The vectors in a file, as ``open_part``."""
+    """Return the vectors in a file, as ``open_part``."""
     meanings: Meanings = _open(folder, file, lambda contents: Meanings(contents.arrays))
     return meanings
 
 
 def spare_memory() -> None:
-    """Give the memory of all maps back if it is much: what was touched by many searches adds up."""
+    """Release the memory of all maps if it is large: the pages of many searches add up."""
     if not _opened or resident_bytes() <= MAX_RESIDENT:
         return
     opened = list(_opened.values())
@@ -124,12 +124,12 @@ def spare_memory() -> None:
 
 
 def written(file: PartFile) -> Written:
-    """What identifies a listed file."""
+    """Return what identifies a listed file."""
     return Written(file.bytes, file.mtime_ns, file.checksum)
 
 
 def forget_others(folder: Path, names: Iterable[str]) -> None:
-    """Let go of all files of a folder but some."""
+    """Close all files of a folder except some."""
     kept = {path_of(folder, name) for name in names}
     for path in [path for path in list(_opened) if path.parent == folder and path not in kept]:
         _opened.pop(path, None)

@@ -1,4 +1,4 @@
-"""Which parts to merge: few parts to search, and no document is written anew often."""
+"""Which parts to merge: few parts to search, and no document is rewritten often."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FAN_OUT = 8
 
 
 def merges(sizes: Sequence[int], *, most: int = MAX_DOCUMENTS) -> list[list[int]]:
-    """Groups of parts, by their place in ``sizes``, each of which is to become one part of ``most`` at most."""
+    """Return groups of parts to merge, by index in ``sizes``; each becomes one part of ``most`` at most."""
     groups = [[at] for at in range(len(sizes))]
     totals = list(sizes)
     while True:
@@ -28,7 +28,7 @@ def merges(sizes: Sequence[int], *, most: int = MAX_DOCUMENTS) -> list[list[int]
 
 
 def _next(totals: Sequence[int], most: int) -> list[int]:
-    """The smallest parts of the first level that has enough of them, as many as fit together; empty if none has."""
+    """Return the smallest parts of the first level that has enough of them, as many as fit together; or none."""
     levels: dict[int, list[int]] = {}
     for at in sorted((at for at, total in enumerate(totals) if total), key=lambda at: (totals[at], at)):
         levels.setdefault(_level(totals[at]), []).append(at)

@@ -62,7 +62,7 @@ def open_index(store: Store, folder: Path) -> Index | Absent:
 
 
 def _damage_told(method: Callable[P, R]) -> Callable[P, R]:
-    """Let wrong bytes in a file end as ``IndexDamaged``."""
+    """Turn errors from wrong bytes in a file into ``IndexDamaged``."""
 
     @functools.wraps(method)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -104,7 +104,7 @@ class Index:
 
     @_damage_told
     def take(self, name: str, ordinals: Array) -> Array:
-        """An attribute of documents.
+        """Return an attribute of documents.
 
         id, session, turn, project, offset, part, start, ts and length are numbers, 0 where there is none (``NO_TIME``
         for ts); role, source, agent, device, branch and subagent are strings, "" where there is none; prev and next
@@ -121,7 +121,7 @@ class Index:
 
     @_damage_told
     def find(self, ids: Array | Sequence[int]) -> Ordinals:
-        """The ordinals of chunks, -1 for those that are not in the index."""
+        """Return the ordinals of chunks, -1 for those that are not in the index."""
         wanted = np.asarray(ids, np.int64)
         found = np.full(len(wanted), -1, np.int64)
         for part, start in zip(self._parts, self._starts.tolist(), strict=False):
@@ -132,7 +132,7 @@ class Index:
 
     @_damage_told
     def mask(self, scope: Scope) -> Mask | None:
-        """Which documents a filter leaves; None for all of them."""
+        """Return which documents a filter leaves; None for all of them."""
         if not scope.conditions:
             return self._not_void()
         mask = np.concatenate([np.empty(0, np.bool_), *allowed(self._store, self._parts, scope.conditions)])
@@ -159,20 +159,20 @@ class Index:
 
     @_damage_told
     def frequency(self, term: str) -> int:
-        """How many documents have a word; void ones count until the files are made anew."""
+        """Return how many documents have a word; void ones count until the files are rewritten."""
         word = _bytes(term)
         spans = [part.words.find(word) for part in self._parts]
         return sum(end - start for start, end in spans)
 
     @_damage_told
     def turns_with(self, term: str) -> Ordinals:
-        """The turns of the documents that have a word, ascending; 0 stands for documents without a turn."""
+        """Return the turns of the documents that have a word, ascending; 0 stands for documents without a turn."""
         word = _bytes(term)
         return self._turns(lambda part: [part.words.find(word)])
 
     @_damage_told
     def turns_with_part(self, part_of_term: str) -> Ordinals:
-        """The turns of the documents that have a word which contains some characters, ascending."""
+        """Return the turns of the documents that have a word containing some characters, ascending."""
         data = _bytes(part_of_term)
         return self._turns(lambda part: part.words.containing(data))
 
@@ -185,7 +185,7 @@ class Index:
 
     @_damage_told
     def beginning(self, prefix: str, most: int) -> list[tuple[str, int]]:
-        """The words that begin so, with how many documents have them, most frequent first."""
+        """Return the words with a prefix and how many documents have each, most frequent first."""
         start, likely = _bytes(prefix), Counter[bytes]()
         for part in self._parts:
             first, frequencies = part.words.beginning(start)
@@ -216,12 +216,12 @@ class Index:
     # ----------------------------------------------------------------------------------------------------- vectors
 
     def has_vectors(self, generation: int) -> bool:
-        """Whether every vector of a generation can be found here; if not, search the store itself."""
+        """Return whether the index has every vector of a generation; if not, search the store itself."""
         return generation in self._generations
 
     @_damage_told
     def nearest(self, generation: int, query: Floats, k: int, mask: Mask | None = None) -> tuple[Ordinals, Floats]:
-        """The documents nearest to a vector, best first, with their cosines."""
+        """Return the documents nearest to a vector, best first, with their cosines."""
         mask = self._not_void() if mask is None else mask
         pieces = self._meanings(generation)
         rows = likely(
@@ -239,7 +239,7 @@ class Index:
 
     @_damage_told
     def cosines(self, generation: int, query: Floats, ordinals: Array) -> Floats:
-        """The cosines of documents, nan where there is no vector."""
+        """Return the cosines of documents, nan where there is no vector."""
         ids = self.take("id", ordinals).tolist()
         known = self._read.setdefault(generation, {})
         missing = sorted(set(ids).difference(known))
@@ -276,7 +276,7 @@ class _Piece:
         return rows + self.start if self.places is None else self.places[rows]
 
     def mask(self, mask: Mask | None) -> Mask | None:
-        """The rows that may be found, None for all."""
+        """Return the rows that may be found, None for all."""
         if mask is None and not len(self.void):
             return None
         if mask is None:

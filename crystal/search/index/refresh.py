@@ -1,4 +1,4 @@
-"""Keeping the index: taking in what is new, forgetting what is gone, making anew what is lost.
+"""Maintain the index: add what is new, remove what is deleted, rebuild what is lost.
 
 Every step reads one snapshot of the store, writes files under names that were never used, and then changes the list in
 one short transaction, if nobody else has changed it meanwhile. A process killed anywhere leaves files that nothing
@@ -22,7 +22,7 @@ from crystal.store.search import index_log
 from crystal.store.search.index_log import Change, PartFile
 
 UNKNOWN_MS = 600_000
-"""So old is a file that no list names and that nobody is writing any more."""
+"""Age after which a file that no list names is taken to be abandoned by its writer."""
 
 ATTEMPTS = 3
 
@@ -55,8 +55,8 @@ def refresh(
 ) -> Refreshed:
     """Bring the index up to date, as far as the time allows; call it outside of transactions.
 
-    Two processes at once do no harm, but one of them works in vain. ``progress`` is told before the first step and
-    after each how many documents are done, and how many there are to do.
+    Two processes at once do no harm, but one of them works in vain. ``progress`` is called before the first step and
+    after each with the number of documents done, and of all to do.
 
     Raises:
         StoreBusy, StoreFull, OSError: The index is as it was, or further; try again later.
@@ -91,32 +91,32 @@ def refresh(
 
 
 def rebuild(store: Store, folder: Path, *, now: int, budget_seconds: float = 3600.0) -> Refreshed:
-    """Make the index anew."""
+    """Rebuild the index."""
     drop(store, folder)
     return refresh(store, folder, now=now, budget_seconds=budget_seconds)
 
 
 def drop(store: Store, folder: Path) -> None:
-    """Delete the index. Nothing is noted for it any more until the next refresh."""
+    """Delete the index. Changes are not logged for it any more until the next refresh."""
     index_log.end(store)
     for path in files_in(folder):
         remove_file(path)
 
 
 def check(store: Store, folder: Path) -> list[str]:
-    """Read every file of the index; gives what is wrong with them, in words."""
+    """Read every file of the index; return what is wrong with them, in words."""
     problems = []
     for file in index_log.parts(store):
         try:
             check_file(path_of(folder, file.name), written(file))
         except IndexDamaged as error:
-            if file.name in index_log.listed(store):  # not, while it was read, let go of by another process
+            if file.name in index_log.listed(store):  # not closed by another process while it was read
                 problems.append(str(error))
     return problems
 
 
 def _look(store: Store, folder: Path, now: int, *, thoroughly: bool = False) -> None:
-    """Begin an index where there is none; begin anew where words are damaged; let go of damaged vectors."""
+    """Create the index if there is none; start over if words are damaged; drop damaged vectors."""
     state = index_log.read_state(store)
     if state is None or state.format != index_log.FORMAT:
         _begin(store, folder, now)
@@ -136,14 +136,14 @@ def _look(store: Store, folder: Path, now: int, *, thoroughly: bool = False) -> 
 
 
 def _begin(store: Store, folder: Path, now: int) -> None:
-    """Begin anew. Of files that no list names nobody knows what they hold: it may have been deleted since."""
+    """Start over. Files that no list names are not reused: they may hold what was deleted since."""
     index_log.begin(store, now)
     for path in files_in(folder):
         remove_file(path)
 
 
 def _is_good(store: Store, folder: Path, file: PartFile, *, thoroughly: bool) -> bool:
-    """Whether a file is as it was written; of one that has only another time, that is noted."""
+    """Return True if a file is unchanged; if only its time differs, the new time is recorded."""
     path = path_of(folder, file.name)
     with contextlib.suppress(IndexDamaged):
         is_same(path, written(file))
@@ -159,7 +159,7 @@ def _is_good(store: Store, folder: Path, file: PartFile, *, thoroughly: bool) ->
 
 def _sweep(store: Store, folder: Path, now: int) -> None:
     """Delete files of former lists, and those that no list names: of processes that were killed."""
-    old = index_log.retired(store)  # a search that began with one keeps its map, or asks the store itself
+    old = index_log.retired(store)  # a search that began with one keeps its map, or searches the store itself
     if old:
         gone = [name for name in old if remove_file(path_of(folder, name))]
         with store.transaction():

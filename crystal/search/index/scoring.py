@@ -102,7 +102,7 @@ class Scorer:
         return np.asarray(both)
 
     def _near(self, spans: Sequence[tuple[int, int]]) -> Array:
-        """The documents that have a word, and their neighbours."""
+        """Return the documents that have a word, and their neighbours."""
         found = np.concatenate([self._part.words.document[start:end] for start, end in spans]).astype(np.int64)
         after = found[found < self._part.size - 1]
         before = found[found > 0] - 1
@@ -118,7 +118,7 @@ class Scorer:
                 times[words.document[start:end]] = words.times(start, end)
 
     def _scattered(self, places: Array, spans: Sequence[tuple[int, int]], times: Floats) -> tuple[Floats, Floats]:
-        """How often documents have a word, alone and with their neighbours; ``times`` is zeros before and after."""
+        """Count a word in documents, alone and with their neighbours; ``times`` is all zeros before and after."""
         self._scatter(spans, times)
         alone = times[places]
         before, after, has_before, has_after = self._around(places)
@@ -130,7 +130,7 @@ class Scorer:
     def _counted(
         self, places: Array, spans: Sequence[tuple[int, int]], times: Floats, total: int
     ) -> tuple[Floats, Floats]:
-        """The same, looked up document by document where a word has many more."""
+        """Count like ``_scattered``, but by lookup of each document if many more documents have the word."""
         if total <= 8 * len(places):
             return self._scattered(places, spans, times)
         before, after, has_before, has_after = self._around(places)

@@ -14,7 +14,7 @@ Words = npt.NDArray[np.uint64]
 
 
 def signs_of(vectors: Floats, centre: Floats) -> npt.NDArray[np.uint64]:
-    """One bit for each dimension of the turned vectors, in whole words: ``(rows, words)``."""
+    """Return one bit for each dimension of the turned vectors, in whole words: ``(rows, words)``."""
     bits = np.zeros((len(vectors), -(-vectors.shape[1] // 64) * 64), np.bool_)
     np.greater(vectors, centre, out=bits[:, : vectors.shape[1]])
     return np.packbits(bits, axis=1, bitorder="little").view("<u8")

@@ -55,7 +55,7 @@ class Step:
         self.written = 0
 
     def take(self) -> bool:
-        """Do what is most urgent; False when there is nothing to do, or somebody else does it.
+        """Do what is most urgent; False when there is nothing to do, or another process does it.
 
         Raises:
             IndexDamaged: A file that is to be merged is not as it was written.
@@ -114,7 +114,7 @@ class Step:
         )
 
     def _read_on(self, state: State, newest: int) -> int | None:
-        """Make a part of the next chunks, from the newest to the oldest; gives the next one to read."""
+        """Make a part of the next chunks, from the newest to the oldest; return the next one to read."""
         rows = _for_a_while(index_source.documents_down_from(self._store, newest), self._is_over)
         built = build_part(rows, tokenizer(self._store))
         if not built.size:
@@ -129,7 +129,7 @@ class Step:
     # ---------------------------------------------------------------------------------------------------- taking in
 
     def _take_in(self, log: Log, later: frozenset[int], tracked: Sequence[int]) -> frozenset[int]:
-        """Write the parts that change anew; gives the chunks whose new vectors stay in the log."""
+        """Rewrite the parts that change; return the chunks whose new vectors stay in the log."""
         sources = self._sources(np.array(sorted(log.stale - later), np.int64))
         fresh = [chunk for chunk in log.fresh if chunk not in later]
         if fresh:
@@ -153,7 +153,7 @@ class Step:
         return frozenset(waiting)
 
     def _sources(self, stale: Array) -> list[_Source]:
-        """The parts in use, each with what is still true of it."""
+        """Return the parts in use, each with the documents that are still valid."""
         sources = []
         for file in self._files:
             if file.kind == "words":
@@ -199,7 +199,7 @@ class Step:
         return next(found, None)
 
     def _change_generations(self, state: State, known: dict[int, str]) -> None:
-        """Let go of the vectors of models that are no more, and write those that a new one has already."""
+        """Drop the vectors of models no longer used, and write those that a new one has already."""
         current = {one for one, model in known.items() if state.generations.get(one) == model}
         for file in self._files:
             is_void = file.generation not in known or file.generation in state.generations
@@ -245,13 +245,13 @@ class Step:
 
 
 def _places(ids: Array, places: Array | None = None) -> dict[int, int]:
-    """The ordinals of chunks that have one, by chunk; in the order of ``ids`` when no places are given."""
+    """Map chunks to their ordinals, where they have one; in the order of ``ids`` if no places are given."""
     listed = range(len(ids)) if places is None else places.tolist()
     return {ident: place for ident, place in zip(ids.tolist(), listed, strict=True) if place >= 0}
 
 
 def _for_a_while(items: Iterator[T], is_over: Callable[[], bool]) -> Iterator[T]:
-    """Some thousand of the items, and more while there is time."""
+    """Yield some thousand of the items, and more while there is time."""
     for count, item in enumerate(items, 1):
         yield item
         if count % MIN_AT_ONCE == 0 and is_over():

@@ -31,7 +31,7 @@ class Tail:
     vectors: dict[int, tuple[Array, Meanings] | None] = field(default_factory=dict)
 
     def meanings(self, store: Store, generation: int) -> tuple[Array, Meanings] | None:
-        """The vectors that a generation has of these chunks; None when it has none."""
+        """Return the vectors that a generation has of these chunks; None if it has none."""
         if generation not in self.vectors:
             self.vectors[generation] = vectors_of(store, generation, (*self.log.fresh, *self.log.embedded))
         return self.vectors[generation]
@@ -56,7 +56,7 @@ def read_tail(store: Store, state: State) -> Tail:
 
 
 def vectors_of(store: Store, generation: int, ids: tuple[int, ...]) -> tuple[Array, Meanings] | None:
-    """The vectors that a generation has of some chunks, ascending by chunk."""
+    """Return the vectors that a generation has of some chunks, ascending by chunk."""
     rows = sorted(index_source.vectors(store, generation, ids))
     if not rows:
         return None

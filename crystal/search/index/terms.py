@@ -56,7 +56,7 @@ def document_words(tokenize: Tokenize, text: str, ts: int | None) -> Words:
 
 
 def query_terms(store: Store, text: str) -> list[str]:
-    """The words of a question in the form in which the index has them, in order, repeated ones too."""
+    """Return the words of a question as the index stores them, in order, with repeats."""
     tokenize = tokenizer(store)
     return [*tokenize(normalised(text)), *tokenize(" ".join(camel_parts(text)))]
 
@@ -71,7 +71,7 @@ def normalised(text: str) -> str:
 
 
 def last_characters(text: str) -> list[str]:
-    """The last character of each run without spaces, each once: every other one begins a pair."""
+    """Return the last character of each run without spaces, each once: every other one begins a pair."""
     if text.isascii():
         return []
     runs = UNSPACED.findall(_folded(text))
@@ -102,7 +102,7 @@ def _folded(text: str) -> str:
 
 
 def camel_parts(text: str) -> list[str]:
-    """The parts of names like ``FindMostRecentSession``, each once, in order."""
+    """Return the parts of names like ``FindMostRecentSession``, each once, in order."""
     if _HUMP.search(text) is None:
         return []
     found = (part for name in _CAMEL.findall(text) for part in _PART.findall(name))
@@ -110,7 +110,7 @@ def camel_parts(text: str) -> list[str]:
 
 
 def date_words(ts: int | None) -> str:
-    """The day in words, as people name it: ``8 may 2023 monday`` (UTC)."""
+    """Return the day in words, as people name it: ``8 may 2023 monday`` (UTC)."""
     return "" if ts is None else _day_words(ts // _DAY_MS)
 
 

@@ -54,7 +54,7 @@ class Gathering:
             self._pack()
 
     def arrays(self, order: Array) -> dict[str, Array]:
-        """The words of all documents; ``order`` says at which ordinal each one lies."""
+        """Return the words of all documents; ``order`` gives the ordinal of each document."""
         self._pack()
         words = sorted(self._vocabulary)
         rank = np.empty(len(words), np.uint64)
@@ -88,7 +88,7 @@ def _taken(blocks: list[Keys], rank: Keys, order: Keys) -> Keys:
 
 
 def merge_words(parts: Sequence[Words], orders: Sequence[Array]) -> dict[str, Array]:
-    """The words of some parts together; ``orders`` gives each document its new ordinal, -1 leaves it out."""
+    """Merge the words of parts; ``orders`` gives each document its new ordinal, -1 leaves it out."""
     lists = [part.all() for part in parts]
     words = sorted(set().union(*lists))
     number = {word: at for at, word in enumerate(words)}
@@ -138,34 +138,34 @@ class Words:
         self.size = len(self._at) - 1
 
     def times(self, start: int, end: int) -> Array:
-        """How often the documents of some postings have their word."""
+        """Return how often the documents of some postings have their word."""
         packed = self._times[start // 2 : (end + 1) // 2]
         levels = np.empty(2 * len(packed), np.uint8)
         levels[::2], levels[1::2] = packed & 15, packed >> 4
         return np.asarray(TIMES.take(levels[start % 2 :][: end - start]))
 
     def word(self, number: int) -> bytes:
-        """The word with a number; numbers go by the words' order."""
+        """Return the word with a number; numbers follow the sort order of the words."""
         return bytes(self._words[int(self._at[number]) : int(self._at[number + 1])])
 
     def all(self) -> list[bytes]:
-        """Every word, in order."""
+        """Return every word, in order."""
         data, at = bytes(self._words), self._at.tolist()
         return [data[start:end] for start, end in pairwise(at)]
 
     def at(self, word: bytes) -> int:
-        """The number of the first word that does not come before this one."""
+        """Return the number of the first word that is not less than this one."""
         return bisect_left(range(self.size), word, key=self.word)
 
     def find(self, word: bytes) -> tuple[int, int]:
-        """Where the postings of a word begin and end; nowhere for one that is not there."""
+        """Return the range of a word's postings, ``(start, end)``; empty if the word is missing."""
         number = self.at(word)
         if number == self.size or self.word(number) != word:
             return 0, 0
         return int(self.start[number]), int(self.start[number + 1])
 
     def containing(self, part: bytes) -> list[tuple[int, int]]:
-        """Where the postings of every word that contains some bytes begin and end."""
+        """Return the ranges of the postings of every word that contains some bytes."""
         data, found = bytes(self._words), []
         at = data.find(part)
         while at >= 0:
@@ -176,7 +176,7 @@ class Words:
         return found
 
     def beginning(self, prefix: bytes) -> tuple[int, Array]:
-        """The number of the first word that begins so, and how many documents have each of those that do."""
+        """Return the number of the first word with a prefix, and the document count of each word with it."""
         first = self.at(prefix)
         after = _after(prefix)
         last = self.size if after is None else self.at(after)
@@ -189,6 +189,6 @@ def _lengths(ends: Array) -> Array:
 
 
 def _after(prefix: bytes) -> bytes | None:
-    """The least string of bytes that is greater than all that begin with this one; None when there is none."""
+    """Return the least byte string greater than all strings with this prefix; None if there is none."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

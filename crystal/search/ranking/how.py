@@ -23,7 +23,7 @@ class How:
         recency: How much what is new is preferred among answers that are nearly as good.
         fusion: ``weighted``, or ``rrf``: Reciprocal Rank Fusion with k = 60, or ``similarity``: by meaning alone, each
             score a cosine from 0 to 1; then nothing is preferred.
-        deep: Who is asked for other wordings and for the order of the best answers; None for nobody.
+        deep: The model asked for other wordings and for the order of the best answers; None for none.
         late: What compares a question with texts token by token; None leaves that out.
         tz: The zone in which time words are understood; None for the machine's.
 

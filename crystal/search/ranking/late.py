@@ -68,12 +68,12 @@ class Likeness:
 
 
 def weights_of(model: LateModel | None) -> Weights:
-    """The weights that fit what compares."""
+    """Return the weights that fit a model."""
     return BY_CONTEXT if model is not None and model.knows_context else BY_TABLE
 
 
 def looked_at(lengths: Sequence[int], most: int) -> int:
-    """How many of the first texts, of some lengths in characters, are looked at, ``most`` at most."""
+    """Return how many of the first texts, given their lengths in characters, are examined, ``most`` at most."""
     together = accumulate(min(length, LATE_CHARACTERS) for length in lengths[:most])
     return sum(1 for total in together if total <= LATE_TOGETHER)
 
@@ -83,7 +83,7 @@ class LateModel(Protocol):
 
     @property
     def knows_context(self) -> bool:
-        """Whether a token's vector depends on the words around it."""
+        """Return whether a token's vector depends on the words around it."""
 
     def late(
         self,
@@ -92,14 +92,14 @@ class LateModel(Protocol):
         weight_of: Callable[[str], float],
         beside: Sequence[Sequence[int]],
     ) -> list[tuple[float, Sequence[int], float]]:
-        """For each text the mean of the best cosines of the question's tokens, weighed, and the text's tokens.
+        """Return for each text the weighted mean of the question tokens' best cosines, and the text's tokens.
 
         The last number is this mean for the text together with those beside it, 0 from a model that does not know
         context. ``weight_of`` tells what a word of the question weighs, ``beside`` the places of a text's neighbours.
         """
 
     def tokens(self, texts: Sequence[str]) -> list[Sequence[int]]:
-        """The tokens of texts, by which they are told from nearly equal ones."""
+        """Return the tokens of texts, which serve to find near-duplicates."""
 
 
 def likenesses(
@@ -123,7 +123,7 @@ def late_scores(
     texts: Sequence[str],
     weights: Weights,
 ) -> list[float]:
-    """The scores after late interaction.
+    """Return the scores after late interaction.
 
     Args:
         base: The scores so far, the best of all answers being 1.
@@ -155,7 +155,7 @@ def _share_of(names: Sequence[str], text: str) -> float:
 
 
 def is_near(one: frozenset[int], other: frozenset[int]) -> bool:
-    """Whether two texts say nearly the same, by the sets of their tokens."""
+    """Return True if two texts are near-duplicates, by the sets of their tokens."""
     small, large = sorted((len(one), len(other)))
     if small < NEAR_TOKENS or small < NEAR * large:
         return False

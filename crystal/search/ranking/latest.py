@@ -19,7 +19,7 @@ EVER = (-(1 << 62), 1 << 62)
 
 
 def is_time_alone(asked: Query, times: Sequence[TimeSpan]) -> bool:
-    """Whether nothing but a time is asked for: ``what did we do yesterday``."""
+    """Return True if nothing but a time is asked for: ``what did we do yesterday``."""
     if not times or asked.phrases:
         return False
     rest = asked.text
@@ -29,7 +29,7 @@ def is_time_alone(asked: Query, times: Sequence[TimeSpan]) -> bool:
 
 
 def listed_latest(places: Sequence[tuple[MemorySource, Scope]], spans: Sequence[tuple[int, int]], limit: int) -> Order:
-    """The latest of some times; what says the same as another stands behind it, no session comes before all others."""
+    """Return the latest turns of some times; duplicates are grouped, and no session crowds out the others."""
     order = latest_order(places, spans, max(LISTED, 4 * limit))
 
     def one(answer: Fused[Unit]) -> Candidate:
@@ -44,7 +44,7 @@ def listed_latest(places: Sequence[tuple[MemorySource, Scope]], spans: Sequence[
 
 
 def showing_order(places: Sequence[tuple[MemorySource, Scope]], pictures: str, limit: int) -> Order:
-    """The latest that have all of some pictures, which white space separates."""
+    """Return the latest turns that have all of some pictures, which white space separates."""
     showing = Scope()
     for picture in sorted({word.replace("\ufe0f", "") for word in pictures.split()}):
         showing &= contains_text(picture)

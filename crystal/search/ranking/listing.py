@@ -47,7 +47,7 @@ def _may(session: Hashable | None, shown: dict[Hashable, int]) -> bool:
 def collapsed(
     items: Sequence[Item], same: Callable[[Item], Hashable], is_near: Callable[[Item, Item], bool], most: int
 ) -> list[tuple[Item, list[Item]]]:
-    """Of items that are nearly the same keep the first, with the others it stands for.
+    """Keep the first of items that are nearly the same, with the others it stands for.
 
     Args:
         items: In their order.

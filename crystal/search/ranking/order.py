@@ -98,7 +98,7 @@ def ranked_order(places: Sequence[Place], wanted: Wanted, model: LateModel | Non
     weights = weights_of(model)
     depth, most = 4 * wanted.limit, max(2 * weights.most, 3 * wanted.limit)
     while True:
-        # The very thing that was looked for is there, or is nowhere: nothing is near to it in meaning.
+        # An identifier is there or not: nothing is near to it in meaning.
         pool = pool_of(fields, words, wanted.preferences.spans, depth, by_meaning=asked.has_meaning)
         answers = _answers(places, pool, base_scores(pool, wanted.preferences), most)
         _score(answers, fields, pool, wanted, model, weight_of)
@@ -154,7 +154,7 @@ def _words(places: Sequence[Place], wanted: Wanted) -> tuple[list[WeightedTerm],
 
 
 def word_weights(store: Store, indexes: Sequence[Index]) -> Callable[[str], float]:
-    """What a word of the question weighs in late interaction: how rare it is, on average of its stems."""
+    """Return the weight function of question words in late interaction: rarity, averaged over a word's stems."""
     documents = sum(index.documents for index in indexes)
 
     @cache
@@ -166,7 +166,7 @@ def word_weights(store: Store, indexes: Sequence[Index]) -> Callable[[str], floa
 
 
 def _named(place: Place, wanted: Wanted) -> dict[int, float]:
-    """What the names in a question weigh for the chunks that have them as they are written: each is one rare word."""
+    """Return the weight of the question's names for the chunks that have them verbatim: each is one rare word."""
     weights: dict[int, float] = {}
     for name in wanted.asked.names:
         found = naming_chunks(place.side.store, name, place.narrowed, MAX_NAMED)
@@ -183,7 +183,7 @@ def _field(place: Place, exact: dict[int, int], named: dict[int, float]) -> Fiel
 
 
 def _answers(places: Sequence[Place], pool: Pool, scores: Floats, most: int) -> list[Answer]:
-    """The best answers with their texts; a turn that stands in both memories is one, this machine's."""
+    """Return the best answers with their texts; a turn in both memories is one answer, this machine's."""
     rows = one_a_turn(pool, best_first(pool, scores))[:most].tolist()
     refs = {row: (int(pool.field[row]), int(pool.id[row])) for row in rows}
     found: dict[Ref, Candidate] = {}
@@ -208,7 +208,7 @@ def _answers(places: Sequence[Place], pool: Pool, scores: Floats, most: int) -> 
 
 
 def _beside(answers: Sequence[Answer], fields: Sequence[Field], pool: Pool) -> list[list[int]]:
-    """For each answer the places of those that stand just before and after it in the conversation."""
+    """Return for each answer the indexes of its direct neighbours in the conversation."""
     places = {(int(pool.field[one.row]), int(pool.ordinal[one.row])): at for at, one in enumerate(answers)}
     found: list[list[int]] = [[] for _ in answers]
     for name in ("prev", "next"):
@@ -229,7 +229,7 @@ def _look_closer(
     model: LateModel | None,
     weight_of: Callable[[str], float],
 ) -> None:
-    """Score the best answers anew by their texts; all others come behind them."""
+    """Rescore the best answers by their texts; all others come behind them."""
     weights = weights_of(model)
     seen = looked_at([len(one.one.text) for one in answers], weights.most)
     near, far = answers[:seen], answers[seen:]

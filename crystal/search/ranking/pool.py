@@ -104,7 +104,7 @@ class WeightedTerm:
 
 
 def frequency(indexes: Sequence[Index], word: str) -> int:
-    """How many documents of all memories have a word; those that have changed since count twice."""
+    """Return how many documents of all memories have a word; those changed since count twice."""
     return sum(index.frequency(word) for index in indexes)
 
 
@@ -139,7 +139,7 @@ def sought_words(
 
 
 def rarity(count: int, documents: int) -> float:
-    """The weight of a word that ``count`` of the documents have (the idf of BM25, never negative).
+    """Return the weight of a word that ``count`` of the documents have (the idf of BM25, never negative).
 
     The count may be too high: documents that have changed since count twice.
     """
@@ -152,7 +152,7 @@ def _is_character(stem: str) -> bool:
 
 
 def _longer(indexes: Sequence[Index], stem: str, count: int, documents: int) -> dict[str, int]:
-    """The words that begin so, for a word that is nowhere, and for a rare one that may be part of a compound."""
+    """Return words that continue a word that no document has, or a rare one that may be part of a compound."""
     if _is_character(stem):  # of a script without spaces: every pair that begins with it has it
         return {word: times for index in indexes for word, times in index.beginning(stem, PAIRS) if word != stem}
     is_compound = len(stem) >= BEGUN_LETTERS and (stem.isalpha() or _HASH.fullmatch(stem) is not None)
@@ -232,7 +232,7 @@ def _chosen(
 
 
 def _top(scores: Floats, count: int) -> Ints:
-    """The places of the best scores above zero; all that are as good as the last one, up to twice as many."""
+    """Return the rows of the best scores above zero; with ties of the last one, up to twice as many."""
     if len(scores) > count:
         least = max(float(np.partition(scores, -count)[-count]), np.finfo(np.float32).tiny)
         return np.flatnonzero(scores >= least)[: 2 * count]
@@ -250,7 +250,7 @@ def _columns(at: int, field: Field, chosen: Ints, own: Floats, padded: Floats) -
         "field": np.full(len(chosen), at, np.int64),
         "ordinal": chosen,
         "id": ids,
-        # Rows of two memories have nothing to do with each other.
+        # Rows of two memories are unrelated.
         "session": np.asarray(index.take("session", chosen), np.int64) * 2 + at,
         "turn": np.asarray(index.take("turn", chosen), np.int64) * 2 + at,
         "ts": np.asarray(index.take("ts", chosen), np.int64),
@@ -263,7 +263,7 @@ def _columns(at: int, field: Field, chosen: Ints, own: Floats, padded: Floats) -
 
 
 def within(ts: Ints, spans: Sequence[tuple[int, int]]) -> Flags:
-    """Which times are in one of some spans."""
+    """Return a mask of the times that are in one of some spans."""
     inside = np.zeros(len(ts), np.bool_)
     for start, end in spans:
         inside |= (ts >= start) & (ts < end) & (ts != NO_TIME)

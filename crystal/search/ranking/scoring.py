@@ -48,7 +48,7 @@ def base_scores(pool: Pool, preferences: Preferences) -> Floats:
 
 
 def _weighted(pool: Pool) -> Floats:
-    """Sum of the engines' scores, each as a part of the best one; a session of good turns lifts them all."""
+    """Sum the engines' scores, each relative to the best one; a session of good turns raises all of them."""
     total = pool.cosine.copy()
     if pool.best_own > 0:
         total += pool.own / np.float32(pool.best_own)
@@ -58,7 +58,7 @@ def _weighted(pool: Pool) -> Floats:
 
 
 def _rrf(pool: Pool) -> Floats:
-    """Reciprocal Rank Fusion with k = 60 of words and meanings."""
+    """Fuse the ranks by words and by meaning: Reciprocal Rank Fusion with k = 60."""
     total = np.zeros(len(pool), np.float32)
     for scores in (pool.own, pool.cosine):
         ranks = rank_numbers(scores)
@@ -67,7 +67,7 @@ def _rrf(pool: Pool) -> Floats:
 
 
 def session_scores(pool: Pool, scores: Floats) -> Floats:
-    """For each candidate the sum of its session's best turns, as a part of the best session's."""
+    """Return for each candidate the sum of its session's best turns, relative to the best session's."""
     if not len(pool):
         return scores
     units = _units(pool)
@@ -88,7 +88,7 @@ def session_scores(pool: Pool, scores: Floats) -> Floats:
 
 
 def preference(pool: Pool, preferences: Preferences) -> Floats:
-    """What the scores are multiplied with, for each candidate: 1 and a little more."""
+    """Return the factor on each candidate's score: 1 and a little more."""
     factor = 1 + np.float32(USER) * pool.is_user
     if preferences.spans:
         factor = factor * (1 + np.float32(IN_TIME) * within(pool.ts, preferences.spans))
@@ -99,13 +99,13 @@ def preference(pool: Pool, preferences: Preferences) -> Floats:
 
 
 def newness(ts: Ints, now: int) -> Floats:
-    """1 for what was said just now, falling to 0; 0 for what has no time."""
+    """Return 1 for the present, falling to 0 with age; 0 for rows without a time."""
     age = np.maximum(now - np.where(ts == NO_TIME, 0, ts), 0).astype(np.float64)
     return np.where(ts == NO_TIME, 0.0, np.exp(-age / RECENT_MS)).astype(np.float32)
 
 
 def rank_numbers(scores: Floats) -> Ints:
-    """The rank of each candidate by some scores, from 1; equal scores share the first rank; 0 for a score of 0."""
+    """Return the rank of each candidate by some scores, from 1; ties share the first rank; 0 for a score of 0."""
     order = np.argsort(-scores, kind="stable")
     ordered = scores[order]
     is_new = np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(ordered)]
@@ -116,18 +116,18 @@ def rank_numbers(scores: Floats) -> Ints:
 
 
 def best_first(pool: Pool, scores: Floats) -> Ints:
-    """The rows in order: what has the very thing looked for, then the better, the newer, the later stored one."""
+    """Return the rows in order: exact identifiers first, then the better, the newer, the later stored one."""
     tier = np.where(pool.exact >= 0, pool.exact, 99)
     return np.lexsort((pool.field, -pool.id, -pool.ts, -scores, tier))
 
 
 def one_a_turn(pool: Pool, order: Sequence[int] | Ints) -> Ints:
-    """Of each turn the best row, in order; a chunk that belongs to no turn stands for itself."""
+    """Return the best row of each turn, in order; a chunk that belongs to no turn stands for itself."""
     rows = np.asarray(order, np.int64)
     _, first = np.unique(_units(pool)[rows], return_index=True)
     return rows[np.sort(first)]
 
 
 def _units(pool: Pool) -> Ints:
-    """What counts as one answer: a number for each turn, and for each chunk that belongs to none."""
+    """Return the answer that each row belongs to: a number for each turn, and for each chunk without a turn."""
     return np.where(pool.turn > 1, pool.turn, -2 * pool.id - pool.field - 2)

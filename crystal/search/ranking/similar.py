@@ -80,7 +80,7 @@ def similar_order(places: Sequence[Meant], limit: int, late: Callable[[], LateMo
 
 
 def _nearest(place: Meant, depth: int) -> dict[int, float]:
-    """The chunks nearest to the question with their cosines, by the index if it knows all vectors."""
+    """Return the chunks nearest to the question with their cosines, from the index if it has all vectors."""
     store, vector = place.side.store, place.vector
     try:
         index = open_index(store, folder_of(store.path))
@@ -99,7 +99,7 @@ def _nearest(place: Meant, depth: int) -> dict[int, float]:
 
 
 def _answers(places: Sequence[Meant], found: Sequence[dict[int, float]], model: LateModel | None) -> list[_Answer]:
-    """One answer for each turn, by its nearest chunk; a turn that stands in both memories is this machine's."""
+    """Return one answer for each turn, by its nearest chunk; a turn in both memories is this machine's."""
     best: dict[Unit, tuple[Ref, Candidate, float]] = {}
     for at, (place, near) in enumerate(zip(places, found, strict=True)):
         for ident, one in candidates(place.side.store, list(near)).items():
