@@ -1,4 +1,4 @@
-"""Choose the embedder that the settings mean, and load it at the last moment.
+"""Choose the embedder that the settings name, and load it when it is first used.
 
 Knowing a model's name and dimension loads nothing. Libraries, tables and keys are fetched when a text is embedded.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from crystal.config.providers import EMBEDDING_PROVIDERS, EmbeddingProvider, Kind
 from crystal.errors import CrystalError, NotConfigured, UsageProblem
 
-if TYPE_CHECKING:  # it brings NumPy
+if TYPE_CHECKING:  # it imports NumPy
     from crystal.embedding.embedder import TokenRows
 
 TIMEOUT_SECONDS = 60.0
@@ -59,22 +59,22 @@ class ChosenEmbedder:
 
     @property
     def provider(self) -> str:
-        """See ``Embedder``."""
+        """Return the provider's name, see ``Embedder``."""
         return self._choice.provider.name
 
     @property
     def model(self) -> str:
-        """See ``Embedder``."""
+        """Return the model's name, see ``Embedder``."""
         return self._choice.model
 
     @property
     def dimension(self) -> int:
-        """See ``Embedder``."""
+        """Return the dimension, see ``Embedder``."""
         return self._choice.dimension
 
     @cached_property
     def identity(self) -> str:
-        """See ``Embedder``. Sixteen digits of a hash: enough to see a change, too little to find a key."""
+        """Return 16 digits of a hash: enough to see a change, too little to find a key. See ``Embedder``."""
         try:
             key = self._key or ""
         except CrystalError:  # a key that cannot be fetched is reported when a text is embedded
@@ -101,12 +101,12 @@ class ChosenEmbedder:
         return RemoteEmbedder(provider, self.dimension, choice.timeout)
 
     def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
-        """See ``Embedder``."""
+        """Embed documents, see ``Embedder``."""
         made: list[bytes] = self._maker.embed_documents(texts) if texts else []
         return made
 
     def embed_query(self, text: str) -> bytes:
-        """See ``Embedder``."""
+        """Embed a question, see ``Embedder``."""
         made: bytes = self._maker.embed_query(text)
         return made
 
@@ -116,7 +116,7 @@ class ChosenEmbedder:
         return self._choice.has_tokens
 
     def token_vectors(self, texts: Sequence[str]) -> list[TokenRows]:
-        """See ``TokenVectors``.
+        """Return token vectors, see ``TokenVectors``.
 
         Raises:
             UsageProblem: The model gives none, see ``has_token_vectors``.
@@ -127,7 +127,7 @@ class ChosenEmbedder:
         return made
 
     def take_tokens(self) -> int:
-        """See ``Embedder``; nothing is loaded to say that nothing was paid."""
+        """Return the tokens paid for, see ``Embedder``; loads nothing to return 0."""
         return int(self._maker.take_tokens()) if "_maker" in self.__dict__ else 0
 
 
@@ -142,7 +142,7 @@ def make_embedder(
     models: Path | None = None,
     threads: int = 1,
 ) -> ChosenEmbedder:
-    """Make the embedder that settings mean. Loads nothing and asks nobody.
+    """Make the embedder that the settings name. Loads nothing and sends no request.
 
     Args:
         provider: A name of the registry, ``crystal.config.providers``.
@@ -181,7 +181,7 @@ def make_embedder(
 
 
 def known_dimension(model: str) -> int | None:
-    """Return how many numbers a vector of a model has, whoever offers it; None if that is not known."""
+    """Return how many numbers a vector of a model has, at any provider; None if that is not known."""
     name = model.rpartition("/")[2].partition(":")[0]
     return next((row.dimensions[name] for row in EMBEDDING_PROVIDERS.values() if name in row.dimensions), None)
 

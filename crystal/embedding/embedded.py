@@ -119,27 +119,27 @@ class StaticEmbedder:
 
     @property
     def model(self) -> StaticModel:
-        """The table, mapped when it is first needed."""
+        """Return the table, mapped when it is first needed."""
         from crystal.embedding.static import static_model
 
         return static_model(self._folder)
 
     def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
-        """See ``Embedder``."""
+        """Embed documents, see ``Embedder``."""
         if "numpy" not in sys.modules and sys.byteorder == "little" and sum(map(len, texts)) <= FEW_CHARACTERS:
             return [small_static_model(self._folder).vector(text) for text in texts]
         return [self.model.vector(text).astype("<f4").tobytes() for text in texts]
 
     def embed_query(self, text: str) -> bytes:
-        """See ``Embedder``."""
+        """Embed a question, see ``Embedder``."""
         return self.model.vector(text).astype("<f4").tobytes() if self.model.tokens(text) else b""
 
     def token_vectors(self, texts: Sequence[str]) -> list[TokenRows]:
-        """See ``TokenVectors``."""
+        """Return token vectors, see ``TokenVectors``."""
         return [self.model.token_vectors(text) for text in texts]
 
     def take_tokens(self) -> int:
-        """Nothing is ever paid."""
+        """Return 0: nothing is paid."""
         return 0
 
 

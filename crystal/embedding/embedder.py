@@ -1,7 +1,7 @@
 """What an embedder is, and how it fails.
 
-The room turns texts into vectors and fills the queue of chunks that wait for one. It refuses to know where texts come
-from and what is done with the vectors; keys arrive as arguments and appear in no message.
+This package turns texts into vectors and fills the queue of chunks that wait for one. It does not know where texts
+come from or how the vectors are used; keys are passed as arguments and appear in no message.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from crystal.errors import CrystalError, Damaged, Unavailable
 
-if TYPE_CHECKING:  # its import takes longer than most of what is done here
+if TYPE_CHECKING:  # importing it takes longer than most of the work here
     import numpy as np
     import numpy.typing as npt
 
@@ -22,28 +22,28 @@ TokenRows: TypeAlias = "tuple[list[int], npt.NDArray[np.float32]]"
 class Embedder(Protocol):
     """Turns texts into vectors of ``dimension`` numbers: little-endian float32 of length 1, one ``bytes`` each.
 
-    The attributes are known without loading anything or touching a network. ``identity`` changes when something is
-    configured anew that could mend a failure (model, address, key); it holds no secret.
+    The attributes are known without loading anything or touching a network. ``identity`` changes with a
+    setting that could fix a failure (model, address, key); it holds no secret.
     """
 
     @property
     def provider(self) -> str:
-        """The name in the configuration: ``embedded``, ``openai`` ..."""
+        """Return the provider's name in the configuration: ``embedded``, ``openai`` ..."""
 
     @property
     def model(self) -> str:
-        """The model, by its provider's name for it."""
+        """Return the provider's name of the model."""
 
     @property
     def dimension(self) -> int:
-        """Numbers in a vector."""
+        """Return how many numbers a vector has."""
 
     @property
     def identity(self) -> str:
-        """What tells one configuration from another."""
+        """Return what distinguishes one configuration from another."""
 
     def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
-        """Give a vector for each text, in order.
+        """Return a vector for each text, in order.
 
         Raises:
             Unavailable: Trying again later can help; ``RateLimited`` says when.
@@ -52,13 +52,13 @@ class Embedder(Protocol):
         """
 
     def embed_query(self, text: str) -> bytes:
-        """Give the vector of a question, or nothing (``b""``) for one of which the model knows no word.
+        """Return the vector of a question, or nothing (``b""``) for one of which the model knows no word.
 
         It fails like ``embed_documents``.
         """
 
     def take_tokens(self) -> int:
-        """Give the tokens that were paid for since the last call, 0 where nothing is paid."""
+        """Return the tokens that were paid for since the last call, 0 if nothing is paid."""
 
 
 class TokenVectors(Protocol):
@@ -68,7 +68,7 @@ class TokenVectors(Protocol):
     """
 
     def token_vectors(self, texts: Sequence[str]) -> list[TokenRows]:
-        """Give the tokens of each text with their vectors, in order."""
+        """Return the tokens of each text with their vectors, in order."""
 
 
 class RateLimited(Unavailable):

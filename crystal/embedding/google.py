@@ -32,7 +32,7 @@ class Google:
         self._more: dict[str, Any] = {"outputDimensionality": dimension} if dimension else {}
 
     def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> Answer:
-        """See ``Provider``."""
+        """Send one request, see ``Provider``."""
         requests = [
             {
                 "model": self._model,
@@ -48,7 +48,7 @@ class Google:
             hint = "older models are switched off at times; set embedding.model to gemini-embedding-001"
             raise NotConfigured(error.message, hint=hint) from error
         try:
-            # The API does not tell what it counted; four characters a token is its own rule of thumb.
+            # The API does not return its token count; four characters a token is its own rule of thumb.
             return Answer([entry["values"] for entry in answer["embeddings"]], sum(map(len, texts)) // 4 + 1)
         except (KeyError, TypeError) as error:
             raise WrongAnswer(f"{self.name} answered without embeddings") from error

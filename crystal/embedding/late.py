@@ -2,7 +2,7 @@
 
 Each token of the question weighs as much as the word that it is part of. By the static table, reading some dozens of
 chunks takes milliseconds: a token has one vector wherever it stands, so each is compared once for all texts. A
-transformer's token vectors know the words around them and see more; where one is at hand, the two are added up.
+transformer's token vectors depend on the words around them and are better; if one is in use, the two are added.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class StaticLate:
     def late(
         self, question: str, texts: Sequence[str], weight_of: WeightOf, beside: Sequence[Sequence[int]] = ()
     ) -> list[Compared]:
-        """For each text the weighted mean of the best cosines of the question's tokens, and the text's tokens.
+        """Return for each text the weighted mean of the question tokens' best cosines, and the text's tokens.
 
         0 for a text or a question without known tokens. ``weight_of`` tells what a word of the question weighs; what
         stands ``beside`` a text makes no difference.
@@ -64,7 +64,7 @@ class StaticLate:
         return [(float(next(best)) if tokens else 0.0, tokens, 0.0) for tokens in said]
 
     def tokens(self, texts: Sequence[str]) -> list[Sequence[int]]:
-        """The tokens of texts."""
+        """Return the tokens of texts."""
         return [self._table.tokens(text) for text in texts]
 
 
@@ -84,7 +84,7 @@ class TransformerLate:
     def late(
         self, question: str, texts: Sequence[str], weight_of: WeightOf, beside: Sequence[Sequence[int]] = ()
     ) -> list[Compared]:
-        """As ``StaticLate``; texts that are not read count as if they were like the least like one that is.
+        """Compare like ``StaticLate``; a text that was not read gets the lowest score of those that were.
 
         The last number is how well the text and those at the places in ``beside`` meet the question together.
         """
@@ -92,7 +92,7 @@ class TransformerLate:
         words = list(dict.fromkeys(_WORD.findall(question)))
         try:
             asked, *vectors = self._model.token_vectors([question, *words, *_readable(texts)])
-        except CrystalError:  # a model that fails takes nothing away; why it does is told where it is asked first
+        except CrystalError:  # a failing model costs nothing else; its error is reported where it is called first
             return by_table
         weighed = _weighed((tokens, weight_of(word)) for (tokens, _), word in zip(vectors, words, strict=False))
         share, said = _shares([weighed.get(token, 0.0) for token in asked[0]]), vectors[len(words) :]
@@ -108,12 +108,12 @@ class TransformerLate:
         ]
 
     def tokens(self, texts: Sequence[str]) -> list[Sequence[int]]:
-        """The tokens of texts, by the table."""
+        """Return the tokens of texts, by the table."""
         return StaticLate(self._table).tokens(texts)
 
 
 def token_weights(table: StaticModel, question: str, weight_of: WeightOf) -> dict[int, float]:
-    """What each token of a question weighs: as much as the heaviest word that it is part of."""
+    """Return the weight of each token of a question: that of the heaviest word that it is part of."""
     return _weighed((table.tokens(word), weight_of(word)) for word in dict.fromkeys(_WORD.findall(question)))
 
 
@@ -131,14 +131,14 @@ def _shares(weights: Sequence[float]) -> Floats:
 
 
 def _met(asked: TokenRows, said: TokenRows) -> Floats:
-    """For each token of the question its best cosine with a token of a text."""
+    """Return for each token of the question its best cosine with a token of a text."""
     if not asked[0] or not said[0]:
         return np.zeros(len(asked[0]), np.float32)
     return np.asarray((asked[1] @ said[1].T).max(axis=1), np.float32)
 
 
 def _together(met: Sequence[Floats], at: int, beside: Sequence[Sequence[int]]) -> Floats:
-    """The same for a text with its neighbours, those of them that were read."""
+    """Return the best cosines for a text with those of its neighbours that were read."""
     around = [other for other in (beside[at] if beside else ()) if other < len(met)]
     return np.asarray(np.maximum.reduce([met[at], *(met[other] for other in around)]), np.float32)
 

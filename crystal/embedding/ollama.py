@@ -1,4 +1,4 @@
-"""Embeddings by Ollama, on this machine or in the same house.
+"""Embeddings by Ollama, on this machine or in the local network.
 
 Source: https://github.com/ollama/ollama/blob/main/docs/api.md, Generate Embeddings.
 """
@@ -37,7 +37,7 @@ class Ollama:
         self._prefixes = PREFIXES.get(model.rpartition("/")[2].partition(":")[0])
 
     def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> Answer:
-        """See ``Provider``."""
+        """Send one request, see ``Provider``."""
         prefix = self._prefixes[purpose] if self._prefixes else ""
         body = {"model": self._model, "input": [prefix + text for text in texts], "truncate": True, **self._more}
         try:

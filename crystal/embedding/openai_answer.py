@@ -7,7 +7,7 @@ from crystal.embedding.remote import Answer
 
 
 def read_answer(name: str, answer: object) -> Answer:
-    """The vectors in the order of the texts (``index`` decides), and the tokens charged."""
+    """Return the vectors in the order of the texts (``index`` decides), and the tokens charged."""
     try:
         data = sorted(answer["data"], key=lambda entry: entry["index"])  # type: ignore[index]
         if [entry["index"] for entry in data] != list(range(len(data))):

@@ -48,7 +48,7 @@ class OpenAI:
         self._more: dict[str, Any] = {"dimensions": dimension} if dimension else {}
 
     def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> Answer:
-        """See ``Provider``; its models make no difference between documents and queries."""
+        """Send one request, see ``Provider``; the models treat documents and queries alike."""
         del purpose
         deadline = time.monotonic() + timeout
         http = openai.DefaultHttpxClient(

@@ -1,7 +1,7 @@
 """Fill the queue: give vectors to the chunks that wait for one, in batches, after the commit that made them.
 
 No transaction is open while a provider is asked. Whatever fails leaves the chunks waiting and a row in ``problems``
-that says when to try again, so an outage costs nothing but vectors and heals by itself. One text that a provider does
+that says when to try again, so an outage delays only vectors and needs no action. One text that a provider does
 not take is cut shorter, and set aside at last; it never holds up the others.
 """
 
@@ -31,7 +31,7 @@ CANARY = "crystal"
 
 
 class EmbedReport(NamedTuple):
-    """What a run brought, in chunks.
+    """The result of a run, in chunks.
 
     ``embedded`` got a vector that was made for them, ``reused`` one that the same text had already, ``refused`` were
     set aside, ``left`` still wait. ``problem`` is what keeps them waiting, None when nothing does but time.
@@ -162,7 +162,7 @@ class _Run:
             self._record_refused(generation, len(refused))
 
     def _embed(self, texts: list[str]) -> list[bytes | None]:
-        """Vectors of texts; None for one that the provider refuses however short it is cut."""
+        """Return vectors of texts; None for one that the provider refuses even when cut short."""
         try:
             return list(self._call(texts))
         except (TextRefused, ServerFault) as error:
@@ -183,7 +183,7 @@ class _Run:
         return None
 
     def _ask_canary(self) -> None:
-        """Tell a refused text from a provider that refuses everything."""
+        """Find out whether the provider refuses one text or everything."""
         if not self.canary_lives:
             try:
                 self._call([CANARY])
@@ -214,7 +214,7 @@ class _Run:
         return self.deadline - self.watch.seconds()
 
     def _book(self) -> None:
-        """Write down what was paid for, also when the vectors did not arrive."""
+        """Record what was paid for, also if the vectors did not arrive."""
         tokens = self.embedder.take_tokens()
         if tokens:
             usd = price_of(self.embedder.provider, self.embedder.model).usd(tokens)

@@ -1,4 +1,4 @@
-"""What all embedders behind a network share: texts made sendable, batches, and answers that are not believed unseen."""
+"""What all network embedders share: cleaning texts, making batches, checking answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from crystal.errors import NotConfigured
 Purpose = Literal["document", "query"]
 
 QUERY_SECONDS = 10.0
-"""The longest that a question may take: somebody waits for it, and keywords find without it."""
+"""The longest time to embed a question: the user waits for it, and keywords work without it."""
 
 _KEY = re.compile(r"[!-~]+")
 _LABEL = re.compile(r"[A-Za-z0-9_.-]{1,60}")
@@ -53,7 +53,7 @@ class RemoteEmbedder:
     """An embedder that asks a provider, see ``Embedder``.
 
     Args:
-        provider: Whom to ask, and how.
+        provider: The provider to call.
         dimension: How many numbers every vector must have.
         timeout: Seconds for one request, from its first byte to the answer's last.
     """
@@ -65,15 +65,15 @@ class RemoteEmbedder:
         self._tokens = 0
 
     def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
-        """See ``Embedder``."""
+        """Embed documents, see ``Embedder``."""
         return self._embed(texts, "document", self._timeout)
 
     def embed_query(self, text: str) -> bytes:
-        """See ``Embedder``."""
+        """Embed a question, see ``Embedder``."""
         return self._embed([text], "query", min(self._timeout, QUERY_SECONDS))[0]
 
     def take_tokens(self) -> int:
-        """See ``Embedder``."""
+        """Return the tokens paid for, see ``Embedder``."""
         taken, self._tokens = self._tokens, 0
         return taken
 
@@ -89,7 +89,7 @@ class RemoteEmbedder:
 
 
 def sendable(text: str) -> str:
-    """The text as every provider can read it: no lone surrogates, no NUL, and not blank."""
+    """Return the text as every provider can read it: no lone surrogates, no NUL, and not blank."""
     sound = text.encode("utf-8", "replace").decode("utf-8").replace("\0", " ")
     return sound if sound.strip() else "."
 

@@ -14,7 +14,7 @@ FIRST_WAIT_MS = 30_000
 MAX_WAIT_MS = 900_000
 MAX_ASKED_MS = 86_400_000
 PERMANENT_WAIT_MS = 3_600_000
-"""How long a failure rests that waiting does not mend, unless the configuration changes first."""
+"""How long to wait after a failure that waiting does not fix, unless the configuration changes first."""
 
 QUICK_WAITS = (0.5, 2.0)
 """Seconds before the second and the third attempt of one call."""
@@ -42,15 +42,15 @@ def call_with_retries(
 
 
 def asked_seconds(error: Unavailable) -> float:
-    """How long the provider asks to be left alone, 0 when it does not say."""
+    """Return how many seconds the provider asks to wait, 0 if it does not say."""
     return (error.seconds or 0.0) if isinstance(error, RateLimited) else 0.0
 
 
 def next_attempt(error: Exception, tries: int, now: int) -> int:
-    """When to try again after a run that failed, in ms.
+    """Return when to try again after a failed run, in ms.
 
     The wait doubles with every try up to a quarter of an hour; a provider that asks for longer gets up to a day.
-    What waiting does not mend rests for ``PERMANENT_WAIT_MS``.
+    An error that waiting does not fix is retried after ``PERMANENT_WAIT_MS``.
 
     Args:
         error: What failed.

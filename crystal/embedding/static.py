@@ -46,7 +46,7 @@ class StaticModel:
         self._words = WordPiece(tokens, self._unknown)
 
     def vector(self, text: str) -> npt.NDArray[np.float32]:
-        """The text's vector, of length 1. A text without a known token has that of the unknown token."""
+        """Return the text's vector, of length 1. A text without a known token has that of the unknown token."""
         ids = np.array(self._known(text))
         total = np.zeros(self._vectors.shape[1], np.float32)
         for start in range(0, len(ids), PIECE):
@@ -58,20 +58,20 @@ class StaticModel:
         return np.asarray(total / length, np.float32)
 
     def token_vectors(self, text: str) -> TokenRows:
-        """The known tokens of a text and their vectors, each of length 1: ``(tokens, dimension)``."""
+        """Return the known tokens of a text and their vectors, each of length 1: ``(tokens, dimension)``."""
         ids = self._known(text)
         return ids, self._rows(ids)
 
     def tokens(self, text: str) -> list[int]:
-        """The known tokens of a text."""
+        """Return the known tokens of a text."""
         return [token for token in self._words.encode(text) if token != self._unknown]
 
     def rows(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
-        """The vectors of tokens, each of length 1: ``(tokens, dimension)``."""
+        """Return the vectors of tokens, each of length 1: ``(tokens, dimension)``."""
         return self._rows(list(tokens))
 
     def weights(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
-        """How much each token counts in a text's vector: a rare one more."""
+        """Return how much each token counts in a text's vector: a rare one more."""
         ids = np.asarray(tokens, np.int64)
         rows = self._vectors[ids].astype(np.float32)
         return np.asarray(self._scales[ids] * np.sqrt((rows * rows).sum(axis=1)), np.float32)
@@ -86,5 +86,5 @@ class StaticModel:
 
 @functools.cache
 def static_model(folder: Path = DATA) -> StaticModel:
-    """The table of a folder, once for a process: its vocabulary takes some time to read."""
+    """Return the table of a folder, loaded once for a process: its vocabulary takes some time to read."""
     return StaticModel(folder)

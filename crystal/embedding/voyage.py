@@ -26,6 +26,6 @@ class Voyage:
         self._more: dict[str, Any] = {"output_dimension": dimension} if dimension else {}
 
     def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> Answer:
-        """See ``Provider``."""
+        """Send one request, see ``Provider``."""
         body = {"model": self._model, "input": texts, "input_type": purpose, "truncation": True, **self._more}
         return read_answer(self.name, post_json(self.name, self._url, body, self._headers, timeout))

@@ -59,7 +59,7 @@ def post_json(name: str, url: str, body: object, headers: Mapping[str, str], tim
 
 
 def address(url: str, *, scheme: str = "") -> str:
-    """The address of a provider without a slash at its end, if it can be one.
+    """Return a provider's address without a slash at its end, checked.
 
     Args:
         url: As it was configured.
@@ -91,7 +91,7 @@ def read_answer_bytes(name: str, chunks: Iterable[bytes], deadline: float) -> by
 
 
 def parsed(name: str, held: bytes) -> Any:
-    """The JSON of an answer; what is none comes from something between, or was cut off, and may pass."""
+    """Parse the JSON of an answer; anything else comes from a proxy, or was cut off, and may be temporary."""
     try:
         return orjson.loads(held)
     except ValueError as error:
@@ -99,7 +99,7 @@ def parsed(name: str, held: bytes) -> Any:
 
 
 def refusal(name: str, status: int, headers: Mapping[str, str], held: bytes) -> CrystalError:
-    """The error that an answer other than 200 means."""
+    """Return the error for an answer other than 200."""
     try:
         codes = labels(orjson.loads(held))
     except ValueError:
@@ -121,12 +121,12 @@ def refusal(name: str, status: int, headers: Mapping[str, str], held: bytes) -> 
 
 
 def unreachable(name: str, url: str, error: BaseException) -> Unavailable:
-    """No connection, or a broken one."""
+    """Return the error for a missing or broken connection."""
     return Unavailable(f"{name} at {shown(url)} cannot be reached ({type(error).__name__})", hint="is it running?")
 
 
 def unanswered(name: str, error: BaseException) -> Unavailable:
-    """No answer in time: connecting is the network's fault, the rest may be the text's."""
+    """Return the error for a timeout: connecting is the network's fault, the rest may be the text's."""
     kind = Unavailable if type(error).__name__ in ("ConnectTimeout", "PoolTimeout") else ServerFault
     return kind(f"{name} did not answer in time")
 
@@ -151,19 +151,19 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def shown(url: str) -> str:
-    """The address without user, password, path and query."""
+    """Return the address without user, password, path and query."""
     parts = urlsplit(url)
     port = f":{parts.port}" if parts.port else ""
     return f"{parts.scheme}://{parts.hostname or ''}{port}"
 
 
 def authorities(url: str) -> ssl.SSLContext | bool:
-    """Who may sign the certificate of an address: httpx's own list, which takes 25 ms to read; nobody for ``http``."""
+    """Return the trusted authorities: httpx's own list, which takes 25 ms to read; none for ``http``."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.lower().startswith("http://") else True
 
 
 def is_loopback(url: str) -> bool:
-    """Tell whether an address is this machine, which is never asked through a proxy."""
+    """Return whether an address is this machine, which is never asked through a proxy."""
     host = urlsplit(url).hostname or ""
     if host == "localhost":
         return True

@@ -47,7 +47,7 @@ class WordPiece:
         self._words: dict[str, tuple[int, ...]] = {}
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text, without those that mark its beginning and end. Any string is taken."""
+        """Return the tokens of a text, without those that mark its beginning and end. Any string is taken."""
         known = self._words
         if len(known) > CACHED_WORDS:
             known.clear()
@@ -60,7 +60,7 @@ class WordPiece:
         return found
 
     def _cut(self, word: str) -> tuple[int, ...]:
-        """The longest token that begins the word, then the longest that goes on, and so forth."""
+        """Split a word greedily: the longest token that begins it, then the longest that continues it, and so on."""
         if len(word) > MAX_WORD:
             return (self._unknown,)
         pieces: list[int] = []
@@ -90,7 +90,7 @@ class _Characters(dict[int, str]):
 
 
 def _character(char: str) -> str:
-    """Lower case without accents; white space and the seams of words as a blank, what is dropped as nothing."""
+    """Return lower case without accents; a blank for white space and word breaks, nothing for dropped characters."""
     category = unicodedata.category(char)
     if char in "\t\n\r" or category[0] == "Z":
         return " "

@@ -116,7 +116,7 @@ def _unfinished(home: Path) -> Path:
 
 
 def _make_durable(made: Path, found: Manifest) -> None:
-    """Write all files to the disk, readable by the user alone; the manifest comes last."""
+    """Flush all files to the disk, readable by the user alone; the manifest comes last."""
     for path in made.iterdir():
         path.chmod(0o600)
         with path.open("rb+") as file:

@@ -85,12 +85,12 @@ class Manifest:
 
     @property
     def full_name(self) -> str:
-        """The name under which its vectors are kept."""
+        """Return the name under which its vectors are stored."""
         return f"{self.name}@{self.digest}"
 
     @property
     def size(self) -> int:
-        """Bytes of all its files."""
+        """Return the size of all its files in bytes."""
         return sum(held.size for held in self.files.values())
 
     def to_bytes(self) -> bytes:

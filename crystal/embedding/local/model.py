@@ -175,12 +175,12 @@ class LocalEmbedder:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """How the model is used."""
+        """Return the manifest: how the model is used."""
         return read_manifest(self._home, self._name)
 
     @cached_property
     def encoder(self) -> Encoder:
-        """The graph, loaded after its files were compared with what was installed."""
+        """Return the encoder, loaded after its files were compared with what was installed."""
         folder = self._home / self.manifest.name
         import_package("onnxruntime")
         check_files(folder, self.manifest)
@@ -190,15 +190,15 @@ class LocalEmbedder:
             raise damaged_model(self.manifest.name, "onnxruntime cannot load it") from error
 
     def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
-        """See ``Embedder``."""
+        """Embed documents, see ``Embedder``."""
         return self._embed(texts, self.manifest.document_prefix)
 
     def embed_query(self, text: str) -> bytes:
-        """See ``Embedder``."""
+        """Embed a question, see ``Embedder``."""
         return self._embed([text], self.manifest.query_prefix)[0]
 
     def token_vectors(self, texts: Sequence[str]) -> list[TokenRows]:
-        """See ``TokenVectors``."""
+        """Return token vectors, see ``TokenVectors``."""
         return self.encoder.token_vectors(texts) if texts else []
 
     def take_tokens(self) -> int:
