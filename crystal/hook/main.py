@@ -1,12 +1,12 @@
 """The hook that Claude Code runs at the end of every turn: write a note, start the worker, exit.
 
-It is quick, prints nothing by itself, and exits with 0 whatever stdin holds and whatever is broken. It writes no word
-of a conversation into a file, but those of a prompt that asks to remember them. The worker reads the transcript itself,
+It is quick, prints nothing by itself, and exits with 0 for any stdin and after any failure. It writes no word of a
+conversation into a file, except those of a prompt that asks to remember them. The worker reads the transcript itself,
 and the sweep finds what no note named (docs/adr/0002-the-hook-is-a-hint.md).
 
 Run as ``/abs/python -I -S /abs/crystal/hook/main.py [--env NAME=VALUE]...``. The interpreter's start takes most of its
 time: few lines, few modules, none of this package (tests/hook/test_hook.py pins them). ``_json`` and ``_signal`` are
-the C halves of ``json`` and ``signal``, which would take as long again.
+the C parts of ``json`` and ``signal``; importing those would double the time.
 """
 
 import os
@@ -24,7 +24,7 @@ BAKED = ("LDM_HOME", "CRYSTAL_DATA_DIR", "CRYSTAL_CONFIG", "CLAUDE_CONFIG_DIR")
 PLACES = (*BAKED, "OPENCLAW_HOME")
 FALSE_WORDS = ("", "0", "false", "no", "off")
 STDIN_LIMIT = 64 * 1024 * 1024
-STDIN_SECONDS = 3  # the client writes at once and closes; whoever does not is not waited for
+STDIN_SECONDS = 3  # the client writes at once and closes; the hook waits for no other
 WAIT_SECONDS = 60
 LOG_LIMIT = 64 * 1024
 COMPACTING = ("PreCompact", "SubagentStop", "SessionStart")  # what the client may call before it replaces a transcript
@@ -41,7 +41,7 @@ main()
 
 
 def main(arguments: list[str]) -> None:
-    """Leave a note and start a worker. Each step is tried, whatever became of the one before."""
+    """Write a note and start a worker. Each step is tried, even if the one before failed."""
     wall, cpu, now = time.perf_counter(), time.process_time(), time.time_ns()
     if os.environ.get("CRYSTAL_INTERNAL"):
         return  # a client that crystal itself started: never record our own calls
@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> None:
 
 
 def truthy(value: str | None) -> bool:
-    """Whether an environment variable switches something on."""
+    """Return True if an environment variable switches something on."""
     return (value or "").strip().lower() not in FALSE_WORDS
 
 
@@ -91,7 +91,7 @@ def with_baked(env: dict[str, str], arguments: list[str]) -> dict[str, str]:
 
 
 def find_data_dir(env: dict[str, str]) -> str:
-    """The folder of the store, by the rule of ``paths.resolve_places``."""
+    """Return the folder of the store, by the rule of ``paths.resolve_places``."""
     chosen = _place(env, "CRYSTAL_DATA_DIR")
     if chosen:
         return chosen
@@ -101,7 +101,7 @@ def find_data_dir(env: dict[str, str]) -> str:
 
 
 def parse_hook_input(raw: bytes) -> dict[str, object]:
-    """The JSON object on stdin; empty for everything that is none."""
+    """Parse the JSON object on stdin; return an empty one for anything else."""
     try:
         value = _parse_json(raw.decode("utf-8", "replace").lstrip("\ufeff \t\r\n"))
     except (ValueError, StopIteration, RecursionError, MemoryError):
@@ -110,7 +110,7 @@ def parse_hook_input(raw: bytes) -> dict[str, object]:
 
 
 def make_note(said: dict[str, object], env: dict[str, str], now: int, asked: object = None) -> dict[str, object]:
-    """What the worker may know: a list of allowed fields, none of which can hold a sentence. ``now`` is in ns.
+    """Return the note for the worker: a list of allowed fields, none of which can hold a sentence. ``now`` is in ns.
 
     Only the note of a prompt that asks to remember something has one more, with the words to remember: ``asked``.
     """
@@ -136,7 +136,7 @@ def make_note(said: dict[str, object], env: dict[str, str], now: int, asked: obj
 
 
 def asked_to_remember(said: dict[str, object], env: dict[str, str]) -> dict[str, object] | None:
-    """What a prompt asks to remember; None for nearly all prompts, in private, and for what no person wrote."""
+    """Return what a prompt asks to remember; None for nearly all prompts, in private, and for text by no person."""
     prompt = said.get("prompt")
     if not isinstance(prompt, str) or said.get("agent_id") or truthy(env.get("CRYSTAL_PRIVATE")):
         return None
@@ -146,7 +146,7 @@ def asked_to_remember(said: dict[str, object], env: dict[str, str]) -> dict[str,
 
 
 def encode(value: object) -> str:
-    """JSON in ASCII, of the kinds of values that a note has."""
+    """Return JSON in ASCII, for the types of values that a note has."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{_quote(key)}:{encode(item)}" for key, item in value.items()) + "}"
     if value is None or isinstance(value, bool):
@@ -155,7 +155,7 @@ def encode(value: object) -> str:
 
 
 def _half(name: str = "session_start") -> "Any":
-    """What is seldom needed. It is imported, so that Python keeps its byte code."""
+    """Import a module for rare cases. It is imported so that Python caches its byte code."""
     folder = os.path.dirname(os.path.abspath(__file__))
     sys.path.append(folder)
     try:
@@ -165,7 +165,7 @@ def _half(name: str = "session_start") -> "Any":
 
 
 def _place(env: dict[str, str], name: str) -> str | None:
-    """A folder named by the environment, absolute: there too, because the worker starts in another folder."""
+    """Return a folder from the environment as an absolute path, because the worker starts in another folder."""
     if env.get(name, "").strip():
         env[name] = _absolute(env[name])
         return env[name]
@@ -182,7 +182,7 @@ def _absolute(path: str) -> str:
 def _attempt(step: "Callable[..., Result]", *values: object) -> "Result | None":
     try:
         return step(*values)
-    except Exception:  # the hook's promise: nothing that fails here may reach the user's session
+    except Exception:  # the hook guarantees that no failure here reaches the user's session
         return None
 
 
@@ -195,7 +195,7 @@ def _open_standard_streams() -> None:
 
 
 def _hurry_on_signals() -> None:
-    """A signal, or the alarm, ends only the waiting: reading number 0 goes on with /dev/null, which is at its end."""
+    """Let a signal, or the alarm, end only the waiting: file descriptor 0 becomes /dev/null, which is at its end."""
     import _signal  # type: ignore[import-not-found]
 
     def hurry(*_: object) -> None:
@@ -234,7 +234,7 @@ def _parse_json(text: str) -> object:
     class Reading:
         strict = False
         object_hook = object_pairs_hook = array_hook = None
-        parse_int = parse_float = parse_constant = staticmethod(lambda _: None)  # no number is wanted
+        parse_int = parse_float = parse_constant = staticmethod(lambda _: None)  # the number is not needed
 
     value: object = make_scanner(Reading)(text, 0)[0]  # type: ignore[arg-type]
     return value
@@ -249,7 +249,7 @@ def _quote(text: str) -> str:
 
 
 def _word(value: object) -> str | None:
-    """A name or an id: short and without spaces, so that no text of a message can pass for one."""
+    """Return a name or an id: short and without spaces, so that no text of a message can pass for one."""
     if isinstance(value, str) and 0 < len(value) <= 128 and value.isascii():
         return value if all(letter.isalnum() or letter in "-_.:" for letter in value) else None
     return None
@@ -262,7 +262,7 @@ def _path(value: object) -> str | None:
 
 
 def _size(path: str, env: dict[str, str]) -> int | None:
-    """The size in bytes of a regular file in the client's folder; looking at any other could take forever."""
+    """Return the size in bytes of a regular file in the client's folder; reading any other could block forever."""
     root = os.path.join(_place(env, "CLAUDE_CONFIG_DIR") or _absolute("~/.claude"), "projects")
     whole = os.path.normpath(os.path.expanduser(path))
     if not whole.startswith((root + os.sep, os.path.realpath(root) + os.sep)):
@@ -273,7 +273,7 @@ def _size(path: str, env: dict[str, str]) -> int | None:
 
 
 def _awaited(message: object) -> dict[str, object] | None:
-    """By what to know the line when it has been written, without keeping its words."""
+    """Return what identifies the line once it is written, without its words."""
     import zlib
 
     text = message.strip() if isinstance(message, str) else ""
@@ -309,7 +309,7 @@ def _worker_command() -> list[str]:
 
 
 def _tell(data_dir: str, said: dict[str, object], env: dict[str, str], now: int, note: str | None) -> None:
-    """Print the one line that a session's start may hear of: capture is paused or fails; what is remembered."""
+    """Print the output for a session's start: that capture is paused or fails; the context."""
     who = _word(said.get("session_id")), _word(said.get("source")), _path(said.get("cwd"))
     told = all(who) and not (said.get("agent_id") or said.get("agent_type") or truthy(env.get("CRYSTAL_PRIVATE")))
     at_start = _half().answer_at_start
@@ -317,7 +317,7 @@ def _tell(data_dir: str, said: dict[str, object], env: dict[str, str], now: int,
 
 
 def _tell_user(data_dir: str, asked: dict[str, object], note: str | None, env: dict[str, str]) -> None:
-    """Print what becomes of a prompt that asks to remember something: kept only when its note is on the disk."""
+    """Print the result for a prompt that asks to remember something: kept only if its note is on the disk."""
     is_kept = note is not None and (os.name != "posix" or _attempt(_half("worker").flush, note) is not None)
     _print({"systemMessage": f"crystal: {_half('remember_line').line_for_user(asked, data_dir, env, is_kept)}"})
 
@@ -340,6 +340,6 @@ def _log_latency(spool: str, line: str) -> None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except BaseException:  # the last of the promise: even a bug here is silent
+    except BaseException:  # the same guarantee: even a bug here is silent
         pass
     os._exit(0)  # without the interpreter's clean-up, which takes as long as all of the above

@@ -1,4 +1,4 @@
-"""Say in one line what becomes of a prompt that asks to remember something; the line holds none of its words.
+"""The line shown after a prompt that asks to remember something; it holds none of the prompt's words.
 
 ``main.py`` imports it as a module of its own, without the package, after the note is on the disk.
 """
@@ -23,7 +23,7 @@ MIN_SECRET_CHARS = 12
 
 
 def line_for_user(asked: "dict[str, object]", data_dir: str, env: "dict[str, str]", is_kept: bool) -> str:
-    """Return the line that tells the user what becomes of such a prompt; it holds none of its words.
+    """Return the line that tells the user the result of such a prompt; it holds none of its words.
 
     Where something may be private (a setting, capture off) only the worker knows whether this session is.
     """
@@ -45,7 +45,7 @@ def line_for_user(asked: "dict[str, object]", data_dir: str, env: "dict[str, str
 def is_nothing_but_secret(words: str, env: "dict[str, str]") -> "bool | None":
     """Return True if nothing is left of words when secrets are taken out; None if that cannot be found out in time.
 
-    Another process is asked, which takes longer than all the rest of the hook: only where it can be so.
+    This starts another process, which takes longer than all the rest of the hook: only if the words may be a secret.
     """
     if not _may_be_secret(words):
         return False

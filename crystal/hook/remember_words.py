@@ -1,4 +1,4 @@
-"""The words by which ``remember`` tells a wish to remember from a task, a question and a passing state."""
+"""Word lists by which ``remember`` separates a request to remember from a task, a question and a passing state."""
 
 MAX_CHARS = 8_000
 SPACES = " \t\r\n\u3000"

@@ -1,4 +1,4 @@
-"""The hook's other half: what a session is told at its start, and Windows.
+"""The rarely used part of the hook: the context at a session's start, and Windows.
 
 Here because most runs of the hook need neither, and a script is compiled again at every start. ``main.py`` imports it
 as a module of its own, without the package: it imports what the hook may import, and nothing of us.
@@ -21,7 +21,7 @@ TOLD_SOURCES = ("startup", "resume", "clear", "compact")
 
 
 def context_file(cwd: str) -> str:
-    """The name of the file that holds what a session in a folder is told."""
+    """Return the name of the file that holds the context for sessions in a folder."""
     import zlib
 
     raw = cwd.encode("utf-8", "surrogatepass")
@@ -29,7 +29,7 @@ def context_file(cwd: str) -> str:
 
 
 def stamp_of(path: str) -> str:
-    """By what to see that a settings file has changed."""
+    """Return a stamp that changes when a settings file changes."""
     try:
         found = os.stat(path)
     except OSError:
@@ -47,9 +47,9 @@ def answer_at_start(
     parse: "Callable[[bytes], dict[str, Any]]",
     attempt: "Callable[..., Any]",
 ) -> "dict[str, object]":
-    """Return what the client is answered at a session's start; ``who`` is None where nothing may be told.
+    """Return the answer to the client at a session's start; ``who`` is None if no context may be given.
 
-    ``attempt`` calls a function and gives None when it fails; the others are as for ``told_once`` and ``notice_text``.
+    ``attempt`` calls a function and returns None if it fails; the others are as for ``told_once`` and ``notice_text``.
     """
     answer: dict[str, object] = {}
     notice = attempt(notice_text, data_dir, said, now, note, parse)
@@ -68,9 +68,9 @@ def told_once(
     now: int,
     parse: "Callable[[bytes], dict[str, Any]]",
 ) -> "str | None":
-    """What lies ready for a session that begins; None when it may not be told, or was told already.
+    """Return the prepared context for a session that begins; None if it is not allowed, or was given already.
 
-    A settings file that changed since it was made ready stops it: what holds now is for the worker to find out.
+    It is not given if a settings file changed since it was prepared: the worker has to apply the new settings first.
 
     Args:
         data_dir: The data folder.
@@ -80,7 +80,7 @@ def told_once(
         parse: Reads a JSON object.
 
     Raises:
-        OSError, LookupError: Nothing lies ready, or it was told.
+        OSError, LookupError: No context is prepared, or it was given.
     """
     session, source, cwd = who
     folder = os.path.join(data_dir, "context")
@@ -111,7 +111,7 @@ def told_once(
 def _ready(
     folder: str, cwd: str, rules: "dict[str, Any]", parse: "Callable[[bytes], dict[str, Any]]"
 ) -> "dict[str, Any]":
-    """What lies ready for a folder: its own, else what holds everywhere unless the folder may be a private one."""
+    """Return the context prepared for a folder: its own, else the general one unless the folder may be private."""
     try:
         own = _read(os.path.join(folder, context_file(cwd)), parse)
         if own["cwd"] == cwd:
@@ -129,7 +129,7 @@ def _read(path: str, parse: "Callable[[bytes], dict[str, Any]]") -> "dict[str, A
 
 
 def keep_transcript(said: "dict[str, object]", link: str) -> None:
-    """Give the transcript a second name where the client is compacting, after which it may replace the file.
+    """Hard-link the transcript when the client is compacting, after which it may replace the file.
 
     ``PreCompact`` comes from older settings; the other two show the user nothing.
     """
@@ -147,7 +147,7 @@ def notice_text(
     note: "str | None",
     parse: "Callable[[bytes], dict[str, Any]]",
 ) -> "str | None":
-    """What the user should know about capture when a session begins; None when all is well.
+    """Return what the user should know about capture when a session begins; None if all is well.
 
     Args:
         data_dir: The data folder.
@@ -164,7 +164,7 @@ def notice_text(
         try:
             text = find(data_dir, said, now, parse)
         except (OSError, LookupError, ValueError, TypeError):
-            text = None  # nothing was made ready, or something is wrong with it: the next look finds it
+            text = None  # nothing was prepared, or it is damaged: the next worker finds out
         if text:
             return "".join(letter for letter in text if letter.isprintable())[:300]
     return None
@@ -200,7 +200,7 @@ def _silence_text(
 
 
 def _grew_since(projects: str, then: int, current: str) -> bool:
-    """Whether a transcript other than that of this session changed after ``then``, in nanoseconds."""
+    """Return True if a transcript other than that of this session changed after ``then``, in nanoseconds."""
     looked = 0
     for folder in os.scandir(projects):
         for file in os.scandir(folder.path) if folder.is_dir() else ():
@@ -215,7 +215,7 @@ def _grew_since(projects: str, then: int, current: str) -> bool:
 def _stalled_text(
     data_dir: str, _said: "dict[str, object]", now: int, _parse: "Callable[[bytes], dict[str, Any]]"
 ) -> "str | None":
-    """Why capture seems to stand still."""
+    """Return why capture seems to have stopped."""
     try:
         with open(os.path.join(data_dir, "stalled"), "rb") as file:
             line = file.read(1000).decode("utf-8", "replace").split("\n", 1)[0]
@@ -232,7 +232,7 @@ def _stalled_text(
 
 
 def start_worker_on_windows(env: "dict[str, str]", command: "list[str]", seconds: float) -> "Callable[[], object]":
-    """Start the worker as nobody's child. Written with care, never run: there was no such machine.
+    """Start the worker detached from this process. Untested: no Windows machine was available.
 
     Returns:
         A function that waits for the worker's end, so many seconds at most.

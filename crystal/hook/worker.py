@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class _Silent:
-    """Bear any error: ``contextlib.suppress`` would cost start-up time."""
+    """Ignore any error: ``contextlib.suppress`` would cost start-up time."""
 
     def __enter__(self) -> None:
         pass
@@ -23,7 +23,7 @@ class _Silent:
 
 
 def flush(path: str) -> bool:
-    """Bring a note and its name to the disk. Not in the user's time, but where the user is told that it is kept."""
+    """Flush a note and its name to the disk. Runs while the user waits only if a message confirms that it is kept."""
     for name in (path, os.path.dirname(path)):
         number = os.open(name, os.O_RDONLY)
         os.fsync(number)
@@ -34,7 +34,7 @@ def flush(path: str) -> bool:
 def start_worker(
     env: "dict[str, str]", note: "str | None", said: "dict[str, object]", command: "list[str]", program: str
 ) -> "Callable[[], object]":
-    """Start the worker as nobody's child in a session of its own, where no signal meant for the client reaches it.
+    """Start the worker detached, in a session of its own, where no signal meant for the client reaches it.
 
     Args:
         env: The worker's environment.
@@ -92,7 +92,7 @@ def _detach(note: "str | None", writing: int) -> None:
 
 
 def _is_fit_to_work() -> bool:
-    """Return whether this interpreter is as a worker's own would be; macOS wants a new program after each fork."""
+    """Return whether this interpreter is set up like a worker's own; macOS needs a new program after each fork."""
     return sys.platform == "linux" and sys.getfilesystemencoding() == "utf-8" and sys.flags.isolated == 1
 
 
