@@ -41,7 +41,7 @@ def boundary_after(text: str, at: int, floor: int) -> int:
 
 
 def is_boundary(text: str, at: int, floor: int = 0) -> bool:
-    """Tell whether the text may be cut before the character at ``at``; ``floor`` is an earlier boundary."""
+    """Return whether the text may be cut before the character at ``at``; ``floor`` is an earlier boundary."""
     if at <= 0 or at >= len(text):
         return True
     before, after = text[at - 1], text[at]
@@ -59,7 +59,7 @@ def is_boundary(text: str, at: int, floor: int = 0) -> bool:
 
 
 def _extends(char: str) -> bool:
-    """Tell whether the character belongs to the one before it: marks, joiners, selectors, skin tones, tags."""
+    """Return whether the character belongs to the one before it: marks, joiners, selectors, skin tones, tags."""
     if char in "\u200c\u200d" or "\U0001f3fb" <= char <= "\U0001f3ff" or "\U000e0020" <= char <= "\U000e007f":
         return True
     return unicodedata.category(char)[0] == "M"
@@ -81,7 +81,7 @@ def _flag_letters_before(text: str, at: int, floor: int) -> int:
 
 
 def _hangul_joins(before: str, after: str) -> bool:
-    """Tell whether two Hangul characters make one syllable: leading consonant, vowel, trailing consonant."""
+    """Return whether two Hangul characters make one syllable: leading consonant, vowel, trailing consonant."""
     if "\u1100" <= before <= "\u115f":
         return "\u1100" <= after <= "\u11a7" or "\uac00" <= after <= "\ud7a3"
     if "\u1160" <= before <= "\u11a7" or "\uac00" <= before <= "\ud7a3":

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 MAX_CHARACTERS = 10_000
-"""What is longer is cut: somebody pasted a log, and its beginning says what it is about."""
+"""A longer text is cut: it is a pasted log, and its beginning says what it is about."""
 
 MAX_TERMS = 64
 MAX_PAIRS = 12
@@ -94,17 +94,17 @@ class Query:
 
     @property
     def has_words(self) -> bool:
-        """Whether there is anything that a keyword index can look up."""
+        """Return True if there is anything that a keyword index can look up."""
         return bool(self.phrases or self.compounds or self.terms)
 
     @property
     def has_meaning(self) -> bool:
-        """Whether anything like it could be meant, if nothing has its words: not so for ``ERR-4711`` or ``x.y()``."""
+        """Return True if a search by meaning makes sense if no word is found: not so for ``ERR-4711`` or ``x.y()``."""
         return not self.has_words or (not self.is_literal and any(term.isalpha() for term in self.terms))
 
 
 def without_phrases(asked: Query) -> Query:
-    """The same question with the quoted words as words of their own."""
+    """Return the same question with the quoted words as separate words."""
     words = [word for phrase in asked.phrases for word in phrase.split()]
     compounds, terms = _sorted_out([word for word in words if not _is_stop(word)] or words)
     return replace(
@@ -136,18 +136,18 @@ def parse_query(text: str) -> Query:
 
 
 def in_short(name: str) -> str:
-    """A name or phrase as a note shows it."""
+    """Return a name or phrase shortened for a note."""
     return name if len(name) <= SHOWN else f"{name[:SHOWN]}..."
 
 
 def has_content(text: str) -> bool:
-    """Whether a text asks for anything, once its time words are taken away: ``what did we do`` does not."""
+    """Return True if a text has words other than time words and fillers; ``what did we do`` has none."""
     words = [_EDGES.sub("", word).casefold().replace("\u2019", "'") for word in _UNUSABLE.sub(" ", text).split()]
     return any(word and word not in STOP_WORDS and word not in _GENERIC for word in words)
 
 
 def completions(word: str) -> tuple[str, ...]:
-    """What a word may become whose English ending is being typed: ``organizatio`` may become ``organization``."""
+    """Return what a word with an unfinished English ending may become: ``organizatio`` gives ``organization``."""
     if not (word.isascii() and word.isalpha()):
         return ()
     small = word.lower()
@@ -156,13 +156,13 @@ def completions(word: str) -> tuple[str, ...]:
 
 
 def unspaced_pairs(text: str) -> tuple[str, ...]:
-    """What to look for as substrings in scripts without spaces: pairs of neighbouring characters, or a lone one."""
+    """Return the substrings to look for in scripts without spaces: pairs of neighbouring characters, or a lone one."""
     runs = UNSPACED.findall(text)
     return tuple(dict.fromkeys(pair for run in runs for pair in character_pairs(run)))[:MAX_PAIRS]
 
 
 def character_pairs(run: str) -> list[str]:
-    """The pairs of neighbouring characters of a run, in order; a lone character stands for itself."""
+    """Return the pairs of neighbouring characters of a run, in order; a lone character stands for itself."""
     return [run[at : at + 2] for at in range(max(1, len(run) - 1))]
 
 

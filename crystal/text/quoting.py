@@ -166,7 +166,7 @@ def _look_alike(letter: str) -> str:
 
 
 def _may_be_confused(letter: str) -> bool:
-    """Tell whether the table is worth loading: it has nothing for ideographs, syllables, quotes and dashes."""
+    """Return whether the table is worth loading: it has nothing for ideographs, syllables, quotes and dashes."""
     common = (("\u2000", "\u206f"), ("\u3001", "\u3002"), ("\u3400", "\u9fff"), ("\uac00", "\ud7a3"))
     return not any(first <= letter <= last for first, last in common)
 
