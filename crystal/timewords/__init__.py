@@ -85,7 +85,7 @@ def find_times(text: str, *, now: int, tz: tzinfo | None = None) -> tuple[TimeSp
 
 
 def _place(text: str, composed: str, at: int) -> int:
-    """Give the place in a text of a character of its composed form."""
+    """Return the place in a text of a character of its composed form."""
     if text == composed:
         return at
     return bisect_right(range(len(text) + 1), at, key=lambda end: len(unicodedata.normalize("NFC", text[:end]))) - 1

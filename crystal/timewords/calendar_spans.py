@@ -14,7 +14,7 @@ _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 
 
 def days(month: int, first: int, last: int, year: int) -> Stretch:
-    """Give the days of a month from the first to the last.
+    """Return the days of a month from the first to the last.
 
     Raises:
         ValueError: The month has no such days, or the last lies before the first.
@@ -25,13 +25,13 @@ def days(month: int, first: int, last: int, year: int) -> Stretch:
 
 
 def months(first: int, count: int, year: int) -> Stretch:
-    """Give ``count`` months, counted from January of ``year`` as 1; 0 and less lie before it."""
+    """Return ``count`` months, counted from January of ``year`` as 1; 0 and less lie before it."""
     start = year * 12 + first - 1
     return _first_of(start), _first_of(start + count)
 
 
 def back(count: int, name: str, moment: datetime) -> datetime:
-    """Give the moment so many units before another; for days and more a midnight, in a shorter month its last day."""
+    """Return the moment so many units before another; for days and more a midnight, in a shorter month its last day."""
     if name in ("minute", "hour"):
         return moment - timedelta(**{f"{name}s": count})
     midnight = datetime(moment.year, moment.month, moment.day)
@@ -42,7 +42,7 @@ def back(count: int, name: str, moment: datetime) -> datetime:
 
 
 def unit(name: str, moment: datetime, offset: int) -> Stretch:
-    """Give the day, week, weekend, month, quarter or year of ``moment``, or the one ``offset`` of them on or back."""
+    """Return the day, week, weekend, month, quarter or year of ``moment``, or the one ``offset`` of them on or back."""
     if name in _MONTHS:
         size = _MONTHS[name]
         return months((moment.month - 1) // size * size + 1 + offset * size, size, moment.year)
@@ -54,7 +54,7 @@ def unit(name: str, moment: datetime, offset: int) -> Stretch:
 
 
 def feast(name: str, year: int) -> Stretch:
-    """Give a feast by its month, day and length, such as ``12 24 3``, or one that moves by its name."""
+    """Return a feast by its month, day and length, such as ``12 24 3``, or one that moves by its name."""
     if name == "easter":
         sunday = _easter(year)
         return sunday - 2 * DAY, sunday + 2 * DAY
@@ -66,13 +66,13 @@ def feast(name: str, year: int) -> Stretch:
 
 
 def hours_of(stretch: Stretch, hours: str) -> Stretch:
-    """Give a part of a day by its first and last hour, such as ``18 30`` for a night."""
+    """Return a part of a day by its first and last hour, such as ``18 30`` for a night."""
     first, last = hours.split()
     return stretch[0] + timedelta(hours=int(first)), stretch[0] + timedelta(hours=int(last))
 
 
 def part_of(stretch: Stretch, part: str) -> Stretch:
-    """Give a part by its number and how many there are, such as ``1 3`` for early: whole days or months."""
+    """Return a part by its number and how many there are, such as ``1 3`` for early: whole days or months."""
     start, stop = stretch
     number, count = map(int, part.split())
     is_year = stretch == months(1, 12, start.year)
@@ -82,7 +82,7 @@ def part_of(stretch: Stretch, part: str) -> Stretch:
 
 
 def _cut(size: int, at: int, count: int) -> int:
-    """Give where a part ends; the ones at both ends are of one length."""
+    """Return where a part ends; the ones at both ends are of one length."""
     return size * at // count if 2 * at <= count else size - size * (count - at) // count
 
 
@@ -91,7 +91,7 @@ def _first_of(index: int) -> datetime:
 
 
 def _easter(of_year: int) -> datetime:
-    """Give Easter Sunday in the Gregorian calendar.
+    """Return Easter Sunday in the Gregorian calendar.
 
     Source: the anonymous Gregorian computus (Meeus, Jones, Butcher).
     """

@@ -27,7 +27,7 @@ def find(tokens: list[Token], now: datetime) -> list[Token]:
 
 
 def _tags(meaning: str, phrase: Phrase) -> Tags:
-    """Give the tags of a time, or those that hide what cannot be one, such as 30 February; none for other words."""
+    """Return the tags of a time, or those that hide what cannot be one, such as 30 February; none for other words."""
     try:
         found = getattr(meanings, meaning)(phrase)
     except (ValueError, OverflowError):

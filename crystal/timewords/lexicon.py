@@ -76,7 +76,7 @@ def lexicon() -> Lexicon:
 
 
 def may_name_time(text: str) -> bool:
-    """Tell whether a pattern may match, so that most questions cost next to nothing."""
+    """Return whether a pattern may match, so that most questions cost next to nothing."""
     if any(character.isdigit() or character >= "\u3040" for character in text):  # scripts without spaces begin there
         return True
     return not lexicon().cues.isdisjoint(re.findall(r"\w+", fold(text)))

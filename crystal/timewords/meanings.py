@@ -314,21 +314,21 @@ def sided(phrase: Phrase) -> Found:
 
 
 def _in_year(phrase: Phrase, yearly: Callable[[int], Stretch], grain: str, of_year: int | None = None) -> Found:
-    """Give something in a year; where none is named, the latest."""
+    """Return something in a year; if none is named, the latest."""
     if of_year is not None:
         return Found((yearly(of_year),), grain)
     return Found((latest(yearly, phrase.now),), grain, yearly)
 
 
 def _days(readings: tuple[Stretch, ...], phrase: Phrase, *, is_weekday: bool = False) -> Found:
-    """Give days, or the hours of them that are named."""
+    """Return days, or the hours of them that are named."""
     if "hours" in phrase:
         return Found(tuple(hours_of(one, phrase["hours"]) for one in readings), "hour")
     return Found(readings, "day", is_weekday=is_weekday)
 
 
 def _around(count: int, name: str, moment: datetime) -> Stretch:
-    """Give what is meant by so many units before a moment, or after it if the number is negative."""
+    """Return the time so many units before a moment, or after it if the number is negative."""
     start = back(count, name, moment)
     if name in ("quarter", "year"):
         return back(6, "month", start), back(-6, "month", start)
@@ -362,7 +362,7 @@ def _is_after(phrase: Phrase, words: str) -> bool:
 
 
 def _is_month(phrase: Phrase) -> bool:
-    """Tell whether a month's name without a year is a time here: not a verb, not a person."""
+    """Return whether a month's name without a year is a time here: not a verb, not a person."""
     token, before = phrase.token("month", "short_month"), phrase.before
     if token.has("only_after"):
         return _is_after(phrase, token.tags["only_after"])
@@ -380,7 +380,7 @@ def _is_month(phrase: Phrase) -> bool:
 
 
 def _is_of_another(phrase: Phrase) -> bool:
-    """Tell whether the last week is one of May, of a year or of something else."""
+    """Return whether the last week is one of May, of a year or of something else."""
     is_part = phrase.after.has("of") or phrase.after.text in ("in", "im", "en")
     return is_part and (phrase.after.text == "of" or phrase.beyond(1).has("time"))
 

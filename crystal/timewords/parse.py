@@ -82,7 +82,7 @@ def end_of(text: str, *, now: int, tz: tzinfo | None = None, name: str = "time")
 
 
 def local(ms: int, tz: tzinfo | None = None) -> datetime:
-    """The moment on the local clock."""
+    """Return the moment as local time."""
     moment = _EPOCH + timedelta(milliseconds=ms)
     try:
         return moment.astimezone(tz)
@@ -91,7 +91,7 @@ def local(ms: int, tz: tzinfo | None = None) -> datetime:
 
 
 def local_ms(naive: datetime, tz: tzinfo | None = None) -> int:
-    """A local time as ms; one that the clocks skip is read as if they had not been changed yet.
+    """Return a local time as ms; one that a clock change skips is read as if the clocks had not changed yet.
 
     Raises:
         ValueError, OverflowError, OSError: It lies beyond what the platform's calendar knows.
@@ -100,7 +100,7 @@ def local_ms(naive: datetime, tz: tzinfo | None = None) -> int:
 
 
 def iso(ms: int | None) -> str | None:
-    """ISO 8601 in UTC with milliseconds, as JSON output shows times: ``2026-11-20T23:51:53.936Z``."""
+    """Return ISO 8601 in UTC with milliseconds, as JSON output shows times: ``2026-11-20T23:51:53.936Z``."""
     if ms is None:
         return None
     try:
@@ -111,7 +111,7 @@ def iso(ms: int | None) -> str | None:
 
 
 def ago(ms: int, now: int) -> str:
-    """How long before ``now`` it was, roughly: ``5 minutes ago``, ``3 weeks ago``."""
+    """Return how long before ``now`` it was, roughly: ``5 minutes ago``, ``3 weeks ago``."""
     seconds = (now - ms) // 1000
     if seconds < 0:
         return "in the future" if seconds < -60 else "just now"
@@ -125,7 +125,7 @@ def ago(ms: int, now: int) -> str:
 
 
 def clock(ms: int, now: int, tz: tzinfo | None = None) -> str:
-    """The local date and time, as short as it stays clear: ``Fri 20 Nov 14:03``, ``20 Nov 2025 14:03``."""
+    """Return the local date and time in the shortest clear form: ``Fri 20 Nov 14:03``, ``20 Nov 2025 14:03``."""
     moment, present = local(ms, tz), local(now, tz)
     if abs((present - moment).days) < 180:
         return f"{moment:%a} {moment.day} {moment:%b %H:%M}"

@@ -42,36 +42,36 @@ class Phrase:
     now: datetime
 
     def __contains__(self, name: str) -> bool:
-        """Tell whether a group of the pattern took part."""
+        """Return whether a group of the pattern took part."""
         return name in self.names and self.match.start(name) >= 0
 
     def token(self, *names: str) -> Token:
-        """Give the token of the first of these groups that took part."""
+        """Return the token of the first of these groups that took part."""
         return next((self.tokens[self.match.start(name)] for name in names if name in self), _NOTHING)
 
     def __getitem__(self, name: str) -> Any:
-        """Give the value of a group's token; None if it did not take part."""
+        """Return the value of a group's token; None if it did not take part."""
         return self.token(name).tags[self.names[name]] if name in self else None
 
     @property
     def time(self) -> Found:
-        """The time in the phrase."""
+        """Return the time in the phrase."""
         found: Found = self["time"]
         return found
 
     @property
     def after(self) -> Token:
-        """The token after the phrase."""
+        """Return the token after the phrase."""
         return self.beyond(0)
 
     def beyond(self, count: int) -> Token:
-        """Give a later token after the phrase."""
+        """Return a later token after the phrase."""
         at = self.match.end() + count
         return self.tokens[at] if at < len(self.tokens) else _NOTHING
 
     @property
     def before(self) -> Token:
-        """The token before the phrase; articles and hyphens are skipped."""
+        """Return the token before the phrase; articles and hyphens are skipped."""
         at = self.match.start() - 1
         while at >= 0 and self.tokens[at].has("article dash"):
             at -= 1
@@ -79,20 +79,20 @@ class Phrase:
 
     @property
     def joins(self) -> bool:
-        """Whether a word before it joins it to another time: ``in May and June``."""
+        """Return True if a word before the phrase joins it to another time: ``in May and June``."""
         at = self.match.start() - 1
         return at > 0 and self.tokens[at].has("link strong_link") and self.tokens[at - 1].has("time")
 
     @property
     def ends(self) -> bool:
-        """Whether what follows is no thing that was counted: the end, a sign, a word of grammar or a name."""
+        """Return True if no counted thing follows: the end, a sign, a word of grammar or a name does."""
         if self.after.tags.keys() == {"word"}:
             return self.after.is_capital
         return not self.after.has("hidden number")
 
 
 def latest(yearly: Callable[[int], Stretch], now: datetime) -> Stretch:
-    """Give the latest of something that comes every year which has begun by ``now``.
+    """Return the latest of something that comes every year which has begun by ``now``.
 
     Raises:
         ValueError: There is none, such as the 30th of February.
@@ -101,7 +101,7 @@ def latest(yearly: Callable[[int], Stretch], now: datetime) -> Stretch:
 
 
 def following(yearly: Callable[[int], Stretch], start: datetime) -> Stretch:
-    """Give the first of something that comes every year which begins at or after ``start``.
+    """Return the first of something that comes every year which begins at or after ``start``.
 
     Raises:
         ValueError: There is none.

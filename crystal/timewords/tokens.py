@@ -62,7 +62,7 @@ class Token:
     is_capital: bool = False
 
     def has(self, tags: str) -> bool:
-        """Tell whether it has one of some tags."""
+        """Return whether it has one of some tags."""
         return any(tag in self.tags for tag in tags.split())
 
 
