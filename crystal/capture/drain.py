@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from crystal import transcript
@@ -32,18 +33,38 @@ PIECES_A_ROUND = 1
 """Segments of one transcript that are captured before the notes of other sessions have their turn."""
 
 
+@dataclass(slots=True)
+class _Run:
+    """State of one run of ``drain``.
+
+    Attributes:
+        flush_ms: Maximum time that a note waits for its answer to be written.
+        tally: What was captured so far.
+        failed: Notes that raised an error; this run does not try them again.
+        first_seen: When each note was first seen, by the monotonic clock, in seconds.
+    """
+
+    flush_ms: float
+    tally: Tally
+    failed: set[Path] = field(default_factory=set)
+    first_seen: dict[Path, float] = field(default_factory=dict)
+
+    def patience(self, note: Note) -> float:
+        """Return how many milliseconds a note may still wait; zero or less if its time is over."""
+        now = time.monotonic()
+        return self.flush_ms - 1000 * (now - self.first_seen.setdefault(note.file, now))
+
+
 def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS, remember: Remember | None = None) -> Tally:
     """Act on every note in the spool until none is left that can be acted on.
 
     A note waits at most ``flush_ms`` for its answer to be written. Notes of one session are taken in order. A note
-    that fails stays, is recorded as a problem of the room ``capture``, and is tried again by the next run.
+    that fails stays, is recorded as the problem ``capture``, and is tried again by the next run.
     What a prompt asks to remember comes first, by ``remember``; without it those notes stay. A transcript with much to
     read is captured segment by segment, and other sessions go in between: the watermark knows how far it got.
     """
-    tally = Tally()
-    failed: set[Path] = set()
+    run = _Run(flush_ms, Tally())
     unstored: set[Path] = set()
-    first_seen: dict[Path, float] = {}
     pause = POLL_SECONDS
     add_hook_runs(capture.store, spool.take_latencies(folder))
     spool.sweep_leftovers(folder, capture.clock())
@@ -51,41 +72,57 @@ def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS, remembe
     while True:
         if remember is not None:
             take_asked(capture, folder, remember, unstored)
-        notes = [note for note in spool.read_notes(folder) if note.file not in failed and note.asked is None]
+        notes = [note for note in spool.read_notes(folder) if note.file not in run.failed and note.asked is None]
         if not notes:
             break
         capture.meet(frozenset(name for note in notes for name in (note.session_id, note.transcript_path) if name))
-        waiting: set[str | None] = set()
-        unfinished: set[str | None] = set()
-        for at, note in enumerate(notes):
-            patience = flush_ms - 1000 * (time.monotonic() - first_seen.setdefault(note.file, time.monotonic()))
-            if note.session_id in unfinished:
-                continue
-            if note.session_id in waiting or not is_ready(capture, note, patience):
-                waiting.add(note.session_id)
-                continue
-            if not note.file.exists():
-                continue  # another process acted on it while the lock was let go
-            later = [other for other in notes[at + 1 :] if other.session_id == note.session_id]
-            try:
-                if act_on(capture, note, later, tally):
-                    spool.drop(note)
-                else:
-                    unfinished.add(note.session_id)
-            except TranscriptBlocked as error:
-                problems.record_problem(capture.store, BLOCKED, error.message, now=capture.clock())
-                spool.set_aside(note)
-            except CrystalError as error:
-                problems.record_problem(capture.store, "capture", error.message, now=capture.clock())
-                failed.add(note.file)
+        waiting, unfinished = _act_on_all(capture, notes, run)
         if waiting and not unfinished:
             time.sleep(pause)
         pause = min(MAX_POLL_SECONDS, pause * 1.3) if len(waiting) == len(notes) else POLL_SECONDS
-    if not failed:
+    if not run.failed:
         problems.clear_problem(capture.store, "capture")
     if not spool.is_any_aside(folder):
         problems.clear_problem(capture.store, BLOCKED)
-    return tally
+    return run.tally
+
+
+def _act_on_all(capture: Capture, notes: Sequence[Note], run: _Run) -> tuple[set[str | None], set[str | None]]:
+    """Act once on each note that is ready.
+
+    Returns:
+        The sessions that wait for a flush, and those with segments left to capture. Later notes of both are skipped.
+    """
+    waiting: set[str | None] = set()
+    unfinished: set[str | None] = set()
+    for at, note in enumerate(notes):
+        patience = run.patience(note)
+        if note.session_id in unfinished:
+            continue
+        if note.session_id in waiting or not is_ready(capture, note, patience):
+            waiting.add(note.session_id)
+            continue
+        if not note.file.exists():
+            continue  # another process acted on it while the lock was released
+        later = [other for other in notes[at + 1 :] if other.session_id == note.session_id]
+        if not _act_or_record(capture, note, later, run):
+            unfinished.add(note.session_id)
+    return waiting, unfinished
+
+
+def _act_or_record(capture: Capture, note: Note, later: list[Note], run: _Run) -> bool:
+    """Act on a note and remove it, or record why that failed. Return False if segments of it are left."""
+    try:
+        if not act_on(capture, note, later, run.tally):
+            return False
+        spool.drop(note)
+    except TranscriptBlocked as error:
+        problems.record_problem(capture.store, BLOCKED, error.message, now=capture.clock())
+        spool.set_aside(note)
+    except CrystalError as error:
+        problems.record_problem(capture.store, "capture", error.message, now=capture.clock())
+        run.failed.add(note.file)
+    return True
 
 
 def is_ready(capture: Capture, note: Note, patience_ms: float) -> bool:
@@ -122,31 +159,47 @@ def act_on(capture: Capture, note: Note, later: list[Note], tally: Tally) -> boo
     path = _main_file(capture, note, refusals)
     for refusal in refusals:
         _refuse(capture, refusal)
-    done = True
-    if path is not None:
-        until = note.size if changes else None
-        kept = spool.kept_name(note)
-        pieces: int | None = PIECES_A_ROUND
-        if _was_replaced(path, kept):
-            capture.capture_tail(path, tally, closed=closed, until=until, session=note.session_id, kept=kept)
-            pieces = None  # what replaced it is read from its beginning: both in one go
-        done = capture.capture_tail(path, tally, closed=closed, until=until, session=note.session_id, pieces=pieces)
-    for agent_path in _agent_files(capture, note, path):
-        try:
-            done = capture.capture_tail(agent_path, tally, closed=closed, pieces=PIECES_A_ROUND) and done
-        except TranscriptRefused as error:
-            _refuse(capture, error)
-    if not done:
+    until = note.size if changes else None
+    done = path is None or _capture_main(capture, note, path, tally, closed=closed, until=until)
+    if not (_capture_agents(capture, note, path, tally, closed=closed) and done):
         return False
-    if note.event == "SessionEnd":
-        turns.end_session(capture.store, note.session_id, note.at)
-        if closed is None:
-            capture.ended(note.session_id, note.at)
-    else:
-        turns.reopen_session(capture.store, note.session_id)
+    _update_session(capture, note, note.session_id, closed)
     if note.event == "SessionStart":
         merge(tally, capture.sweep())
     return True
+
+
+def _capture_main(
+    capture: Capture, note: Note, path: Path, tally: Tally, *, closed: str | None, until: int | None
+) -> bool:
+    """Capture the session's own transcript. Return False if segments are left."""
+    kept = spool.kept_name(note)
+    pieces: int | None = PIECES_A_ROUND
+    if _was_replaced(path, kept):
+        capture.capture_tail(path, tally, closed=closed, until=until, session=note.session_id, kept=kept)
+        pieces = None  # what replaced it is read from its beginning: both in one go
+    return capture.capture_tail(path, tally, closed=closed, until=until, session=note.session_id, pieces=pieces)
+
+
+def _capture_agents(capture: Capture, note: Note, main: Path | None, tally: Tally, *, closed: str | None) -> bool:
+    """Capture the transcripts of the session's subagents. Return False if segments of one are left."""
+    done = True
+    for path in _agent_files(capture, note, main):
+        try:
+            done = capture.capture_tail(path, tally, closed=closed, pieces=PIECES_A_ROUND) and done
+        except TranscriptRefused as error:
+            _refuse(capture, error)
+    return done
+
+
+def _update_session(capture: Capture, note: Note, session: str, closed: str | None) -> None:
+    """Mark the session as ended or open; the end of a private session is not announced."""
+    if note.event != "SessionEnd":
+        turns.reopen_session(capture.store, session)
+        return
+    turns.end_session(capture.store, session, note.at)
+    if closed is None:
+        capture.ended(session, note.at)
 
 
 def _was_replaced(path: Path, kept: Path) -> bool:

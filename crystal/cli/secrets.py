@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from crystal.capture.files import Found
     from crystal.integrity.exposed_secrets import Exposure
 
 EXIT_FOUND = 1
@@ -35,8 +38,8 @@ def secrets(
     """
     from crystal.app.context import default_paths
     from crystal.cli.capture import progress_bar
-    from crystal.errors import CrystalError, UsageProblem
-    from crystal.integrity.exposed_secrets import find_exposures, list_transcripts
+    from crystal.errors import UsageProblem
+    from crystal.integrity.exposed_secrets import list_transcripts
 
     for path in paths or ():
         if not path.exists():
@@ -48,16 +51,10 @@ def secrets(
     )
     rows: list[Exposure] = []
     with progress_bar("looking for secrets", sum(found.size for found in transcripts)) as advance:
-        for found in transcripts:
-            try:
-                for row in find_exposures(found.path, advance):
-                    rows.append(row)
-                    if not as_json:
-                        _print_row(row, rows)
-            except FileNotFoundError:
-                continue
-            except CrystalError as error:
-                unread[str(found.path)] = error.message
+        for row in _find_all(transcripts, unread, advance):
+            rows.append(row)
+            if not as_json:
+                _print_row(row, rows)
     if as_json:
         typer.echo(json.dumps(_as_json(rows, len(transcripts))))
     else:
@@ -66,6 +63,22 @@ def secrets(
         typer.echo(f"crystal: warning: {name}: {reason}", err=True)
     if rows or unread:
         raise typer.Exit(EXIT_FOUND if rows else EXIT_UNREADABLE)
+
+
+def _find_all(
+    transcripts: Iterable[Found], unread: dict[str, str], advance: Callable[[int], None]
+) -> Iterator[Exposure]:
+    """Yield the secrets of all transcripts; one that cannot be read is added to ``unread`` with the reason."""
+    from crystal.errors import CrystalError
+    from crystal.integrity.exposed_secrets import find_exposures
+
+    for found in transcripts:
+        try:
+            yield from find_exposures(found.path, advance)
+        except FileNotFoundError:
+            continue
+        except CrystalError as error:
+            unread[str(found.path)] = error.message
 
 
 def _reason(error: Exception) -> str:

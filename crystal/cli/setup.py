@@ -209,7 +209,6 @@ def uninstall(
     """Take out of Claude Code what init put in. The memory stays, unless --purge."""
     from crystal.app.context import default_paths, this_home
     from crystal.cli.timer import change_timer
-    from crystal.errors import UsageProblem
     from crystal.install.plan import apply_removal, plan_removal
     from crystal.install.plan import purge as purge_data
     from crystal.install.timer import SCHEDULES
@@ -219,22 +218,13 @@ def uninstall(
     for problem in plan.problems:
         typer.echo(f"crystal: warning: {problem.message}", err=True)
     if dry_run:
-        for change in plan.settings:
-            typer.echo(change.diff(), nl=False)
-        for each in plan.clients:
-            typer.echo(each.diff() if each.changed else "", nl=False)
-        for path in plan.data if purge else ():
-            typer.echo(f"would delete {path}")
+        _show_removal(plan, purge=purge)
         _say_plugin_stays(places)
         return
     if purge:
         _warn_of_others()
     if purge and plan.data and not yes:
-        if not sys.stdin.isatty():
-            raise UsageProblem("--purge deletes the memory for good", hint="add --yes to do it without being asked")
-        for path in plan.data:
-            typer.echo(f"  {path}", err=True)
-        typer.confirm("delete all of this for good?", abort=True, err=True)
+        _confirm_purge(plan)
     apply_removal(plan, places, os.environ)
     _say_taken_out(plan)
     _say_plugin_stays(places)
@@ -246,6 +236,31 @@ def uninstall(
         typer.echo(f"the memory stays in {places.ldm_home}; delete it with: crystal uninstall --purge")
     if plan.problems:
         raise plan.problems[0]
+
+
+def _show_removal(plan: RemovalPlan, *, purge: bool) -> None:
+    for change in plan.settings:
+        typer.echo(change.diff(), nl=False)
+    for each in plan.clients:
+        typer.echo(each.diff() if each.changed else "", nl=False)
+    for path in plan.data if purge else ():
+        typer.echo(f"would delete {path}")
+
+
+def _confirm_purge(plan: RemovalPlan) -> None:
+    """Ask before deleting the memory.
+
+    Raises:
+        UsageProblem: Nobody can be asked: standard input is no terminal.
+        typer.Abort: The answer is no.
+    """
+    from crystal.errors import UsageProblem
+
+    if not sys.stdin.isatty():
+        raise UsageProblem("--purge deletes the memory for good", hint="add --yes to do it without being asked")
+    for path in plan.data:
+        typer.echo(f"  {path}", err=True)
+    typer.confirm("delete all of this for good?", abort=True, err=True)
 
 
 def _say_taken_out(plan: RemovalPlan) -> None:

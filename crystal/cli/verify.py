@@ -15,6 +15,8 @@ from crystal.cli.render import look_of, say_item
 
 if TYPE_CHECKING:
     from crystal.app.integrity import Mended
+    from crystal.cli.render import Look
+    from crystal.integrity.verify import Proof
 
 EXIT_BEHIND = 1
 EXIT_DAMAGED = 6
@@ -113,14 +115,7 @@ def _as_json(mended: Mended) -> dict[str, object]:
 
 def _print(mended: Mended, *, tried: bool) -> None:
     look, proof = look_of(sys.stdout), mended.proof
-    if mended.back:
-        say_item("made again: ", ", ".join(mended.back), look, style=look.good)
-    for line in mended.missing:
-        say_item("not back: ", line, look, style=look.warning)
-    if mended.kept is not None:
-        typer.echo(f"kept: {mended.kept}, the old file; delete it when you miss nothing")
-    for line in mended.done:
-        say_item("mended: ", line, look, style=look.good)
+    _print_repairs(mended, look)
     typer.echo(
         f"{count_words(proof.transcripts, 'transcript')}"
         + (f", {proof.files_gone} of them only in the archive" if proof.files_gone else "")
@@ -135,12 +130,26 @@ def _print(mended: Mended, *, tried: bool) -> None:
         say_item("100 % ", words, look, style=look.good)
         return
     say_item(f"{proof.percent:.3f} % ", "proved", look, style=look.bad)
+    typer.echo(f"crystal: hint: {_next_step(proof, tried=tried)}", err=True)
+
+
+def _print_repairs(mended: Mended, look: Look) -> None:
+    if mended.back:
+        say_item("made again: ", ", ".join(mended.back), look, style=look.good)
+    for line in mended.missing:
+        say_item("not back: ", line, look, style=look.warning)
+    if mended.kept is not None:
+        typer.echo(f"kept: {mended.kept}, the old file; delete it when you miss nothing")
+    for line in mended.done:
+        say_item("mended: ", line, look, style=look.good)
+
+
+def _next_step(proof: Proof, *, tried: bool) -> str:
+    """Return what the user can do about the faults; ``tried``: a repair was attempted."""
     if proof.damaged and tried:
-        hint = "what is left cannot be mended from what is here; put the files back from a backup"
-    elif proof.damaged:
-        hint = "run: crystal verify --repair"
-    elif all(fault.kind == "unreadable" for fault in proof.faults):
-        hint = "give your user the right to read what is named above, then run: crystal sync"
-    else:
-        hint = "run: crystal sync"
-    typer.echo(f"crystal: hint: {hint}", err=True)
+        return "what is left cannot be mended from what is here; put the files back from a backup"
+    if proof.damaged:
+        return "run: crystal verify --repair"
+    if all(fault.kind == "unreadable" for fault in proof.faults):
+        return "give your user the right to read what is named above, then run: crystal sync"
+    return "run: crystal sync"

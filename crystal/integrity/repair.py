@@ -35,12 +35,39 @@ def repair(
     Order matters: archive frames first, because turns are written again from them.
     """
     states = {state.id: state for state in ledger.all_states(store)}
+    done = _repair_archive(store, faults, states, ldm_home, cleaner)
+    done += _repair_turns(store, faults, states, ldm_home, find_project)
+    done += _restart_transcripts(store, faults, states)
+    done += _repair_index(store)
+    return done
+
+
+def _repair_archive(
+    store: Store,
+    faults: Sequence[Fault],
+    states: dict[int, ledger.TranscriptState],
+    ldm_home: Path,
+    cleaner: tail.Cleaner,
+) -> list[str]:
+    """Archive damaged frames again."""
     done: list[str] = []
     for fault in faults:
         if fault.kind == "archive" and fault.transcript in states:
             row = _row(store, fault)
             if row and _mend_frame(store, states[fault.transcript], row, ldm_home, cleaner):
                 done.append(f"{fault.what}: archived bytes {row.start} to {row.stop} again")
+    return done
+
+
+def _repair_turns(
+    store: Store,
+    faults: Sequence[Fault],
+    states: dict[int, ledger.TranscriptState],
+    ldm_home: Path,
+    find_project: FindProject,
+) -> list[str]:
+    """Remove rows that point at missing rows, and write turns again from the archive."""
+    done: list[str] = []
     rows_to_write = {fault.row for fault in faults if fault.kind == "turns"}
     if checks.mend_orphans(store):
         rows_to_write = {row.id for state in states.values() for row in checks.ledger_rows(store, state.id)}
@@ -53,11 +80,23 @@ def repair(
                 written += _mend_turns(store, state, row, broken.get(row.id, []), ldm_home, find_project)
     if written:
         done.append(f"{written} turns written again from the archive")
+    return done
+
+
+def _restart_transcripts(store: Store, faults: Sequence[Fault], states: dict[int, ledger.TranscriptState]) -> list[str]:
+    """Reset the watermark of each existing transcript that was edited or has a wrong ledger."""
+    done: list[str] = []
     for fault in faults:
         if fault.kind in ("edited", "ledger") and fault.transcript in states and Path(fault.what).exists():
             with store.transaction():
                 checks.restart(store, fault.transcript)
             done.append(f"{fault.what}: will be read again from its first byte")
+    return done
+
+
+def _repair_index(store: Store) -> list[str]:
+    """Repair what search derives from the text: the entries of memories, the keyword index and the vectors."""
+    done: list[str] = []
     if remade := checks.mend_memories(store):
         done.append(f"{remade} memories: what search finds of them was made again")
     if not checks.keyword_index_agrees(store):

@@ -59,11 +59,7 @@ def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> Pas
     while outbox.count_unreceipted(store, "past") < MAX_WAITING:
         found = past.next_row(store, place.row, place.until)
         if found is None:
-            with store.transaction():  # another process may have added more meanwhile
-                place = past.read_place(store) or place
-                is_all = past.rows_between(store, place.row, place.until) == 0
-                if is_all and place.private is None and place.memory is None:
-                    past.forget_place(store)
+            place, is_all = _finish_if_all_sent(store, place)
             if is_all:
                 return PastReport(sent, 0, damaged)
             continue
@@ -76,13 +72,28 @@ def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> Pas
             damaged += 1
         with store.transaction():
             if segment is not None:
-                blocks = read_blocks(store)
-                segment = segment if blocks is None else without_forgotten(blocks, segment)
-                payload = encode_segment(segment, past.projects_of_row(store, found.row.id), "past")
-                put_message(store, link, payload, kind=Kind.RECORDS, lane="past", now=now)
+                _put_segment(store, link, segment, found.row.id, now)
                 sent += 1
             place = past.move_place(store, found.row.id)
     return PastReport(sent, past.rows_between(store, place.row, place.until), damaged)
+
+
+def _finish_if_all_sent(store: Store, place: past.Place) -> tuple[past.Place, bool]:
+    """Read the position again, and forget it if nothing is left. Return it and whether all ledger rows were sent."""
+    with store.transaction():  # another process may have added more meanwhile
+        place = past.read_place(store) or place
+        is_all = past.rows_between(store, place.row, place.until) == 0
+        if is_all and place.private is None and place.memory is None:
+            past.forget_place(store)
+    return place, is_all
+
+
+def _put_segment(store: Store, link: Link, segment: Segment, row: int, now: int) -> None:
+    """Seal a segment without its forgotten lines. The caller holds the transaction."""
+    blocks = read_blocks(store)
+    segment = segment if blocks is None else without_forgotten(blocks, segment)
+    payload = encode_segment(segment, past.projects_of_row(store, row), "past")
+    put_message(store, link, payload, kind=Kind.RECORDS, lane="past", now=now)
 
 
 def _send_private(store: Store, link: Link, after: str, now: int) -> None:

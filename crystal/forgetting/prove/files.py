@@ -13,7 +13,7 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -151,37 +151,50 @@ def frames(file: BinaryIO) -> Iterator[bytes]:
     Raises:
         Unreadable: A frame is damaged or cut off, or something else follows.
     """
-    data, done = b"", 0
+    data, start = b"", 0
     while True:
         while len(data) < HEAD and (more := file.read(READ)):
             data += more
         if not data:
             return
-        if data.startswith(SKIPPABLE):
-            left = int.from_bytes(data[4:8], "little")
-            data = data[8:]
-            while left > 0:
-                data = data or file.read(READ)
-                if not data:
-                    raise Unreadable(f"the frame at byte {done} is cut off")
-                yield data[:left]
-                data, left = data[left:], left - len(data)
-            done = file.tell() - len(data)
-            continue
-        decoder: Any = zstd.ZstdDecompressor()
-        try:
-            while not decoder.eof:
-                if decoder.needs_input and not data:
-                    data = file.read(READ)
-                    if not data:
-                        raise Unreadable(f"the frame at byte {done} is cut off")
-                text = decoder.decompress(data if decoder.needs_input else b"", TEXT)
-                data = b"" if not decoder.eof else decoder.unused_data
-                if text:
-                    yield text
-        except zstd.ZstdError as error:
-            raise Unreadable(f"the frame at byte {done}: {error}") from error
-        done = file.tell() - len(data)
+        read_frame = _skippable_frame if data.startswith(SKIPPABLE) else _zstd_frame
+        data = yield from read_frame(file, data, start)
+        start = file.tell() - len(data)
+
+
+def _skippable_frame(file: BinaryIO, data: bytes, start: int) -> Generator[bytes, None, bytes]:
+    """Yield a skippable frame unchanged. ``data`` begins with it; return what was read after it."""
+    left = int.from_bytes(data[4:8], "little")
+    data = data[8:]
+    while left > 0:
+        data = data or _read_more(file, start)
+        yield data[:left]
+        data, left = data[left:], left - len(data)
+    return data
+
+
+def _zstd_frame(file: BinaryIO, data: bytes, start: int) -> Generator[bytes, None, bytes]:
+    """Yield the content of a compressed frame. ``data`` begins with it; return what was read after it."""
+    decoder: Any = zstd.ZstdDecompressor()
+    try:
+        while not decoder.eof:
+            if decoder.needs_input and not data:
+                data = _read_more(file, start)
+            text = decoder.decompress(data if decoder.needs_input else b"", TEXT)
+            data = b"" if not decoder.eof else decoder.unused_data
+            if text:
+                yield text
+    except zstd.ZstdError as error:
+        raise Unreadable(f"the frame at byte {start}: {error}") from error
+    return data
+
+
+def _read_more(file: BinaryIO, start: int) -> bytes:
+    """Read the next bytes of the frame that begins at ``start``."""
+    data = file.read(READ)
+    if not data:
+        raise Unreadable(f"the frame at byte {start} is cut off")
+    return data
 
 
 def lines_of(texts: Iterable[bytes]) -> Iterator[bytes]:
