@@ -1,7 +1,7 @@
-"""The terminal's door: parse, call one function, render. Also the edge where errors become words and exit codes.
+"""The command line: parse, call one function, render. Errors become messages and exit codes here.
 
-Which file holds which command is written down here, and only the file of the command that was asked for is imported:
-the start is what a person waits for.
+A table says which file holds which command; only the file of the requested command is imported, so that the program
+starts quickly.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ COMPLETE_VARIABLE = "_CRYSTAL_COMPLETE"
 """Set by a shell that asks for completions; see ``crystal completion``."""
 
 UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO)
-"""How writing to standard output fails. It has no file name; what has one is told by the room that opened it."""
+"""How writing to standard output fails. The error has no file name; an error with one is reported by the
+package that opened the file."""
 
 
 class LazyCommands(TyperGroup):
@@ -65,11 +66,11 @@ class LazyCommands(TyperGroup):
     # Typer carries its own copy of click or uses the real one, by its version: so the types here are loose.
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 (click's signature)
-        """All names, in the order of the table."""
+        """Return all names, in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 (click's signature)
-        """The command's own definition, from its file."""
+        """Return the command's own definition, from its file."""
         if cmd_name not in COMMANDS:
             return None
         return load_command(cmd_name)
@@ -95,7 +96,7 @@ class LazyCommands(TyperGroup):
         return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 (click's signature)
-        """The overview, from the table, without importing any command."""
+        """Write the overview from the table, without importing any command."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
 
@@ -135,7 +136,7 @@ def root(
     ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    """The memory of your coding agent: every conversation kept, private, and found again."""
+    """Keep every conversation of your coding agent, private, and find it again."""
     if data_dir is not None:
         if not data_dir.strip():
             raise UsageProblem("--data-dir is empty", hint="name a folder, or leave it out")
@@ -210,9 +211,9 @@ def _hint_for(text: str, context: Any) -> str:
 
 
 def _explained(error: Exception) -> CrystalError | None:
-    """What a person can do about an error that nobody foresaw; None for a bug, which keeps its traceback.
+    """Return what a person can do about an unexpected error; None for a bug, which keeps its traceback.
 
-    A file that the system refuses, or a damaged database, whatever came of it.
+    That is a file that the system refuses, or a damaged database, whatever error it caused.
     """
     if isinstance(error, OSError) and error.filename is not None:
         from crystal.config.paths import refused

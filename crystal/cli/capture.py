@@ -1,4 +1,4 @@
-"""``crystal sync`` and ``crystal backfill``: capture by hand, the sweep and the past."""
+"""``crystal sync`` and ``crystal backfill``: capture on demand, the sweep and the import of past transcripts."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def backfill(
 
 
 def send_with_progress(machine: Machine) -> list[str]:
-    """On a device, send what waits to home; gives what went wrong, in words."""
+    """On a device, send what waits to home. Return what went wrong, in words."""
     from crystal.app.sync.device import SEND_SECONDS, deliver_soon
     from crystal.store.sync import outbox
 
@@ -144,7 +144,7 @@ def send_with_progress(machine: Machine) -> list[str]:
 
 @contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar of bytes on standard error; nothing at all when that is no terminal."""
+    """Show a bar of bytes on standard error; nothing if that is no terminal. Yield a function that moves it."""
     if not sys.stderr.isatty() or total == 0:
         yield lambda _: None
         return
@@ -164,7 +164,7 @@ def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def size_words(size: int) -> str:
-    """A number of bytes for people: ``1.4 MB``."""
+    """Return a number of bytes for people: ``1.4 MB``."""
     amount = float(size)
     for unit in ("bytes", "kB", "MB", "GB"):
         if amount < 1000 or unit == "GB":
@@ -174,7 +174,7 @@ def size_words(size: int) -> str:
 
 
 def count_words(number: int, noun: str) -> str:
-    """``1 session``, ``2 sessions``."""
+    """Return a number with its noun: ``1 session``, ``2 sessions``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -202,7 +202,7 @@ def _tally(tally: Tally) -> dict[str, Any]:
 
 
 def tally_words(tally: Tally) -> str:
-    """What a run brought, in a line."""
+    """Describe in a line what a run captured."""
     if not tally.bytes_captured and not tally.bytes_private:
         return "nothing new"
     kept = f"{size_words(tally.bytes_captured)} captured: {count_words(tally.turns, 'turn')}"
@@ -211,7 +211,7 @@ def tally_words(tally: Tally) -> str:
 
 
 def imported_words(tally: Tally) -> str:
-    """What an import brought, in a line."""
+    """Describe in a line what an import captured."""
     return tally_words(tally) + ("; search works now" if tally.turns else "")
 
 

@@ -141,7 +141,7 @@ def path() -> None:
 
 
 def _places(config: Config) -> dict[str, tuple[str, str]]:
-    """The places that are no settings of the file, shown beside them."""
+    """Return the places that are not settings of the file but are shown beside them, with their sources."""
     places, env = config.places, os.environ
     variables = {"ldm_home": "LDM_HOME", "config_file": "CRYSTAL_CONFIG", "claude_dir": "CLAUDE_CONFIG_DIR"}
     sources = {
@@ -162,7 +162,7 @@ def _lookup(config: Config, key: str) -> tuple[Any, str]:
 
 
 def _keys(config: Config, env: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[str]]:
-    """What is known of each provider's API key, and what the user should be told besides."""
+    """Return what is known of each provider's API key, and notes for the user."""
     from crystal.config.providers import EMBEDDING_PROVIDERS, needs_key
     from crystal.config.table import unknown_variables
     from crystal.credentials.api_keys import find_written_key, key_for
@@ -219,7 +219,7 @@ def _listing(config: Config, keys: list[dict[str, Any]], notes: list[str]) -> di
 
 
 def _print_table(config: Config, keys: list[dict[str, Any]]) -> None:
-    """Aligned and coloured on a terminal; elsewhere one line each, its three fields parted by tabs."""
+    """Print rows aligned and coloured on a terminal; elsewhere one line each, its three fields separated by tabs."""
     from crystal.config.kinds import shown
     from crystal.config.table import SETTINGS
 
@@ -263,7 +263,7 @@ def _key_row(key: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def _plain(value: Any) -> Any:
-    """A value for JSON, without the user and password of an address."""
+    """Return a value for JSON, without the user and password of an address."""
     from crystal.config.kinds import shown
 
     if isinstance(value, tuple):

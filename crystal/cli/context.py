@@ -109,7 +109,7 @@ def _as_json(shown: Preview, notes: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _lines(shown: Preview) -> list[str]:
-    """What would be told, then each candidate with its reason."""
+    """Return the text that a session would be given, then each candidate with its reason."""
     told = shown.told
     lines = [f"nothing is told here: {reason}" for reason in shown.refusals]
     if not told.body:

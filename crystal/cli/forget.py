@@ -118,7 +118,7 @@ def forget(
 
 
 def _folder_or_name(project: str | None) -> str | None:
-    """A project as it was written; a folder beside the current one in full."""
+    """Return a project as it was written; a relative folder as an absolute path."""
     if project is None or not project.startswith((".", "~")):
         return project
     from crystal.app.context import this_home

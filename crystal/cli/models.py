@@ -129,7 +129,7 @@ def install(
 
 
 def _place(model: str) -> Path | None:
-    """The folder that is meant; None for a name or a repository."""
+    """Return the folder that is meant; None for a name or a repository."""
     from crystal.embedding.local.catalog import KNOWN
 
     if model in KNOWN:

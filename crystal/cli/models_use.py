@@ -116,7 +116,7 @@ def _evaluate(target: Target, questions: int, turns: int, seconds: float) -> Tri
 
 @contextmanager
 def _count_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar that is told how far it is; nothing when standard error is no terminal."""
+    """Show a bar that takes totals instead of steps; nothing if standard error is no terminal."""
     with progress_bar(what, total) as advance:
         at = 0
 
@@ -136,7 +136,7 @@ def _say_unchanged(target: Target, report: dict[str, Any], *, as_json: bool) -> 
 
 
 def _after(target: Target, *, now: bool) -> dict[str, Any]:
-    """What is left to do once a model is chosen, and do it if asked to."""
+    """Return what is left to do after a model was chosen; do it first if ``now`` is set."""
     from crystal.app.context import open_machine, open_reader
     from crystal.app.models import fill_now, waiting_for
     from crystal.errors import NotConfigured

@@ -15,7 +15,7 @@ def qr_text(text: str) -> str:
     """Draw a QR code with light modules as blocks, for light text on a dark terminal.
 
     On a light terminal it comes out inverted, which newer cameras read and older do not; ``qr_ansi`` is right on both.
-    Capital letters, digits, ``-`` and ``:`` make the smallest picture: hand over ``text.upper()`` where case is free.
+    Capital letters, digits, ``-`` and ``:`` make the smallest picture: pass ``text.upper()`` where case is free.
 
     Returns:
         Lines without escape sequences, each of the same width; the last ends without a line break.
@@ -28,5 +28,5 @@ def qr_text(text: str) -> str:
 
 
 def qr_ansi(text: str) -> str:
-    """The same with its colours set, so that the terminal's own do not matter."""
+    """Draw the same QR code with its own colours, independent of the terminal's."""
     return "\n".join(f"{_BLACK_WITH_WHITE_TEXT}{line}{_AS_BEFORE}" for line in qr_text(text).split("\n"))

@@ -120,7 +120,7 @@ def _say_poll(outcome: PollOutcome, *, quiet: bool, as_json: bool) -> None:
 
 
 def _say_stuck(machine: Machine, named: set[str]) -> int:
-    """Name the streams that only a person can bring on, each once in ``named``; gives the exit code."""
+    """Name the streams that only a person can bring on, each once in ``named``. Return the exit code."""
     from crystal.app.sync.devices import needs_somebody
     from crystal.app.sync.names import short_ids
 
@@ -159,7 +159,7 @@ def sync(
 
 
 def _delivering(machine: Machine, *, quiet: bool, as_json: bool) -> Callable[[RelayClient, int | None], None]:
-    """A step of watching: deliver as soon as something waits, and ask for news of home now and then."""
+    """Return a step of watching: deliver when something waits, and ask for news of home now and then."""
     from crystal.app.sync.device import BUSY, deliver_relay
     from crystal.errors import Unavailable
     from crystal.store.sync.outbox import backlog
@@ -338,7 +338,10 @@ def _describe(machine: Machine, *, as_json: bool) -> None:
 
 
 def _key_id(key: RelayKey) -> str:
-    """What tells two keys apart and nothing else: of a device's, what stands in its blobs; of a root, as much."""
+    """Return what tells two keys apart and nothing else.
+
+    For a device's key this is the id that stands in its blobs; for a root, a prefix of the same kind.
+    """
     from crystal.sync.envelope import link_keys
     from crystal.sync.keys.derive import shared_prefix
 

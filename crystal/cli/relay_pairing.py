@@ -79,7 +79,7 @@ def _show(invitation: Invitation, url: str) -> None:
 
 
 def _draw(text: str) -> None:
-    """A QR code, where there are eyes and a camera to see it."""
+    """Print a QR code if standard output is a terminal that can show it."""
     if not sys.stdout.isatty() or not (sys.stdout.encoding or "").lower().startswith("utf"):
         return
     from crystal.cli.qr import qr_ansi, qr_text
@@ -181,7 +181,7 @@ def _join(machine: Machine, relay: str | None, ca_file: Path | None, *, over: bo
 
 
 def _read_invited(machine: Machine) -> tuple[Invited, str]:
-    """What was typed or piped, and an address in a line of its own after the code."""
+    """Read an invitation, typed or piped, and the address that may stand in a line after a piped code."""
     from crystal.app.sync.pair_device import read_invitation
     from crystal.errors import UsageProblem
     from crystal.sync.keys.offline import OFFLINE_PREFIX
@@ -221,7 +221,7 @@ def say_prompt(prompt: str) -> None:
 
 
 def read_all(prompt: str) -> str:
-    """Standard input: all of it, or on a terminal the lines up to an empty one."""
+    """Read standard input: all of it, or on a terminal the lines up to an empty one."""
     if not sys.stdin.isatty():
         return sys.stdin.read(MAX_TYPED)
     say_prompt(prompt)

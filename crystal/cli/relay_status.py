@@ -47,7 +47,7 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
 
 
 def code_of(state: RelayState) -> int:
-    """The exit code: what needs somebody first, then what needs the relay, then what needs time."""
+    """Return the exit code: first for what needs a person, then for what needs the relay, then for what needs time."""
     stuck = code_of_streams([one for one in state.streams if one.is_stuck])
     if stuck:
         return stuck
@@ -61,14 +61,14 @@ def code_of(state: RelayState) -> int:
 
 
 def code_of_streams(stuck: Sequence[StreamStatus]) -> int:
-    """The exit code for streams that stand still."""
+    """Return the exit code for streams that are stuck."""
     if not stuck:
         return 0
     return DAMAGED if all(one.known.state == "damaged" for one in stuck) else REFUSED
 
 
 def _home_name(home: Peer) -> str:
-    """What home calls itself, which may have changed since the pairing."""
+    """Return the name that home gives itself, which may have changed since the pairing."""
     return str(home.told.get("home") or home.name)
 
 

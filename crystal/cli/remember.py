@@ -62,7 +62,7 @@ def remember(
 
 
 def left_out(kept: Remembered, asked: str) -> tuple[str, ...]:
-    """What to say where something was taken out of a text that is kept."""
+    """Return a note if something was taken out of a text that is kept."""
     from crystal.memories.rules import is_as_given
 
     return () if is_as_given(kept.text, asked) else ("what is secret or private was taken out of the text",)
@@ -101,7 +101,7 @@ def get(
 
 
 def _unknown(machine: Machine, project: str | None) -> tuple[str, ...]:
-    """That a project's name is new, which may be a slip of the pen; it is taken all the same."""
+    """Return a note if a project's name is new, as it may be a typing error; the name is accepted all the same."""
     from crystal.app.memory_queries import is_folder_word, mirror_of
     from crystal.model.recall import Filters
     from crystal.store.search.scope import project_ids, scope_of
@@ -118,7 +118,7 @@ def _unknown(machine: Machine, project: str | None) -> tuple[str, ...]:
 
 
 def read_words(text: list[str] | None) -> str:
-    """What the user gave, as words or on standard input.
+    """Return what the user gave, as words or on standard input.
 
     Raises:
         UsageProblem: Neither.
@@ -134,7 +134,7 @@ def read_words(text: list[str] | None) -> str:
 
 
 def memory_json(one: Remembered) -> dict[str, Any]:
-    """A memory as the JSON output shows it."""
+    """Return a memory as the JSON output shows it."""
     from crystal.timewords.parse import iso
 
     return {
@@ -156,7 +156,7 @@ def memory_json(one: Remembered) -> dict[str, Any]:
 
 
 def former_json(one: FormerMemory) -> dict[str, Any]:
-    """What a memory was, as the JSON output shows it."""
+    """Return a former version of a memory as the JSON output shows it."""
     from crystal.timewords.parse import iso
 
     return {
@@ -169,7 +169,7 @@ def former_json(one: FormerMemory) -> dict[str, Any]:
 
 
 def described(one: Remembered) -> str:
-    """What kind of memory it is, in a few harmless words."""
+    """Describe the kind of a memory in a few words, without control characters."""
     from crystal.cli.render import one_line
 
     parts = [

@@ -49,19 +49,19 @@ class Look:
     is_terminal: bool = False
 
     def bold(self, text: str) -> str:
-        """Stand out."""
+        """Emphasise a text."""
         return self._styled(text, "1")
 
     def dim(self, text: str) -> str:
-        """Stand back."""
+        """Dim a text."""
         return self._styled(text, "2")
 
     def mark(self, text: str) -> str:
-        """A word that was looked for."""
+        """Mark a word that was searched for."""
         return self._styled(text, "1;33")
 
     def name(self, text: str) -> str:
-        """Who speaks."""
+        """Mark the name of a speaker."""
         return self._styled(text, "1;36")
 
     def good(self, text: str) -> str:
@@ -81,7 +81,7 @@ class Look:
 
 
 def look_of(stream: TextIO, env: Mapping[str, str] | None = None) -> Look:
-    """How output to a stream should look: plain unless it is a terminal, or if ``NO_COLOR`` is set."""
+    """Return how output to a stream should look: plain unless it is a terminal, or if ``NO_COLOR`` is set."""
     env = os.environ if env is None else env
     terminal = stream.isatty()
     width = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if terminal else _columns(env)
@@ -133,7 +133,7 @@ def _sign(match: re.Match[str]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Stored text as one harmless line."""
+    """Return stored text as one line without control characters."""
     return " ".join(harmless(text).split())
 
 
@@ -145,7 +145,7 @@ def _cells(character: str) -> int:
 
 
 def cells(text: str) -> int:
-    """How many columns a text takes."""
+    """Return how many columns a text takes."""
     return len(text) if text.isascii() else sum(map(_cells, text))
 
 
@@ -167,7 +167,7 @@ def padded(text: str, width: int) -> str:
 
 
 def speaker(role: str, tool: str | None = None) -> str:
-    """Who said it, in words."""
+    """Return the speaker of a message, in words."""
     if role in ("tool_call", "tool_result"):
         what = "call" if role == "tool_call" else "result"
         return f"{one_line(tool)} {what}" if tool else f"tool {what}"
@@ -175,7 +175,7 @@ def speaker(role: str, tool: str | None = None) -> str:
 
 
 def shown_branch(branch: str | None) -> str | None:
-    """A branch that says something: not the main one."""
+    """Return the branch unless it is the main one."""
     return None if branch in ("main", "master", "HEAD", "") else branch
 
 
@@ -183,7 +183,7 @@ def shown_branch(branch: str | None) -> str | None:
 
 
 def snippet(text: str, spans: Sequence[Span], look: Look, *, lines: int = 3, indent: str = "    ") -> list[str]:
-    """The part of a text that has most of the marked stretches, wrapped, with the marks visible.
+    """Return the part of a text that has most of the marked stretches, wrapped, with the marks visible.
 
     Args:
         text: Stored text.
@@ -207,7 +207,7 @@ def snippet(text: str, spans: Sequence[Span], look: Look, *, lines: int = 3, ind
 
 
 def _window(text: str, spans: Sequence[Span], budget: int) -> Span:
-    """Where to look: the stretch of about ``budget`` characters with most different marked words, the first such."""
+    """Return the stretch of about ``budget`` characters with most different marked words, the first such."""
     if len(text) <= budget or not spans:
         return 0, _end_of_word(text, 0, budget + 1)
     best, best_at = -1.0, 0
@@ -224,7 +224,7 @@ def _window(text: str, spans: Sequence[Span], budget: int) -> Span:
 
 
 def _end_of_word(text: str, start: int, end: int) -> int:
-    """The last place before ``end`` where no word is torn, unless there is none near."""
+    """Return the last place before ``end`` that splits no word; ``end`` if there is none near."""
     if end >= len(text):
         return len(text)
     return next((at for at in range(end, max(start, end - 40), -1) if text[at].isspace()), end)

@@ -132,7 +132,7 @@ def search(
 
 
 def _stores(machine: Machine) -> list[Store | None]:
-    """This machine's own store, and the mirror if there is one."""
+    """Return this machine's own store, and the mirror if there is one."""
     return [machine.store, None if machine.mirror is None else machine.mirror.store]
 
 
@@ -165,7 +165,7 @@ def _filters(
 
 
 def time_span(now: int, since: str | None, before: str | None) -> tuple[int | None, int | None]:
-    """The times that ``--since`` and ``--before`` name."""
+    """Return the times that ``--since`` and ``--before`` name."""
     from crystal.errors import UsageProblem
     from crystal.timewords.parse import parse_when
 
@@ -177,7 +177,7 @@ def time_span(now: int, since: str | None, before: str | None) -> tuple[int | No
 
 
 def whole_number(text: str, name: str) -> int:
-    """The number that an option gives."""
+    """Return the number that an option gives."""
     from crystal.errors import UsageProblem
 
     try:
@@ -213,7 +213,7 @@ def _as_json(result: SearchResult, scope: str | None, *, explain: bool) -> dict[
 
 
 def hit_json(hit: Hit, *, explain: bool) -> dict[str, Any]:
-    """A hit as the JSON output shows it."""
+    """Return a hit as the JSON output shows it."""
     from crystal.timewords.parse import iso
 
     shown: dict[str, Any] = {
@@ -276,7 +276,7 @@ def _print(machine: Machine, result: SearchResult, look: Look, now: int, *, expl
 
 
 def _name(hit: Hit) -> str:
-    """What ``crystal show`` takes for it: a memory's own id, which is the same everywhere."""
+    """Return the name that ``crystal show`` takes: for a memory its own id, which is the same on every machine."""
     from crystal.model.capture import hit_name
 
     return hit.uuid if hit.category is not None else hit_name(hit.id)

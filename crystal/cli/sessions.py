@@ -82,7 +82,7 @@ def _lines(found: list[SessionSummary], now: int, look: Look) -> list[str]:
 
 
 def short_ids(ids: list[str]) -> list[str]:
-    """Beginnings of ids that tell them apart, at least eight characters long."""
+    """Return beginnings of ids that are distinct, at least eight characters long."""
     from crystal.cli.render import harmless
 
     length = SHORT_ID

@@ -294,7 +294,7 @@ def _show_plan(plan: SetupPlan) -> None:
 
 
 def _print_for_pasting(names: list[str], *, instructions: bool) -> None:
-    """What a person puts where they want it: nothing is read but the settings, and nothing is written."""
+    """Print what a person pastes into a client's settings; reads only crystal's settings and writes nothing."""
     from crystal.app.context import this_config, this_home
     from crystal.install.clients import guidance_text, known_clients, snippet
     from crystal.install.plan import server_entry
@@ -325,7 +325,7 @@ def _say_done(plan: SetupPlan) -> None:
 
 
 def _say_what_is_asked(plan: SetupPlan) -> None:
-    """What is new after a set-up for clients alone."""
+    """Say what is new after a setup for clients alone."""
     from crystal.install.claude_settings import read_facts
 
     titles = " and ".join(dict.fromkeys(each.client.title for each in plan.clients))

@@ -96,7 +96,7 @@ def _show_memory(machine: Machine, ident: str, *, raw: bool, context: str | None
 
 
 def conversation_json(conversation: Conversation) -> dict[str, Any]:
-    """A conversation as the JSON output shows it."""
+    """Return a conversation as the JSON output shows it."""
     session = conversation.session
     return {
         "schema": 1,
@@ -106,7 +106,7 @@ def conversation_json(conversation: Conversation) -> dict[str, Any]:
 
 
 def session_json(session: SessionSummary) -> dict[str, Any]:
-    """A session as the JSON output shows it."""
+    """Return a session as the JSON output shows it."""
     from crystal.timewords.parse import iso
 
     return {
@@ -170,7 +170,7 @@ def _print_raw(machine: Machine, target: Target) -> None:
 
 
 def _archived_lines(machine: Machine, session: str) -> Iterator[bytes]:
-    """The lines of a session's own transcript, then of its subagents'."""
+    """Yield the lines of a session's own transcript, then of its subagents'."""
     from crystal.integrity.restore import archived_lines
     from crystal.store.capture import ledger
 
@@ -215,7 +215,7 @@ def _title(session: SessionSummary, now: int, look: Look) -> list[str]:
 
 
 def _goes_on(before: ShownTurn, turn: ShownTurn) -> bool:
-    """Whether a turn goes on with the same message, so that its speaker need not be named again."""
+    """Return whether a turn continues the same message, so that its speaker need not be named again."""
     same = before.role == turn.role and before.tool == turn.tool and before.subagent == turn.subagent
     return same and before.message_id is not None and before.message_id == turn.message_id and not turn.focus
 

@@ -115,7 +115,7 @@ def _print_failure_as_json(state: CaptureState, error: CrystalError | None) -> N
 
 
 def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
-    """The page as (name, words)."""
+    """Return the page as (name, words)."""
     from crystal.app.status import FIND_UNEXAMINED, describe_unexamined
 
     places = found["places"]
@@ -154,7 +154,7 @@ def _memory(counts: dict[str, int]) -> str:
 
 
 def _progress(progress: dict[str, Any]) -> str:
-    """How far the background is."""
+    """Describe how far the background work is."""
     share = 100 * progress["done"] // max(1, progress["total"])
     words = f"{progress['step']}: {share} % ({progress['done']:,} of {progress['total']:,})"
     left = progress["seconds_left"]

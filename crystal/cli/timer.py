@@ -37,7 +37,7 @@ def _do(plan: timer.TimerPlan, done: str, *, dry_run: bool) -> None:
 
 
 def this_host() -> timer.Host:
-    """The machine that this runs on."""
+    """Return the machine that this runs on."""
     home = this_home()
     config_home = Path(os.environ.get("XDG_CONFIG_HOME", ""))
     chosen = config_home if config_home.is_absolute() else home / ".config"
@@ -45,7 +45,7 @@ def this_host() -> timer.Host:
 
 
 def this_job(schedule: timer.Schedule = timer.SWEEP) -> timer.Job:
-    """What the timer of this installation runs, and the folders that are set in this environment."""
+    """Return what the timer of this installation runs, and the folders that are set in this environment."""
     words = (sys.executable, "-I", "-m", *schedule.command.split(), "--quiet")
     return timer.Job(words, claude_settings.locations_to_bake(os.environ, this_home()), schedule)
 
