@@ -1,5 +1,5 @@
-"""The agent's door: an MCP server over standard input and output (docs/reference/mcp.md).
+"""The interface for agents: an MCP server over standard input and output (docs/reference/mcp.md).
 
-What is imported here is paid for before ``initialize`` is answered: the memory and all that is heavy load with the
-first tool that needs them.
+Imports here delay the answer to ``initialize``: the memory and everything heavy are loaded by the first tool that
+needs them.
 """

@@ -20,22 +20,22 @@ KEPT = ("id", "text", "score", "origin", "by", "when", "characters_left")
 
 
 def search_memory(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
-    """``crystal_search``."""
+    """Answer like ``crystal_search``."""
     return search(asker, arguments)
 
 
 def get_recent_conversations(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
-    """The last sessions of all projects."""
+    """Return the last sessions of all projects."""
     return recent(asker, {"what": "sessions", "limit": arguments.get("n"), "all": True})
 
 
 def save_memory(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
-    """``crystal_remember``."""
+    """Answer like ``crystal_remember``."""
     return remember(asker, {"text": arguments["content"]}, source=arguments.get("source") or "mcp")
 
 
 def memory_search(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
-    """Hits by similarity alone, with their cosines."""
+    """Return hits by similarity alone, with their cosines."""
     count, least = arguments.get("maxResults") or RESULTS, arguments.get("minScore") or 0.0
     with open_reader() as machine:
         found = find(machine, asker, {"query": arguments["query"], "fusion": "similarity"}, count)

@@ -16,7 +16,7 @@ KEYWORDS = frozenset(
 
 
 def checked(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that are given, if they fit; null stands for one that is left out.
+    """Return the arguments that are given, if they are valid; null stands for one that is left out.
 
     Raises:
         UsageProblem: One is unknown, missing, or out of range. The message names it and what is allowed.
@@ -35,7 +35,7 @@ def checked(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str
 
 
 def _checked(name: str, rule: Mapping[str, Any], value: Any) -> Any:
-    """A value that fits its rule; a whole number that was written as 5.0 becomes 5."""
+    """Return a value that is valid under its rule; a whole number written as 5.0 becomes 5."""
     if "anyOf" in rule:
         for one in rule["anyOf"]:
             if _is_a(one["type"], value):

@@ -33,13 +33,13 @@ class Tool:
 
     @property
     def input(self) -> Schema:
-        """The schema of the arguments."""
+        """Return the schema of the arguments."""
         return {"type": "object", "properties": dict(self.properties), "required": list(self.required),
                 "additionalProperties": False}  # fmt: skip
 
     @property
     def definition(self) -> dict[str, Any]:
-        """What ``tools/list`` tells of it."""
+        """Return the entry of the tool in ``tools/list``."""
         return {
             "name": self.name, "title": self.title, "description": self.description,
             "inputSchema": self.input,
@@ -51,22 +51,22 @@ class Tool:
 
 
 def text(description: str, most: int = _MAX_NAME, least: int = 1, **more: Any) -> Schema:
-    """A text with its limits."""
+    """Return the schema of a text with its limits."""
     return {"type": "string", "minLength": least, "maxLength": most, "description": description, **more}
 
 
 def number(description: str, low: int, high: int) -> Schema:
-    """A whole number with its limits."""
+    """Return the schema of a whole number with its limits."""
     return {"type": "integer", "minimum": low, "maximum": high, "description": description}
 
 
 def flag(description: str) -> Schema:
-    """A switch that is off unless it is given."""
+    """Return the schema of a switch that is off unless it is given."""
     return {"type": "boolean", "default": False, "description": description}
 
 
 def one_of(description: str, values: Sequence[str]) -> Schema:
-    """A choice."""
+    """Return the schema of a choice between values."""
     return {"type": "string", "enum": list(values), "description": description}
 
 

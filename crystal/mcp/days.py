@@ -27,7 +27,7 @@ MAX_ENTRIES = 500
 
 
 def recent(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
-    """The last messages or sessions."""
+    """Return the last messages or sessions."""
     what = arguments.get("what") or "messages"
     with open_reader() as machine:
         project, scope, notes = _scope(asker, machine, arguments)
@@ -53,7 +53,7 @@ def recent(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
 def _scope(
     asker: ClientContext, machine: Machine, arguments: Mapping[str, Any]
 ) -> tuple[str | None, str | None, list[str]]:
-    """The project as a filter, its name, and what to say about it."""
+    """Return the project as a filter, its name, and notes about it."""
     wanted = arguments.get("project")
     refuse_folder(wanted)
     if wanted is not None:
@@ -91,7 +91,7 @@ def _session_item(session: SessionSummary, ids: ShortIds) -> Make:
 
 
 def tell(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
-    """What happened when, the latest first."""
+    """Return what happened when, the latest first."""
     refuse_folder(arguments.get("project"))
     with open_reader() as machine:
         now = machine.now()

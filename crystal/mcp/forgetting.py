@@ -66,7 +66,7 @@ class Forgetting:
 
 
 def _only_repeats(previewed: ForgetPlan | None, plan: ForgetPlan, session: str | None) -> bool:
-    """Whether all that came since the preview is the conversation of the asker, which repeats what is to go.
+    """Return whether everything new since the preview is the caller's own conversation, which repeats what is deleted.
 
     The prompt that asks for it and the call of the tool hold the words, and are captured meanwhile: they go with it.
     """
@@ -81,7 +81,7 @@ def _only_repeats(previewed: ForgetPlan | None, plan: ForgetPlan, session: str |
 
 
 def _named(wish: ForgetRequest) -> tuple[Any, ...]:
-    """A wish without its moment, which ``7d`` moves on."""
+    """Return the parts of a request that identify it, without its time, which ``7d`` moves on."""
     return (wish.targets, wish.query, wish.session, wish.project, wish.before is None, wish.key)
 
 

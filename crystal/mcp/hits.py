@@ -26,7 +26,7 @@ AROUND = 300
 
 
 def hit_name(ident: int) -> str:
-    """How a hit is named when it is asked for: ``17``, or ``m17`` when it is in the mirror."""
+    """Return the id by which a hit is requested: ``17``, or ``m17`` if it is in the mirror."""
     return f"m{ident - MIRROR_IDS}" if ident > MIRROR_IDS else str(ident)
 
 
@@ -38,7 +38,7 @@ class ShortIds:
 
     @property
     def device(self) -> str:
-        """This machine's name."""
+        """Return this machine's name."""
         return self.machine.config.device
 
     def session(self, ident: str) -> str:
@@ -62,7 +62,7 @@ class ShortIds:
 
 
 def hit_item(hit: Hit, ids: ShortIds, *, around: bool = False) -> Make:
-    """A hit of a search; ``around``: with what was said just before and after it."""
+    """Return the function that renders a search hit; ``around``: with the messages just before and after it."""
     is_memory = hit.source == "memory"
     kind, by = ("memory", _memory_words(hit.category, hit.key)) if is_memory else _kind_of_hit(hit)
     origin = Origin(kind, by, hit.timestamp, hit.project, hit.device)
@@ -99,7 +99,7 @@ def _memory_words(category: str | None, key: str | None) -> str:
 
 
 def message_item(message: Message, ids: ShortIds) -> Make:
-    """A message of a conversation."""
+    """Return the function that renders a message of a conversation."""
     kind, by = kind_of(message.role)
     origin = Origin(kind, by, message.timestamp, message.project, message.device)
     name = hit_name(message.hit)
@@ -119,7 +119,7 @@ def message_item(message: Message, ids: ShortIds) -> Make:
 def turn_item(
     turn: ShownTurn, origin: Origin, number: int | None = None, start: int = 0, most: int | None = None
 ) -> Make:
-    """A turn of a conversation that is read; ``most`` is how much of it is shown at most."""
+    """Return the function that renders a turn of a conversation; at most ``most`` characters of it are shown."""
     name = hit_name(turn.hit)
 
     def make(room: int) -> Item:
@@ -137,7 +137,7 @@ def turn_item(
 
 
 def memory_item(memory: Remembered, ids: ShortIds, start: int = 0) -> Make:
-    """A memory."""
+    """Return the function that renders a memory."""
     by = f"{_memory_words(memory.category, memory.key)} via {label(memory.source)}"
     place = Origin("memory", by, memory.updated_at, memory.project, memory.device).place(ids.device)
     head = f"{ids.memory(memory.id)} {by}"
@@ -150,7 +150,7 @@ def memory_item(memory: Remembered, ids: ShortIds, start: int = 0) -> Make:
 
 
 def memory_data(memory: Remembered) -> dict[str, Any]:
-    """What is known of a memory besides its text."""
+    """Return what is known of a memory besides its text."""
     return {
         "id": memory.id, "category": memory.category, "key": label(memory.key), "project": label(memory.project),
         "status": memory.status, "source": label(memory.source), "device": label(memory.device),

@@ -81,12 +81,12 @@ def parse_line(line: bytes) -> Request | Notification | Batch | Bad | None:
 
 
 def result_of(ident: Id, result: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer."""
+    """Return a result as a response."""
     return {"jsonrpc": "2.0", "id": ident, "result": result}
 
 
 def error_of(ident: Id | None, code: int, message: str, data: Any = None) -> dict[str, Any]:
-    """An error as an answer; without an id when it is not known what is answered."""
+    """Return an error as a response; without an id if the request is not known."""
     error = {"code": code, "message": message, **({} if data is None else {"data": data})}
     return {"jsonrpc": "2.0", "id": ident, "error": error}
 

@@ -60,7 +60,7 @@ class CrystalOffer:
         self._one_at_a_time = threading.Lock()
 
     def methods(self) -> Mapping[str, Callable[[Mapping[str, Any], Call], Result]]:
-        """Every method but the greetings."""
+        """Return every method except the handshake."""
         return {
             "tools/list": self._list_tools,
             "tools/call": self._call,
@@ -79,7 +79,7 @@ class CrystalOffer:
         return (*TOOLS, *ALIASES) if settings.aliases else TOOLS
 
     def _settings_or_usual(self) -> Settings:
-        """The settings; where they cannot be read, a tool will say why, and the usual ones hold for lists."""
+        """Return the settings, or the defaults if they cannot be read: a tool then reports the error."""
         try:
             return self._settings()
         except CrystalError as error:
@@ -137,7 +137,7 @@ class CrystalOffer:
 
 
 def _refuse_cursor(params: Mapping[str, Any]) -> None:
-    """Each list has one page, which gives no cursor."""
+    """Refuse a cursor: each list has one page, which gives none."""
     if cursor := params.get("cursor"):
         raise Refused(INVALID_PARAMS, f"there is no page {cursor[:40]!r}: the list has one")
 

@@ -14,9 +14,9 @@ from crystal.text.fence import NONCE_CHARACTERS, closing, fenced, opening
 from crystal.text.quoting import quote_line
 
 SPARE = 120
-"""Room for what is said around the items only where there are some."""
+"""Characters reserved for the text around the items, which is there only if there are items."""
 MAX_LENGTH = 6_000
-"""So many characters of one text are shown at most, unless it alone is asked for."""
+"""Maximum number of characters shown of one text, unless it alone is requested."""
 MIN_LENGTH = 40
 CUT = "crystal_get with the id of what is cut off"
 MAX_NOTES = 4
@@ -47,7 +47,7 @@ class Item:
 
     @property
     def size(self) -> int:
-        """How much room it takes in the longer form."""
+        """Return how many characters the item takes in the longer form."""
         markdown = len(self.head) + len(self.place) + len(self.text) + NONCE_CHARACTERS + 10
         return max(markdown, len(_encoded(self.data)) + 2)
 
@@ -61,7 +61,7 @@ class Answer:
 
     @property
     def size(self) -> int:
-        """How many characters the longer form has."""
+        """Return how many characters the longer form has."""
         return max(len(self.markdown("-" * NONCE_CHARACTERS)), len(self.json("-" * NONCE_CHARACTERS)))
 
     def markdown(self, nonce: str) -> str:
@@ -84,13 +84,13 @@ def bounded(
     room: int,
     longest: int = MAX_LENGTH,
 ) -> Answer:
-    """An answer with the first of some items, as many as there is room for; the first one shortened as needed.
+    """Return an answer with the first of some items, as many as fit; the first one is shortened as needed.
 
     Args:
         makers: Each makes its item, given how many characters of its text may be shown.
-        compose: Puts the items together with what stands around them, and says how to get the rest.
-        room: The characters there are for all, in either form.
-        longest: How many characters of one text are shown at most.
+        compose: Combines the items with the text around them, and says how to get the rest.
+        room: Maximum number of characters of the answer, in either form.
+        longest: Maximum number of characters shown of one text.
     """
     items: list[Item] = []
     left = room - compose(items).size - SPARE
@@ -130,7 +130,7 @@ def _is_cut(data: Mapping[str, Any]) -> bool:
 
 
 def noted(notes: Iterable[str]) -> list[str]:
-    """Remarks for the reader, few and short; names that were stored may stand in them."""
+    """Return notes for the reader, few and short; they may contain stored names."""
     return [quote_line(note, MAX_NOTE) for note in notes][:MAX_NOTES]
 
 

@@ -44,7 +44,7 @@ def get(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
 
 
 def of_memory(machine: Machine, memory: Remembered, room: int, start: int = 0) -> Answer:
-    """A memory as an answer."""
+    """Return a memory as an answer."""
     ids = ShortIds(machine)
 
     def compose(items: Sequence[Item]) -> Answer:
@@ -75,7 +75,7 @@ def _of_conversation(machine: Machine, asker: ClientContext, ident: str, argumen
 
 
 def of_session(machine: Machine, conversation: Conversation, room: int, offset: int) -> Answer:
-    """A page of a session."""
+    """Return a page of a session."""
     session, turns = conversation.session, conversation.turns
     name, about = _head(session, ShortIds(machine))
     if offset and offset >= len(turns):
@@ -107,7 +107,7 @@ def _of_hit(machine: Machine, conversation: Conversation, room: int, start: int)
         turn_item(turn, _origin(turn, session), start=start if turn.focus else 0, most=None if turn.focus else around)
         for turn in turns
     ]
-    # The one that was asked for is made first: it has the most room. It is shown in its place.
+    # The requested turn is rendered first, because it gets the most characters. It is shown in its place.
     first = [chosen[at], *chosen[:at][::-1], *chosen[at + 1 :]] if chosen else []
     order = [at, *range(at - 1, -1, -1), *range(at + 1, len(turns))]
 
@@ -128,17 +128,17 @@ def _origin(turn: ShownTurn, session: SessionSummary | None) -> Origin:
 
 
 def title_of(session: SessionSummary, most: int = TITLE) -> str:
-    """The title of a session: the user or the client gave it, or it is the first words of the user."""
+    """Return the title of a session: given by the user or the client, else the first words of the user."""
     return quote_line(session.title, most) or "(without words)"
 
 
 def place_of(session: SessionSummary, timestamp: int | None, ids: ShortIds) -> str:
-    """When and where a session went on, in a few words."""
+    """Describe in a few words when and where a session went on."""
     return Origin("user", "user", timestamp, session.project, session.device).place(ids.device)
 
 
 def session_data(session: SessionSummary) -> Json:
-    """What is known of a session."""
+    """Return what is known of a session."""
     return {
         "id": session.id, "title": title_of(session), "project": label(session.project),
         "branch": label(session.branch), "device": label(session.device), "started_at": iso(session.started_at),
@@ -151,7 +151,7 @@ def _session(session: SessionSummary | None) -> Json | None:
 
 
 def _head(session: SessionSummary | None, ids: ShortIds) -> tuple[str, str]:
-    """The id under which a session is read, and a line about it."""
+    """Return the id under which a session is read, and a line about it."""
     if session is None:
         return "", "this belongs to no session"
     name = ids.session(session.id)

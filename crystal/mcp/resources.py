@@ -23,7 +23,7 @@ _ADDRESS = re.compile(r"crystal://(session|memory)/([^/?#]{1,600})", re.ASCII)
 
 
 def templates() -> list[dict[str, Any]]:
-    """The forms of addresses."""
+    """Return the templates of the addresses."""
     return [
         {"uriTemplate": "crystal://session/{id}", "name": "session", "title": "A past session", "mimeType": MARKDOWN,
          "description": "The beginning of a past conversation, by its id; crystal_get reads on."},
@@ -33,7 +33,10 @@ def templates() -> list[dict[str, Any]]:
 
 
 def listed() -> list[dict[str, Any]]:
-    """The latest sessions and memories; none while there is no memory. Titles and keys are read, not listed."""
+    """Return the latest sessions and memories; none if there is no memory.
+
+    Titles and keys are not listed: they are shown when the resource is read.
+    """
     try:
         with open_reader() as machine:
             mirror = mirror_of(machine)
@@ -60,10 +63,10 @@ def _row(kind: str, ident: str, description: str) -> dict[str, Any]:
 
 
 def contents(asker: ClientContext, uri: str, nonce: str) -> list[dict[str, Any]]:
-    """What stands at an address.
+    """Return the content of an address.
 
     Raises:
-        Refused: Nothing does, or the memory cannot be read.
+        Refused: There is nothing at the address, or the memory cannot be read.
     """
     match = _ADDRESS.fullmatch(uri)
     if match is None:

@@ -41,7 +41,7 @@ KINDS = ("user", "assistant", "tool", "web", "subagent", "summary", "file", "mem
 
 
 def kind_of(role: str, tool: str | None = None, subagent: str | None = None) -> tuple[str, str]:
-    """Whose words these are: the kind, and in words."""
+    """Return whose words a text is: the kind, and in words."""
     name = label(tool)
     if role == "tool_result" and tool is not None and WEB_TOOL.search(tool):
         return "web", f"web {name}"

@@ -64,7 +64,7 @@ def search(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
 
 
 def find(machine: Machine, asker: ClientContext, arguments: Mapping[str, Any], count: int) -> Found:
-    """The first ``count`` hits that are not of the asker's own session."""
+    """Return the first ``count`` hits that are not of the caller's own session."""
     refuse_folder(arguments.get("project"))
     role = arguments.get("role")
     if role is not None and not roles_named(role):
@@ -95,6 +95,6 @@ def _filters(arguments: Mapping[str, Any], now: Callable[[], int]) -> Filters:
 
 
 def moment(arguments: Mapping[str, Any], name: str, now: int) -> int | None:
-    """The time that an argument names."""
+    """Return the time that an argument names."""
     value = arguments.get(name)
     return None if value is None else parse_when(value, now=now, name=name)

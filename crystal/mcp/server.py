@@ -61,7 +61,7 @@ class Offer(Protocol):
     instructions: str
 
     def methods(self) -> Mapping[str, Callable[[Mapping[str, Any], Call], Result]]:
-        """Every method but the greetings."""
+        """Return every method except the handshake."""
 
 
 class Server:
@@ -143,7 +143,7 @@ class Server:
             self._wire.write(answer)
 
     def _stamped(self, method: str, version: str, result: Result) -> Result:
-        """A result with what the version of 2026 wants to see on each."""
+        """Return a result with the fields that the protocol version of 2026 requires on each."""
         if version not in MODERN:
             return result
         meta = {**result.get("_meta", {}), SERVER_KEY: self._info()}
@@ -155,7 +155,7 @@ class Server:
 
 
 def _version_of(request: Request) -> str | None:
-    """The version that a request names for itself; None when it leaves that to ``initialize``."""
+    """Return the version that a request names for itself; None if it leaves that to ``initialize``."""
     meta = request.params.get("_meta")
     if request.method == "initialize" or not isinstance(meta, dict) or VERSION_KEY not in meta:
         return None

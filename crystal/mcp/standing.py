@@ -21,7 +21,7 @@ MESSAGE = 300
 
 
 def status(asker: ClientContext, _: Mapping[str, Any]) -> Answer:
-    """What is kept, what waits, and what is wrong."""
+    """Return what is kept, what waits, and what is wrong."""
     with open_reader() as machine:
         found = gather(machine)
         notes = mirror_notes(machine.mirror, machine.now())

@@ -59,7 +59,7 @@ class Wire:
         return cls(source, sink, gone)
 
     def lines(self) -> Iterator[bytes | None]:
-        """Every line to the end, without its newline; None stands for one that was too long."""
+        """Yield every line to the end, without its newline; None stands for one that was too long."""
         parts: list[bytes] = []
         size = 0
         while piece := self._read():
@@ -100,7 +100,7 @@ class Wire:
 
 
 def encoded(message: Mapping[str, Any]) -> bytes:
-    """A message as one line of UTF-8, without the newline; half a surrogate pair stays an escape."""
+    """Return a message as one line of UTF-8, without the newline; half a surrogate pair stays an escape."""
     try:
         return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
