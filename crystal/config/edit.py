@@ -67,7 +67,7 @@ def set_values(config_file: Path, values: Mapping[str, object]) -> None:
 
 
 def unset_value(config_file: Path, key: str) -> bool:
-    """Take one key out of the settings file, also one that is no setting. Returns whether it was there.
+    """Take one key out of the settings file, also one that is no setting. Return whether it was there.
 
     Raises:
         UsageProblem: It is neither in the file nor a setting, or the file is not TOML. Nothing changed.
@@ -85,7 +85,7 @@ def unset_value(config_file: Path, key: str) -> bool:
 
 
 def with_value(text: str, key: str, value: Any, path: Path) -> str:
-    """The text of a settings file with ``key`` set to ``value``; ``path`` is for messages."""
+    """Return the text of a settings file with ``key`` set to ``value``; ``path`` is for messages."""
     wanted = _changed(parse(text, path), key, value)
     lines = lines_of(text)
     place = tuple(key.split("."))
@@ -102,7 +102,7 @@ def with_value(text: str, key: str, value: Any, path: Path) -> str:
 
 
 def without_value(text: str, key: str, path: Path) -> str:
-    """The text of a settings file without ``key``; ``path`` is for messages."""
+    """Return the text of a settings file without ``key``; ``path`` is for messages."""
     wanted = _changed(parse(text, path), key, None)
     lines = lines_of(text)
     place = tuple(key.split("."))
@@ -130,11 +130,11 @@ class Statement(NamedTuple):
 
     @property
     def is_inline_table(self) -> bool:
-        """Whether it holds a whole table between braces."""
+        """Return whether it holds a whole table between braces."""
         return not self.is_header and isinstance(self.value, dict)
 
     def with_value(self, value: Any) -> str:
-        """The statement with another value; key, spaces and the comment behind it stay."""
+        """Return the statement with another value; key, spaces and the comment behind it stay."""
         equals = _equals(self.text)
         whole = parse_fragment(self.text)
         hashes = (match.start() for match in re.finditer("#", self.text))
@@ -145,7 +145,7 @@ class Statement(NamedTuple):
 
 
 def to_toml(value: Any) -> str:
-    """A value as TOML, on one line."""
+    """Return a value as TOML, on one line."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -171,12 +171,12 @@ def _write(path: Path, before: str, after: str) -> None:
 
 
 def lines_of(text: str) -> list[str]:
-    """Lines with their ends; only a line feed ends one, as in TOML."""
+    """Return the lines with their ends; only a line feed ends one, as in TOML."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 def statements_in(lines: list[str]) -> Iterator[Statement]:
-    """The statements of a document that is TOML, in order; comments and blank lines belong to none."""
+    """Yield the statements of a valid TOML document, in order; comments and blank lines belong to none."""
     table: Names = ()
     start = 0
     while start < len(lines):
@@ -194,14 +194,14 @@ def statements_in(lines: list[str]) -> Iterator[Statement]:
 
 
 def _equals(text: str) -> int:
-    """Where the key of a statement ends; a quoted key may hold ``=`` itself."""
+    """Return where the key of a statement ends; a quoted key may contain ``=`` itself."""
     return next(
         match.start() for match in re.finditer("=", text) if parse_fragment(text[: match.start()] + "= 0") is not None
     )
 
 
 def _innermost(fragment: Tables) -> Names:
-    """The names that lead to the one thing that a fragment defines."""
+    """Return the names that lead to the only value that a fragment defines."""
     path: Names = ()
     inner: Any = fragment
     while isinstance(inner, dict) and inner:
@@ -244,7 +244,7 @@ def _insert(lines: list[str], statements: list[Statement], place: Names, value: 
 
 
 def _above(lines: list[str], statements: list[Statement]) -> int:
-    """Where a first key of the top goes: above the first header and the comment that belongs to it."""
+    """Return where the first top-level key goes: above the first header and the comment that belongs to it."""
     if not statements:
         return len(lines)
     at = statements[0].start
@@ -258,7 +258,7 @@ def _indent(line: str) -> str:
 
 
 def _changed(tables: Tables, key: str, value: Any) -> Tables:
-    """What the file shall say: ``tables`` with ``key`` set, or without it for None."""
+    """Return the tables that the file must have after the edit: with ``key`` set, or without it for None."""
     table, _, name = key.rpartition(".")
     inner = tables.get(table, {}) if table else tables
     if not isinstance(inner, dict):
@@ -277,5 +277,5 @@ def _proved(text: str, wanted: Tables, key: str, path: Path) -> str:
 
 
 def _filled(tables: Tables) -> Tables:
-    """Tables without the empty ones, which say nothing."""
+    """Return tables without the empty ones, which have no effect."""
     return {name: value for name, value in tables.items() if value != {}}

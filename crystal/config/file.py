@@ -11,7 +11,7 @@ from crystal.errors import UsageProblem
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The settings file as tables; no file is an empty one.
+    """Read the settings file as tables; a missing file gives none.
 
     Raises:
         UsageProblem: The file is not UTF-8 or not TOML; the message says in which line.
@@ -21,7 +21,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def read_text(path: Path) -> str:
-    """The file's text without a byte order mark; empty where there is no file.
+    """Read the file's text without a byte order mark; a missing file gives an empty text.
 
     Raises:
         UsageProblem: It is not UTF-8.

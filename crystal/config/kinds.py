@@ -39,7 +39,7 @@ class Kind(NamedTuple):
 
 
 def choice(*names: str) -> Kind:
-    """One of a few names, in any case."""
+    """Describe a choice of names; upper and lower case do not matter."""
 
     def check(value: Any) -> str:
         name = _text(value).lower()
@@ -50,7 +50,7 @@ def choice(*names: str) -> Kind:
 
 
 def whole(least: int, most: int) -> Kind:
-    """An integer within bounds."""
+    """Describe an integer within bounds."""
 
     def check(value: Any) -> int:
         _expect(type(value) is int and least <= value <= most)
@@ -60,7 +60,7 @@ def whole(least: int, most: int) -> Kind:
 
 
 def number(least: float, most: float) -> Kind:
-    """A finite number within bounds."""
+    """Describe a finite number within bounds."""
 
     def check(value: Any) -> float:
         _expect(type(value) in (int, float) and math.isfinite(value) and least <= value <= most)
@@ -70,7 +70,7 @@ def number(least: float, most: float) -> Kind:
 
 
 def shown(value: object) -> str:
-    """A value in words that may be printed: on one line, without an address's password or what looks like a key."""
+    """Return a value as text safe to print: one line, without an address's password or what looks like a key."""
     if value is None:
         return "(not set)"
     if isinstance(value, bool):
@@ -114,7 +114,7 @@ def _patterns(value: Any) -> tuple[str, ...]:
 
 
 def _folder_patterns(value: Any) -> tuple[str, ...]:
-    """A relative pattern would match no folder, and so keep nothing private: refuse it."""
+    """Refuse a relative pattern: it would match no folder, and so keep nothing private."""
     patterns = _patterns(value)
     _expect(all(pattern.startswith(("/", "~", "*")) or Path(pattern).is_absolute() for pattern in patterns))
     return patterns
@@ -137,7 +137,7 @@ def _number_from_text(text: str) -> float:
 
 
 def _url_from_text(text: str) -> str:
-    """``host:port`` is enough, as for Ollama's own variable."""
+    """Accept ``host:port``, as Ollama's own variable does."""
     return text.strip() if "://" in text else "http://" + text.strip()
 
 

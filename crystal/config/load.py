@@ -84,7 +84,7 @@ def checked(setting: Setting, value: Any, place: str) -> Any:
 
 
 def bad_value(setting: Setting, value: object, place: str) -> UsageProblem:
-    """The error for a value that cannot be used."""
+    """Return the error for a value that cannot be used."""
     words = shown(value)
     words = words if len(words) <= 100 else words[:100] + "..."
     words = f"'{words}'" if isinstance(value, str) else words
@@ -94,7 +94,7 @@ def bad_value(setting: Setting, value: object, place: str) -> UsageProblem:
 
 
 def host_name() -> str:
-    """This machine's short name, without the domain that a network lends it."""
+    """Return this machine's short name, without a domain that a network adds."""
     name = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
     return name.partition(".")[0].strip() or "unknown"
 
@@ -113,7 +113,7 @@ def _from_flag(setting: Setting, flags: Mapping[str, object]) -> Found | None:
 
 
 def _from_environment(setting: Setting, env: Mapping[str, str], known: Mapping[str, Any]) -> Found | None:
-    """The first variable that is set; ``known`` holds the keys before this one, which conditions look at."""
+    """Return the first variable that is set; ``known`` holds the keys before this one, which conditions look at."""
     for alias in setting.variables:
         applies = alias.when is None or known[alias.when[0]] == alias.when[1]
         text = env.get(alias.variable, "")
@@ -135,7 +135,7 @@ def _from_file(tables: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Fou
 
 
 def _entries(tables: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Any]]:
-    """Every key and value of the file, the key dotted."""
+    """Yield every key and value of the file, the key dotted."""
     for name, value in tables.items():
         if not isinstance(value, dict):
             if name in TABLES:

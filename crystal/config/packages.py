@@ -73,7 +73,7 @@ _COMPILED = {"numpy": "_core/_multiarray_umath*", "sqlite_vec": "vec0*"}
 
 
 def broken_packages(*, deep: bool = False) -> Iterator[NotConfigured]:
-    """Load each package that every command may need, look for the others; gives an error for each that fails.
+    """Load each package that every command may need, look for the others; return an error for each that fails.
 
     Args:
         deep: Load them all, however long that takes.
@@ -105,7 +105,7 @@ def _is_compiled_part_sound(module: str, origin: str | None) -> bool:
 
 
 def broken_package(error: BaseException) -> NotConfigured | None:
-    """The package whose import raised an error; None where the error has another cause."""
+    """Return the error for the package whose import failed; None if the error has another cause."""
     seen: BaseException | None = error
     while seen is not None:
         module = _missing(seen) or _raising(seen)
@@ -123,7 +123,7 @@ def _missing(error: BaseException) -> str | None:
 
 
 def _raising(error: BaseException) -> str | None:
-    """The package in whose own module code an error arose, while it was being imported."""
+    """Return the package in whose own module code an error occurred while it was being imported."""
     found, step = None, error.__traceback__
     while step is not None:
         if step.tb_frame.f_code.co_name == "<module>":

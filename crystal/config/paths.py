@@ -40,36 +40,36 @@ class Places(NamedTuple):
 
     @property
     def db(self) -> Path:
-        """The store."""
+        """Return the path of the store."""
         return self.data_dir / "crystal.db"
 
     @property
     def spool(self) -> Path:
-        """Where hooks leave their notes for the worker."""
+        """Return the folder where hooks leave their notes for the worker."""
         return self.data_dir / "spool"
 
     @property
     def stalled(self) -> Path:
-        """Where the worker says in a line why capture stands still; not there while all is well."""
+        """Return the file in which the worker writes in a line why capture is stopped; absent while all is well."""
         return self.data_dir / "stalled"
 
     @property
     def machine_json(self) -> Path:
-        """This machine's register of agents, see ``register_agent``."""
+        """Return this machine's register of agents, see ``register_agent``."""
         return self.ldm_home / "config.json"
 
     @property
     def models(self) -> Path:
-        """The models that were installed, a folder each."""
+        """Return the folder of the installed models, a folder each."""
         return self.ldm_home / "models"
 
     @property
     def transcript_roots(self) -> tuple[Path, ...]:
-        """The folders that hold one folder of transcripts for each project."""
+        """Return the folders that hold one folder of transcripts for each project."""
         return tuple(folder / "projects" for folder in self.claude_dirs)
 
     def agent_folder(self, agent: str) -> Path:
-        """The folder of an agent's transcripts, sessions, daily logs and journals.
+        """Return the folder of an agent's transcripts, sessions, daily logs and journals.
 
         Raises:
             UsageProblem: ``agent`` could not be one path component on every system.
@@ -126,7 +126,7 @@ def absolute(path: Path | str, home: Path, *, name: str = "path") -> Path:
 
 
 def user_config_dir(env: Mapping[str, str], home: Path) -> Path:
-    """The user's folder for crystal's settings: the same that ``platformdirs.user_config_path("crystal")`` gives.
+    """Return the user's folder for crystal's settings, as ``platformdirs.user_config_path("crystal")`` gives it.
 
     Written out because platformdirs reads ``os.environ`` itself, costs 24 ms at every start, and has changed its
     answer on macOS between versions, which would lose the user's settings. A test compares the two.
@@ -207,7 +207,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def open_to_others(path: Path) -> bool:
-    """Whether group or others may read, write or enter ``path``. False where it is absent, and on Windows."""
+    """Return whether group or others may read, write or enter ``path``; False if it is absent, and on Windows."""
     if sys.platform == "win32":
         return False
     try:
@@ -246,7 +246,7 @@ def refused(error: OSError, path: Path) -> CrystalError:
 
 
 def registered_agents(places: Places) -> tuple[str, ...]:
-    """The agents that ``crystal init`` has set up on this machine, in the order of their coming.
+    """Return the agents that ``crystal init`` has set up on this machine, in the order they were added.
 
     Raises:
         Damaged: The register is there and cannot be understood.
@@ -256,7 +256,7 @@ def registered_agents(places: Places) -> tuple[str, ...]:
 
 
 def register_agent(places: Places, agent: str) -> bool:
-    """Add an agent to the machine's register; everything else in the file stays. Returns whether it was new.
+    """Add an agent to the machine's register; everything else in the file stays. Return whether it was new.
 
     Raises:
         UsageProblem: ``agent`` is not a valid id.

@@ -20,7 +20,7 @@ class Price(NamedTuple):
     output: float = 0.0
 
     def usd(self, input_tokens: int, output_tokens: int = 0) -> float:
-        """The price of one call."""
+        """Return the price of one call in US dollars."""
         return (input_tokens * self.input + output_tokens * self.output) / 1_000_000
 
 
@@ -58,7 +58,7 @@ _DATED = r"[-@](?:20\d\d-\d\d-\d\d|20\d{6}|latest)$"
 
 
 def price_of(provider: str, model: str) -> Price:
-    """The price of a model; ``UNKNOWN`` for one that the table does not name, never nothing.
+    """Return the price of a model; ``UNKNOWN``, never zero, for one that the table does not name.
 
     A provider's prefix (``models/``, ``openai/``) and a date at the end of the name do not matter.
     """

@@ -36,25 +36,25 @@ class Setting(NamedTuple):
 
     @property
     def attribute(self) -> str:
-        """The name of the attribute of ``Config``."""
+        """Return the name of the attribute of ``Config``."""
         return self.key.replace(".", "_")
 
     @property
     def variable(self) -> str:
-        """The environment variable made from its key."""
+        """Return the environment variable made from its key."""
         return "CRYSTAL_" + self.attribute.upper()
 
     @property
     def variables(self) -> tuple[Alias, ...]:
-        """All its environment variables, the strongest first. The hook knows one name of each only."""
+        """Return all its environment variables, by precedence. The hook knows only one name of each."""
         return self.aliases if self.only_environment and self.aliases else (Alias(self.variable), *self.aliases)
 
 
 def described(default: T, key: str, kind: Kind, meaning: str, *aliases: Alias, **more: Any) -> T:
-    """The field of a setting with its default."""
+    """Return the dataclass field of a setting with its default."""
     return field(default=default, metadata={"setting": Setting(key, kind, meaning, aliases, **more)})
 
 
 def only_for(provider_key: str, provider: str, variable: str) -> Alias:
-    """A variable that counts while that provider is chosen."""
+    """Return a variable that counts only while that provider is chosen."""
     return Alias(variable, (provider_key, provider))

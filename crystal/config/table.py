@@ -328,7 +328,7 @@ class Config:
     )
 
     def value(self, key: str) -> Any:
-        """The value of a dotted key.
+        """Return the value of a dotted key.
 
         Raises:
             UsageProblem: There is no such key.
@@ -336,7 +336,7 @@ class Config:
         return getattr(self, setting_for(key).attribute)
 
     def origin(self, key: str) -> str:
-        """Where a key's value came from: ``flag``, ``environment NAME``, ``file PATH`` or ``default``.
+        """Return where a key's value came from: ``flag``, ``environment NAME``, ``file PATH`` or ``default``.
 
         Raises:
             UsageProblem: There is no such key.
@@ -345,7 +345,7 @@ class Config:
 
     @property
     def asked_providers(self) -> tuple[tuple[str, str | None], ...]:
-        """Whom these settings make use of, for vectors, summaries and deep search: the provider, and its address."""
+        """Return the providers used for vectors, summaries and deep search, each with its address."""
         asked = [(self.embedding_provider, self.embedding_base_url)]
         if self.summary_mode == "llm" or (self.summary_mode == "auto" and self.summary_consent):
             asked.append((self.summary_provider, self.summary_base_url))
@@ -364,7 +364,7 @@ TABLES = frozenset(key.partition(".")[0] for key in SETTINGS if "." in key)
 
 
 def setting_for(key: str) -> Setting:
-    """The setting of a dotted key.
+    """Return the setting of a dotted key.
 
     Raises:
         UsageProblem: There is none; the hint names the closest.
@@ -375,13 +375,13 @@ def setting_for(key: str) -> Setting:
 
 
 def unknown_key(key: str, place: str = "") -> UsageProblem:
-    """The error for a key that does not exist, with what the user may have meant."""
+    """Return the error for a key that does not exist, with what the user may have meant."""
     hint = meant(key, SETTINGS) or "every setting is listed by: crystal config list"
     return UsageProblem(f"{place}there is no setting {key!r}", hint=hint)
 
 
 def unknown_variables(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Variables that look like misspelt ones of crystal, each with the one that may be meant."""
+    """Return variables that look like misspelt ones of crystal, each with the one that may be meant."""
     known = {alias.variable for setting in SETTINGS.values() for alias in setting.variables}
     known |= {"CRYSTAL_DATA_DIR", "CRYSTAL_CONFIG"}
     for name in sorted(name for name in env if name.startswith("CRYSTAL_") and name not in known):
