@@ -56,7 +56,7 @@ class CleanerGone(Exception):
 
 
 class CleanerProcess:
-    """One cleaning process. Whoever started it closes it.
+    """One cleaning process. The code that started it must close it.
 
     Args:
         key: The redactor's key. It goes through the pipe, never on the command line.
@@ -155,7 +155,7 @@ class Ahead:
         self._begin_next()
 
     def result_for(self, raw: bytes) -> CleanedLines | None:
-        """The cleaned lines of exactly these bytes, if they come next; else None."""
+        """Return the cleaned lines of exactly these bytes, if they come next; else None."""
         if not self._busy or self._busy[0][1] != raw:
             return None
         cleaned = self._finish_first()
@@ -183,7 +183,7 @@ class Ahead:
 
 
 def stretches(capture: Capture, plan: Sequence[Past]) -> Iterator[tuple[int, bytes]]:
-    """The bytes that importing the plan will read, cut as it will cut them, each with the place of its transcript."""
+    """Yield the bytes that an import of the plan will read, cut in the same way, each with its transcript's index."""
     for place, past in enumerate(plan):
         with contextlib.suppress(OSError, CrystalError):
             for raw in _stretches_of(capture, past):
@@ -219,7 +219,7 @@ def serve(source: IO[bytes], sink: IO[bytes]) -> None:
 
 
 def pack(raw: bytes, clean_line: CleanLine) -> bytes:
-    """The lines that cleaning changes: their numbers, lengths and findings as JSON, a newline, the lines."""
+    """Encode the lines that cleaning changes: their numbers, lengths and findings as JSON, a newline, the lines."""
     changed, texts = [], []
     for number, line in enumerate(raw[:-1].split(b"\n")):
         clean, findings = clean_line(line)
@@ -230,7 +230,7 @@ def pack(raw: bytes, clean_line: CleanLine) -> bytes:
 
 
 def unpack(packed: bytes, raw: bytes) -> CleanedLines:
-    """Every line of the stretch, cleaned, with its findings."""
+    """Return every line of the stretch, cleaned, with its findings."""
     cleaned: CleanedLines = [(line, {}) for line in raw[:-1].split(b"\n")]
     at = packed.index(b"\n") + 1
     for number, length, findings in json.loads(packed[:at]):
@@ -246,7 +246,7 @@ def _put(pipe: IO[bytes], message: bytes) -> None:
 
 
 def _receive(pipe: IO[bytes]) -> bytes | None:
-    """The next message whole, None when the other side has ended."""
+    """Read the next message in full; None if the other side has ended."""
     length = pipe.read(_LENGTH)
     if len(length) < _LENGTH:
         return None

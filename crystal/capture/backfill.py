@@ -26,7 +26,7 @@ class Past:
 
 
 def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> list[Past]:
-    """The transcripts with bytes that were never read, newest first.
+    """Return the transcripts with bytes that were never read, newest first.
 
     Args:
         capture: The machine's capture.
@@ -75,7 +75,7 @@ def import_past(capture: Capture, past: Past, tally: Tally, progress: Callable[[
 
 
 def _import_piece(capture: Capture, past: Past, tally: Tally) -> int:
-    """Import at most one segment of a skipped range; gives its bytes, 0 when nothing is left."""
+    """Import at most one segment of a skipped range. Return its bytes, 0 if nothing is left."""
     state = ledger.state_of(capture.store, capture.device, past.key)
     ranges = ledger.skipped_ranges(capture.store, state) if state else []
     if state is None or not ranges:

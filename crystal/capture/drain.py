@@ -126,7 +126,7 @@ def _act_or_record(capture: Capture, note: Note, later: list[Note], run: _Run) -
 
 
 def is_ready(capture: Capture, note: Note, patience_ms: float) -> bool:
-    """Whether what a note announces is in the file, or has been waited for long enough."""
+    """Return whether what a note announces is in the file, or has been waited for long enough."""
     if note.session_id is None or patience_ms <= 0 or capture.clock() - note.at > LATE_MS:
         return True
     if note.event == "SessionStart":
@@ -203,13 +203,13 @@ def _update_session(capture: Capture, note: Note, session: str, closed: str | No
 
 
 def _was_replaced(path: Path, kept: Path) -> bool:
-    """Whether the transcript that the hook kept under a second name is no longer the one at its path."""
+    """Return whether the transcript that the hook kept under a second name is no longer the one at its path."""
     before, now = files.look_at(kept, Folders((kept.parent,))), files.look_at(path)
     return before is not None and now is not None and (before.dev, before.inode) != (now.dev, now.inode)
 
 
 def _note_privacy(capture: Capture, note: Note) -> str | None:
-    """Open or close the session's private time as the hook's environment says; gives why these bytes are private."""
+    """Open or close the session's private time by the hook's environment. Return why these bytes are private."""
     session = note.session_id or ""
     if note.private:
         privacy.open_mark(capture.store, session, ENVIRONMENT, note.at)
@@ -223,7 +223,7 @@ def _note_privacy(capture: Capture, note: Note) -> str | None:
 
 
 def _main_file(capture: Capture, note: Note, refusals: list[TranscriptRefused] | None = None) -> Path | None:
-    """The session's transcript: where the hook says, else wherever the session's file is now."""
+    """Return the session's transcript: the path that the hook named, else where the session's file is now."""
     if note.transcript_path is not None:
         path = Path(note.transcript_path)
         try:
@@ -249,7 +249,7 @@ def _refuse(capture: Capture, error: TranscriptRefused) -> None:
 
 
 def _says(capture: Capture, path: Path, note: Note) -> bool:
-    """Whether an assistant line after the watermark, or a fresh one just before it, is the awaited text."""
+    """Return whether an assistant line after the watermark, or a fresh one just before it, is the awaited text."""
     found = files.examine(path, capture.folders)
     if found is None:
         return False
@@ -280,7 +280,7 @@ def _is_awaited(line: bytes, note: Note, fresh_from: int | None) -> bool:
 
 
 def _assistant_texts(line: bytes) -> Iterable[str]:
-    """The texts of an assistant line, as the client reports them to its hooks: untouched."""
+    """Yield the texts of an assistant line, unchanged, as the client reports them to its hooks."""
     fields = transcript.parse_line(line) or {}
     message = fields.get("message")
     content = message.get("content") if isinstance(message, dict) else None
@@ -294,7 +294,7 @@ def _assistant_texts(line: bytes) -> Iterable[str]:
 
 
 def fingerprint(text: str) -> tuple[int, int]:
-    """What the hook notes of the assistant's last text instead of the text: CRC-32 and length, stripped."""
+    """Return CRC-32 and length of the stripped text: the hook notes these instead of the assistant's last text."""
     stripped = text.strip()
     return zlib.crc32(stripped.encode("utf-8", "surrogatepass")), len(stripped)
 

@@ -27,7 +27,7 @@ from crystal.store.forget import forgetting
 Claim = Callable[[Store, Segment, int], int]
 MAX_RACES = 50
 SWEEP = "sweep"
-"""The room under which files are noted that a sweep could not read."""
+"""The name under which files that a sweep could not read are recorded."""
 
 
 class Report(Protocol):
@@ -35,19 +35,19 @@ class Report(Protocol):
 
     @property
     def bytes_captured(self) -> int:
-        """Transcript bytes that were kept."""
+        """Return the number of transcript bytes that were kept."""
 
     @property
     def bytes_private(self) -> int:
-        """Transcript bytes that were left out as private."""
+        """Return the number of transcript bytes that were left out as private."""
 
     @property
     def turns(self) -> int:
-        """Turns that are new."""
+        """Return the number of new turns."""
 
     @property
     def chunks(self) -> int:
-        """Chunks that are new."""
+        """Return the number of new chunks."""
 
 
 Sink = Callable[[Segment, Claim], Report]
@@ -80,12 +80,12 @@ class Tally:
 
 
 def _nobody(_: str, __: int) -> None:
-    """Nobody waits to hear that a session has ended."""
+    """Ignore the end of a session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """The hands of capture on one machine.
+    """Capture service of one machine: reads new transcript lines and passes segments to a sink.
 
     Attributes:
         store: Open for writing.
@@ -117,13 +117,13 @@ class Capture:
 
     @property
     def folders(self) -> Folders:
-        """The folders that transcripts are read from."""
+        """Return the folders that transcripts are read from."""
         return Folders(self.roots, self.allowed, self.anywhere)
 
     def policy(self) -> Policy:
-        """What is private as of now.
+        """Return what is private at this moment.
 
-        To be asked after the lines were read: a session's first note is there before its first line.
+        Call it after the lines were read: a session's first note exists before its first line.
         """
         announced = self.announced()  # first: acting on a note writes its mark, then removes the note
         return Policy(
@@ -252,7 +252,7 @@ class Capture:
         return True
 
     def is_tainted(self, policy: Policy, session_id: str) -> bool:
-        """Whether anything of a session was ever private or forgotten, so that its bookkeeping may tell of it."""
+        """Return whether anything of a session was ever private or forgotten: its bookkeeping may tell of it."""
         if forgetting.is_session_forgotten(self.store, session_id):
             return True
         return not policy.is_open(session_id) and ledger.has_private(self.store, session_id, except_for=BY_ECHO)
@@ -264,11 +264,11 @@ class Capture:
     # -- who is who --------------------------------------------------------------------------------------------------
 
     def state_for(self, found: files.Found) -> ledger.TranscriptState | None:
-        """What the ledger knows of a file, None when it was never seen."""
+        """Return what the ledger knows of a file, None if it was never seen."""
         return ledger.state_of(self.store, self.device, self._key_of(found))
 
     def _key_of(self, found: files.Found) -> str:
-        """The transcript's key; a second file with the same name in another folder gets a key of its own."""
+        """Return the transcript's key; a second file of the same name in another folder gets a key of its own."""
         key, _, _ = transcript.transcript_key(found.path)
         known = ledger.state_of(self.store, self.device, key)
         if known is None or known.path == str(found.path):
@@ -280,7 +280,7 @@ class Capture:
         return key if other is None or (other.dev, other.inode) == (found.dev, found.inode) else own
 
     def origin_of(self, path: Path, session: str | None = None) -> tuple[str, Origin]:
-        """The key and the origin of a transcript that was never seen; ``session`` is its id if that is known."""
+        """Return the key and origin of a transcript that was never seen; ``session`` is its id if that is known."""
         found = files.look_at(path, self.folders)
         key, owner, subagent = transcript.transcript_key(path)
         if found is not None:

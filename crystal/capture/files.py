@@ -33,7 +33,7 @@ class Found(NamedTuple):
 
 
 def look_at(path: Path, folders: Folders = ANYWHERE) -> Found | None:
-    """What the disk says of one file, None when it is no readable regular file in ``folders``."""
+    """Return the state of one file on disk, None if it is no readable regular file in ``folders``."""
     try:
         return examine(path, folders)
     except (CrystalError, OSError, ValueError):
@@ -41,7 +41,7 @@ def look_at(path: Path, folders: Folders = ANYWHERE) -> Found | None:
 
 
 def examine(path: Path, folders: Folders) -> Found | None:
-    """What the disk says of one file, None when there is none.
+    """Return the state of one file on disk, None if it does not exist.
 
     Raises:
         TranscriptRefused: It is no regular file, or not in ``folders``.
@@ -57,7 +57,7 @@ def examine(path: Path, folders: Folders) -> Found | None:
 
 
 def look_into(path: Path, file: BinaryIO) -> Found:
-    """The same of an open file, whatever stands at its path by now."""
+    """Return the state of an open file, whatever is at its path by now."""
     return _found(path, os.fstat(file.fileno()))
 
 
@@ -81,7 +81,7 @@ Refusal = Callable[[Path, Exception], None]
 def all_transcripts(
     roots: Sequence[Path], refusal: Refusal = _pass_over, folders: Folders | None = None
 ) -> Iterator[Found]:
-    """Every transcript under the roots (``<config>/projects``), subagents' included.
+    """Yield every transcript under the roots (``<config>/projects``), subagents' included.
 
     A link, of a project's folder or of a file, is followed where it leads to one of ``folders``; deeper links to
     folders are not followed.
@@ -108,7 +108,7 @@ def _listed(folder: Path, listing: Callable[[], Iterator[T]], refusal: Refusal) 
 
 
 def under(path: Path) -> Iterator[Found]:
-    """Every transcript below any folder, or the file itself; for paths that a person names.
+    """Yield every transcript below any folder, or the file itself; for paths that a person names.
 
     Raises:
         TranscriptRefused: It is a file, and no regular one.
@@ -129,7 +129,7 @@ def under(path: Path) -> Iterator[Found]:
 
 
 def of_session(folders: Folders, session_id: str) -> Iterator[Path]:
-    """Where a session's transcript may be: in any project folder, whatever folder the hook named."""
+    """Yield the possible paths of a session's transcript: in any project folder, whatever folder the hook named."""
     if not _is_plain_name(session_id):
         return
     for root in folders.roots:
@@ -145,12 +145,12 @@ def _named(root: Path, name: str, folders: Folders) -> Iterator[Path]:
 
 
 def is_session_id(name: str) -> bool:
-    """Whether a name has the form of Claude Code's session ids."""
+    """Return whether a name has the form of Claude Code's session ids."""
     return _SESSION_ID.fullmatch(name) is not None
 
 
 def session_in(path: Path, folders: Folders) -> str | None:
-    """The session that the first lines of a transcript name, None when they name none."""
+    """Return the session that the first lines of a transcript name, None if they name none."""
     with contextlib.suppress(OSError, CrystalError), opened(path, folders) as file:
         for line in file.read(_FIRST_BYTES).split(b"\n")[:_FIRST_LINES]:
             session = transcript.line_facts(line).session_id
@@ -160,7 +160,7 @@ def session_in(path: Path, folders: Folders) -> str | None:
 
 
 def subagents_of(transcript: Path, folders: Folders) -> list[Path]:
-    """The transcripts of a session's subagents, beside the session's own."""
+    """Return the transcripts of a session's subagents, beside the session's own."""
     session = transcript.with_suffix("")
     return [found.path for found in _listed(session, partial(_subagents_in, session, folders, _pass_over), _pass_over)]
 
@@ -179,7 +179,7 @@ def _projects(root: Path, folders: Folders, refusal: Refusal) -> Iterator[Path]:
 
 
 def _transcripts_in(project: Path, folders: Folders, refusal: Refusal) -> Iterator[Found]:
-    """A project's transcripts, and after them those of its sessions' subagents."""
+    """Yield a project's transcripts, and after them those of its sessions' subagents."""
     with os.scandir(project) as entries:
         listed = sorted(entries, key=lambda entry: entry.name)
     for entry in listed:
@@ -203,7 +203,7 @@ def _subagents_in(session: Path, folders: Folders, refusal: Refusal) -> Iterator
 
 
 def _regular(entry: os.DirEntry[str], folders: Folders, refusal: Refusal) -> Iterator[Found]:
-    """A regular file in a folder that was checked; a link only where it may lead."""
+    """Yield a regular file in a folder that was checked; a link only if its target is allowed."""
     path = Path(entry.path)
     try:
         if entry.is_symlink():

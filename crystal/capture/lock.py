@@ -15,9 +15,9 @@ from crystal.config.paths import make_private_dir, refused
 from crystal.errors import CrystalError, Unavailable, UsageProblem
 
 CAPTURE_LOCK = "capture.lock"
-"""The file in the data folder that whoever captures holds."""
+"""The file in the data folder that a capturing process locks."""
 BACKFILL_LOCK = "backfill.lock"
-"""The file that whoever imports past transcripts holds."""
+"""The file that a process importing past transcripts locks."""
 
 POLL_SECONDS = 0.02
 
@@ -62,7 +62,7 @@ def _open(path: Path) -> int:
 
 
 def _unusable(path: Path, error: OSError) -> CrystalError:
-    """Why a lock file cannot be used, and what to do: it holds nothing, so that it may be deleted."""
+    """Return why a lock file cannot be used, and what to do: it contains nothing, so it may be deleted."""
     command = f"rm {shlex.quote(str(path))}"
     if path.is_symlink():
         return UsageProblem(f"{path} is a link, and a lock must be a file of its own", hint=command)
@@ -91,7 +91,7 @@ class HeldLock(NamedTuple):
 
 @contextlib.contextmanager
 def try_lock(path: Path) -> Iterator[HeldLock | None]:
-    """Hold the lock if nobody does; gives None if somebody does.
+    """Hold the lock if it is free; yield None if another process has it.
 
     Raises:
         UsageProblem, Unavailable: The lock file cannot be used.
@@ -105,7 +105,7 @@ def try_lock(path: Path) -> Iterator[HeldLock | None]:
 
 @contextlib.contextmanager
 def await_lock(path: Path, *, seconds: float) -> Iterator[HeldLock | None]:
-    """Hold the lock, waiting for whoever has it; gives None if it was not free within ``seconds``."""
+    """Hold the lock, waiting while another process has it; yield None if it was not free within ``seconds``."""
     descriptor = _open(path)
     try:
         deadline = time.monotonic() + seconds
@@ -120,7 +120,7 @@ def await_lock(path: Path, *, seconds: float) -> Iterator[HeldLock | None]:
 
 @contextlib.contextmanager
 def wait_lock(path: Path, *, seconds: float) -> Iterator[HeldLock]:
-    """Hold the lock, waiting for whoever has it.
+    """Hold the lock, waiting while another process has it.
 
     Raises:
         Unavailable: It was not free within ``seconds``.

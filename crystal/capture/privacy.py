@@ -40,25 +40,25 @@ class Policy(NamedTuple):
     has_private_lines: bool = False
 
     def closed_now(self, session_id: str) -> str | None:
-        """Why everything that is added to this session just now is private, None when it is not."""
+        """Return why everything that is added to this session just now is private, None if it is not."""
         for mark in self.marks:
             if mark.until_at is None and mark.session_id in (None, session_id):
                 return f"private-{mark.reason}"
         return self._by_session(session_id)
 
     def why_private(self, session_id: str, at: int, cwd: str | None) -> str | None:
-        """Why words that no transcript told of are private, said at a moment in a folder; None when they are not."""
+        """Return why words from no transcript, said at a time in a folder, are private; None if they are not."""
         if self.projects and cwd is None:
             return BY_PROJECT  # fail closed, as for lines
         facts = LineFacts(timestamp_ms=at, cwd=cwd, session_id=session_id)
         return self.closed_now(session_id) or self._reason(session_id, facts, at, cwd)
 
     def is_private_folder(self, cwd: str) -> bool:
-        """Whether the settings name a folder private, or one above it."""
+        """Return whether the settings name a folder private, or one above it."""
         return bool(self.projects) and self._is_private_folder(cwd)
 
     def is_open(self, session_id: str) -> bool:
-        """Whether nothing could make a line of this session private, so that no line need be looked at."""
+        """Return whether nothing could make a line of this session private, so that no line need be looked at."""
         return not (
             self.projects
             or self.has_private_lines
@@ -69,7 +69,7 @@ class Policy(NamedTuple):
     def reasons(
         self, origin: Origin, lines: Sequence[LineFacts], *, first: bool, inherited: str | None
     ) -> list[str | None]:
-        """Why each line is private, None for those that may be kept.
+        """Return why each line is private, None for those that may be kept.
 
         Args:
             origin: Of the transcript.
@@ -99,7 +99,7 @@ class Policy(NamedTuple):
     def with_echoes(
         self, reasons: Sequence[str | None], lines: Sequence[tuple[LineFacts, bool]], *, first: bool, tainted: bool
     ) -> list[str | None]:
-        """The reasons, and one for each line that may repeat what was private.
+        """Return the reasons, with one added for each line that may repeat what was private.
 
         Args:
             reasons: Why each line is private of its own.
@@ -137,7 +137,7 @@ class Policy(NamedTuple):
         return None
 
     def _is_private_folder(self, cwd: str) -> bool:
-        """Whether the folder or one above it matches a pattern."""
+        """Return whether the folder or one above it matches a pattern."""
         folder = cwd.rstrip("/\\") or cwd
         while True:
             if any(fnmatch.fnmatchcase(folder, glob) for glob in self.projects):
@@ -157,7 +157,7 @@ def _is_bookkeeping(facts: LineFacts) -> bool:
 
 
 def _filled(values: Sequence[T | None]) -> list[T | None]:
-    """Each gap filled with the value before it, the gaps at the start with the first value."""
+    """Fill each gap with the value before it, the gaps at the start with the first value."""
     last = next((value for value in values if value is not None), None)
     filled = []
     for value in values:

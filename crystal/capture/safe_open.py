@@ -242,7 +242,7 @@ def status_of(path: Path, folders: Folders) -> os.stat_result:
 
 
 def check_status(path: Path, folders: Folders) -> os.stat_result:
-    """Do the same without a deadline, for whoever has one."""
+    """Check the same without a deadline, for callers that have one."""
     _check_name(path, folders)
     status = path.lstat()
     if stat.S_ISLNK(status.st_mode):

@@ -55,7 +55,7 @@ class Note(NamedTuple):
 
 
 def read_notes(spool: Path) -> list[Note]:
-    """Every note to act on, oldest first. A note that cannot be read counts as a hint without content."""
+    """Return every note to act on, oldest first. A note that cannot be read counts as a hint without content."""
     names = [name for name in _names(spool) if not name.endswith(ASIDE)]
     return [note for name in names if (note := _read(spool / name)) is not None]
 
@@ -75,7 +75,7 @@ def set_aside(note: Note) -> None:
 
 
 def is_any_aside(spool: Path) -> bool:
-    """Whether any note was set aside."""
+    """Return whether any note was set aside."""
     return any(name.endswith(ASIDE) for name in _names(spool))
 
 
@@ -102,7 +102,7 @@ class PrivateNotes:
         self._read: dict[str, Note | None] = {}
 
     def marks(self) -> tuple[Mark, ...]:
-        """A mark for each session with a private note.
+        """Return a mark for each session with a private note.
 
         If that is its oldest note, all that is added now is private; else what was said since that note.
         """
@@ -118,7 +118,7 @@ class PrivateNotes:
 
 
 def is_empty(spool: Path) -> bool:
-    """Whether no note waits."""
+    """Return whether no note waits."""
     try:
         return not any(entry.name.endswith(".json") for entry in spool.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -126,7 +126,7 @@ def is_empty(spool: Path) -> bool:
 
 
 def kept_name(note: Note) -> Path:
-    """The second name that the hook gave the transcript before a compaction; only there for notes of a compaction."""
+    """Return the second name that the hook gave the transcript; it exists only for notes of a compaction."""
     return note.file.with_suffix(".kept")
 
 

@@ -73,7 +73,7 @@ class CaptureFacts:
         store_problem: Why the store cannot be used, and the next step, if it cannot.
         off_since: Since when capture is switched off.
         last_capture: When something was captured last.
-        free_bytes: How much room the disk of ``data_dir`` has.
+        free_bytes: Free bytes on the disk of ``data_dir``.
         writable: Whether files can be made in ``data_dir``.
         read_only_disk: Whether that disk is mounted for reading only.
         stalled: What the last worker said about a store that it could not use.

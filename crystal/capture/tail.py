@@ -44,12 +44,12 @@ class Cleaner:
             raise RedactionFailed(f"secrets could not be taken out ({type(error).__name__})", hint=hint) from error
 
     def hash(self, data: bytes) -> bytes:
-        """A keyed hash: without the key it confirms no guess about the text."""
+        """Return a keyed hash: without the key it confirms no guess about the text."""
         return hashlib.blake2b(data, digest_size=32, key=self.key, person=b"crystal ledger").digest()
 
 
 def recognise(file: BinaryIO, size: int, dev: int, inode: int, mark: Watermark, cleaner: Cleaner) -> Watermark:
-    """The watermark to read on from: the same when the file goes on where it stood, a new generation when not.
+    """Return the watermark to read on from: the same if the file only grew, a new generation if it was replaced.
 
     A file moved to another folder or disk keeps its bytes and so its watermark. One that is shorter, or has other
     bytes before the offset, was replaced: it is read again from 0, and the lines' uuids make that harmless.
@@ -60,7 +60,7 @@ def recognise(file: BinaryIO, size: int, dev: int, inode: int, mark: Watermark, 
 
 
 def tail_hash(file: BinaryIO, offset: int, cleaner: Cleaner) -> bytes:
-    """The keyed hash of the bytes just before ``offset``, empty at 0."""
+    """Return the keyed hash of the bytes just before ``offset``, empty at 0."""
     if offset == 0:
         return b""
     start = max(0, offset - TAIL_BYTES)
@@ -69,7 +69,7 @@ def tail_hash(file: BinaryIO, offset: int, cleaner: Cleaner) -> bytes:
 
 
 def cut_at(raw: RawSegment, until: int) -> RawSegment:
-    """Only the lines that begin before the byte ``until``."""
+    """Keep only the lines that begin before the byte ``until``."""
     if raw.end <= until:
         return raw
     if until <= raw.start:
@@ -113,7 +113,7 @@ def make_segment(raw: RawSegment, reading: Reading, after: Watermark) -> Segment
 
 
 def _lines(raw: RawSegment) -> list[tuple[int, bytes]]:
-    """Each line with its newline, and where it starts in the file."""
+    """Return each line with its offset in the file; the line includes its newline."""
     lines = []
     at = 0
     while at < len(raw.raw):
