@@ -46,6 +46,7 @@ def main(runs: int) -> int:
         for name in (
             "main.py",
             "session_start.py",
+            "worker.py",
             "remember.py",
             "remember_line.py",
             "remember_words.py",

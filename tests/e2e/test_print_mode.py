@@ -155,7 +155,7 @@ def test_two_hooks_of_two_installations_keep_everything_once(
     client: Client, model: FakeAnthropic, memory: Memory
 ) -> None:
     hooks = json.loads((client.config / "settings.json").read_text("utf-8"))["hooks"]
-    text = json.dumps({"hooks": hooks}).replace("/hook/main.py", "/../hook/main.py")
+    text = json.dumps({"hooks": hooks}).replace("/crystal/hook/main.py", "/crystal/../crystal/hook/main.py")
     assert "/../crystal/" in text, "another command, or the client would run it once"
     (client.project / ".claude").mkdir()
     (client.project / ".claude" / "settings.json").write_text(text, "utf-8")

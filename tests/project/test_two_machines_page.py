@@ -29,7 +29,7 @@ pytestmark = [
 ]
 
 PAGE = ROOT / "docs" / "how-to" / "two-machines.md"
-HERE = re.compile(r"tests/test_two_machines_page\.py runs it on the (\w+)")
+HERE = re.compile(r"tests/project/test_two_machines_page\.py runs it on the (\w+)")
 CODE = "7-apple-river-stone"
 WORDS = "acid bridge copper dune"
 SERVES, PAIRS, JOINS = "crystal-relay serve", "crystal relay pair", "crystal relay join"

@@ -121,9 +121,9 @@ def test_a_refresh_that_changes_nothing_keeps_the_order(tmp_path):
 
 WRITER = """
 import sys, pathlib
-from crystal.index import bring_up_to_date
+from crystal.search.index import bring_up_to_date
 from crystal.store import Store
-from tests.store_factory import NOW, Meaning, add_turn, embed_all
+from tests.support.store_factory import NOW, Meaning, add_turn, embed_all
 folder, me = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 with Store.open(folder / "crystal.db") as store:
     for number in range(12):

@@ -1,4 +1,4 @@
-"""Where the store is: one table for ``crystal.paths`` and for ``crystal.hook``, which repeats the rule in few lines.
+"""Where the store is: one table for ``crystal.config.paths`` and for ``crystal.hook``, which repeats the rule in few lines.
 
 ``{home}`` and ``{cwd}`` stand for two folders of the test; a name in ``makes`` that ends with ``/`` is a folder.
 """

@@ -593,8 +593,8 @@ def test_many_deletions_hold_the_write_lock_shortly(world):
 CHILD = """
 import json, os, sys
 from pathlib import Path
-from crystal.relay.errors import NotAtRelay
-from crystal.relay.mirror import Mirror, publish
+from crystal.sync.errors import NotAtRelay
+from crystal.sync.mirror import Mirror, publish
 from crystal.store import Store
 
 class Relay:

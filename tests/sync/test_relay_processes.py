@@ -239,8 +239,8 @@ def test_a_relay_that_lost_its_tokens_too_costs_one_string_for_each_device(town:
     town.relay.kill()
     shutil.rmtree(town.relay.folder)
     town.relay.start()
-    token = town.relay.operate("token", "make", "--label", "home", "--scope", "home")
     wait_until(town.relay.is_healthy, "the relay to serve")
+    token = town.relay.operate("token", "make", "--label", "home", "--scope", "home")
     town.desk.type("init", "--yes", "--role", "home", "--relay", town.relay.url, "--token-stdin", stdin=token)
     for machine in town.devices:
         assert machine.run("relay", "sync").returncode != 0
