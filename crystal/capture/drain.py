@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from crystal import transcript
 from crystal.capture import files, spool
@@ -33,8 +33,7 @@ PIECES_A_ROUND = 1
 """Segments of one transcript that are captured before the notes of other sessions have their turn."""
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(NamedTuple):
     """State of one run of ``drain``.
 
     Attributes:
@@ -46,8 +45,8 @@ class _Run:
 
     flush_ms: float
     tally: Tally
-    failed: set[Path] = field(default_factory=set)
-    first_seen: dict[Path, float] = field(default_factory=dict)
+    failed: set[Path]
+    first_seen: dict[Path, float]
 
     def patience(self, note: Note) -> float:
         """Return how many milliseconds a note may still wait; zero or less if its time is over."""
@@ -63,7 +62,7 @@ def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS, remembe
     What a prompt asks to remember comes first, by ``remember``; without it those notes stay. A transcript with much to
     read is captured segment by segment, and other sessions go in between: the watermark knows how far it got.
     """
-    run = _Run(flush_ms, Tally())
+    run = _Run(flush_ms, Tally(), set(), {})
     unstored: set[Path] = set()
     pause = POLL_SECONDS
     add_hook_runs(capture.store, spool.take_latencies(folder))
