@@ -20,7 +20,7 @@ from crystal.hook import main as hook
 from crystal.store import texts
 
 HOOK = [sys.executable, "-I", "-S", hook.__file__]
-WORKER = [sys.executable, "-I", "-X", "utf8", "-c", hook.WORKER, str(Path(hook.__file__).parents[1])]
+WORKER = [sys.executable, "-I", "-X", "utf8", "-c", hook.WORKER, str(Path(hook.__file__).parents[2])]
 OURS = ("CRYSTAL_", "LDM_", "CLAUDE", "OPENCLAW_", "XDG_", "OPENAI_", "GOOGLE_", "VOYAGE_")
 
 

@@ -28,10 +28,6 @@ FREE = Price(0.0)
 UNKNOWN = Price(5.0, 20.0)
 """For a model that the table does not name: dearer than any small model, so that the daily cap holds."""
 
-EMBEDDING_PRICES = {
-    model: Price(usd) for row in EMBEDDING_PROVIDERS.values() for model, usd in row.usd_per_million.items()
-}
-
 PRICES = MappingProxyType(
     {
         "gpt-4o-mini": Price(0.15, 0.60),
@@ -50,9 +46,10 @@ PRICES = MappingProxyType(
         "gemini-2.0-flash": Price(0.10, 0.40),
         "gemini-2.5-flash": Price(0.30, 2.50),
         "gemini-2.5-flash-lite": Price(0.10, 0.40),
+        **{model: Price(usd) for row in EMBEDDING_PROVIDERS.values() for model, usd in row.usd_per_million.items()},
     }
 )
-"""Models that write, by name, without a date at its end; embedding models are in the registry."""
+"""By the model's name, without a date at its end: models that write, and the registry's that embed."""
 
 _DATED = r"[-@](?:20\d\d-\d\d-\d\d|20\d{6}|latest)$"
 
@@ -64,6 +61,5 @@ def price_of(provider: str, model: str) -> Price:
     """
     if not needs_key(provider):
         return FREE
-    prices = {**PRICES, **EMBEDDING_PRICES}
     name = model.strip().lower().rpartition("/")[2]
-    return prices.get(name) or prices.get(re.sub(_DATED, "", name)) or UNKNOWN
+    return PRICES.get(name) or PRICES.get(re.sub(_DATED, "", name)) or UNKNOWN

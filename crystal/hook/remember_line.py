@@ -51,7 +51,7 @@ def is_nothing_but_secret(words: str, env: "dict[str, str]") -> "bool | None":
         return False
     import subprocess  # noqa: PLC0415 - nearly no prompt needs it
 
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     command = [sys.executable, "-I", "-X", "utf8", "-c", CHECK, root]
     given = words.encode("utf-8", "surrogatepass")
     try:

@@ -256,6 +256,15 @@ def test_what_is_nothing_but_a_secret_is_refused_in_the_line(home: Path, words: 
     assert "unless" not in line
 
 
+def test_the_check_for_a_secret_uses_the_package_that_the_hook_belongs_to(door: Hook) -> None:
+    folder = Path(door.command[-1]).parent
+    (folder.parent / "worker.py").write_text("import sys\ndef check_words(): sys.exit(3)\n")
+    link = "https://docs.example.org/handbook/deploying-on-fridays"  # no secret, but long enough to be looked at
+    code = f"import os, sys; sys.path.insert(0, {str(folder)!r}); import json, remember_line\n"
+    code += f"print(json.dumps(remember_line.is_nothing_but_secret({link!r}, dict(os.environ))))"
+    assert door.run({}, ("-c", code)) is True
+
+
 def test_without_a_note_nothing_is_said_to_be_remembered(door: Hook) -> None:
     (door.data / "spool").touch()
     answer = door.run({**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember: x"})
