@@ -136,7 +136,7 @@ def root(
     ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    """Keep every conversation of your coding agent, private, and find it again."""
+    """Search everything that you and your coding agent ever said to each other."""
     if data_dir is not None:
         if not data_dir.strip():
             raise UsageProblem("--data-dir is empty", hint="name a folder, or leave it out")
