@@ -34,12 +34,6 @@ COMMAND_HINTS = (
     rb"login\s[^|;\r\n]*-p|chpasswd|requirepass|\s-pass(?:in|out|word)?(?:\s|\\[nrt])+pass:",
     rb"(?:auth\s*=\s*|BasicAuth)\((?:\s|\\+[nrt])*\\*[\"']",
 )
-ADDRESS_LITERALS = tuple(
-    rb":// :\/\/ :\\/\\/ -u sshpass redis-cli --user --proxy-user"
-    rb" mysql login chpasswd requirepass pass: auth BasicAuth".split()
-)
-ADDRESS_FOLDED = (b"bearer", b"basic", b"authorization", b"cookie")
-
 _SCHEME = rb"(?i)\b[a-z][a-z0-9+.\-]{1,30}$"
 _DATABASE_SCHEME = rb"(?i)\b(?:postgres(?:ql)?|mysql|mariadb|mongodb|rediss?|amqps?)(?:\+\w+)?$"
 _URL = rb"""(?x) ://(?<=[A-Za-z0-9+.\-]://)

@@ -12,7 +12,6 @@ from crystal.redact.spans import BLOCK, Span
 from crystal.redact.work import FINDING, Work
 
 BLOCK_HINTS = (rb"PRIVATE KEY", rb"SSH2 ENCRYPTED", rb"PuTTY-User-Key-File", rb"LS0tLS1CRUdJTi")
-BLOCK_LITERALS = (b"PRIVATE KEY", b"SSH2 ENCRYPTED", b"PuTTY-User-Key-File", b"LS0tLS1CRUdJTi")
 
 _BEGIN = Lazy(rb"-{4,5} ?BEGIN (?:[A-Z0-9]+ ){0,3}?(?:PRIVATE KEY(?: BLOCK)?|SSH2 ENCRYPTED PRIVATE KEY) ?-{4,5}")
 _END = Lazy(rb"-{4,5} ?END (?:[A-Z0-9]+ ){0,3}?(?:PRIVATE KEY(?: BLOCK)?|SSH2 ENCRYPTED PRIVATE KEY) ?-{4,5}")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from crystal.redact.engine import HAVE_RE2, compiled, scanner
+from crystal.redact.engine import compiled, scanner
 from crystal.redact.formats import FORMATS
 from crystal.redact.spans import ENCODED, Span
 from crystal.redact.work import CALL, FINDING, Work
@@ -69,11 +69,8 @@ def encoded_spans(text: bytes, work: Work) -> Iterator[Span]:
 
 
 def _runs(text: bytes, work: Work) -> Iterator[tuple[int, int]]:
-    """Yield the runs to decode: with RE2 only from shortly before each hint on, without it all of them."""
+    """Yield the runs to decode, each from shortly before a hint on."""
     run = compiled(rb"[A-Za-z0-9+/_-]{1,8192}={0,2}")
-    if not HAVE_RE2:
-        yield from (found.span() for found in run.finditer(text))
-        return
     search, at = scanner(encoded_hints()), 0
     while (hint := search(text, at)) is not None:
         work.spend(CALL)

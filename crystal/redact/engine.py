@@ -1,8 +1,7 @@
-"""Which regular expression engine looks first at every byte, and when patterns are compiled: at their first use.
+"""The regular expression engines: RE2 searches every byte for all rules at once, ``re`` applies the exact rules.
 
-RE2 runs all rules at once in time linear in the text, which Python's own engine does forty times slower (measured in
-docs/adr/0003-redaction-rules.md). Where its wheel is missing, plain substring search takes its place: it lets more
-lines through to the rules, never fewer, so only the speed differs.
+RE2 takes time linear in the text, forty times less than Python's own engine (measured in
+docs/adr/0003-redaction-rules.md). Patterns are compiled when they are first used.
 """
 
 from __future__ import annotations
@@ -12,14 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any
 
-try:
-    import re2
-except ImportError:  # no wheel for this platform: slower, same findings
-    re2 = None
+import re2
 
-HAVE_RE2 = re2 is not None
-_MEMORY = 32 << 20
-"""Bytes of automaton that RE2 may keep. Less, and it starts over and over on long input; more gains nothing."""
+_AUTOMATON_BYTES = 32 << 20
+"""Memory that RE2 may use. With less it starts over and over on long input; more gains nothing."""
 
 Search = Callable[..., Any]
 """``search(text, start)``: the first match at or after ``start``, or None."""
@@ -55,21 +50,14 @@ def compiled(pattern: bytes) -> re.Pattern[bytes]:
 
 @cache
 def scanner(hints: tuple[bytes, ...]) -> Search:
-    """Return a function that finds the next match of any of ``hints``, by RE2 where it is there, else by ``re``."""
-    return re_search(hints) if re2 is None else re2_search(hints)
-
-
-def re2_search(hints: Iterable[bytes]) -> Search:
-    """Return a function that finds the first match of any of ``hints`` in the bytes, or None."""
+    """Return a function that finds the next match of any of ``hints``."""
     # (?U), reluctant: a match ends as soon as it can, so that no search reads far behind what it has found.
     search: Search = re2.compile(b"(?U:" + _joined(hints) + b")", _options()).search
     return search
 
 
-def matcher(groups: Iterable[Iterable[bytes]]) -> Callable[[bytes], list[int] | None] | None:
-    """Return a function that lists which groups of hints match a text: None if none does. Without RE2 there is none."""
-    if re2 is None:
-        return None
+def matcher(groups: Iterable[Iterable[bytes]]) -> Callable[[bytes], list[int] | None]:
+    """Return a function that lists which groups of hints match a text: None if none does."""
     patterns = re2.Set.SearchSet(_options())
     for hints in groups:
         patterns.Add(_joined(hints))
@@ -78,39 +66,13 @@ def matcher(groups: Iterable[Iterable[bytes]]) -> Callable[[bytes], list[int] | 
     return match
 
 
-def re_search(hints: Iterable[bytes]) -> Search:
-    """Return the same by Python's own engine."""
-    return re.compile(_joined(hints)).search
-
-
 def _joined(hints: Iterable[bytes]) -> bytes:
     return b"|".join(b"(?:" + hint + b")" for hint in hints)
 
 
-def plain_prefilter(
-    literals: Iterable[bytes], folded: Iterable[bytes], patterns: Iterable[bytes]
-) -> Callable[[bytes], bool]:
-    """Return the prefilter that needs no RE2.
-
-    Args:
-        literals: One of these is in the text that some rules match, as written,
-        folded: or one of these, in any case (given in lower case),
-        patterns: or one of these matches.
-    """
-    lower = tuple(set(folded))
-    searches = [re.compile(b"|".join(sorted(map(re.escape, literals)))).search]
-    searches += [re.compile(pattern).search for pattern in patterns]
-
-    def seen(text: bytes) -> bool:
-        small = text.lower()
-        return any(literal in small for literal in lower) or any(search(text) for search in searches)
-
-    return seen
-
-
 def _options() -> Any:
     options = re2.Options()
-    options.max_mem = _MEMORY
+    options.max_mem = _AUTOMATON_BYTES
     options.never_capture = True  # a hint with a group in it costs five times as much where it matches
     options.encoding = re2.Options.Encoding.LATIN1  # bytes are bytes: a line need not be UTF-8
     return options
@@ -126,7 +88,7 @@ def stretches(text: bytes, hints: tuple[bytes, ...]) -> Iterator[tuple[int, int]
     Otherwise one hint would have all patterns read all of a long text. Hints close to each other share a stretch: the
     next one is looked for only where the last stretch ends, and the more of them follow, the farther on.
     """
-    if len(text) < 8 * _AROUND or not HAVE_RE2:
+    if len(text) < 8 * _AROUND:
         yield 0, len(text)
         return
     search = scanner(hints)

@@ -76,12 +76,6 @@ def format_hints() -> tuple[bytes, ...]:
     return tuple(_OWN_HINTS.get(literals) or _hint(pattern) for _, literals, pattern in TABLE)
 
 
-def format_patterns() -> tuple[bytes, ...]:
-    """Return patterns for the formats whose literals are too short to tell, for a first look without RE2."""
-    short = [hint for hint, row in zip(format_hints(), FORMATS, strict=True) if 0 < min(map(len, row.literals)) <= 3]
-    return (*short, *(DIGITS.replace(b"[MNO]", letter) + DIGITS + rb"{3}" for letter in (b"M", b"N", b"O")))
-
-
 def format_spans(text: bytes, work: Work) -> Iterator[Span]:
     """Yield the tokens of known formats, and the secrets that stand near an account id."""
     for start, end in stretches(text, format_hints()):

@@ -34,9 +34,6 @@ SECRET_NAME = (
 KEY_NAME = rb"(?i:keys?" + _TAIL + rb")"
 """How every telling name ends, in any case (RE2 and ``re`` syntax)."""
 
-STEM_LITERALS = tuple(b"pass pwd secret token key auth credential cred pat bearer conn dsn cookie identified".split())
-"""The same as plain lower-case text, for the slow prefilter."""
-
 _WORDS = Lazy(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _ALWAYS = frozenset(b"password passwords passwd pwd passphrase passcode passwort passw passwrd".split())
 _ENDS_STRONG = Lazy(rb".*(?:passw(?:or)?d|passphrase|pwd)$")

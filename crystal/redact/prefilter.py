@@ -13,8 +13,6 @@ from functools import cache, lru_cache
 
 from crystal.redact import engine
 from crystal.redact.addresses import (
-    ADDRESS_FOLDED,
-    ADDRESS_LITERALS,
     COMMAND_HINTS,
     HEADER_HINTS,
     PGPASS_HINTS,
@@ -24,14 +22,13 @@ from crystal.redact.addresses import (
     pgpass_spans,
     url_spans,
 )
-from crystal.redact.blocks import BLOCK_HINTS, BLOCK_LITERALS, block_spans
+from crystal.redact.blocks import BLOCK_HINTS, block_spans
 from crystal.redact.encoded import encoded_hints, encoded_spans
-from crystal.redact.formats import FORMAT_LITERALS, format_hints, format_patterns, format_spans
+from crystal.redact.formats import FORMAT_LITERALS, format_hints, format_spans
 from crystal.redact.lines import Piece
 from crystal.redact.mnemonics import MIN_PHRASE_BYTES, MNEMONIC_HINTS, holds_words, mnemonic_spans
 from crystal.redact.named import named_spans
 from crystal.redact.named_hints import NAMED_HINTS
-from crystal.redact.names import STEM_LITERALS
 from crystal.redact.private import PRIVATE_HINT
 from crystal.redact.recalled import FENCE_NAME
 from crystal.redact.spans import Span
@@ -59,6 +56,7 @@ _WRITTEN_OUT = rb"\\u00[2-7]"
 _COLOUR = engine.Lazy(rb"(?:\x1b|\\+u001[bB])\[[0-9;?]*[A-Za-z]")
 _COLOUR_HINT = rb"\x1b\[|u001[bB]\["
 _COLOUR_STARTS = b"\x1bu"
+_PRIVATE_HINTS = (PRIVATE_HINT, FENCE_NAME, _WRITTEN_OUT)
 _CUT_HINT = (
     rb"(?:"
     + rb"|".join(sorted(map(re.escape, FORMAT_LITERALS)))
@@ -74,71 +72,48 @@ def _first_hints() -> tuple[bytes, ...]:
 
 def secret_hints() -> list[bytes]:
     """Return everything that the first look looks for."""
-    return [
-        PRIVATE_HINT,
-        FENCE_NAME,
-        _WRITTEN_OUT,
-        _CUT_HINT,
-        *(hint for hints, _ in _FAMILIES[:-1] for hint in hints()),
-    ]
+    return [*_PRIVATE_HINTS, _CUT_HINT, *(hint for hints, _ in _FAMILIES[:-1] for hint in hints())]
 
 
 @lru_cache(maxsize=1)
 def secret_prefilter() -> Prefilter:
     """Return the prefilter for secrets, private spans and recalled text."""
-    if not engine.HAVE_RE2:
-        return plain_secret_prefilter()
-    search = engine.scanner(_first_hints())
-    search_phrase = engine.scanner(MNEMONIC_HINTS)
+    return _through_percent(_prefilter(_first_hints(), _holds_phrase))
+
+
+@lru_cache(maxsize=1)
+def private_prefilter() -> Prefilter:
+    """Return the prefilter for private spans and recalled text alone."""
+    return _prefilter((_COLOUR_HINT, *_PRIVATE_HINTS), lambda _: False)
+
+
+def _prefilter(hints: tuple[bytes, ...], holds_more: Prefilter) -> Prefilter:
+    """Return the prefilter that lets through what matches a hint, with colours left out, and what ``holds_more``."""
+    search = engine.scanner(hints)
 
     def seen(text: bytes) -> bool:
         found = search(text)
         if found is not None and text[found.start()] in _COLOUR_STARTS:
             text = _COLOUR.sub(b"", text)
             found = search(text)
-        return found is not None or (len(text) >= MIN_PHRASE_BYTES and holds_words(text, search_phrase))
+        return found is not None or holds_more(text)
 
-    return _through_percent(seen)
-
-
-@lru_cache(maxsize=1)
-def plain_secret_prefilter() -> Prefilter:
-    """Return the same, without RE2."""
-    literals = (FENCE_NAME, *BLOCK_LITERALS, *FORMAT_LITERALS, *ADDRESS_LITERALS)
-    patterns = (*format_patterns(), *PGPASS_HINTS, *MNEMONIC_HINTS, rb"[A-Za-z0-9+/_-]{20}", _WRITTEN_OUT)
-    seen = engine.plain_prefilter(literals, (b"private", *ADDRESS_FOLDED, *STEM_LITERALS), patterns)
-    return _through_percent(_through_colours(seen))
+    return seen
 
 
-@lru_cache(maxsize=1)
-def private_prefilter() -> Prefilter:
-    """Return the prefilter for private spans and recalled text alone."""
-    pattern = re.compile(PRIVATE_HINT)
-
-    def seen(text: bytes) -> bool:
-        if b"\\u00" in text and re.search(_WRITTEN_OUT, text):
-            return True
-        if FENCE_NAME in text:
-            return True
-        return b"private" in text.lower() and pattern.search(text) is not None
-
-    return _through_colours(seen)
+def _holds_phrase(text: bytes) -> bool:
+    return len(text) >= MIN_PHRASE_BYTES and holds_words(text, engine.scanner(MNEMONIC_HINTS))
 
 
 @cache
-def _family_matcher() -> Callable[[bytes], list[int] | None] | None:
+def _family_matcher() -> Callable[[bytes], list[int] | None]:
     return engine.matcher(hints() for hints, _ in _FAMILIES[:-1])
 
 
 def families_in(text: bytes) -> list[Rules]:
-    """Return the families of rules that may find something in a plain text. Without RE2 these are all."""
-    match = _family_matcher()
-    if match is None:
-        return [rules for _, rules in _FAMILIES]
-    found = [_FAMILIES[number][1] for number in sorted(match(text) or ())]
-    if len(text) >= MIN_PHRASE_BYTES and holds_words(text, engine.scanner(MNEMONIC_HINTS)):
-        found.append(mnemonic_spans)
-    return found
+    """Return the families of rules that may find something in a plain text."""
+    found = [_FAMILIES[number][1] for number in sorted(_family_matcher()(text) or ())]
+    return [*found, mnemonic_spans] if _holds_phrase(text) else found
 
 
 def holding_pieces(line: bytes, pieces: Sequence[Piece], may_hold: Prefilter) -> Iterator[Piece]:
@@ -174,8 +149,6 @@ def _pieces_with_hints(line: bytes, pieces: Sequence[Piece], search: engine.Sear
 
 
 def _is_encoded(line: bytes) -> bool:
-    if not engine.HAVE_RE2:
-        return True
     return b"%" in line or b"\x1b" in line or b"u001b" in line or b"u001B" in line
 
 
@@ -195,14 +168,3 @@ def _through_percent(seen: Prefilter) -> Prefilter:
         return False
 
     return seen_when_decoded
-
-
-def _through_colours(seen: Prefilter) -> Prefilter:
-    def seen_without_colours(text: bytes) -> bool:
-        if seen(text):
-            return True
-        if b"u001b" in text or b"\x1b" in text or b"u001B" in text:
-            return seen(_COLOUR.sub(b"", text))
-        return False
-
-    return seen_without_colours
