@@ -255,14 +255,14 @@ def _base_url(config: Config, target: Target) -> str | None:
 
 def leaves_the_machine(target: Target) -> str | None:
     """Return, in words, the address that texts are sent to once a target is chosen; None if none leave the machine."""
-    from crystal.embedding.web import is_loopback  # noqa: PLC0415 - brings httpx, 0.1 s
+    from crystal.provider_http.post import is_loopback  # noqa: PLC0415 - brings httpx, 0.1 s
 
     if not _is_remote(target.provider):
         return None
     url = _base_url(this_config(), target)
     if url is None:
         return target.provider if needs_key(target.provider) else None
-    return None if is_loopback(url if "://" in url else f"http://{url}") else f"{target.provider} at {url}"
+    return None if is_loopback(url) else f"{target.provider} at {url}"
 
 
 def choose(target: Target) -> tuple[str, ...]:

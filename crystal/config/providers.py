@@ -98,7 +98,6 @@ _ROWS = (
         key_variables=("OPENAI_API_KEY",),
         model_variables=("CRYSTAL_OPENAI_MODEL",),
         url_variables=("OPENAI_BASE_URL",),
-        packages=("openai",),
         usd_per_million={
             "text-embedding-3-small": 0.02,
             "text-embedding-3-large": 0.13,

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from crystal.errors import CrystalError, Damaged, Unavailable
-
 if TYPE_CHECKING:  # importing it takes longer than most of the work here
     import numpy as np
     import numpy.typing as npt
@@ -46,7 +44,7 @@ class Embedder(Protocol):
         """Return a vector for each text, in order.
 
         Raises:
-            Unavailable: Trying again later can help; ``RateLimited`` says when.
+            ModelUnavailable: Trying again later can help.
             TextRefused: The provider does not take one of the texts.
             WrongAnswer, Denied, NotConfigured: Trying again will not help before something is changed.
         """
@@ -69,23 +67,3 @@ class TokenVectors(Protocol):
 
     def token_vectors(self, texts: Sequence[str]) -> list[TokenRows]:
         """Return the tokens of each text with their vectors, in order."""
-
-
-class RateLimited(Unavailable):
-    """The provider asks to wait ``seconds`` (None: it does not say how long)."""
-
-    def __init__(self, message: str, *, seconds: float | None = None, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.seconds = seconds
-
-
-class ServerFault(Unavailable):
-    """The provider is there, but failed on this request: 5xx, or no answer in time. One of the texts may be why."""
-
-
-class TextRefused(CrystalError):
-    """The provider does not take a text, for its length or for what is in it. Other texts may still pass."""
-
-
-class WrongAnswer(Damaged):
-    """The provider answered with something that is not the vectors that were asked for."""

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from crystal.embedding.embedder import WrongAnswer
 from crystal.embedding.remote import Answer, Purpose
-from crystal.embedding.web import address, post_json
 from crystal.errors import NotConfigured
+from crystal.provider_http.post import address, post_json
 
 # What the models were trained with: https://huggingface.co/nomic-ai/nomic-embed-text-v1.5, Usage; and so forth.
 PREFIXES: dict[str, dict[Purpose, str]] = {
@@ -44,7 +43,4 @@ class Ollama:
             answer = post_json(self.name, self._url, body, {}, timeout)
         except NotConfigured as error:
             raise NotConfigured(error.message, hint=f"run: ollama pull {self._model}") from error
-        try:
-            return Answer(list(answer["embeddings"]))
-        except (KeyError, TypeError) as error:
-            raise WrongAnswer(f"{self.name} answered without embeddings") from error
+        return Answer(list(answer["embeddings"]))

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from crystal.config.providers import EmbeddingProvider
-from crystal.embedding.embedder import WrongAnswer
 from crystal.errors import NotConfigured
+from crystal.provider_http.failures import WrongAnswer
 
 Purpose = Literal["document", "query"]
 
@@ -20,7 +20,6 @@ QUERY_SECONDS = 10.0
 """The longest time to embed a question: the user waits for it, and keywords work without it."""
 
 _KEY = re.compile(r"[!-~]+")
-_LABEL = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,8 @@ class Provider(Protocol):
     def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> Answer:
         """Make one request of at most ``timeout`` seconds.
 
-        It fails as ``Embedder.embed_documents`` does, also when the answer has another shape.
+        It fails as ``Embedder.embed_documents`` does. An answer of another shape may raise ``KeyError``, ``TypeError``
+        or ``AttributeError``.
         """
 
 
@@ -80,7 +80,10 @@ class RemoteEmbedder:
     def _embed(self, texts: Sequence[str], purpose: Purpose, timeout: float) -> list[bytes]:
         found: list[bytes] = []
         for batch in batches([sendable(text) for text in texts], self._provider):
-            answer = self._provider.ask(batch, purpose, timeout)
+            try:
+                answer = self._provider.ask(batch, purpose, timeout)
+            except (KeyError, TypeError, AttributeError) as error:
+                raise WrongAnswer(f"{self._provider.name} answered without embeddings") from error
             self._tokens += answer.tokens
             if len(answer.vectors) != len(batch):
                 raise WrongAnswer(f"{self._provider.name} gave {len(answer.vectors)} vectors for {len(batch)} texts")
@@ -152,16 +155,3 @@ def checked_key(key: str | None, row: EmbeddingProvider, *, has_own_server: bool
         hint = f"set {row.key_variables[0] if row.key_variables else 'it'} again, in one line"
         raise NotConfigured(f"the API key for {row.name} has characters that no key has", hint=hint)
     return key
-
-
-def labels(answer: object) -> str:
-    """Short codes from an error answer (``insufficient_quota``); never its sentences, which may quote what was sent."""
-    error = answer.get("error") if isinstance(answer, dict) else None
-    fields = error if isinstance(error, dict) else {}
-    details = fields.get("details")
-    reasons = (
-        [detail.get("reason") for detail in details if isinstance(detail, dict)] if isinstance(details, list) else []
-    )
-    codes = [fields.get("code"), fields.get("status"), fields.get("type"), *reasons]
-    told = [code for code in codes if isinstance(code, str) and _LABEL.fullmatch(code)]
-    return ", ".join(dict.fromkeys(told))

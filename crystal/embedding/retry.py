@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from crystal.embedding.embedder import RateLimited
 from crystal.errors import Unavailable
+from crystal.provider_http.failures import ModelUnavailable
 
 Answer = TypeVar("Answer")
 
@@ -43,7 +43,7 @@ def call_with_retries(
 
 def asked_seconds(error: Unavailable) -> float:
     """Return how many seconds the provider asks to wait, 0 if it does not say."""
-    return (error.seconds or 0.0) if isinstance(error, RateLimited) else 0.0
+    return (error.seconds or 0.0) if isinstance(error, ModelUnavailable) else 0.0
 
 
 def next_attempt(error: Exception, tries: int, now: int) -> int:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from crystal.embedding.openai_answer import read_answer
+from crystal.embedding.openai_api import read_answer
 from crystal.embedding.remote import Answer, Purpose
-from crystal.embedding.web import address, post_json
+from crystal.provider_http.post import address, post_json
 
 
 class Voyage:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from crystal.config.paths import make_private_dir, write_private
 from crystal.errors import CrystalError, Unavailable
+from crystal.provider_http.failures import ModelUnavailable
 from crystal.store import Store
 from crystal.store.costs import DAY_MS, day_start
 from crystal.store.problems import clear_problem, find_problem, record_problem
@@ -30,7 +31,7 @@ from crystal.store.sessions.sessions import (
 )
 from crystal.summarize.condense import CHARACTERS, ROLES
 from crystal.summarize.deeds import deeds_of
-from crystal.summarize.llm import BadAnswer, ModelUnavailable, SummaryModel, build_prompt, parse_answer
+from crystal.summarize.llm import BadAnswer, SummaryModel, build_prompt, parse_answer
 from crystal.summarize.markdown import new_summary_path, render
 from crystal.summarize.paid import OverCap, ask_paid
 from crystal.summarize.simple import summarize_simply
@@ -249,7 +250,7 @@ def _retry_at(job: _Job, error: CrystalError) -> int:
         return day_start(job.now) + DAY_MS
     before = find_problem(job.store, ROOM)
     wait = min(MAX_WAIT_MS, FIRST_WAIT_MS << min(before.tries if before else 0, 10))
-    asked = int(error.retry_after * 1000) if isinstance(error, ModelUnavailable) else 0
+    asked = int((error.seconds or 0) * 1000) if isinstance(error, ModelUnavailable) else 0
     return job.now + max(wait, min(asked, DAY_MS))
 
 

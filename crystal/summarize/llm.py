@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from crystal.errors import CrystalError, Unavailable
+from crystal.errors import CrystalError
 from crystal.store.sessions.sessions import Said, Session
 from crystal.summarize.condense import condense
 from crystal.summarize.text import Paragraph, SummaryText
@@ -75,18 +75,6 @@ class Prompt:
     user: str
     schema: dict[str, Any] | None = field(default=None, compare=False)
     most_tokens: int = ANSWER_TOKENS
-
-
-class ModelUnavailable(Unavailable):
-    """The model does not answer at the moment.
-
-    ``may_be_billed`` says whether the server may charge for it, ``retry_after`` how many seconds it asks to wait.
-    """
-
-    def __init__(self, message: str, *, may_be_billed: bool = False, retry_after: float = 0.0) -> None:
-        super().__init__(message, hint="crystal tries again by itself; until then it does without the model")
-        self.may_be_billed = may_be_billed
-        self.retry_after = retry_after
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,29 +1,23 @@
 """Models that write summaries or help a search: any server with OpenAI's chat completions, or Ollama.
 
-The only file of this package that uses the network. Every answer is bounded in time and size. Calls are plain HTTP from
-this process: no coding agent is started and no transcript is created, so these calls are never captured.
+Calls are plain HTTP from this process: no coding agent is started and no transcript is created, so these calls are
+never captured.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import re
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
-import orjson
-
-from crystal.errors import CrystalError, Denied, NotConfigured, UsageProblem
-from crystal.summarize.llm import ANSWER_TOKENS, PROMPT_TOKENS, Completion, ModelUnavailable, Prompt, SummaryModel
+from crystal.errors import CrystalError, NotConfigured, UsageProblem
+from crystal.provider_http.failures import TextRefused
+from crystal.provider_http.post import address, is_loopback, post_json
+from crystal.summarize.llm import ANSWER_TOKENS, PROMPT_TOKENS, Completion, Prompt, SummaryModel
 
 TIMEOUT_SECONDS = 60.0
-CONNECT_SECONDS = 10.0
 MAX_BYTES = 1 << 20
 _OLLAMA_CONTEXT = PROMPT_TOKENS * 2 + ANSWER_TOKENS
 _REASONING_TOKENS = 4000
-_CODE = re.compile(r"[a-z_]{1,40}")
 
 DEFAULTS = {
     "openai": ("https://api.openai.com/v1", "gpt-4o-mini"),
@@ -59,15 +53,17 @@ class OpenAIChat:
             shape = {"name": "index_card", "strict": True, "schema": prompt.schema}
             chosen["response_format"] = {"type": "json_schema", "json_schema": shape}
         plain = {"model": self.model, "messages": messages}
-        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        url = self.base_url.rstrip("/") + "/chat/completions"
         try:
-            reply = _post(url, {**plain, **chosen}, headers, self.timeout_seconds, self.model)
-        except _RequestRefused:
-            bare = {**plain, "max_completion_tokens": _REASONING_TOKENS}
-            reply = _post(url, bare, headers, self.timeout_seconds, self.model)
-        choices, usage = _list(reply.get("choices")), _dict(reply.get("usage"))
-        message = _dict(_dict(choices[0] if choices else None).get("message"))
+            return self._send({**plain, **chosen})
+        except TextRefused:
+            return self._send({**plain, "max_completion_tokens": _REASONING_TOKENS})
+
+    def _send(self, body: dict[str, Any]) -> Completion:
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        url = address(self.base_url) + "/chat/completions"
+        reply = _post(f"{self.provider} {self.model}", url, body, headers, self.timeout_seconds)
+        choices, usage = reply.get("choices"), _dict(reply.get("usage"))
+        message = _dict(_dict(choices[0] if isinstance(choices, list) and choices else None).get("message"))
         return Completion(
             _text(message.get("content")), _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
         )
@@ -100,7 +96,8 @@ class OllamaChat:
         }
         if prompt.schema is not None:
             body["format"] = prompt.schema
-        reply = _post(self.base_url.rstrip("/") + "/api/chat", body, {}, self.timeout_seconds, self.model)
+        url = address(self.base_url, scheme="http") + "/api/chat"
+        reply = _post(f"ollama {self.model}", url, body, {}, self.timeout_seconds)
         return Completion(
             _text(_dict(reply.get("message")).get("content")),
             _count(reply.get("prompt_eval_count")),
@@ -140,122 +137,28 @@ def choose_model(
         return None
     if provider not in DEFAULTS:
         return MissingModel(UsageProblem(f"the model's provider is {provider!r}", hint=f"one of {', '.join(DEFAULTS)}"))
-    address, usual = DEFAULTS[provider]
+    usual_url, usual = DEFAULTS[provider]
     if provider == "ollama":
-        return OllamaChat(model or usual, base_url or address)
+        return OllamaChat(model or usual, base_url or usual_url)
     if key is None and needs_key:
         return MissingModel(NotConfigured(f"there is no API key for {provider}", hint="run: crystal config"))
     if key is not None and not (key.isascii() and key.isprintable()):
         return MissingModel(NotConfigured(f"the API key for {provider} holds characters that no key has"))
-    return OpenAIChat(provider, model or usual, base_url or address, key)
+    return OpenAIChat(provider, model or usual, base_url or usual_url, key)
 
 
 def stays_here(provider: str, base_url: str | None) -> bool:
     """Return True if data sent to this provider does not leave this machine."""
-    address = base_url or DEFAULTS.get(provider, ("", ""))[0]
-    return _is_loopback(_host(address))
+    return is_loopback(base_url or DEFAULTS.get(provider, ("", ""))[0])
 
 
-class _RequestRefused(ModelUnavailable):
-    """The server understood the request and rejects it."""
-
-
-def _post(url: str, body: dict[str, Any], headers: dict[str, str], seconds: float, model: str) -> dict[str, Any]:
-    """Send one request and return the JSON object of the answer, {} if it is not a JSON object."""
-    host = _host(url)
-    timeout = httpx.Timeout(seconds, connect=CONNECT_SECONDS)
-    headers = {"Content-Type": "application/json", **headers}
-    try:
-        with (
-            # A proxy is for other hosts, never for a model on this machine.
-            httpx.Client(timeout=timeout, trust_env=not _is_loopback(host)) as client,
-            client.stream("POST", url, content=orjson.dumps(body), headers=headers) as response,
-        ):
-            answer = _read(response, time.monotonic() + seconds, host)
-    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol) as error:
-        raise ModelUnavailable(f"{host} cannot be reached: {_reason(error)}") from error
-    except httpx.TimeoutException as error:
-        raise ModelUnavailable(f"{host} did not answer within {seconds:g} s", may_be_billed=True) from error
-    except httpx.HTTPError as error:
-        raise ModelUnavailable(f"{host} broke off: {_reason(error)}", may_be_billed=True) from error
-    except httpx.InvalidURL as error:
-        raise UsageProblem("the model's base_url is no address", hint="for example http://localhost:8080/v1") from error
-    fields = _json(answer)
-    if response.status_code != httpx.codes.OK:
-        raise _refusal(response, host, model, _error_code(fields))
-    return fields
-
-
-def _read(response: httpx.Response, deadline: float, host: str) -> bytes:
-    """Read the body, limited in size and time."""
-    parts: list[bytes] = []
-    size = 0
-    for part in response.iter_bytes():
-        parts.append(part)
-        size += len(part)
-        if size > MAX_BYTES:
-            raise ModelUnavailable(f"{host} answers with more than {MAX_BYTES} bytes", may_be_billed=True)
-        if time.monotonic() > deadline:
-            raise ModelUnavailable(f"{host} answers too slowly", may_be_billed=True)
-    return b"".join(parts)
-
-
-def _refusal(response: httpx.Response, host: str, model: str, code: str) -> CrystalError:
-    status = response.status_code
-    words = f"{host} answers {status}{f' ({code})' if code else ''}"
-    if status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
-        return Denied(f"{words}: it refuses the API key", hint="run: crystal config, and check the key")
-    if status == httpx.codes.NOT_FOUND:
-        return NotConfigured(
-            f"{words}: no model {model!r} there", hint="check the settings of the model's name and base_url"
-        )
-    if status in (httpx.codes.BAD_REQUEST, httpx.codes.UNPROCESSABLE_ENTITY):
-        return _RequestRefused(words)
-    return ModelUnavailable(words, retry_after=_seconds(response.headers.get("retry-after", "")))
-
-
-def _error_code(fields: dict[str, Any]) -> str:
-    """Return the server's error code if it has one; never a sentence, which might quote the prompt."""
-    error = _dict(fields.get("error"))
-    code = next((value for value in (error.get("code"), error.get("type")) if isinstance(value, str)), "")
-    return code if _CODE.fullmatch(code) else ""
-
-
-def _seconds(header: str) -> float:
-    return float(header) if re.fullmatch(r"\d{1,6}(\.\d{1,3})?", header) else 0.0
-
-
-def _reason(error: Exception) -> str:
-    return str(error).lower().rstrip(".") or type(error).__name__
-
-
-def _host(url: str) -> str:
-    try:
-        return httpx.URL(url).host or url
-    except httpx.InvalidURL:
-        return url
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
-def _json(data: bytes) -> dict[str, Any]:
-    try:
-        return _dict(orjson.loads(data))
-    except orjson.JSONDecodeError:
-        return {}
+def _post(name: str, url: str, body: dict[str, Any], headers: dict[str, str], seconds: float) -> dict[str, Any]:
+    """Send one request and return the JSON object of the answer, {} if it is another JSON value."""
+    return _dict(post_json(name, url, body, headers, seconds, max_bytes=MAX_BYTES))
 
 
 def _dict(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _text(value: object) -> str:

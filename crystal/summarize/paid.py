@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from crystal.config.prices import price_of
 from crystal.errors import CrystalError
+from crystal.provider_http.failures import ModelUnavailable
 from crystal.store import Store
 from crystal.store.costs import Cost, release, reserve, settle
 from crystal.summarize.condense import estimated_tokens
-from crystal.summarize.llm import Completion, ModelUnavailable, Prompt, SummaryModel
+from crystal.summarize.llm import Completion, Prompt, SummaryModel
 
 
 class OverCap(CrystalError):

@@ -95,11 +95,10 @@ def test_a_server_of_ones_own_needs_no_key() -> None:
 def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *more: None if name == "openai" else find(name, *more)
+        importlib.util, "find_spec", lambda name, *more: None if name == "onnxruntime" else find(name, *more)
     )
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
     assert checks("software")[0]["verdict"] == "ok"
-    crystal("config", "set", "embedding.provider", "openai")
+    crystal("config", "set", "embedding.provider", "local")
     well, missing = checks("software", code=1)
     assert well["verdict"] == "ok"
     assert missing["verdict"] == "failure"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from crystal.embedding import RateLimited, ServerFault, TextRefused, WrongAnswer
 from crystal.embedding.pending import ROOM, ROOM_REFUSED, Watch, embed_pending
 from crystal.errors import Denied, Unavailable
+from crystal.provider_http.failures import ModelUnavailable, ServerFault, TextRefused, WrongAnswer
 from crystal.store import Store
 from crystal.store.problems import find_problem, list_problems
 from crystal.store.search import vectors
@@ -119,7 +119,7 @@ class Script:
 def test_a_short_outage_is_ridden_out_within_the_run(store: Store):
     add_chunk(store, "x")
     clock = Clock()
-    report = run(store, Dice(fail=Script(Unavailable("refused"), RateLimited("429", seconds=7))), clock=clock)
+    report = run(store, Dice(fail=Script(Unavailable("refused"), ModelUnavailable("429", seconds=7))), clock=clock)
     assert (report.embedded, report.problem) == (1, None)
     assert clock.slept == [0.5, 7]
     assert list_problems(store) == []
@@ -128,7 +128,7 @@ def test_a_short_outage_is_ridden_out_within_the_run(store: Store):
 def test_a_wait_that_does_not_fit_into_the_budget_is_left_to_the_next_run(store: Store):
     add_chunk(store, "x")
     clock = Clock()
-    dice = Dice(fail=Script(RateLimited("429", seconds=600)))
+    dice = Dice(fail=Script(ModelUnavailable("429", seconds=600)))
     report = run(store, dice, clock=clock, budget_seconds=30)
     assert (report.left, report.problem, clock.slept) == (1, "429", [])
     assert find_problem(store, ROOM).retry_at == NOW + 600_000

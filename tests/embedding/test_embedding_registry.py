@@ -29,8 +29,7 @@ PAGE = ROOT / "docs" / "how-to" / "add-an-embedding-provider.md"
 
 @pytest.mark.parametrize("row", EMBEDDING_PROVIDERS.values(), ids=EMBEDDING_PROVIDERS)
 def test_every_row_is_complete(row: EmbeddingProvider) -> None:
-    if row.name != "openai":  # its module wants its package
-        assert hasattr(importlib.import_module(f"crystal.embedding.{row.module}"), row.implementation)
+    assert hasattr(importlib.import_module(f"crystal.embedding.{row.module}"), row.implementation)
     assert row.kind is Kind.INSTALLED or row.default_model in row.dimensions
     assert row.runs_here != bool(row.base_url)
     assert row.needs_key == bool(row.key_variables)
@@ -68,7 +67,7 @@ def test_the_default_model_loads_no_package_of_the_others() -> None:
         "made.embed_documents(['the deploy failed'])\nmade.embed_query('deploy')\nprint(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    optional = {package.replace("-", "_") for package in PACKAGES} | {"openai", "httpx"}
+    optional = {package.replace("-", "_") for package in PACKAGES} | {"httpx"}
     assert not optional & set(done.stdout.split())
 
 

@@ -55,7 +55,7 @@ HOOK_MAY_LOAD = {
     "_abc",
 }
 # What must not be paid for by who only wants the Python API, or only `crystal --help`.
-HEAVY = {"numpy", "httpx", "openai", "keyring", "typer", "rich", "apsw", "re2", "orjson", "pydantic", "cryptography"}
+HEAVY = {"numpy", "httpx", "keyring", "typer", "rich", "apsw", "re2", "orjson", "pydantic", "cryptography"}
 HEAVY |= {"huggingface_hub", "onnx", "onnxruntime", "tokenizers"}
 
 

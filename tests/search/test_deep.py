@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.errors import Denied
+from crystal.provider_http.failures import ModelUnavailable
 from crystal.search.deep import MAX_PASSAGES, ChatAsker, Deep, SamplingAsker, expand, rerank
 from crystal.search.deep.asker import MAX_CHARACTERS, PURPOSE
 from crystal.search.deep.expansion import variants_in
@@ -18,7 +19,6 @@ from crystal.search.deep.reranking import PASSAGE_CHARACTERS, order_in
 from crystal.store import Store
 from crystal.store.costs import spent_since, totals
 from crystal.summarize.condense import estimated_tokens
-from crystal.summarize.llm import ModelUnavailable
 from crystal.summarize.models import MissingModel, OllamaChat, OpenAIChat
 from tests.support.chat_server import Reply, chat_server, ollama_reply, openai_reply
 

@@ -7,9 +7,9 @@ import pytest
 from crystal.embedding.choice import make_embedder
 from crystal.embedding.late import StaticLate, TransformerLate
 from crystal.embedding.static import static_model
+from crystal.provider_http.failures import ModelUnavailable
 from crystal.search.deep import Deep
 from crystal.store.search import vectors
-from crystal.summarize.llm import ModelUnavailable
 from crystal.text.query import parse_query
 from tests.support.ranked_by import each_way, search  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, HOUR, NOW, add_turn, open_store

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from crystal.errors import CrystalError, NotConfigured, UsageProblem
+from crystal.provider_http.failures import ModelUnavailable
 from crystal.store import Store
 from crystal.store.capture.turns import end_session
 from crystal.store.costs import DAY_MS, spent_since, totals
@@ -22,7 +23,7 @@ from crystal.store.problems import find_problem
 from crystal.store.sessions.sessions import Session, session_named
 from crystal.summarize import is_due, summarize_again, summarize_due, summary_path_of
 from crystal.summarize.due import FILE_ROOM, ROOM, SummaryReport
-from crystal.summarize.llm import Completion, ModelUnavailable, Prompt, SummaryModel
+from crystal.summarize.llm import Completion, Prompt, SummaryModel
 from crystal.summarize.models import MissingModel, OllamaChat, OpenAIChat
 from tests.support.chat_server import CARD, Reply, chat_server, ollama_reply, openai_reply
 from tests.support.summary_store import HOUR, MINUTE, SESSION, START, open_store, say
@@ -232,7 +233,7 @@ def test_our_own_calls_leave_no_turn_and_no_process(
         (Reply({}, 401), "deferred", 0.0),
         (Reply(cut=True), "deferred", "the estimate"),
         (Reply(endless=True), "deferred", "the estimate"),
-        (Reply(b"not json"), "simple", "the estimate"),
+        (Reply(b"not json"), "deferred", "the estimate"),
         (Reply(openai_reply("Sure, here you are!")), "simple", (1000 * 0.15 + 100 * 0.60) / 1e6),
         (Reply(openai_reply('{"title": 5}')), "simple", (1000 * 0.15 + 100 * 0.60) / 1e6),
     ],
@@ -287,7 +288,7 @@ def test_after_an_outage_the_model_is_left_alone_then_writes_what_was_deferred(t
 def test_a_server_that_asks_for_a_longer_wait_gets_it(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         say(store, CHAT)
-        run(store, tmp_path, Fake([ModelUnavailable("slow down", retry_after=7200)]))
+        run(store, tmp_path, Fake([ModelUnavailable("slow down", seconds=7200)]))
         problem = find_problem(store, ROOM)
         assert problem is not None
         assert problem.retry_at == LATER + 2 * HOUR

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.errors import CrystalError, Denied, NotConfigured, UsageProblem
+from crystal.provider_http.failures import ModelUnavailable, ServerFault, TextRefused, WrongAnswer
 from crystal.store.sessions.sessions import Said
 from crystal.summarize.condense import condense, estimated_tokens
-from crystal.summarize.llm import ANSWER_SCHEMA, BadAnswer, ModelUnavailable, Prompt, build_prompt, parse_answer
+from crystal.summarize.llm import ANSWER_SCHEMA, BadAnswer, Prompt, build_prompt, parse_answer
 from crystal.summarize.models import MissingModel, OllamaChat, OpenAIChat, choose_model
 from tests.summarize.test_summarize_simple import SESSION
 from tests.support.chat_server import CARD, Reply, chat_server, ollama_reply, openai_reply
@@ -187,19 +188,19 @@ def test_the_request_to_ollama_says_how_long_the_prompt_may_be() -> None:
         ),
         (Reply({"error": {"code": "insufficient_quota"}}, 429), ModelUnavailable, "429 (insufficient_quota)", False),
         (Reply(b"oops", 500), ModelUnavailable, "500", False),
-        (Reply(b"", 302, {"Location": "http://127.0.0.1:1/"}), ModelUnavailable, "302", False),
+        (Reply(b"", 302, {"Location": "http://127.0.0.1:1/"}), WrongAnswer, "302", False),
         (
             Reply({"error": {"code": "invalid_api_key", "message": f"Incorrect API key: {KEY}"}}, 401),
             Denied,
-            "refuses the API key",
+            "401 (invalid_api_key)",
             False,
         ),
-        (Reply({"error": {"message": "no such model"}}, 404), NotConfigured, "no model 'gpt-4o-mini'", False),
-        (Reply({"error": "bad"}, 400), ModelUnavailable, "400", False),
-        (Reply(cut=True), ModelUnavailable, "broke off", True),
+        (Reply({"error": {"message": "no such model"}}, 404), NotConfigured, "gpt-4o-mini answered 404", False),
+        (Reply({"error": "bad"}, 400), TextRefused, "400", False),
+        (Reply(cut=True), ModelUnavailable, "cannot be reached", True),
         (Reply(endless=True), ModelUnavailable, "more than 1048576 bytes", True),
         (Reply(b" " * (3 << 20)), ModelUnavailable, "more than 1048576 bytes", True),
-        (Reply(b" " * (3 << 20), 500), ModelUnavailable, "more than 1048576 bytes", True),
+        (Reply(b" " * (3 << 20), 500), ModelUnavailable, "500", False),
     ],
 )
 def test_a_server_in_trouble_gives_an_error_that_says_whether_it_may_be_billed(
@@ -211,14 +212,14 @@ def test_a_server_in_trouble_gives_an_error_that_says_whether_it_may_be_billed(
     assert getattr(caught.value, "may_be_billed", False) is billed
     assert KEY not in caught.value.message + str(caught.value.hint)
     if reply.headers.get("Retry-After"):
-        assert caught.value.retry_after == 7  # type: ignore[attr-defined]
+        assert caught.value.seconds == 7  # type: ignore[attr-defined]
 
 
 def test_a_server_that_never_answers_is_given_up() -> None:
     began = time.perf_counter()
     with (
         chat_server(Reply(silent=True)) as server,
-        pytest.raises(ModelUnavailable, match="did not answer within") as caught,
+        pytest.raises(ModelUnavailable, match="did not answer in time") as caught,
     ):
         OpenAIChat("openai", "m", server.url, KEY, timeout_seconds=0.2).complete(PROMPT)
     assert caught.value.may_be_billed
@@ -233,18 +234,23 @@ def test_a_server_that_is_not_there_cannot_be_reached() -> None:
     assert not caught.value.may_be_billed
 
 
-@pytest.mark.parametrize("url", ["ftp://127.0.0.1/x", "nonsense", "http://user:pa55@127.0.0.1:bad/"])
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1/x", "http://", "http://user:pa55@127.0.0.1:bad/"])
 def test_an_address_that_is_none_is_an_error_of_ours_without_its_password(url: str) -> None:
     with pytest.raises((ModelUnavailable, UsageProblem)) as caught:
         OllamaChat("m", url).complete(PROMPT)
     assert "pa55" not in caught.value.message
 
 
+@pytest.mark.parametrize("body", [b"", b"not json"])
+def test_a_reply_that_is_no_json_is_the_servers_fault_and_may_be_billed(body: bytes) -> None:
+    with chat_server(Reply(body)) as server, pytest.raises(ServerFault) as caught:
+        OpenAIChat("openai", "m", server.url, KEY).complete(PROMPT)
+    assert caught.value.may_be_billed
+
+
 @pytest.mark.parametrize(
     "body",
     [
-        b"",
-        b"not json",
         b"[]",
         b"null",
         b"{}",

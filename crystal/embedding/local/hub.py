@@ -17,8 +17,8 @@ from crystal.embedding.local.build import GRAPHS, INT8_GRAPHS, ModelSource, has_
 from crystal.embedding.local.catalog import KnownModel
 from crystal.embedding.local.extra import import_package
 from crystal.embedding.local.manifest import TOKENIZER, hash_file
-from crystal.embedding.web import shown
 from crystal.errors import Damaged, Denied, Unavailable, UsageProblem
+from crystal.provider_http.post import shown
 
 OFFICIAL_HUB = "https://huggingface.co"
 DESCRIPTIONS = (

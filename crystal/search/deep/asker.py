@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from crystal.errors import CrystalError
+from crystal.provider_http.failures import ModelUnavailable
 from crystal.store import Store
-from crystal.summarize.llm import ModelUnavailable, Prompt, SummaryModel
+from crystal.summarize.llm import Prompt, SummaryModel
 from crystal.summarize.models import OllamaChat, OpenAIChat
 from crystal.summarize.paid import ask_paid
 
