@@ -280,8 +280,3 @@ def _frame_at(data: bytes, at: int) -> tuple[bytes | None, int]:
             return b"".join(parts), end - len(decoder.unused_data)
     following = data.find(_MAGIC, at + 1)
     return None, len(data) if following < 0 else following
-
-
-def frames_in(path: Path) -> Iterator[bytes]:
-    """Yield the text of every readable frame of an archive file."""
-    return (text for _, text in placed_frames(path) if text is not None)

@@ -29,8 +29,9 @@ FULL_BELOW_BYTES = 128 << 10
 
 Row = tuple[Any, ...]
 
-# The class follows from what the user can do; None marks what only a bug in crystal can cause: it keeps its traceback.
-TRANSLATION: dict[type[apsw.Error], type[CrystalError] | None] = {
+# The class follows from what the user can do. What is missing here only a bug in crystal can cause: it keeps its
+# traceback.
+TRANSLATION: dict[type[apsw.Error], type[CrystalError]] = {
     apsw.BusyError: StoreBusy,
     apsw.LockedError: StoreBusy,
     apsw.ProtocolError: StoreBusy,
@@ -46,31 +47,6 @@ TRANSLATION: dict[type[apsw.Error], type[CrystalError] | None] = {
     apsw.AuthError: Unavailable,
     apsw.NoLFSError: Unavailable,
     apsw.ExtensionLoadingError: NotConfigured,
-    apsw.AbortError: None,
-    apsw.BindingsError: None,
-    apsw.ConnectionClosedError: None,
-    apsw.ConnectionNotClosedError: None,
-    apsw.ConstraintError: None,
-    apsw.CursorClosedError: None,
-    apsw.EmptyError: None,
-    apsw.ExecTraceAbort: None,
-    apsw.ExecutionCompleteError: None,
-    apsw.ForkingViolationError: None,
-    apsw.IncompleteExecutionError: None,
-    apsw.InternalError: None,
-    apsw.InterruptError: None,
-    apsw.InvalidContextError: None,
-    apsw.MismatchError: None,
-    apsw.MisuseError: None,
-    apsw.NotFoundError: None,
-    apsw.RangeError: None,
-    apsw.SchemaChangeError: None,
-    apsw.SQLError: None,
-    apsw.ThreadingViolationError: None,
-    apsw.NoFTS5Error: None,
-    apsw.TooBigError: None,
-    apsw.VFSFileClosedError: None,
-    apsw.VFSNotImplementedError: None,
 }
 
 HINTS: dict[type[CrystalError], str] = {

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import apsw
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -460,13 +459,6 @@ def test_any_life_of_files_is_captured_once(tmp_path: Path, steps: list[tuple[st
     stored = machine.store.rows("SELECT uuid FROM turns ORDER BY uuid")
     assert [uuid for (uuid,) in stored] == sorted(said)
     machine.store.close()
-
-
-def test_every_error_of_the_driver_is_translated_or_a_bug() -> None:
-    from crystal.store.connection import TRANSLATION
-
-    kinds = {kind for kind in vars(apsw).values() if isinstance(kind, type) and issubclass(kind, apsw.Error)}
-    assert kinds - {apsw.Error} == set(TRANSLATION)
 
 
 def test_lines_that_a_compaction_replaced_at_once_are_read_from_the_kept_file(machine: CaptureMachine) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.ingest import archive
+from tests.support.archive_frames import frames_in
 from tests.support.capture_machine import NOW, CaptureMachine, line
 
 SECRET = "the secret of the quartz"
@@ -29,7 +29,7 @@ def echo(kind: str = "last-prompt", text: str = SECRET, **more: object) -> bytes
 
 
 def archived(machine: CaptureMachine) -> bytes:
-    return b"".join(b"".join(archive.frames_in(path)) for path in machine.home.rglob("*.jsonl.zst"))
+    return b"".join(b"".join(frames_in(path)) for path in machine.home.rglob("*.jsonl.zst"))
 
 
 def make_private(machine: CaptureMachine, session: str, *lines: bytes) -> Path:

@@ -24,6 +24,7 @@ from crystal.ingest import archive
 from crystal.search.index import bring_up_to_date
 from crystal.store import Store
 from crystal.store.search import space
+from tests.support.archive_frames import frames_in
 from tests.support.capture_machine import line
 from tests.support.forgetting_ground import Ground, ground, plan_of
 from tests.support.store_factory import NOW, add_turn
@@ -414,7 +415,7 @@ def test_what_differs_in_spaces_alone_is_not_looked_for() -> None:
 
 def _archived_text(found: Ground) -> bytes:
     paths = sorted(found.home.glob("agents/*/memory/transcripts/**/*.zst"))
-    return b"".join(text for path in paths for text in archive.frames_in(path))
+    return b"".join(text for path in paths for text in frames_in(path))
 
 
 def test_what_is_left_of_a_compressed_text_is_found(tmp_path: Path) -> None:

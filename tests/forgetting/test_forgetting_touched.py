@@ -9,7 +9,6 @@ import pytest
 
 from crystal.forgetting import carry_out, finish, plan
 from crystal.forgetting.request import ForgetPlan, ForgetRequest
-from crystal.ingest.archive import frames_in
 from crystal.ingest.forgotten_filter import forgotten_lines, without_lines
 from crystal.model.capture import Origin, Piece, Segment, Watermark
 from crystal.store.forget.forgetting import (
@@ -19,6 +18,7 @@ from crystal.store.forget.forgetting import (
     open_tombstones,
     read_blocks,
 )
+from tests.support.archive_frames import frames_in
 from tests.support.capture_machine import NOW, line
 from tests.support.forgetting_ground import Ground, ground
 

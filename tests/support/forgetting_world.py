@@ -40,13 +40,13 @@ from crystal.app.sync.home import poll_relay
 from crystal.app.sync.roles import demote, promote
 from crystal.errors import CrystalError
 from crystal.forgetting.request import ForgetPlan, ForgetRequest
-from crystal.ingest.archive import frames_in
 from crystal.store import Store
 from crystal.store.sync.relay_peers import NewLink, add_peer
 from crystal.sync.client import RelayClient
 from crystal.sync.keys.derive import device_secret
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import RelayToken, read_token, write_key, write_token
+from tests.support.archive_frames import frames_in
 from tests.support.capture_machine import line
 from tests.support.pairing_boxes import ROOT, URL, Box
 from tests.support.relay_weather import Storm

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from crystal.capture.lock import try_lock
-from crystal.ingest import archive
 from crystal.model.capture import Chunk
 from crystal.store import Store
 from crystal.text import chunking
+from tests.support.archive_frames import frames_in
 
 Said = Counter[tuple[str, str]]
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,7 +122,7 @@ class Memory:
         for folder, _, names in os.walk(self.ldm):
             for name in names:
                 path = Path(folder, name)
-                files[path] = b"".join(archive.frames_in(path)) if name.endswith(".zst") else path.read_bytes()
+                files[path] = b"".join(frames_in(path)) if name.endswith(".zst") else path.read_bytes()
         return files
 
     def files_with(self, text: str) -> list[Path]:
