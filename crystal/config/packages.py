@@ -58,6 +58,7 @@ PACKAGES = {
     "segno": "segno",
     "spake2": "spake2",
     "sqlite_vec": "sqlite-vec",
+    "tomlkit": "tomlkit",
     "typer": "typer",
 }
 """What is imported, and the name under which it is installed."""
@@ -65,7 +66,7 @@ PACKAGES = {
 _OPTIONAL_ON = {"re2": ("win32",)}
 
 
-_ASKED_BY_NAME = ("certifi", "cryptography", "httpcore", "httpx", "mcp_types", "mnemonic", "segno", "spake2")
+_ASKED_BY_NAME = frozenset("certifi cryptography httpcore httpx mcp_types mnemonic segno spake2 tomlkit".split())
 """Packages of the relay, of providers and of agents, that take long to load: only whether they are there."""
 
 _COMPILED = {"numpy": "_core/_multiarray_umath*", "sqlite_vec": "vec0*"}
