@@ -203,7 +203,8 @@ class Crystal:
         from crystal.app.import_past import import_sessions, plan_import
 
         plan = plan_import(self._machine, [Path(path).absolute() for path in paths], self._moment(since, "since"))
-        tally = import_sessions(self._machine, plan[:limit], lambda _: None)
+        # Other processes would import the caller's script, which need not be made for that.
+        tally = import_sessions(self._machine, plan[:limit], lambda _: None, cleaners=0)
         enrich(self._machine, budget_seconds=24 * 3600)
         return tally
 

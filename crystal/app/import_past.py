@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
-from crystal.capture.ahead import Ahead, CleanerProcess, start_hands, stretches
+from crystal.capture.ahead import Ahead, start_cleaners, stretches
 from crystal.capture.backfill import Past, import_past, plan_past
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.lock import BACKFILL_LOCK, wait_lock
 from crystal.store.search.space import note_import, size_of
 
-MAX_HANDS = 2
-WORTH_HANDS = 16 << 20
+MAX_CLEANERS = 2
+MIN_BYTES = 16 << 20
+"""An import of less is over before another process has started."""
 
 
 def plan_import(machine: Machine, paths: Sequence[Path], since: int | None) -> list[Past]:
@@ -27,14 +29,23 @@ def plan_import(machine: Machine, paths: Sequence[Path], since: int | None) -> l
     return plan_past(capture, paths, since)
 
 
-def import_sessions(machine: Machine, plan: Sequence[Past], progress: Callable[[int], None]) -> Tally:
-    """Import past transcripts. Holds no lock that capture needs, so capture never waits for it."""
+def import_sessions(
+    machine: Machine, plan: Sequence[Past], progress: Callable[[int], None], *, cleaners: int = MAX_CLEANERS
+) -> Tally:
+    """Import past transcripts. Holds no lock that capture needs, so capture never waits for it.
+
+    Args:
+        machine: This machine.
+        plan: What to import, in order.
+        progress: Told the bytes done.
+        cleaners: Maximum number of processes that clean ahead.
+    """
     tally, before = Tally(), size_of(machine.store)
     capture = make_capture(machine, "past")
     with (
         wait_lock(machine.places.data_dir / BACKFILL_LOCK, seconds=24 * 3600),
         machine.store.importing(),
-        Ahead(_hands(machine, plan), stretches(capture, plan)) as ahead,
+        Ahead(_cleaners(machine, plan, cleaners), stretches(capture, plan)) as ahead,
     ):
         capture = replace(capture, cleaner=replace(capture.cleaner, cleaned_before=ahead.result_for))
         for place, past in enumerate(plan):
@@ -45,11 +56,13 @@ def import_sessions(machine: Machine, plan: Sequence[Past], progress: Callable[[
     return tally
 
 
-def _hands(machine: Machine, plan: Sequence[Past]) -> list[CleanerProcess]:
-    """Return cleaner processes to work ahead, if there are enough processors and enough work."""
+def _cleaners(machine: Machine, plan: Sequence[Past], most: int) -> Executor | None:
+    """Return processes that clean ahead, if there are enough processors and enough work."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    count = min(MAX_HANDS, processors - 1) if sum(past.todo for past in plan) > WORTH_HANDS else 0
-    return start_hands(count, machine.redaction_key(), secrets=machine.config.redact_enabled)
+    count = min(most, processors - 1)
+    if count < 1 or sum(past.todo for past in plan) <= MIN_BYTES:
+        return None
+    return start_cleaners(count, machine.redaction_key(), secrets=machine.config.redact_enabled)
 
 
 def _import(capture: Capture, past: Past, progress: Callable[[int], None], _: Path, tally: Tally) -> None:

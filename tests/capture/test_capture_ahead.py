@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.capture import ahead
-from crystal.capture.ahead import Ahead, CleanerGone, CleanerProcess, pack, start_hands, stretches, unpack
+from crystal.capture.ahead import Ahead, clean, pack, start_cleaners, stretches, unpack
 from crystal.capture.backfill import import_past, plan_past
 from crystal.capture.engine import Tally
 from crystal.redact import Redactor
@@ -31,75 +36,74 @@ def test_what_is_packed_and_unpacked_is_what_cleaning_line_by_line_gives(lines):
     assert unpack(pack(raw, shout), raw) == [shout(line) for line in lines]
 
 
+@pytest.mark.slow
 def test_a_cleaning_process_gives_what_the_redactor_gives():
     raw = line(f"export GITHUB_TOKEN={SECRET}") + line("nothing to hide") + b"\n" + line("<private>x</private> y")
-    hand = CleanerProcess(KEY, secrets=True)
-    try:
-        hand.begin(raw)
-        cleaned = hand.finish(raw)
-    finally:
-        hand.close()
-        hand.close()
+    with start_cleaners(1, KEY, secrets=True) as cleaners:
+        cleaned = unpack(cleaners.submit(clean, raw).result(), raw)
     redactor = Redactor(KEY)
     assert cleaned == [redactor.clean_line(one) for one in raw[:-1].split(b"\n")]
     assert SECRET.encode() not in b"".join(clean for clean, _ in cleaned)
 
 
-def test_a_process_that_was_killed_is_gone():
-    hand = CleanerProcess(KEY, secrets=True)
-    hand._process.kill()
-    hand._process.wait()
-    hand.begin(b"x\n" * 100_000)
-    with pytest.raises(CleanerGone):
-        hand.finish(b"x\n" * 100_000)
-    hand.close()
+@pytest.mark.slow
+def test_cleaning_processes_end_when_the_import_is_killed():
+    program = (
+        "import sys; from crystal.capture.ahead import start_cleaners; pool = start_cleaners(1, b'k' * 32, secrets=True);"
+        "import os, time; print(pool.submit(os.getpid).result(), flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as importing:
+        pid = int(importing.stdout.readline())
+        importing.kill()
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{pid}").exists() and "zombie" not in Path(f"/proc/{pid}/status").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
-class FakeHand:
+class CleansHere(Executor):
     """Cleans at once, in this process."""
 
     def __init__(self):
-        self.given, self.seen, self.waiting, self.closed = [], [], 0, False
+        self.seen, self.closed = [], False
 
-    def begin(self, raw):
-        self.given.append(raw)
+    def submit(self, _, raw):
         self.seen.append(raw)
+        future = Future()
+        future.set_result(pack(raw, shout))
+        return future
 
-    def finish(self, raw):
-        assert raw == self.given.pop(0)
-        return unpack(pack(raw, shout), raw)
-
-    def close(self):
+    def shutdown(self, **_):
         self.closed = True
 
 
 def test_only_exactly_the_bytes_that_come_next_have_a_result():
-    hand = FakeHand()
-    with Ahead([hand], iter([(0, b"a\n"), (0, b"b\n")])) as coming:
+    cleaners = CleansHere()
+    with Ahead(cleaners, iter([(0, b"a\n"), (0, b"b\n")])) as coming:
         coming.reach(0)
         assert coming.result_for(b"other\n") is None
         assert coming.result_for(b"a\n") == [(b"AAA", {"a": 1})]
         assert coming.result_for(b"a\n") is None
         assert coming.result_for(b"b\n") == [(b"b", {})]
         assert coming.result_for(b"b\n") is None
-    assert hand.closed
+    assert cleaners.closed
 
 
 def test_what_is_left_of_one_transcript_does_not_hold_up_the_next(monkeypatch):
     monkeypatch.setattr(ahead, "MAX_AHEAD", 4)
-    hands = [FakeHand(), FakeHand()]
-    with Ahead(hands, iter([(0, b"a\n"), (0, b"b\n"), (0, b"c\n"), (1, b"d\n"), (2, b"e\n")])) as coming:
+    cleaners = CleansHere()
+    with Ahead(cleaners, iter([(0, b"a\n"), (0, b"b\n"), (0, b"c\n"), (1, b"d\n"), (2, b"e\n")])) as coming:
         coming.reach(0)
         coming.reach(1)
         assert coming.result_for(b"d\n") == [(b"d", {})]
         coming.reach(2)
         assert coming.result_for(b"e\n") == [(b"e", {})]
-    assert b"c\n" not in hands[0].seen + hands[1].seen
+    assert b"c\n" not in cleaners.seen
 
 
 def test_a_huge_stretch_is_left_to_the_caller(monkeypatch):
     monkeypatch.setattr(ahead, "MAX_SIZE", 3)
-    with Ahead([FakeHand()], iter([(0, b"abcdef\n"), (0, b"a\n")])) as coming:
+    with Ahead(CleansHere(), iter([(0, b"abcdef\n"), (0, b"a\n")])) as coming:
         coming.reach(0)
         assert coming.result_for(b"abcdef\n") is None
         assert coming.result_for(b"a\n") is not None
@@ -121,11 +125,11 @@ def past_of(home: Path) -> list[Path]:
     return paths
 
 
-def imported(machine: CaptureMachine, paths: list[Path], hands: list) -> tuple[Tally, int]:
-    """Import with these hands; gives how many stretches were cleaned by the caller himself."""
+def imported(machine: CaptureMachine, paths: list[Path], cleaners: Executor | None) -> tuple[Tally, int]:
+    """Import with these processes; gives how many stretches were cleaned by the caller himself."""
     capture, tally, alone = machine.capture(), Tally(), []
     plan = plan_past(capture, paths, None)
-    with Ahead(hands, stretches(capture, plan)) as coming:
+    with Ahead(cleaners, stretches(capture, plan)) as coming:
 
         def asked(raw):
             result = coming.result_for(raw)
@@ -149,6 +153,7 @@ def everything(machine: CaptureMachine) -> list:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seen_before", [False, True])
 @pytest.mark.parametrize("count", [1, 2])
 def test_an_import_with_cleaning_processes_keeps_the_same_and_cleans_nothing_itself(
@@ -162,8 +167,8 @@ def test_an_import_with_cleaning_processes_keeps_the_same_and_cleans_nothing_its
         paths = past_of(tmp_path / name)
         if seen_before:
             machine.capture().meet()
-        hands = start_hands(count, b"r" * 32, secrets=True) if name == "helped" else []
-        tally, alone = imported(machine, paths, hands)
+        cleaners = start_cleaners(count, b"r" * 32, secrets=True) if name == "helped" else None
+        tally, alone = imported(machine, paths, cleaners)
         assert not tally.problems
         assert alone == 0 or name == "alone"
         stored.append(everything(machine))
@@ -171,21 +176,20 @@ def test_an_import_with_cleaning_processes_keeps_the_same_and_cleans_nothing_its
     assert SECRET not in json.dumps(stored[1][1])
 
 
+@pytest.mark.slow
 def test_an_import_goes_on_when_its_cleaning_process_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr("crystal.capture.tail.SEGMENT_BYTES", 60_000)
     monkeypatch.setattr(ahead, "SEGMENT_BYTES", 60_000)
     machine = CaptureMachine.at(tmp_path)
     paths = past_of(tmp_path)
-    hands = start_hands(1, b"r" * 32, secrets=True)
-    finish, calls = hands[0].finish, []
+    cleaners = start_cleaners(1, b"r" * 32, secrets=True)
+    submit, calls = cleaners.submit, []
 
-    def die_at_the_third(raw):
-        calls.append(raw)
-        if len(calls) == 3:
-            hands[0]._process.kill()
-        return finish(raw)
+    def die_at_the_third(*step):
+        calls.append(step)
+        return submit(os._exit, 1) if len(calls) == 3 else submit(*step)
 
-    hands[0].finish = die_at_the_third
-    tally, alone = imported(machine, paths, hands)
+    monkeypatch.setattr(cleaners, "submit", die_at_the_third)
+    tally, alone = imported(machine, paths, cleaners)
     assert alone > 0
     assert tally.bytes_captured == sum(path.stat().st_size for path in paths)
