@@ -102,11 +102,14 @@ class LazyCommands(TyperGroup):
 
 
 def load_command(name: str) -> Any:
-    """Import one command."""
+    """Import one command: the function of its name, or ``commands`` of its file if it has commands of its own."""
     module = importlib.import_module(f"crystal.cli.{COMMANDS[name][0]}")
     group = typer.Typer(add_completion=False, rich_markup_mode=None)
     group.callback()(lambda: None)
-    module.register(group)
+    if hasattr(module, "commands"):
+        group.add_typer(module.commands, name=name)
+    else:
+        group.command(name)(getattr(module, name))
     commands: dict[str, Any] = getattr(typer.main.get_command(group), "commands", {})
     return commands[name]
 

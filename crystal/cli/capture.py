@@ -20,12 +20,6 @@ if TYPE_CHECKING:
 SYNC_SECONDS = 600.0
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command()(sync)
-    app.command()(backfill)
-
-
 def sync(
     install_timer: Annotated[bool, typer.Option("--install-timer", help="Sweep every 15 minutes from now on.")] = False,
     remove_timer: Annotated[bool, typer.Option("--remove-timer", help="Take the timer out again.")] = False,

@@ -18,11 +18,6 @@ class Shell(str, Enum):
     FISH = "fish"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(completion)
-
-
 def completion(
     shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.", metavar="SHELL", show_default=False)],
 ) -> None:

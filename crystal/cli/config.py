@@ -21,11 +21,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 commands = typer.Typer(help="Show and change settings.", invoke_without_command=True)
 
 
-def register(app: typer.Typer) -> None:
-    """Add ``crystal config`` to the command line."""
-    app.add_typer(commands, name="config")
-
-
 @commands.callback()
 def config(context: typer.Context, *, as_json: AsJson = False) -> None:
     """Show every setting, its value and where that came from; secrets are masked.

@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     from crystal.store.sessions.contexts import Injection
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(context)
-
-
 def context(
     log: Annotated[bool, typer.Option("--log", help="Show what was told when, the latest first.")] = False,
     limit: Annotated[str, typer.Option("-n", "--limit", help="With --log: how many at most.", metavar="N")] = "20",

@@ -21,11 +21,6 @@ Name = Annotated[str, typer.Argument(help="A device, by name.", metavar="NAME", 
 commands = typer.Typer(help="The machines that send to this home.", invoke_without_command=True)
 
 
-def register(app: typer.Typer) -> None:
-    """Add ``crystal devices`` to the command line."""
-    app.add_typer(commands, name="devices")
-
-
 @commands.callback()
 def devices(context: typer.Context, *, as_json: AsJson = False) -> None:
     """List the devices of this home, and how each stands."""

@@ -13,11 +13,6 @@ from crystal.cli.render import look_of, say_item
 MARKS = {"ok": "ok", "note": "note", "warning": "warn", "failure": "FAIL"}
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(doctor)
-
-
 def doctor(
     *,
     deep: Annotated[bool, typer.Option("--deep", help="Also read every page of a large database.")] = False,

@@ -36,11 +36,6 @@ REASONS = {
 }
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(forget)
-
-
 def forget(
     targets: Annotated[
         list[str] | None,

@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import typer
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(mcp)
-
 
 def mcp() -> None:
     """Serve the memory to an agent over standard input and output (MCP).

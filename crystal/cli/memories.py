@@ -30,11 +30,6 @@ TEXT_LINES = 3
 commands = typer.Typer(help="What was remembered.", invoke_without_command=True)
 
 
-def register(app: typer.Typer) -> None:
-    """Add ``crystal memories`` to the command line."""
-    app.add_typer(commands, name="memories")
-
-
 @commands.callback()
 def memories(
     context: typer.Context,

@@ -24,12 +24,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 commands = typer.Typer(help="Models that turn text into vectors.", invoke_without_command=True)
 
 
-def register(app: typer.Typer) -> None:
-    """Add ``crystal models`` to the command line."""
-    commands.command("use")(use)
-    app.add_typer(commands, name="models")
-
-
 @commands.callback()
 def models(context: typer.Context, *, as_json: AsJson = False) -> None:
     """List the models: which one serves, which are installed, which could be."""
@@ -211,3 +205,6 @@ def remove(
     say(f"{one_line(name)} is removed")
     if why is not None:
         note("it was in use; until another one is chosen, keywords answer: crystal models use embedded")
+
+
+commands.command("use")(use)

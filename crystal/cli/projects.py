@@ -22,11 +22,6 @@ Folder = Annotated[str, typer.Argument(help="A folder.", metavar="FOLDER")]
 commands = typer.Typer(help="The projects that were worked on.", invoke_without_command=True)
 
 
-def register(app: typer.Typer) -> None:
-    """Add ``crystal projects`` to the command line."""
-    app.add_typer(commands, name="projects")
-
-
 @commands.callback()
 def list_projects(context: typer.Context, *, as_json: AsJson = False) -> None:
     """List projects, the one used last first; rename, join, split or mark them."""

@@ -32,11 +32,6 @@ DELIVER_SECONDS = 5.0
 commands = typer.Typer(help="Several machines, one memory: pair, send, fetch, look.", invoke_without_command=True)
 
 
-def register(app: typer.Typer) -> None:
-    """Add ``crystal relay`` to the command line."""
-    app.add_typer(commands, name="relay")
-
-
 @commands.callback()
 def relay(context: typer.Context) -> None:
     """Several machines, one memory: pair, send, fetch, look."""

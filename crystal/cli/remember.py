@@ -16,12 +16,6 @@ MAX_READ = 16 << 20
 """So many bytes are read from standard input: more than any memory has."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command()(remember)
-    app.command()(get)
-
-
 def remember(
     text: Annotated[
         list[str] | None,

@@ -11,12 +11,6 @@ if TYPE_CHECKING:
     from crystal.app.sync.roles import RoleChange
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command()(promote)
-    app.command()(demote)
-
-
 def promote(
     relay: Annotated[str | None, typer.Option("--relay", help="The relay's address.", metavar="URL")] = None,
     paper_key: Annotated[

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from crystal.store import Store
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(search)
-
-
 def search(
     query: Annotated[
         list[str] | None, typer.Argument(help='What to look for. "Words in quotation marks" stand together.')

@@ -18,11 +18,6 @@ EXIT_FOUND = 1
 EXIT_UNREADABLE = 4
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(secrets)
-
-
 def secrets(
     paths: Annotated[
         list[Path] | None,

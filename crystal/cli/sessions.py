@@ -15,11 +15,6 @@ if TYPE_CHECKING:
 SHORT_ID = 8
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(sessions)
-
-
 def sessions(
     project: Annotated[
         str | None, typer.Option(help="Only this project: its name, or a folder and all below it.", metavar="PROJECT")

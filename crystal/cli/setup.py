@@ -27,12 +27,6 @@ class Role(str, Enum):
     DEVICE = "device"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command()(init)
-    app.command()(uninstall)
-
-
 def init(
     agent_id: Annotated[str | None, typer.Option("--agent-id", help="This machine's agent id.", metavar="ID")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; take what is proposed.")] = False,

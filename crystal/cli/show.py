@@ -21,11 +21,6 @@ BRIEF_CHARACTERS = 1_500
 BRIEF_ROLES = ("tool_call", "tool_result", "thinking")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(show)
-
-
 def show(
     what: Annotated[
         str,

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from crystal.store import Store
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(status)
-
-
 def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
     """Show whether turns are kept, what is kept, what waits, how fast it is and what it cost.
 

@@ -22,12 +22,6 @@ EXIT_BEHIND = 1
 EXIT_DAMAGED = 6
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command()(verify)
-    app.command()(restore)
-
-
 def verify(
     mend: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from crystal.cli import config as command
+from crystal.cli.app import load_command
 from crystal.config.load import load_config
 from crystal.config.table import SETTINGS
 from crystal.errors import CrystalError, UsageProblem
@@ -32,10 +31,7 @@ class Run:
         self.capsys = capsys
 
     def __call__(self, *arguments: str) -> tuple[str, str]:
-        app = typer.Typer()
-        app.callback()(lambda: None)
-        command.register(app)
-        typer.main.get_command(app)(["config", *arguments], prog_name="crystal", standalone_mode=False)
+        load_command("config")(list(arguments), prog_name="crystal config", standalone_mode=False)
         said = self.capsys.readouterr()
         return said.out, said.err
 
@@ -229,10 +225,7 @@ def test_a_broken_file_can_be_found_and_mended_from_here(run: Run, file: Path) -
 def test_a_terminal_gets_a_table(home: Path) -> None:
     import pty
 
-    code = (
-        "import typer; from crystal.cli import config; app = typer.Typer(); app.callback()(lambda: None);"
-        "config.register(app); app(['config'])"
-    )
+    code = "from crystal.cli.app import load_command; load_command('config')([])"
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "OPENAI_API_KEY": KEY}
     ours, theirs = pty.openpty()
     process = subprocess.Popen([sys.executable, "-c", code], stdout=theirs, stderr=theirs, stdin=theirs, env=env)
