@@ -18,7 +18,7 @@ from crystal.capture.state import SILENT_SECONDS, CaptureFacts, CaptureState, Ho
 from crystal.config.paths import Places
 from crystal.config.table import Config
 from crystal.errors import CrystalError, StoreLost
-from crystal.install.claude_settings import missing_plugin, missing_programs, read_layers, unused_because
+from crystal.install.claude_settings.layers import missing_plugin, missing_programs, read_layers, unused_because
 from crystal.store import Store
 from crystal.store.capture import hooks, privacy
 from crystal.store.health import stats
@@ -101,7 +101,7 @@ def _is_meant(config: Config, folder: Path) -> bool:
     """Return True if a client is to be captured: not on a machine that only serves others, or only other clients."""
     if os.path.isdir(folder):
         return True
-    from crystal.install.clients import read_record  # noqa: PLC0415 - seldom needed, and this runs after each turn
+    from crystal.install.clients.record import read_record  # noqa: PLC0415 - seldom needed, and this runs after each turn
 
     return config.role != "home" and not read_record(config.places.ldm_home)
 

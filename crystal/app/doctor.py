@@ -28,7 +28,11 @@ from crystal.config.providers import EMBEDDING_PROVIDERS, Kind, needs_key
 from crystal.config.table import Config
 from crystal.credentials.api_keys import key_for, variables_of
 from crystal.errors import CrystalError
-from crystal.install import claude_settings, clients
+from crystal.install.claude_settings.file import SettingsFacts, read_facts
+from crystal.install.claude_settings.hooks import TIMEOUTS
+from crystal.install.clients.plan import read_facts as read_client_facts
+from crystal.install.clients.record import read_record
+from crystal.install.clients.table import known_clients
 from crystal.search.index import folder_of, why_unusable
 from crystal.store import Store
 from crystal.store.connection import sqlite_vec_library, sqlite_version
@@ -164,11 +168,11 @@ def _client(config: Config) -> Iterator[Check]:
     judged = [one for one in capture_state(config).reasons if one.code in HOOK_REASONS]
     yield from (Check("hooks", "failure", one.message, one.fix) for one in judged)
     for folder in config.places.claude_dirs:
-        facts = claude_settings.read_facts(folder / "settings.json")
+        facts = read_facts(folder / "settings.json")
         if facts.problem is not None:
             continue
-        missing = [event for event in claude_settings.TIMEOUTS if not facts.commands.get(event)]
-        if not folder.is_dir() and clients.read_record(config.places.ldm_home):
+        missing = [event for event in TIMEOUTS if not facts.commands.get(event)]
+        if not folder.is_dir() and read_record(config.places.ldm_home):
             yield Check("hooks", "note", f"no session is kept: {folder} is not there", "crystal init")
         elif facts.plugin and not facts.commands and not judged:
             yield Check("hooks", "ok", f"those of the plugin, which is on in {facts.path}")
@@ -181,11 +185,11 @@ def _client(config: Config) -> Iterator[Check]:
 
 def _asking(config: Config) -> Iterator[Check]:
     """Check which agents can ask this memory, and that the commands they would start exist."""
-    known = clients.known_clients(os.environ, Path.home(), config.places)
-    plugin = any(claude_settings.read_facts(folder / "settings.json").plugin for folder in config.places.claude_dirs)
+    known = known_clients(os.environ, Path.home(), config.places)
+    plugin = any(read_facts(folder / "settings.json").plugin for folder in config.places.claude_dirs)
     asking = ["Claude Code (plugin)"] if plugin else []
     for name, client in known.items():
-        facts = clients.read_facts(client)
+        facts = read_client_facts(client)
         fix = f"crystal init --client {name}"
         if facts.problem is not None:
             yield Check("agents", "warning", facts.problem.message, facts.problem.hint)
@@ -200,7 +204,7 @@ def _asking(config: Config) -> Iterator[Check]:
         yield Check("agents", "ok", f"{', '.join(asking)} can ask this memory")
 
 
-def _cleanup(facts: claude_settings.SettingsFacts) -> Iterator[Check]:
+def _cleanup(facts: SettingsFacts) -> Iterator[Check]:
     days = USUAL_CLEANUP_DAYS if facts.cleanup_days is None else facts.cleanup_days
     if days:  # with 0 the client uses nothing of the file, which is said above
         yield Check("clean-up", "ok", f"Claude Code deletes transcripts after {days} days; crystal keeps them")

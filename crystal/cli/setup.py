@@ -187,7 +187,7 @@ def _warn_of_others() -> None:
 def _known_client(name: str) -> str:
     """Return the name of a client that crystal can set up, or ``any``."""
     from crystal.errors import UsageProblem
-    from crystal.install.clients import NAMES
+    from crystal.install.clients.table import NAMES
 
     if name not in (*NAMES, "any"):
         hint = f"known: {', '.join(NAMES)}. Any other: crystal init --print"
@@ -267,7 +267,7 @@ def _say_taken_out(plan: RemovalPlan) -> None:
 
 def _say_plugin_stays(places: Places) -> None:
     """Say how the plugin goes: Claude Code alone can take it out."""
-    from crystal.install.claude_settings import plugin_removals
+    from crystal.install.claude_settings.layers import plugin_removals
 
     for removal in [each for folder in places.claude_dirs for each in plugin_removals(folder)]:
         typer.echo(f"the plugin stays, and goes on keeping turns; take it out with: {removal}")
@@ -290,7 +290,8 @@ def _show_plan(plan: SetupPlan) -> None:
 def _print_for_pasting(names: list[str], *, instructions: bool) -> None:
     """Print what a person pastes into a client's settings; reads only crystal's settings and writes nothing."""
     from crystal.app.context import this_config, this_home
-    from crystal.install.clients import guidance_text, known_clients, snippet
+    from crystal.install.clients.guidance import guidance_text, snippet
+    from crystal.install.clients.table import known_clients
     from crystal.install.plan import server_entry
 
     if instructions:
@@ -320,7 +321,7 @@ def _say_done(plan: SetupPlan) -> None:
 
 def _say_what_is_asked(plan: SetupPlan) -> None:
     """Say what is new after a setup for clients alone."""
-    from crystal.install.claude_settings import read_facts
+    from crystal.install.claude_settings.file import read_facts
 
     titles = " and ".join(dict.fromkeys(each.client.title for each in plan.clients))
     typer.echo(f"now: start {titles} again; the agent can search, remember and forget")

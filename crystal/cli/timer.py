@@ -11,7 +11,8 @@ from pathlib import Path
 import typer
 
 from crystal.app.context import this_home
-from crystal.install import claude_settings, timer
+from crystal.install import timer
+from crystal.install.claude_settings.file import locations_to_bake
 
 COMMAND_SECONDS = 60
 
@@ -47,7 +48,7 @@ def this_host() -> timer.Host:
 def this_job(schedule: timer.Schedule = timer.SWEEP) -> timer.Job:
     """Return what the timer of this installation runs, and the folders that are set in this environment."""
     words = (sys.executable, "-I", "-m", *schedule.command.split(), "--quiet")
-    return timer.Job(words, claude_settings.locations_to_bake(os.environ, this_home()), schedule)
+    return timer.Job(words, locations_to_bake(os.environ, this_home()), schedule)
 
 
 def run(words: Sequence[str], text: str | None) -> timer.Ran:

@@ -19,10 +19,12 @@ from crystal.config.paths import Places, checked_agent_id, make_private_dir, reg
 from crystal.config.table import Config
 from crystal.errors import CrystalError
 from crystal.hook import main as hook
-from crystal.install import claude_settings as settings
-from crystal.install import clients
-from crystal.install.claude_settings import SettingsPlan
-from crystal.install.clients import ClientPlan, Entry
+from crystal.install.claude_settings import file as settings
+from crystal.install.claude_settings.file import SettingsPlan
+from crystal.install.clients import plan as clients
+from crystal.install.clients.plan import ClientPlan
+from crystal.install.clients.record import read_record
+from crystal.install.clients.table import Entry, known_clients
 from crystal.store.forget.forgetting import NAMES_FILE
 from crystal.store.private_record import RECORD_FILE
 
@@ -155,8 +157,8 @@ def plan_setup(
 
 
 def _plan_clients(config: Config, env: Mapping[str, str], home: Path, names: Sequence[str]) -> tuple[ClientPlan, ...]:
-    known = clients.known_clients(env, home, config.places)
-    record = clients.read_record(config.places.ldm_home)
+    known = known_clients(env, home, config.places)
+    record = read_record(config.places.ldm_home)
     entry = server_entry(config, env, home)
     return tuple(clients.plan_add(known[name], entry, record, _program(name, env)) for name in dict.fromkeys(names))
 
@@ -213,10 +215,10 @@ def plan_removal(places: Places, env: Mapping[str, str], home: Path) -> RemovalP
 def _plan_leaving(
     places: Places, env: Mapping[str, str], home: Path
 ) -> tuple[tuple[ClientPlan, ...], tuple[CrystalError, ...]]:
-    record = clients.read_record(places.ldm_home)
+    record = read_record(places.ldm_home)
     plans: list[ClientPlan] = []
     problems: list[CrystalError] = []
-    for each in clients.known_clients(env, home, places).values():
+    for each in known_clients(env, home, places).values():
         try:
             plans += clients.plan_remove(each, record, _program(each.name, env))
         except CrystalError as error:

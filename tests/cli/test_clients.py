@@ -16,21 +16,11 @@ from hypothesis import strategies as st
 from crystal.config.file import parse_fragment
 from crystal.config.paths import resolve_places
 from crystal.errors import CrystalError, Damaged, Unavailable, UsageProblem
-from crystal.install.clients import (
-    NAMES,
-    Client,
-    Entry,
-    apply,
-    is_ours,
-    jsonfile,
-    known_clients,
-    plan_add,
-    plan_remove,
-    read_facts,
-    read_record,
-    snippet,
-    tomlfile,
-)
+from crystal.install.clients import jsonfile, tomlfile
+from crystal.install.clients.guidance import snippet
+from crystal.install.clients.plan import apply, plan_add, plan_remove, read_facts
+from crystal.install.clients.record import read_record
+from crystal.install.clients.table import NAMES, Client, Entry, is_ours, known_clients
 
 ENTRY = Entry("/venv/bin/crystal", ("mcp",), {"LDM_HOME": "/home/user/my memory"})
 OLDER = Entry("/old venv/bin/crystal", ("mcp",), {"CRYSTAL_CONFIG": "/old.toml"})
@@ -398,7 +388,7 @@ def test_a_disk_that_is_full_in_the_middle_leaves_nothing_to_mend(
 
     client = clients(home)[name]
     with monkeypatch.context() as patch:
-        patch.setattr("crystal.install.clients.plan.write_whole", full)
+        patch.setattr("crystal.install.files.write_whole", full)
         with pytest.raises(Unavailable):
             add(client, ldm)
     assert not client.file.exists()
@@ -407,7 +397,7 @@ def test_a_disk_that_is_full_in_the_middle_leaves_nothing_to_mend(
     assert add(client, ldm)
     before = client.file.read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr("crystal.install.clients.plan.write_whole", full)
+        patch.setattr("crystal.install.files.write_whole", full)
         with pytest.raises(Unavailable):
             add(client, ldm, OLDER)
     assert client.file.read_bytes() == before

@@ -18,8 +18,8 @@ import pytest
 import crystal
 from crystal.cli.app import COMMANDS, load_command
 from crystal.config.file import read_file
-from crystal.install.claude_settings import TIMEOUTS
-from crystal.install.clients import guidance_text
+from crystal.install.claude_settings.hooks import TIMEOUTS
+from crystal.install.clients.guidance import guidance_text
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the launcher is untested on Windows")
 

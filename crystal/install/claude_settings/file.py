@@ -2,53 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from crystal.config.paths import absolute, make_private_dir
-from crystal.errors import CrystalError, Damaged, Unavailable, UsageProblem
+from crystal.config.paths import absolute
+from crystal.errors import CrystalError, Damaged, UsageProblem
 from crystal.hook import main as hook
-from crystal.install.claude_settings import hooks, jsontext
-from crystal.install.claude_settings.disk import BOM, change_shown, decoded, read_whole, system_errors, write_whole
+from crystal.install.claude_settings import hooks
+from crystal.install.files import BOM, FileChange, decoded, encoded, json_errors, read_whole, system_errors, write_whole
 
 MEND = "nothing was changed; mend that place (Claude Code's /doctor shows it too), then run the command again"
 WRITTEN_BY_HAND = "nothing was changed; see docs/reference/hook.md for the entries to change by hand"
 
 
 @dataclass(frozen=True, slots=True)
-class SettingsPlan:
-    """Planned change, not yet applied.
+class SettingsPlan(FileChange):
+    """Planned change to a settings file.
 
     Attributes:
-        path: The path of the settings file used by the client.
-        target: The path with symbolic links followed: the file that is written.
-        before: The current bytes, None if there is no file.
-        after: The new bytes, None to delete the file.
         backup: What happens to the backup: ``write`` the current bytes, ``drop`` it because it equals the new bytes,
             ``shelve`` one left from a deleted file, or ``keep`` it.
     """
 
-    path: Path
-    target: Path
-    before: bytes | None
-    after: bytes | None
     backup: Literal["write", "drop", "shelve", "keep"] = "keep"
-
-    @property
-    def changed(self) -> bool:
-        """True if applying it changes the settings file."""
-        return self.before != self.after
-
-    def diff(self) -> str:
-        """Return the changed lines without context, because other settings may be secret."""
-        if not self.changed:
-            return f"{self.path}: nothing to change\n"
-        return change_shown(self.path, self.before, self.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +95,15 @@ def plan_install(settings: Path, command: str, *, timeouts: Mapping[str, int] = 
     """
     target, before = read_whole(settings)
     mark, text = decoded(settings, before or b"", MEND)
-    with _telling_where(settings, text):
+    with json_errors(settings, text, MEND):
         after = hooks.installed(text, command, timeouts)
-    old, new = _loaded(text), json.loads(after)
-    wanted = {event: [command] for event in timeouts}
-    if hooks.ours(new) != wanted or not hooks.same(hooks.without_ours(new), hooks.without_ours(old)):
+        old, new = _loaded(text), json.loads(after)
+        is_only_ours = hooks.same(hooks.without_ours(new), hooks.without_ours(old))
+    if hooks.ours(new) != {event: [command] for event in timeouts} or not is_only_ours:
         raise Damaged(f"{settings}: crystal's hooks cannot be put in without changing more", hint=WRITTEN_BY_HAND)
     if before is None:
-        return SettingsPlan(settings, target, None, _encoded(settings, after), "shelve")
-    data = mark + _encoded(settings, after)
+        return SettingsPlan(settings, target, None, encoded(settings, after), "shelve")
+    data = mark + encoded(settings, after)
     return SettingsPlan(settings, target, before, data, "keep" if hooks.ours(old) else "write")
 
 
@@ -139,16 +119,17 @@ def plan_uninstall(settings: Path) -> SettingsPlan:
         return SettingsPlan(settings, target, before, before)
     mark, text = decoded(settings, before, MEND)
     backup = _backup_bytes(settings)
-    with _telling_where(settings, text):
+    with json_errors(settings, text, MEND):
         left = hooks.removed(text, None if backup is None else decoded(settings, backup, MEND)[1])
-    old, new = _loaded(text), json.loads(left)
-    if hooks.ours(new) or not hooks.same(hooks.without_ours(new), hooks.without_ours(old)):
+        old, new = _loaded(text), json.loads(left)
+        is_only_ours = hooks.same(hooks.without_ours(new), hooks.without_ours(old))
+    if hooks.ours(new) or not is_only_ours:
         raise Damaged(f"{settings}: crystal's hooks cannot be taken out without changing more", hint=WRITTEN_BY_HAND)
     if not hooks.ours(old):
         return SettingsPlan(settings, target, before, before)
     if left == hooks.EMPTY and (backup is None or not backup.removeprefix(BOM).strip()):
         return SettingsPlan(settings, target, before, backup, "drop")  # there was no file, or nothing in it
-    after = mark + _encoded(settings, left)
+    after = mark + encoded(settings, left)
     return SettingsPlan(settings, target, before, after, "drop" if after == backup else "keep")
 
 
@@ -161,34 +142,15 @@ def apply(plan: SettingsPlan) -> None:
     if not plan.changed:
         return
     with system_errors(plan.path):
-        if read_whole(plan.path) != (plan.target, plan.before):
-            raise Unavailable(f"{plan.path} was changed by someone else just now", hint="run the command again")
+        plan.check_unchanged()
         backup = backup_path(plan.path)
         if plan.backup == "write" and plan.before is not None:
             write_whole(backup, plan.before, like=plan.target)
         elif plan.backup == "shelve" and backup.exists():
             backup.replace(backup.with_name(backup.name + "-old"))
-        if plan.after is None:
-            plan.target.unlink()
-        else:
-            make_private_dir(plan.target.parent)
-            write_whole(plan.target, plan.after, like=plan.target)
+        plan.write()
         if plan.backup == "drop":
             backup.unlink(missing_ok=True)
-
-
-def install(settings: Path, command: str, *, timeouts: Mapping[str, int] = hooks.TIMEOUTS) -> SettingsPlan:
-    """Plan, apply, and return what was done; see ``plan_install`` and ``apply``."""
-    plan = plan_install(settings, command, timeouts=timeouts)
-    apply(plan)
-    return plan
-
-
-def uninstall(settings: Path) -> SettingsPlan:
-    """Plan, apply, and return what was done; see ``plan_uninstall`` and ``apply``."""
-    plan = plan_uninstall(settings)
-    apply(plan)
-    return plan
 
 
 def read_facts(settings: Path) -> SettingsFacts:
@@ -198,7 +160,7 @@ def read_facts(settings: Path) -> SettingsFacts:
         if data is None or not data.removeprefix(BOM).strip():
             return SettingsFacts(settings, exists=data is not None)
         _, text = decoded(settings, data, MEND)
-        with _telling_where(settings, text):
+        with json_errors(settings, text, MEND):
             document = hooks.checked(text, hooks.TIMEOUTS).value
     except CrystalError as error:
         return SettingsFacts(settings, exists=True, problem=error)
@@ -236,25 +198,5 @@ def _backup_bytes(settings: Path) -> bytes | None:
         return None
 
 
-def _encoded(settings: Path, text: str) -> bytes:
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        problem = f"{settings}: the hook's path is not UTF-8, and settings cannot name it"
-        raise UsageProblem(problem, hint="install crystal in a folder whose name is UTF-8") from error
-
-
 def _loaded(text: str) -> Any:
     return json.loads(text) if text.strip() else {}
-
-
-@contextlib.contextmanager
-def _telling_where(settings: Path, text: str) -> Iterator[None]:
-    try:
-        yield
-    except jsontext.NotJson as error:
-        line, column = jsontext.place(text, error.position)
-        raise UsageProblem(f"{settings}: line {line}, column {column}: {error.problem}", hint=MEND) from error
-    except hooks.WrongShape as error:
-        line, column = jsontext.place(text, error.node.start)
-        raise UsageProblem(f"{settings}: line {line}, column {column}: {error.problem}", hint=MEND) from error

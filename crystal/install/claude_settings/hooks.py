@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from crystal.install.claude_settings import jsontext
-from crystal.install.claude_settings.jsontext import Child, Node
+from crystal.install import jsontext
+from crystal.install.jsontext import Child, Node, NotJson
 
 # Seconds until the client ends the hook. SessionEnd has 1.5 by default, and this is what raises it.
 # PreCompact and PostCompact are left out: the client shows a line for each of their hooks after `/compact`.
@@ -31,21 +31,11 @@ OURS = re.compile(r"""(?:^|[/\\\s"'=])crystal[/\\]+hook(?:[/\\]+main)?\.py(?=$|[
 EMPTY = "{}\n"
 
 
-class WrongShape(ValueError):
-    """A value has a type that the client does not accept. ``node`` is the value."""
-
-    def __init__(self, problem: str, node: Node) -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.node = node
-
-
 def installed(text: str, command: str, timeouts: Mapping[str, int] = TIMEOUTS) -> str:
     """Give each event exactly one entry that runs ``command``; an older one of ours is updated in place.
 
     Raises:
-        NotJson: ``text`` is not strict JSON.
-        WrongShape: It is not an object, or ``hooks`` or one of the events has the wrong type.
+        NotJson: ``text`` is not strict JSON, not an object, or ``hooks`` or one of the events has the wrong type.
     """
     text = text if text.strip(" \t\r\n") else EMPTY
     text = _without_strays(text, timeouts)
@@ -59,11 +49,11 @@ def installed(text: str, command: str, timeouts: Mapping[str, int] = TIMEOUTS) -
             continue
         group = {"hooks": [{"type": "command", "command": command, "timeout": timeout}]}
         if event_node is not None:
-            text = jsontext.append(text, event_node, group)
+            text = jsontext.append(text, event_node, group).apply(text)
         elif hooks is not None:
-            text = jsontext.append(text, hooks, [group], event)
+            text = jsontext.append(text, hooks, [group], event).apply(text)
         else:
-            text = jsontext.append(text, root, {event: [group]}, "hooks")
+            text = jsontext.append(text, root, {event: [group]}, "hooks").apply(text)
     return text
 
 
@@ -141,19 +131,19 @@ def checked(text: str, events: Mapping[str, int]) -> Node:
     """Parse a settings document and check that our entries can be added.
 
     Raises:
-        NotJson, WrongShape: See ``installed``.
+        NotJson: See ``installed``.
     """
     root = jsontext.parse(text)
     if not isinstance(root.value, dict):
-        raise WrongShape(f"the settings should be an object, but are {_kind(root.value)}", root)
+        raise NotJson(f"the settings should be an object, but are {_kind(root.value)}", root.start)
     hooks = root.child("hooks")
     if hooks is None:
         return root
     if not isinstance(hooks.value, dict):
-        raise WrongShape(f'"hooks" should be an object, but is {_kind(hooks.value)}', hooks)
+        raise NotJson(f'"hooks" should be an object, but is {_kind(hooks.value)}', hooks.start)
     for child in hooks.children:
         if child.key in events and not isinstance(child.node.value, list):
-            raise WrongShape(f'"hooks.{child.key}" should be a list, but is {_kind(child.node.value)}', child.node)
+            raise NotJson(f'"hooks.{child.key}" should be a list, but is {_kind(child.node.value)}', child.node.start)
     return root
 
 
@@ -179,22 +169,22 @@ def _all_ours(hooks: Node) -> Iterator[tuple[Child, Child, Child]]:
 
 def _with_command(text: str, entry: Node, command: str) -> str:
     node = entry.child("command")
-    return text if node is None or node.value == command else jsontext.replace(text, node, command)
+    return text if node is None or node.value == command else jsontext.replace(node, command).apply(text)
 
 
 def _without(text: str, root: Node, hooks: Node, event: Child, group: Child, entry: Child, known: Any) -> str:
     """Remove an entry, and the containers that become empty."""
     entries = group.node.child("hooks")
     if entries is not None and len(entries.children) > 1:
-        return jsontext.remove(text, entries, entry)
+        return jsontext.remove(text, entries, entry).apply(text)
     known_hooks = known.get("hooks") if isinstance(known, dict) else None
     keeps_event = isinstance(known_hooks, dict) and event.key in known_hooks
     if len(event.node.children) > 1 or keeps_event:
-        return jsontext.remove(text, event.node, group)
+        return jsontext.remove(text, event.node, group).apply(text)
     if len(hooks.children) > 1 or isinstance(known_hooks, dict):
-        return jsontext.remove(text, hooks, event)
+        return jsontext.remove(text, hooks, event).apply(text)
     whole = next(child for child in root.children if child.node is hooks)
-    return jsontext.remove(text, root, whole)
+    return jsontext.remove(text, root, whole).apply(text)
 
 
 def _without_strays(text: str, timeouts: Mapping[str, int]) -> str:

@@ -12,14 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from crystal.config.paths import make_private_dir
-from crystal.errors import CrystalError, Damaged, Unavailable, UsageProblem
-from crystal.install.claude_settings import jsontext
-from crystal.install.claude_settings.disk import change_shown, decoded, read_whole, system_errors, write_whole
-from crystal.install.claude_settings.hooks import WrongShape, same
+from crystal.errors import CrystalError, Damaged, UsageProblem
+from crystal.install.claude_settings.hooks import same
 from crystal.install.clients import jsonfile, tomlfile
 from crystal.install.clients.record import Made, read_record, write_record
 from crystal.install.clients.table import SERVER, Client, Entry, is_ours, updated
+from crystal.install.files import FileChange, decoded, encoded, json_errors, read_whole, system_errors
 
 CLI_SECONDS = 60
 NAMED = re.compile(rb"""(?:^|[\s"'.{,])crystal[\s"'\].=]""")
@@ -27,34 +25,22 @@ NAMED = re.compile(rb"""(?:^|[\s"'.{,])crystal[\s"'\].=]""")
 
 
 @dataclass(frozen=True, slots=True)
-class ClientPlan:
-    """Planned change to one client's file, not yet applied.
+class ClientPlan(FileChange):
+    """Planned change to one client's file.
 
     Attributes:
         client: The client.
-        path: The path used by the client.
-        target: The path with symbolic links followed: the file that is written.
-        before: The current bytes, None if there is no file.
-        after: The new bytes, None to delete the file.
         made: The record to write once the change is applied, or None.
         entry: The new entry, None to remove it.
         program: The client's own command for the change, if installed; the file is edited if that fails.
+        had_entry: True if the file has an entry of ours.
     """
 
     client: Client
-    path: Path
-    target: Path
-    before: bytes | None
-    after: bytes | None
     made: Made | None
     entry: Mapping[str, Any] | None
     program: str | None = None
     had_entry: bool = False
-
-    @property
-    def changed(self) -> bool:
-        """True if applying it changes the file."""
-        return self.before != self.after
 
     @property
     def commands(self) -> list[list[str]]:
@@ -68,12 +54,9 @@ class ClientPlan:
         return [remove, add] if self.had_entry else [add]
 
     def diff(self) -> str:
-        """Return what would be done: the commands, or the changed lines without context."""
-        if not self.changed:
-            return f"{self.path}: nothing to change\n"
-        if self.program is not None:
-            return "".join(f"would run {shlex.join(command)}\n" for command in self.commands)
-        return change_shown(self.path, self.before, self.after)
+        """Return what would be done: the commands, or the changed lines."""
+        commands = "".join(f"would run {shlex.join(command)}\n" for command in self.commands)
+        return commands or FileChange.diff(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +96,14 @@ def plan_add(client: Client, entry: Entry, record: Mapping[str, Made], program: 
         after = _with_server(client, text, entry)
         _check_rest(client, document, _document(client, after))
     old = document.get(client.servers, {}).get(SERVER)
-    data = mark + _encoded(client, after)
+    data = mark + encoded(client.file, after)
     shall = entry.as_document(typed=client.typed) if old is None else updated(old, entry)
     known = record.get(client.name)
     made = known if old is not None and known and known.path == str(client.file) else None
     if made is None:
         made = _made(client, target, None if before is None else text, document, had_entry=old is not None)
     after_bytes = before if before is not None and data == before else data
-    return ClientPlan(client, client.file, target, before, after_bytes, made, shall, program, old is not None)
+    return ClientPlan(client.file, target, before, after_bytes, client, made, shall, program, old is not None)
 
 
 def plan_remove(client: Client, record: Mapping[str, Made], program: str | None = None) -> list[ClientPlan]:
@@ -178,13 +161,13 @@ def read_facts(client: Client) -> ClientFacts:
 def _plan_remove(client: Client, path: Path, made: Made | None, program: str | None) -> ClientPlan:
     target, before = read_whole(path)
     if before is None or not NAMED.search(before):
-        return ClientPlan(client, path, target, before, before, made, None)
+        return ClientPlan(path, target, before, before, client, made, None)
     mark, text = decoded(path, before, _mend(client))
     with _telling(client, path, text):
         document = _document(client, text)
         servers = document.get(client.servers) if isinstance(document, dict) else None
         if not isinstance(servers, dict) or not is_ours(servers.get(SERVER)):
-            return ClientPlan(client, path, target, before, before, made, None)
+            return ClientPlan(path, target, before, before, client, made, None)
         if client.format == "toml":
             left = tomlfile.without_server(text, client.servers)
         else:
@@ -195,7 +178,7 @@ def _plan_remove(client: Client, path: Path, made: Made | None, program: str | N
     after: bytes | None = mark + left.encode()
     if made and made.what == "file" and left.strip() in ("", "{}"):
         after = None if made.blank is None else mark + made.blank.encode()
-    return ClientPlan(client, path, target, before, after, made, None, program, had_entry=True)
+    return ClientPlan(path, target, before, after, client, made, None, program, had_entry=True)
 
 
 def _done_by_client(plan: ClientPlan, env: Mapping[str, str]) -> bool:
@@ -212,16 +195,11 @@ def _apply_to_file(plan: ClientPlan) -> None:
     if plan.program is not None:  # it may have made part of the change
         plan = _again(plan)
     with system_errors(plan.path):
-        if read_whole(plan.path) != (plan.target, plan.before):
-            raise Unavailable(f"{plan.path} was changed by someone else just now", hint="run the command again")
-        if plan.after is not None:
-            make_private_dir(plan.target.parent)
-            write_whole(plan.target, plan.after, like=plan.target)
-            return
-        plan.target.unlink()
-        for folder in reversed(plan.made.folders if plan.made else ()):
-            with contextlib.suppress(OSError):
-                Path(folder).rmdir()
+        plan.check_unchanged()
+        plan.write()
+    for folder in reversed(plan.made.folders if plan.made and plan.after is None else ()):
+        with contextlib.suppress(OSError):
+            Path(folder).rmdir()
 
 
 def _again(plan: ClientPlan) -> ClientPlan:
@@ -284,25 +262,12 @@ def _mend(client: Client) -> str:
     )
 
 
-def _encoded(client: Client, text: str) -> bytes:
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        problem = f"{client.file}: a path is not UTF-8, and the file cannot name it"
-        raise UsageProblem(problem, hint="install crystal in a folder whose name is UTF-8") from error
-
-
 @contextlib.contextmanager
 def _telling(client: Client, path: Path, text: str) -> Iterator[None]:
     hint = _mend(client)
     try:
-        yield
-    except jsontext.NotJson as error:
-        line, column = jsontext.place(text, error.position)
-        raise UsageProblem(f"{path}: line {line}, column {column}: {error.problem}", hint=hint) from error
-    except WrongShape as error:
-        line, column = jsontext.place(text, error.node.start)
-        raise UsageProblem(f"{path}: line {line}, column {column}: {error.problem}", hint=hint) from error
+        with json_errors(path, text, hint):
+            yield
     except tomlfile.NotToml as error:
         raise UsageProblem(f"{path}: {error}", hint=hint) from error
     except jsonfile.Taken as error:

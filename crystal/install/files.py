@@ -1,4 +1,4 @@
-"""Read and write another program's file: read it whole, show a change, write it whole or not at all."""
+"""Change another program's file: read it whole, show the change, write it whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,13 +8,65 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from crystal.config.paths import refused, sync_folder
-from crystal.errors import UsageProblem
-from crystal.install.claude_settings import jsontext
+from crystal.config.paths import make_private_dir, refused, sync_folder
+from crystal.errors import Unavailable, UsageProblem
+from crystal.install import jsontext
 
 BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """Planned change to a file, not yet applied.
+
+    Attributes:
+        path: The path that the other program uses.
+        target: The path with symbolic links followed: the file that is written.
+        before: The current bytes, None if there is no file.
+        after: The new bytes, None to delete the file.
+    """
+
+    path: Path
+    target: Path
+    before: bytes | None
+    after: bytes | None
+
+    @property
+    def changed(self) -> bool:
+        """True if applying it changes the file."""
+        return self.before != self.after
+
+    def diff(self) -> str:
+        """Return the changed lines of the file without context, because other lines may be secret."""
+        if not self.changed:
+            return f"{self.path}: nothing to change\n"
+        news = {(True, False): " (new file)", (False, True): " (the file is removed)"}
+        head = f"{self.path}{news.get((self.before is None, self.after is None), '')}"
+        return "\n".join([head, *_difference(_shown(self.before), _shown(self.after))]) + "\n"
+
+    def check_unchanged(self) -> None:
+        """Check that the file is as it was when the change was planned.
+
+        Raises:
+            Unavailable: It is not.
+        """
+        if read_whole(self.path) != (self.target, self.before):
+            raise Unavailable(f"{self.path} was changed by someone else just now", hint="run the command again")
+
+    def write(self) -> None:
+        """Apply the change. After a crash the file holds the old or the new bytes.
+
+        Raises:
+            OSError: The system refuses. The file is unchanged.
+        """
+        if self.after is None:
+            self.target.unlink()
+        else:
+            make_private_dir(self.target.parent)
+            write_whole(self.target, self.after, like=self.target)
 
 
 def read_whole(path: Path) -> tuple[Path, bytes | None]:
@@ -48,11 +100,29 @@ def decoded(path: Path, data: bytes, hint: str) -> tuple[bytes, str]:
         raise UsageProblem(f"{path}: line {line}, column {column}: not UTF-8", hint=hint) from error
 
 
-def change_shown(path: Path, before: bytes | None, after: bytes | None) -> str:
-    """Return the changed lines of a file without context; None stands for no file."""
-    news = {(True, False): " (new file)", (False, True): " (the file is removed)"}
-    lines = [f"{path}{news.get((before is None, after is None), '')}", *difference(shown(before), shown(after))]
-    return "\n".join(lines) + "\n"
+def encoded(path: Path, text: str) -> bytes:
+    """Return the bytes of a text for a file.
+
+    Raises:
+        UsageProblem: It holds a path that is not UTF-8.
+    """
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        problem = f"{path}: a path of this installation is not UTF-8, and the file cannot name it"
+        raise UsageProblem(problem, hint="install crystal in a folder whose name is UTF-8") from error
+
+
+@contextlib.contextmanager
+def json_errors(path: Path, text: str, hint: str) -> Iterator[None]:
+    """Translate errors of parsing into ``UsageProblem``, with line and column."""
+    try:
+        yield
+    except jsontext.NotJson as error:
+        line, column = jsontext.place(text, error.position)
+        raise UsageProblem(f"{path}: line {line}, column {column}: {error.problem}", hint=hint) from error
+    except RecursionError as error:
+        raise UsageProblem(f"{path}: nested too deeply", hint=hint) from error
 
 
 @contextlib.contextmanager
@@ -90,13 +160,11 @@ def _imitate(temporary: Path, like: os.stat_result) -> None:
     temporary.chmod(stat.S_IMODE(like.st_mode))
 
 
-def shown(data: bytes | None) -> str:
-    """Return the text of a file for display."""
+def _shown(data: bytes | None) -> str:
     return (data or b"").removeprefix(BOM).decode("utf-8", "replace")
 
 
-def difference(old: str, new: str) -> Iterator[str]:
-    """Return the changed lines without context, because other lines may be secret."""
+def _difference(old: str, new: str) -> Iterator[str]:
     before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
     for kind, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if kind != "equal":
@@ -115,6 +183,5 @@ def _middles(old: str, new: str) -> tuple[str, str]:
 
 
 def _alike(one: str, other: str) -> int:
-    return next(
-        (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
-    )
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
