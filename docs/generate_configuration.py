@@ -10,7 +10,7 @@ from typing import Any
 
 from crystal.config.kinds import shown
 from crystal.config.providers import EMBEDDING_PROVIDERS
-from crystal.config.table import DEFAULTS, SETTINGS, Alias, Setting
+from crystal.config.table import SETTINGS, Alias, Setting
 from crystal.credentials.api_keys import variables_of
 
 PAGE = Path(__file__).parent / "reference" / "configuration.md"
@@ -149,7 +149,7 @@ def _section(setting: Setting) -> str:
         *[sentence + "." for sentence in setting.meaning.rstrip(".").split(". ")],
         "",
         f"- accepted: {setting.kind.accepts}",
-        f"- default: {setting.default_words or _default(DEFAULTS[setting.key])}",
+        f"- default: {setting.default_words or _default(setting.default)}",
         f"- environment: {variables}",
     ]
     if setting.only_environment:

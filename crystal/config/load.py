@@ -14,7 +14,7 @@ from typing import Any
 from crystal.config import file
 from crystal.config.kinds import FOLDERS, shown
 from crystal.config.paths import Places, absolute, resolve_places
-from crystal.config.table import DEFAULTS, SETTINGS, TABLES, Config, Setting, setting_for, unknown_key
+from crystal.config.table import SETTINGS, TABLES, Config, Setting, setting_for, unknown_key
 from crystal.errors import UsageProblem
 
 Found = tuple[Any, str]
@@ -100,7 +100,7 @@ def host_name() -> str:
 
 
 def _default(key: str) -> Any:
-    return host_name() if key == "device" else DEFAULTS[key]
+    return host_name() if key == "device" else SETTINGS[key].default
 
 
 def _from_flag(setting: Setting, flags: Mapping[str, object]) -> Found | None:

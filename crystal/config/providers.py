@@ -165,6 +165,13 @@ _ROWS = (
     ),
 )
 
+SUMMARIZERS: Mapping[str, tuple[str, str]] = {
+    "openai": ("https://api.openai.com/v1", "gpt-4o-mini"),
+    "ollama": ("http://localhost:11434", "llama3.2"),
+    "google": ("https://generativelanguage.googleapis.com/v1beta/openai", "gemini-2.5-flash-lite"),
+}
+"""Who can write summaries and help a search: the address and the model if none is set."""
+
 EMBEDDING_PROVIDERS: Mapping[str, EmbeddingProvider] = {row.name: row for row in _ROWS}
 
 

@@ -1,11 +1,15 @@
 """What a setting is: a key with its kind, its meaning and the variables that set it."""
 
-from dataclasses import field
+from __future__ import annotations
+
+from dataclasses import Field, field
 from typing import Any, NamedTuple, TypeVar
 
 from crystal.config.kinds import Kind
 
 T = TypeVar("T")
+TOP_LEVEL = ("agent_id", "device", "role")
+"""The keys that are in no table."""
 
 
 class Alias(NamedTuple):
@@ -20,6 +24,7 @@ class Setting(NamedTuple):
 
     Attributes:
         key: Its dotted name, ``table.key``, or just ``key`` at the top of the file.
+        default: The value if nothing sets it.
         kind: Which values it takes.
         meaning: What it does, in a sentence or two, for the documentation.
         aliases: Variables besides ``variable``, which is the strongest; the first that is set wins.
@@ -28,11 +33,18 @@ class Setting(NamedTuple):
     """
 
     key: str
+    default: Any
     kind: Kind
     meaning: str
     aliases: tuple[Alias, ...] = ()
     default_words: str | None = None
     only_environment: bool = False
+
+    @classmethod
+    def of(cls, entry: Field[Any]) -> Setting:
+        """Return the setting of a field of ``Config``: its name up to the first underscore is the table."""
+        name = entry.name
+        return cls(name if name in TOP_LEVEL else name.replace("_", ".", 1), entry.default, **entry.metadata)
 
     @property
     def attribute(self) -> str:
@@ -50,9 +62,9 @@ class Setting(NamedTuple):
         return self.aliases if self.only_environment and self.aliases else (Alias(self.variable), *self.aliases)
 
 
-def described(default: T, key: str, kind: Kind, meaning: str, *aliases: Alias, **more: Any) -> T:
+def setting(default: T, kind: Kind, meaning: str, *aliases: Alias, **more: Any) -> T:
     """Return the dataclass field of a setting with its default."""
-    return field(default=default, metadata={"setting": Setting(key, kind, meaning, aliases, **more)})
+    return field(default=default, metadata={"kind": kind, "meaning": meaning, "aliases": aliases, **more})
 
 
 def only_for(provider_key: str, provider: str, variable: str) -> Alias:

@@ -12,19 +12,14 @@ from typing import Any
 
 from crystal.config.kinds import AGENT, BOOLEAN, FOLDERS, PATTERNS, TEXT, URL, choice, number, whole
 from crystal.config.paths import Places
-from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER
-from crystal.config.setting import Alias, Setting
-from crystal.config.setting import described as _setting
-from crystal.config.setting import only_for as _for
+from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER, SUMMARIZERS
+from crystal.config.setting import Alias, Setting, only_for, setting
 from crystal.config.suggest import meant
 from crystal.errors import UsageProblem
 
-__all__ = [
-    "DEFAULTS", "SETTINGS", "TABLES", "Alias", "Config", "Setting", "setting_for", "unknown_key", "unknown_variables",
-]  # fmt: skip
+__all__ = ["SETTINGS", "TABLES", "Alias", "Config", "Setting", "setting_for", "unknown_key", "unknown_variables"]
 
 _ROWS = EMBEDDING_PROVIDERS.values()
-WRITERS = ("openai", "ollama", "google")
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -37,291 +32,231 @@ class Config:
     places: Places
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
-    agent_id: str = _setting(
-        "cc-mini", "agent_id", AGENT, "This machine's agent: the name under which its conversations are kept."
+    agent_id: str = setting("cc-mini", AGENT, "This machine's agent: the name under which its conversations are kept.")
+    device: str = setting(
+        "", TEXT, "This machine's name, kept with everything captured here.", default_words="the host name"
     )
-    device: str = _setting(
-        "", "device", TEXT, "This machine's name, kept with everything captured here.", default_words="the host name"
-    )
-    role: str = _setting(
+    role: str = setting(
         "standalone",
-        "role",
         choice("standalone", "home", "device"),
         "What this machine is: `standalone` keeps to itself, `home` has the one memory of several machines, `device` "
         "sends to home. Changed by `crystal init --role`, `crystal promote` and `crystal demote`, not by hand.",
     )
-    relay_url: str | None = _setting(
-        None, "relay.url", URL, "The relay's address: https, or http on this machine.", default_words="no relay"
+    relay_url: str | None = setting(
+        None, URL, "The relay's address: https, or http on this machine.", default_words="no relay"
     )
-    relay_ca_file: str | None = _setting(
+    relay_ca_file: str | None = setting(
         None,
-        "relay.ca_file",
         TEXT,
         "The certificate, as a PEM file, of a private authority that the relay's own certificate is signed by.",
         default_words="the system's authorities",
     )
-    relay_insecure_http: bool = _setting(
+    relay_insecure_http: bool = setting(
         False,
-        "relay.insecure_http",
         BOOLEAN,
         "Whether the relay may be asked over plain http on another machine. Blobs are sealed all the same, but the "
         "token can be read on the way.",
-        Alias("CRYSTAL_RELAY_INSECURE_HTTP"),
     )
-    relay_key_place: str | None = _setting(
+    relay_key_place: str | None = setting(
         None,
-        "relay.key_place",
         choice("file", "keyring", "command"),
         "Where the relay's key and token are kept: `file` (in the data folder, for you alone), the system's `keyring`, "
         "or what `credentials.key_command` prints. A place that fails is an error, never a reason to look elsewhere.",
         default_words="`file`",
     )
-    relay_local_memory: bool = _setting(
+    relay_local_memory: bool = setting(
         True,
-        "relay.local_memory",
         BOOLEAN,
         "Whether a device keeps a memory of its own besides sending to home. Without it, search on the device finds "
         "what home's mirror has.",
     )
-    relay_keep_days: int = _setting(
+    relay_keep_days: int = setting(
         14,
-        "relay.keep_days",
         whole(1, 3650),
         "How long a device keeps a sealed blob after home's receipt, for a home machine restored from a backup.",
     )
-    relay_quarantine_mb: int = _setting(
+    relay_quarantine_mb: int = setting(
         64,
-        "relay.quarantine_mb",
         whole(1, 65536),
         "How many megabytes of refused blobs are kept at most. What is not kept is counted, and "
         "still waits at the relay and on its device.",
     )
-    relay_quarantine_blobs: int = _setting(
-        1000, "relay.quarantine_blobs", whole(1, 100000), "How many refused blobs are kept at most."
+    relay_quarantine_blobs: int = setting(1000, whole(1, 100000), "How many refused blobs are kept at most.")
+    relay_quarantine_device_mb: int = setting(
+        16, whole(1, 65536), "How many megabytes of refused blobs of one device are kept at most."
     )
-    relay_quarantine_device_mb: int = _setting(
-        16,
-        "relay.quarantine_device_mb",
-        whole(1, 65536),
-        "How many megabytes of refused blobs of one device are kept at most.",
+    relay_quarantine_device_blobs: int = setting(
+        250, whole(1, 100000), "How many refused blobs of one device are kept at most."
     )
-    relay_quarantine_device_blobs: int = _setting(
-        250, "relay.quarantine_device_blobs", whole(1, 100000), "How many refused blobs of one device are kept at most."
-    )
-    embedding_provider: str = _setting(
+    embedding_provider: str = setting(
         "embedded",
-        "embedding.provider",
         choice(*EMBEDDING_PROVIDERS, NO_PROVIDER),
         "Who turns text into vectors. `embedded` needs no key and no network; `local` is an installed model, see "
         "`crystal models`; `none` leaves search to keywords alone.",
     )
-    embedding_model: str | None = _setting(
+    embedding_model: str | None = setting(
         None,
-        "embedding.model",
         TEXT,
         "The embedding model, by its provider's name for it.",
-        *(_for("embedding.provider", row.name, name) for row in _ROWS for name in row.model_variables),
+        *(only_for("embedding.provider", row.name, name) for row in _ROWS for name in row.model_variables),
         default_words="the provider's usual model",
     )
-    embedding_dimension: int | None = _setting(
+    embedding_dimension: int | None = setting(
         None,
-        "embedding.dimension",
         whole(1, 8192),
         "How many numbers a vector has, for models that let one choose or that crystal does not know.",
         default_words="the model's own",
     )
-    embedding_base_url: str | None = _setting(
+    embedding_base_url: str | None = setting(
         None,
-        "embedding.base_url",
         URL,
         "Where the embedding provider answers, for a server of your own or a proxy.",
-        *(_for("embedding.provider", row.name, name) for row in _ROWS for name in row.url_variables),
+        *(only_for("embedding.provider", row.name, name) for row in _ROWS for name in row.url_variables),
         default_words="the provider's own address",
     )
-    embedding_threads: int = _setting(
-        2,
-        "embedding.threads",
-        whole(1, 64),
-        "How many processors an installed model may use at most.",
-    )
-    models_hub_url: str = _setting(
+    embedding_threads: int = setting(2, whole(1, 64), "How many processors an installed model may use at most.")
+    models_hub_url: str = setting(
         "https://huggingface.co",
-        "models.hub_url",
         URL,
         "Where `crystal models install` fetches models: the hub, or a mirror of it.",
         Alias("HF_ENDPOINT"),
     )
-    summary_mode: str = _setting(
+    summary_mode: str = setting(
         "auto",
-        "summary.mode",
         choice("simple", "llm", "auto"),
         "How a session's summary is written: `simple` from its own words, `llm` by a model, "
         "`auto` by a model when a key and `summary.consent` exist.",
     )
-    summary_provider: str = _setting(
-        "openai", "summary.provider", choice(*WRITERS), "Whose model writes summaries, when a model writes them."
+    summary_provider: str = setting(
+        "openai", choice(*SUMMARIZERS), "Whose model writes summaries, when a model writes them."
     )
-    summary_model: str | None = _setting(
+    summary_model: str | None = setting(
         None,
-        "summary.model",
         TEXT,
         "The model that writes summaries, by its provider's name for it.",
         default_words="the provider's small model; for openai `gpt-4o-mini`",
     )
-    summary_base_url: str | None = _setting(
+    summary_base_url: str | None = setting(
         None,
-        "summary.base_url",
         URL,
         "Where the summary provider answers: any server that speaks OpenAI's protocol, or Ollama.",
-        _for("summary.provider", "ollama", "CRYSTAL_OLLAMA_HOST"),
-        _for("summary.provider", "openai", "OPENAI_BASE_URL"),
+        only_for("summary.provider", "ollama", "CRYSTAL_OLLAMA_HOST"),
+        only_for("summary.provider", "openai", "OPENAI_BASE_URL"),
         default_words="the provider's public address; for ollama `http://localhost:11434`",
     )
-    summary_consent: bool = _setting(
+    summary_consent: bool = setting(
         False,
-        "summary.consent",
         BOOLEAN,
         "Whether condensed conversations may be sent to the summary provider. Mode `auto` never sends without it.",
     )
-    summary_daily_cap_usd: float = _setting(
+    summary_daily_cap_usd: float = setting(
         0.5,
-        "summary.daily_cap_usd",
         number(0, 1000),
         "The most that summaries may cost in a day, in US dollars. Beyond it they are written by `simple`.",
     )
-    summary_idle_minutes: int = _setting(
-        30,
-        "summary.idle_minutes",
-        whole(1, 10_080),
-        "How long a session must rest before its summary is written or renewed.",
+    summary_idle_minutes: int = setting(
+        30, whole(1, 10_080), "How long a session must rest before its summary is written or renewed."
     )
-    private_now: bool = _setting(
+    private_now: bool = setting(
         False,
-        "private.now",
         BOOLEAN,
         "Record nothing of the sessions that run with it.",
         Alias("CRYSTAL_PRIVATE"),
         only_environment=True,
     )
-    capture_transcript_folders: tuple[str, ...] = _setting(
+    capture_transcript_folders: tuple[str, ...] = setting(
         (),
-        "capture.transcript_folders",
         FOLDERS,
         "Patterns of further folders that transcripts may lie in, or that links in Claude Code's folder may lead to. "
         "Any other file that a hook names is not opened.",
     )
-    private_projects: tuple[str, ...] = _setting(
-        (),
-        "private.projects",
-        FOLDERS,
-        "Patterns of project folders. What is said in such a folder, or below it, is never recorded.",
+    private_projects: tuple[str, ...] = setting(
+        (), FOLDERS, "Patterns of project folders. What is said in such a folder, or below it, is never recorded."
     )
-    private_sessions: tuple[str, ...] = _setting(
-        (), "private.sessions", PATTERNS, "Patterns of session ids that are never recorded."
-    )
-    redact_enabled: bool = _setting(
+    private_sessions: tuple[str, ...] = setting((), PATTERNS, "Patterns of session ids that are never recorded.")
+    redact_enabled: bool = setting(
         True,
-        "redact.enabled",
         BOOLEAN,
         "Whether keys, tokens and passwords are taken out before anything is stored. "
         "`<private>` spans are taken out in any case.",
     )
-    retention_days: int | None = _setting(
+    retention_days: int | None = setting(
         None,
-        "retention.days",
         whole(1, 36_500),
         "After how many days what was said is forgotten. What somebody asked to remember stays. It begins a day after "
         "it was set; on a device it does nothing, home decides.",
         default_words="never",
     )
-    search_limit: int = _setting(10, "search.limit", whole(1, 1000), "How many hits a search shows.")
-    search_recency: str = _setting(
+    search_limit: int = setting(10, whole(1, 1000), "How many hits a search shows.")
+    search_recency: str = setting(
         "light",
-        "search.recency",
         choice("off", "light", "strong"),
         "How much search prefers what is new among hits that are nearly as good. It never hides an old one that fits.",
     )
-    search_fusion: str = _setting(
+    search_fusion: str = setting(
         "weighted",
-        "search.fusion",
         choice("weighted", "rrf", "similarity"),
         "How search puts keywords and vectors together: by their scores, or by reciprocal ranks (k = 60). With "
         "`similarity` it asks vectors alone, and each score is a cosine from 0 to 1.",
     )
-    mcp_aliases: bool = _setting(
+    mcp_aliases: bool = setting(
         False,
-        "mcp.aliases",
         BOOLEAN,
         "Whether the MCP server also offers the tools `search_memory`, `get_recent_conversations`, `save_memory` and "
         "`memory_search`, for instructions that were written for other memories.",
     )
-    mcp_max_characters: int = _setting(
-        20_000, "mcp.max_characters", whole(2_000, 500_000), "How long an answer of a tool of the MCP server may be."
+    mcp_max_characters: int = setting(
+        20_000, whole(2_000, 500_000), "How long an answer of a tool of the MCP server may be."
     )
-    deep_provider: str = _setting(
+    deep_provider: str = setting(
         "none",
-        "deep.provider",
-        choice("none", *WRITERS),
+        choice("none", *SUMMARIZERS),
         "Whose model `crystal search --deep` asks for other wordings of a question and for the order of what was "
         "found. It is sent the question and the passages that come first.",
     )
-    deep_model: str | None = _setting(
+    deep_model: str | None = setting(
         None,
-        "deep.model",
         TEXT,
         "The model that deep search asks, by its provider's name for it.",
         default_words="the provider's small model; for openai `gpt-4o-mini`",
     )
-    deep_base_url: str | None = _setting(
+    deep_base_url: str | None = setting(
         None,
-        "deep.base_url",
         URL,
         "Where that provider answers: any server that speaks OpenAI's protocol, or Ollama.",
-        _for("deep.provider", "ollama", "CRYSTAL_OLLAMA_HOST"),
-        _for("deep.provider", "openai", "OPENAI_BASE_URL"),
+        only_for("deep.provider", "ollama", "CRYSTAL_OLLAMA_HOST"),
+        only_for("deep.provider", "openai", "OPENAI_BASE_URL"),
         default_words="the provider's public address; for ollama `http://localhost:11434`",
     )
-    deep_consent: bool = _setting(
+    deep_consent: bool = setting(
         False,
-        "deep.consent",
         BOOLEAN,
         "Whether deep search may send questions and passages to a provider on another machine. One on this machine "
         "needs no consent.",
     )
-    deep_daily_cap_usd: float = _setting(
+    deep_daily_cap_usd: float = setting(
         0.25,
-        "deep.daily_cap_usd",
         number(0, 1000),
         "The most that deep searches may cost in a day, in US dollars. Beyond it they are ordinary searches.",
     )
-    context_enabled: bool = _setting(
+    context_enabled: bool = setting(
         False,
-        "context.enabled",
         BOOLEAN,
         "Whether a session that begins is told the most useful memories and the last sessions of its project.",
     )
-    context_tokens: int = _setting(
-        600, "context.tokens", whole(100, 10_000), "How many tokens that may take, about, and rather fewer."
-    )
-    hook_wait: bool = _setting(
+    context_tokens: int = setting(600, whole(100, 10_000), "How many tokens that may take, about, and rather fewer.")
+    hook_wait: bool = setting(
         False,
-        "hook.wait",
         BOOLEAN,
         "Let the hook wait until its turn is stored, for containers that vanish when the client ends.",
         only_environment=True,
     )
-    hook_flush_seconds: float = _setting(
-        5.0,
-        "hook.flush_seconds",
-        number(0, 60),
-        "How long the worker waits for the client to write the last answer into the transcript.",
+    hook_flush_seconds: float = setting(
+        5.0, number(0, 60), "How long the worker waits for the client to write the last answer into the transcript."
     )
-    credentials_keyring: bool = _setting(
-        True, "credentials.keyring", BOOLEAN, "Whether API keys are looked for in the system's keyring."
-    )
-    credentials_key_command: str | None = _setting(
+    credentials_keyring: bool = setting(True, BOOLEAN, "Whether API keys are looked for in the system's keyring.")
+    credentials_key_command: str | None = setting(
         None,
-        "credentials.key_command",
         TEXT,
         "A command that prints an API key, asked last. No shell runs it; `{provider}` becomes the provider's name.",
         Alias("CRYSTAL_KEY_COMMAND"),
@@ -355,10 +290,7 @@ class Config:
 
 
 SETTINGS: Mapping[str, Setting] = {
-    entry.metadata["setting"].key: entry.metadata["setting"] for entry in dataclasses.fields(Config) if entry.metadata
-}
-DEFAULTS: Mapping[str, Any] = {
-    entry.metadata["setting"].key: entry.default for entry in dataclasses.fields(Config) if entry.metadata
+    one.key: one for one in (Setting.of(entry) for entry in dataclasses.fields(Config) if entry.metadata)
 }
 TABLES = frozenset(key.partition(".")[0] for key in SETTINGS if "." in key)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from crystal.config.providers import SUMMARIZERS
 from crystal.errors import CrystalError, NotConfigured, UsageProblem
 from crystal.provider_http.failures import TextRefused
 from crystal.provider_http.post import address, is_loopback, post_json
@@ -18,12 +19,6 @@ TIMEOUT_SECONDS = 60.0
 MAX_BYTES = 1 << 20
 _OLLAMA_CONTEXT = PROMPT_TOKENS * 2 + ANSWER_TOKENS
 _REASONING_TOKENS = 4000
-
-DEFAULTS = {
-    "openai": ("https://api.openai.com/v1", "gpt-4o-mini"),
-    "google": ("https://generativelanguage.googleapis.com/v1beta/openai", "gemini-2.5-flash-lite"),
-    "ollama": ("http://localhost:11434", "llama3.2"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +130,11 @@ def choose_model(
     needs_key = provider != "ollama" and base_url is None
     if mode == "simple" or (mode == "auto" and not (consent and (key or not needs_key))):
         return None
-    if provider not in DEFAULTS:
-        return MissingModel(UsageProblem(f"the model's provider is {provider!r}", hint=f"one of {', '.join(DEFAULTS)}"))
-    usual_url, usual = DEFAULTS[provider]
+    if provider not in SUMMARIZERS:
+        return MissingModel(
+            UsageProblem(f"the model's provider is {provider!r}", hint=f"one of {', '.join(SUMMARIZERS)}")
+        )
+    usual_url, usual = SUMMARIZERS[provider]
     if provider == "ollama":
         return OllamaChat(model or usual, base_url or usual_url)
     if key is None and needs_key:
@@ -149,7 +146,7 @@ def choose_model(
 
 def stays_here(provider: str, base_url: str | None) -> bool:
     """Return True if data sent to this provider does not leave this machine."""
-    return is_loopback(base_url or DEFAULTS.get(provider, ("", ""))[0])
+    return is_loopback(base_url or SUMMARIZERS.get(provider, ("", ""))[0])
 
 
 def _post(name: str, url: str, body: dict[str, Any], headers: dict[str, str], seconds: float) -> dict[str, Any]:
