@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crystal.cli.capture import count_words, size_words
+from crystal.install.clients.table import NAMES
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine
@@ -56,7 +57,7 @@ def init(
         list[str] | None,
         typer.Option(
             "--client",
-            help="Let this client ask the memory: claude-code, claude-desktop, codex, gemini, cursor. May be repeated.",
+            help=f"Let this client ask the memory: {', '.join(NAMES)}. May be repeated.",
             metavar="NAME",
             show_default=False,
         ),
@@ -187,7 +188,6 @@ def _warn_of_others() -> None:
 def _known_client(name: str) -> str:
     """Return the name of a client that crystal can set up, or ``any``."""
     from crystal.errors import UsageProblem
-    from crystal.install.clients.table import NAMES
 
     if name not in (*NAMES, "any"):
         hint = f"known: {', '.join(NAMES)}. Any other: crystal init --print"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import queue
+import functools
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from crystal.mcp.messages import BUSY, Id, Refused
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 MAX_AT_ONCE = 4
 MAX_WAITING = 200
@@ -19,18 +22,20 @@ class Call:
     """A request under way. ``cancelled`` is set when nobody waits for the answer any more."""
 
     id: Id
-    run: Callable[[Call], None]
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
 class Calls:
-    """The threads and what they have to do. They end with the process."""
+    """The threads and what they have to do."""
 
     def __init__(self) -> None:
-        self._waiting: queue.SimpleQueue[Call] = queue.SimpleQueue()
-        self._open: list[Call] = []
-        self._changed = threading.Condition()
-        self._threads = 0
+        self._open: dict[Future[None], Call] = {}
+
+    @functools.cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        from concurrent.futures import ThreadPoolExecutor  # the greeting needs none
+
+        return ThreadPoolExecutor(MAX_AT_ONCE, "call")
 
     def start(self, ident: Id, run: Callable[[Call], None]) -> None:
         """Run something in a thread; ``run`` answers by itself, and raises nothing.
@@ -38,38 +43,22 @@ class Calls:
         Raises:
             Refused: Too many are waiting.
         """
-        call = Call(ident, run)
-        with self._changed:
-            if len(self._open) >= MAX_WAITING:
-                raise Refused(BUSY, f"{MAX_WAITING} requests are waiting; try again in a moment")
-            self._open.append(call)
-            if self._threads < min(MAX_AT_ONCE, len(self._open)):
-                self._threads += 1
-                threading.Thread(target=self._work, name=f"call-{self._threads}", daemon=True).start()
-        self._waiting.put(call)
+        if len(self._open) >= MAX_WAITING:
+            raise Refused(BUSY, f"{MAX_WAITING} requests are waiting; try again in a moment")
+        call = Call(ident)
+        future = self._threads.submit(lambda: None if call.cancelled.is_set() else run(call))
+        self._open[future] = call
+        future.add_done_callback(self._open.pop)
 
     def cancel(self, ident: object) -> None:
         """Note that nobody waits for the answer to a request."""
-        with self._changed:
-            for call in self._open:
-                if call.id == ident and type(call.id) is type(ident):
-                    call.cancelled.set()
+        for call in list(self._open.values()):
+            if call.id == ident and type(call.id) is type(ident):
+                call.cancelled.set()
 
-    def finish(self, seconds: float) -> bool:
-        """Wait until everything is answered, so long at most; tell whether it is."""
-        deadline = time.monotonic() + seconds
-        with self._changed:
-            while self._open and (left := deadline - time.monotonic()) > 0:
-                self._changed.wait(left)
-            return not self._open
+    def finish(self, seconds: float) -> None:
+        """Wait until everything is answered, so long at most."""
+        if self._open:
+            from concurrent.futures import wait
 
-    def _work(self) -> None:
-        while True:
-            call = self._waiting.get()
-            try:
-                if not call.cancelled.is_set():
-                    call.run(call)
-            finally:
-                with self._changed:
-                    self._open.remove(call)
-                    self._changed.notify_all()
+            wait(list(self._open), seconds)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from crystal.config.paths import Places, absolute
+from crystal.config.paths import Places, absolute, resolve_places
 from crystal.hook import main as hook
 
 SERVER = "crystal"
@@ -57,9 +57,6 @@ class Client:
     servers: str = "mcpServers"
     typed: bool = False
     guidance: str | None = None
-
-
-NAMES = ("claude-code", "claude-desktop", "codex", "gemini", "cursor")
 
 
 def known_clients(env: Mapping[str, str], home: Path, places: Places) -> dict[str, Client]:
@@ -124,3 +121,7 @@ def _desktop_folder(env: Mapping[str, str], home: Path) -> Path:
         return packaged[0] if packaged else (_folder(env, "APPDATA", home) or home / "AppData" / "Roaming") / "Claude"
     chosen = env.get("XDG_CONFIG_HOME", "").strip()
     return (Path(chosen) if Path(chosen).is_absolute() else home / ".config") / "Claude"
+
+
+NAMES = tuple(known_clients({}, Path("/"), resolve_places({}, Path("/"))))
+"""The values for ``--client``: the rows of ``known_clients``."""
