@@ -184,7 +184,7 @@ def _read_invited(machine: Machine) -> tuple[Invited, str]:
     """Read an invitation, typed or piped, and the address that may stand in a line after a piped code."""
     from crystal.app.sync.pair_device import read_invitation
     from crystal.errors import UsageProblem
-    from crystal.sync.keys.offline import OFFLINE_PREFIX
+    from crystal.sync.keys.bundle import OFFLINE_PREFIX
 
     del machine
     if not sys.stdin.isatty():

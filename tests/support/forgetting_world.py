@@ -35,7 +35,7 @@ from crystal.app.integrity import prove, repair_all, restore_session
 from crystal.app.memories import remember
 from crystal.app.memory_changes import edit
 from crystal.app.sync.device import deliver_relay, send_past
-from crystal.app.sync.handover import device_scopes
+from crystal.app.sync.devices import device_scopes
 from crystal.app.sync.home import poll_relay
 from crystal.app.sync.roles import demote, promote
 from crystal.errors import CrystalError

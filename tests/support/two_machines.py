@@ -18,7 +18,7 @@ import pytest
 from crystal.app.context import Machine, open_machine
 from crystal.app.relay_links import key_places, relay_client, relay_keys
 from crystal.app.sync.device import deliver_relay, send_past
-from crystal.app.sync.handover import device_scopes
+from crystal.app.sync.devices import device_scopes
 from crystal.app.sync.home import PollOutcome, poll_relay
 from crystal.cli.app import main
 from crystal.config.edit import set_value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -22,10 +23,10 @@ from crystal.store.sync import outbox, past
 from crystal.store.sync.relay_peers import NewLink, add_peer, all_peers, heard, home_peer
 from crystal.sync.client import RelayClient
 from crystal.sync.errors import MailboxTaken, NotAtRelay, RelayDenied, RelayUnavailable
-from crystal.sync.keys.bundle import Bundle
+from crystal.sync.keys.bundle import Bundle, encode_bundle
 from crystal.sync.keys.codes import parse_code
-from crystal.sync.keys.exchange import PairingFailed
 from crystal.sync.keys.forms import RelayKey, parse_key
+from crystal.sync.keys.pairing import Pairing, PairingFailed
 from crystal.sync.keys.places import KeyMissing, RelayToken, read_key, read_token, write_key
 from tests.support.docs_sample import write_sample
 from tests.support.pairing_boxes import ROOT, URL, Box, Pairs, two_machines
@@ -280,6 +281,7 @@ def test_a_second_machine_with_the_code_is_refused(pairs: Pairs) -> None:
     nothing_left(pairs)
 
 
+ORDER = [("a", "hello"), ("b", "hello"), ("a", "confirm"), ("b", "confirm"), ("a", "bundle"), ("b", "answer")]
 PLACES = [("a", "hello"), ("a", "confirm"), ("a", "bundle"), ("b", "hello"), ("b", "confirm"), ("b", "answer")]
 
 
@@ -306,22 +308,14 @@ def test_a_relay_that_changes_a_message_is_found_out(pairs: Pairs, side: str, ph
 @pytest.mark.parametrize(("side", "phase"), PLACES)
 def test_a_relay_that_swaps_in_a_message_of_its_own_pairing_is_found_out(pairs: Pairs, side: str, phase: str) -> None:
     """It plays both sides with a code of its own, and gives one message of that pairing instead of the real one."""
-    import os
-
-    from crystal.sync.keys.bundle import Bundle
-    from crystal.sync.keys.pairing import HomePairing, JoinPairing
-
     code = parse_code("1-zoo-zoo-zoo")
-    one, other = HomePairing(code, os.urandom), JoinPairing(code, os.urandom)
-    forged: dict[tuple[str, str], bytes] = {("a", "hello"): one.hello()}
-    forged["b", "hello"] = other.take_hello(forged["a", "hello"])
-    forged["a", "confirm"] = one.take_hello(forged["b", "hello"])
-    forged["b", "confirm"] = other.take_confirm(forged["a", "confirm"])
-    one.take_confirm(forged["b", "confirm"])
+    one, other = Pairing(code, os.urandom, is_home=True), Pairing(code, os.urandom, is_home=False)
     bundle = Bundle(URL, "crt_x", b"i" * 16, 1, ROOT, b"u" * 8, b"d" * 8, "evil")
-    forged["a", "bundle"] = one.give_bundle(bundle)
-    other.take_bundle(forged["a", "bundle"])
-    forged["b", "answer"] = other.answer("evil", "cc-evil")
+    forged: dict[tuple[str, str], bytes] = {}
+    for (writer, name), plain in zip(ORDER, (b"", b"", b"", b"", encode_bundle(bundle), b"x"), strict=True):
+        sender, taker = (one, other) if writer == "a" else (other, one)
+        forged[writer, name] = sender.send(plain)
+        taker.take(forged[writer, name])
     reader = pairs.device_way if side == "a" else pairs.home_way
 
     def swap(request: httpx.Request, response: httpx.Response) -> httpx.Response:
@@ -497,7 +491,7 @@ def test_after_a_crash_at_any_step_joining_again_works(
         else:
             patch.setattr(install_keys, "_write_home", crashing(install_keys._write_home, lambda *_: True))
         patch.setattr(pair_device, "take_back", lambda *_: None)  # a crash takes nothing back
-        patch.setattr(pair_device, "_give_up", lambda *_: None)
+        patch.setattr(pair_mailbox.Mailbox, "give_up", lambda *_: None)
 
         def stop_home(request: httpx.Request, response: httpx.Response) -> httpx.Response:
             if request.method == "GET" and request.url.path.endswith("/b/answer"):
@@ -562,7 +556,7 @@ def test_machines_that_share_the_root_find_each_other_by_name(pairs: Pairs) -> N
             again = pair_home.pair_shared(machine, client, "laptop")
     assert again.peer.id == own.id
     assert len(pairs.valid_tokens()) == 1
-    assert pair_home.shared_words(ROOT, "lapdog") != paired.words
+    assert pair_home.shared_ids(ROOT, "lapdog") != pair_home.shared_ids(ROOT, "laptop")
 
 
 def test_a_shared_root_from_the_environment_is_not_written_down(pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:

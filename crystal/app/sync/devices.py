@@ -259,21 +259,46 @@ def retry_revocations(machine: Machine, client: RelayClient, *, must: bool = Fal
     """
     done = []
     for peer in relay_peers.all_peers(machine.store, "device"):
-        if peer.revoked_at is None or peer.token_id is None:
+        is_unfinished = peer.name.startswith(UNFINISHED) and peer.heard_at is None
+        if peer.revoked_at is None or (peer.token_id is None and not is_unfinished):
             continue
         try:
-            with contextlib.suppress(NotAtRelay):
-                client.revoke_token(peer.token_id)
+            if peer.token_id is not None:
+                with contextlib.suppress(NotAtRelay):
+                    client.revoke_token(peer.token_id)
         except CrystalError:
             if must:
                 raise
             continue
         with machine.store.transaction():
             relay_peers.set_token(machine.store, peer.id, None)
-            if peer.name.startswith(UNFINISHED) and peer.heard_at is None:
+            if is_unfinished:
                 relay_peers.remove_peer(machine.store, peer.id)
         done.append(peer.name)
     return done
+
+
+def give_token(machine: Machine, client: RelayClient, peer: Peer) -> str:
+    """Make a device's token at the relay, in the place of its former one, which is worthless from then on.
+
+    Its label is what the relay's operator sees: nothing that they do not see anyway.
+
+    Raises:
+        RelayUnavailable, RelayDenied: The relay cannot be asked.
+    """
+    scopes = device_scopes(peer.up_prefix, peer.down_prefix)
+    made = client.make_token(f"device {peer.up_prefix.hex()[:8]}", scopes)
+    if peer.token_id is not None:
+        with contextlib.suppress(CrystalError):
+            client.revoke_token(peer.token_id)
+    with machine.store.transaction():
+        relay_peers.set_token(machine.store, peer.id, made.id)
+    return made.token
+
+
+def device_scopes(up: bytes, down: bytes) -> list[str]:
+    """Return the scopes of a device's token at the relay."""
+    return [f"write:{up.hex()}", f"read:{down.hex()}", f"ack:{down.hex()}", "objects:read"]
 
 
 def rotate(machine: Machine, name: str) -> Peer:

@@ -15,6 +15,7 @@ from typing import Any
 from crystal.app.context import Machine, now_ms
 from crystal.app.mirror import device_mirror, open_mirror
 from crystal.app.relay_links import Keyring, key_places, link_to_device, relay_keys
+from crystal.app.sync.devices import device_scopes
 from crystal.app.sync.home import DEMOTING, poll_relay, state_for
 from crystal.config.edit import set_value
 from crystal.errors import CrystalError, NotConfigured, UsageProblem
@@ -58,11 +59,6 @@ class Plan:
         """Return the link of this machine as a device."""
         config = machine.config
         return NewLink(self.own, "device", config.device, config.agent_id, 1, self.up, self.down, self.token_id)
-
-
-def device_scopes(up: bytes, down: bytes) -> list[str]:
-    """Return the scopes of a device's token at the relay."""
-    return [f"write:{up.hex()}", f"read:{down.hex()}", f"ack:{down.hex()}", "objects:read"]
 
 
 def check_writable(places: KeyPlaces, hint: str | None = None, *, but_key: bool = False) -> None:

@@ -42,29 +42,18 @@ class Kept:
     notes: tuple[str, ...]
 
 
-def keep(
-    machine: Machine,
-    bundle: Bundle,
-    *,
-    over: bool,
-    key: RelayKey | None = None,
-    token: RelayToken | None = None,
-    is_shared: bool = False,
-) -> Kept:
+def keep(machine: Machine, bundle: Bundle, *, over: bool, key: RelayKey | None, token: RelayToken | None) -> Kept:
     """Store a bundle. It can be done again after a crash at any point, with this bundle or another one.
 
     Args:
         machine: The device.
         bundle: What home gave.
-        over: Put its key and token in the place of others; those stay beside them.
-        key: With a shared root: what to keep, None where it is kept already.
+        over: Put key and token in the place of others; those stay beside them.
+        key: The key to store: the bundle's or a shared root; None where it is kept already.
         token: The same for the token.
-        is_shared: The root is shared: nothing of the bundle is kept but ``key`` and ``token``.
     """
     places, file = key_places(machine), machine.places.config_file
     notes = _keep_authority(machine, bundle)
-    key = key if is_shared else bundle.key
-    token = token if is_shared else RelayToken(bundle.token)
     may = over or _may_replace(machine, places)
     for written in (
         write_key(places, key, replace=may) if key is not None else None,
@@ -76,7 +65,7 @@ def keep(
     set_value(file, "role", "device")
     # The last manifest of another home does not apply to this one: its serial numbers start over.
     device_mirror(machine.places).memo.unlink(missing_ok=True)
-    home, past = _write_home(machine, bundle, is_shared=is_shared)
+    home, past = _write_home(machine, bundle, key)
     return Kept(home, past, tuple(notes))
 
 
@@ -100,34 +89,37 @@ def _keep_authority(machine: Machine, bundle: Bundle) -> list[str]:
     return []
 
 
-def _write_home(machine: Machine, bundle: Bundle, *, is_shared: bool) -> tuple[str, int]:
+def _write_home(machine: Machine, bundle: Bundle, key: RelayKey | None) -> tuple[str, int]:
     """Record home and queue the past in one transaction; return home's name here and the amount of the past."""
     store = machine.store
-    former = [peer for peer in relay_peers.all_peers(store, "home") if peer.device_id != bundle.device_id]
-    gone = [peer for peer in former if _take_in(machine, peer)]
+    homes = all_peers(store, "home")
+    known = next((peer for peer in homes if peer.device_id == bundle.device_id), None)
+    former = [(peer, _take_in(machine, peer)) for peer in homes if peer != known]
     with store.transaction():
-        for peer in former:
-            if peer in gone:
+        for peer, is_taken in former:
+            if is_taken:
                 relay_peers.remove_peer(store, peer.id)
             else:
                 relay_peers.set_revoked(store, peer.id, now_ms())
-        known = [peer for peer in relay_peers.all_peers(store, "home") if peer.device_id == bundle.device_id]
-        if known:
-            name = known[0].name
-            relay_peers.set_in_use(store, known[0].id)
-            if not is_shared:  # a root gives the keys of every generation
-                relay_peers.set_generation(store, known[0].id, bundle.generation, bundle.generation)
-        else:
-            name = free_name(store, clean_name(bundle.home_name) or "home", machine.config.device)
-            up, down = bundle.up_prefix, bundle.down_prefix
-            link = NewLink(bundle.device_id, "home", name, None, bundle.generation, up, down)
-            relay_peers.add_peer(store, link, now_ms())
-        rows = 0
-        if not known or known[0].heard_at is None:
-            rows = past.begin(store)
-            if not rows and not memories.count_memories(store):
-                past.forget_place(store)
+        name = _add_home(machine, bundle) if known is None else known.name
+        if known is not None:
+            relay_peers.set_in_use(store, known.id)
+        if known is not None and key is not None and key.kind == "device":  # a root gives the keys of all generations
+            relay_peers.set_generation(store, known.id, bundle.generation, bundle.generation)
+        if known is not None and known.heard_at is not None:
+            return name, 0
+        rows = past.begin(store)
+        if not rows and not memories.count_memories(store):
+            past.forget_place(store)
     return name, rows
+
+
+def _add_home(machine: Machine, bundle: Bundle) -> str:
+    name = free_name(machine.store, clean_name(bundle.home_name) or "home", machine.config.device)
+    up, down = bundle.up_prefix, bundle.down_prefix
+    link = NewLink(bundle.device_id, "home", name, None, bundle.generation, up, down)
+    relay_peers.add_peer(machine.store, link, now_ms())
+    return name
 
 
 def _take_in(machine: Machine, former: Peer) -> bool:

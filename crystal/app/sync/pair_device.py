@@ -16,21 +16,28 @@ from crystal.app.relay_links import key_places
 from crystal.app.sync.handover import check_writable
 from crystal.app.sync.install_keys import is_leftover, keep, take_back
 from crystal.app.sync.names import clean_name
-from crystal.app.sync.pair_home import JOIN_PREFIX, shared_words, words_of_bundle
+from crystal.app.sync.pair_home import JOIN_PREFIX, shared_ids, words_of_bundle
 from crystal.app.sync.pair_mailbox import Mailbox
 from crystal.errors import CrystalError, UsageProblem
 from crystal.install.plan import proposed_agent
 from crystal.store.sync.relay_peers import all_peers
 from crystal.sync.address import is_loopback, parse_address
 from crystal.sync.client import RelayClient
-from crystal.sync.keys.bundle import Bundle
+from crystal.sync.keys.bundle import (
+    OFFLINE_PREFIX,
+    Answer,
+    Bundle,
+    decode_bundle,
+    digest_of,
+    encode_answer,
+    parse_offline,
+)
 from crystal.sync.keys.codes import PairingCode, parse_code
-from crystal.sync.keys.derive import Random, device_secret, shared_device_id, shared_prefix
-from crystal.sync.keys.exchange import PairingFailed
+from crystal.sync.keys.derive import Random, device_secret
 from crystal.sync.keys.forms import RelayKey
-from crystal.sync.keys.offline import OFFLINE_PREFIX, parse_offline
-from crystal.sync.keys.pairing import JoinPairing
+from crystal.sync.keys.pairing import PairingFailed
 from crystal.sync.keys.places import KeyMissing, KeyPlaces, RelayToken, read_key, read_token
+from crystal.sync.keys.words import words_of_bits
 
 DONE_SECONDS = 30.0
 """How long a device waits to hear that home has its answer."""
@@ -110,28 +117,24 @@ def join(
     """
     check_free(machine, over=over)
     client.claim_mailbox(code.nameplate)
-    mailbox = Mailbox(client, code.nameplate, "b")
-    pairing = JoinPairing(code, random)
-    phase = "hello"
+    mailbox = Mailbox(client, code, "b", random)
     role = machine.config.role
     try:
-        own = pairing.take_hello(mailbox.receive("hello"))
-        mailbox.send("hello", own)
-        phase = "confirm"
-        confirmation = pairing.take_confirm(mailbox.receive("confirm"))
-        mailbox.send("confirm", confirmation)
-        phase = "answer"
+        for _ in ("hello", "confirm"):
+            mailbox.take()
+            mailbox.send()
         tell("the code is right")
-        bundle = _as_seen_from_here(machine, pairing.take_bundle(mailbox.receive("bundle")), url)
-        kept = keep(machine, bundle, over=over)
-        answer = pairing.answer(_own_name(machine, bundle), proposed_agent(machine.config))
-        mailbox.send("answer", answer)
+        given = decode_bundle(mailbox.take())
+        bundle = _as_seen_from_here(machine, given, url)
+        kept = keep(machine, bundle, over=over, key=bundle.key, token=RelayToken(bundle.token))
+        name = bundle.device_name or clean_name(machine.config.device) or "device"
+        mailbox.send(encode_answer(Answer(name, proposed_agent(machine.config), digest_of(given))))
     except BaseException:
-        _give_up(mailbox, pairing, phase)
+        mailbox.give_up()
         take_back(machine, role)
         raise
     confirmed = _wait_for_home(machine, mailbox, role)
-    return Joined(kept.home, bundle.url, pairing.words, confirmed, kept.past, kept.notes)
+    return Joined(kept.home, bundle.url, mailbox.pairing.words, confirmed, kept.past, kept.notes)
 
 
 def join_offline(machine: Machine, bundle: Bundle, *, over: bool = False) -> Joined:
@@ -142,7 +145,7 @@ def join_offline(machine: Machine, bundle: Bundle, *, over: bool = False) -> Joi
     """
     check_free(machine, over=over, same=bundle.key)
     bundle = _as_seen_from_here(machine, bundle, bundle.url)
-    kept = keep(machine, bundle, over=over)
+    kept = keep(machine, bundle, over=over, key=bundle.key, token=RelayToken(bundle.token))
     return Joined(kept.home, bundle.url, words_of_bundle(bundle), None, kept.past, kept.notes)
 
 
@@ -170,21 +173,11 @@ def join_shared(
     _refuse_home(machine)
     if key is not None:
         check_free(machine, over=over, same=key)
-    root = found.secret
-    device_id = shared_device_id(root, name)
-    bundle = Bundle(
-        url=url,
-        token=(token or read_token(places).token).reveal(),
-        device_id=device_id,
-        generation=1,
-        device_secret=device_secret(root, device_id, 1),
-        up_prefix=shared_prefix(root, device_id, "up"),
-        down_prefix=shared_prefix(root, device_id, "down"),
-        home_name="home",
-        device_name=name,
-    )
-    kept = keep(machine, bundle, over=over, key=key, token=token, is_shared=True)
-    return Joined(kept.home, url, shared_words(root, name), None, kept.past, kept.notes)
+    device_id, up, down = shared_ids(found.secret, name)
+    secret = device_secret(found.secret, device_id, 1)
+    bundle = Bundle(url, (token or read_token(places).token).reveal(), device_id, 1, secret, up, down, "home", name)
+    kept = keep(machine, bundle, over=over, key=key, token=token)
+    return Joined(kept.home, url, words_of_bits(up, 4), None, kept.past, kept.notes)
 
 
 def check_free(machine: Machine, *, over: bool, same: RelayKey | None = None) -> None:
@@ -246,16 +239,6 @@ def joining_client(machine: Machine, url: str, ca_file: Path | None = None) -> R
     return RelayClient(url, None, claim=os.urandom(32), ca_file=ca, allow_insecure=insecure)
 
 
-def _own_name(machine: Machine, bundle: Bundle) -> str:
-    return bundle.device_name or clean_name(machine.config.device) or "device"
-
-
-def _give_up(mailbox: Mailbox, pairing: JoinPairing, phase: str) -> None:
-    """Notify home at once, if it can be reached; it closes the mailbox."""
-    with contextlib.suppress(CrystalError):
-        mailbox.client.put_mail(mailbox.nameplate, "b", phase, pairing.give_up())
-
-
 def _wait_for_home(machine: Machine, mailbox: Mailbox, role: str) -> bool:
     """Wait until home says that it has the answer; False when it is not heard, which may be the relay's fault.
 
@@ -263,7 +246,7 @@ def _wait_for_home(machine: Machine, mailbox: Mailbox, role: str) -> bool:
         PairingFailed: Home ended the pairing after all; this machine is as it was before.
     """
     try:
-        mailbox.receive("done", seconds=DONE_SECONDS)
+        mailbox.receive("done", DONE_SECONDS)
     except PairingFailed as error:
         if error.code != "gone":
             return False
@@ -272,6 +255,5 @@ def _wait_for_home(machine: Machine, mailbox: Mailbox, role: str) -> bool:
         raise PairingFailed("gone", "home ended the pairing", hint=hint) from error
     except CrystalError:
         return False
-    with contextlib.suppress(CrystalError):
-        mailbox.client.close_mailbox(mailbox.nameplate)
+    mailbox.close()
     return True

@@ -1,34 +1,33 @@
 """Pairing as the home machine sees it: a code through the relay's mailbox, one string without it, or one shared root.
 
-Home writes a device down before it hands the bundle over, under a name that says so, and gives it its own name with
-the answer. So a crash in between leaves a device that can be seen and revoked, never a token that nobody knows of.
+Each way takes a device through the states of docs/spec/pairing.md. It is written down before it gets a token, under a
+name that says so, and gets its own name with the answer. So a crash in between leaves a device that can be seen and
+revoked, never a token that nobody knows of.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import os
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crystal.app.context import Machine, now_ms
 from crystal.app.relay_links import key_places, relay_address, relay_keys
-from crystal.app.sync.devices import retry_revocations
-from crystal.app.sync.handover import device_scopes
+from crystal.app.sync.devices import give_token, retry_revocations
 from crystal.app.sync.names import UNFINISHED, agent_for, checked_name, clean_name, free_name
-from crystal.app.sync.pair_mailbox import Mailbox
-from crystal.errors import CrystalError, NotConfigured, UsageProblem
+from crystal.app.sync.pair_mailbox import opened_mailbox
+from crystal.errors import NotConfigured, UsageProblem
 from crystal.store.sync import relay_peers
 from crystal.store.sync.relay_peers import NewLink, Peer, all_peers
 from crystal.sync.client import RelayClient
-from crystal.sync.keys.bundle import Answer, Bundle, digest_of
-from crystal.sync.keys.codes import new_code
+from crystal.sync.keys.bundle import Answer, Bundle, decode_answer, digest_of, encode_bundle, format_offline
 from crystal.sync.keys.derive import Random, device_secret, new_root, shared_device_id, shared_prefix
 from crystal.sync.keys.forms import RelayKey
-from crystal.sync.keys.offline import format_offline
-from crystal.sync.keys.pairing import HomePairing
+from crystal.sync.keys.pairing import PairingFailed
 from crystal.sync.keys.places import KeyMissing, write_key
 from crystal.sync.keys.words import words_of_bits
 
@@ -107,59 +106,34 @@ def pair(
     offer = prepare(machine)
     if name is not None:
         checked_name(name)
-    nameplate = client.open_mailbox()
-    mailbox = Mailbox(client, nameplate, "a")
-    ended = False
-    try:
-        code = new_code(nameplate, random)
-        pairing = HomePairing(code, random)
-        mailbox.send("hello", pairing.hello())
-        show(Invitation(code.text, joined_string(code.text, offer.url)))
-        confirm = pairing.take_hello(mailbox.receive("hello"))
+    with opened_mailbox(client, random) as mailbox:
+        mailbox.send()
+        show(Invitation(mailbox.code.text, joined_string(mailbox.code.text, offer.url)))
+        mailbox.take()
         tell("a device has answered")
-        mailbox.send("confirm", confirm)
-        pairing.take_confirm(mailbox.receive("confirm"))
+        mailbox.send()
+        mailbox.take()
         tell("it has the right code")
-        paired = _hand_over(machine, mailbox, pairing, offer, name, random)
-        with contextlib.suppress(CrystalError):
-            mailbox.send("done", b"done")
-            ended = True  # the device closes the mailbox when it has read this
-        return paired
-    finally:
-        if not ended:
-            with contextlib.suppress(CrystalError):
-                client.close_mailbox(nameplate)
+        with _admitted(machine, client, random(16), random(8), random(8)) as peer:
+            bundle = _make_bundle(machine, client, offer, peer, name or "")
+            mailbox.send(encode_bundle(bundle))
+            answer = decode_answer(mailbox.take())
+            if not hmac.compare_digest(answer.bundle_digest, digest_of(bundle)):
+                raise PairingFailed("tampered", "the device stored another bundle than it was given")
+            paired = _take_answer(machine, peer, answer, name or answer.device_name)
+    return replace(paired, words=mailbox.pairing.words)
 
 
-def _hand_over(
-    machine: Machine, mailbox: Mailbox, pairing: HomePairing, offer: Offer, name: str | None, random: Random
-) -> Paired:
-    device_id = random(16)
-    bundle, peer = _admit(machine, mailbox.client, offer, device_id, f"{UNFINISHED}{device_id.hex()[:8]}", random, name)
-    try:
-        mailbox.send("bundle", pairing.give_bundle(bundle))
-        answer = pairing.take_answer(mailbox.receive("answer"))
-        named, notes = _settle(machine, peer, answer, name)
-    except BaseException:
-        withdraw(machine, mailbox.client, peer)
-        raise
-    return Paired(named, pairing.words, notes)
-
-
-def _settle(machine: Machine, peer: Peer, answer: Answer, wanted: str | None) -> tuple[Peer, tuple[str, ...]]:
+def _take_answer(machine: Machine, peer: Peer, answer: Answer, asked: str) -> Paired:
     """Give the device its name and its agent, neither of which another one has."""
-    store = machine.store
-    asked = wanted or answer.device_name
-    with store.transaction():
-        name = free_name(store, asked, machine.config.device)
-        agent = agent_for(store, peer, answer.agent_id, name, machine.config.agent_id)
-        relay_peers.settle_peer(store, peer.id, name, agent)
+    name = free_name(machine.store, asked, machine.config.device)
+    agent = agent_for(machine.store, peer, answer.agent_id, name, machine.config.agent_id)
     notes = []
     if name != asked:
         notes.append(f"another machine is called {asked}: this device is {name} here")
     if agent != answer.agent_id:
         notes.append(f"agent id {answer.agent_id} is another machine's: what this device says is kept under {agent}")
-    return relay_peers.peer_by_id(store, peer.id), tuple(notes)
+    return Paired(_settle(machine, peer, name, agent), (), tuple(notes))
 
 
 # ---------------------------------------------------------------------------------------------------------- by hand
@@ -175,7 +149,9 @@ def pair_offline(machine: Machine, client: RelayClient, *, name: str | None, ran
     offer = prepare(machine)
     asked = checked_name(name) if name is not None else "device"
     given = free_name(machine.store, asked, machine.config.device)
-    bundle, peer = _admit(machine, client, offer, random(16), given, random, given)
+    with _admitted(machine, client, random(16), random(8), random(8)) as admitted:
+        bundle = _make_bundle(machine, client, offer, admitted, given)
+        peer = _settle(machine, admitted, given, None)
     notes = (f"another machine is called {asked}: this device is {given}",) if name and given != asked else ()
     return Paired(peer, words_of_bundle(bundle), notes, format_offline(bundle))
 
@@ -191,24 +167,7 @@ def pair_again(machine: Machine, client: RelayClient, name: str) -> Paired:
     peer = relay_peers.find_peer(machine.store, name)
     if peer.revoked_at is not None:
         raise UsageProblem(f"{peer.name} was revoked", hint="let it join as a new device: crystal relay pair")
-    made = client.make_token(_label(peer.up_prefix), device_scopes(peer.up_prefix, peer.down_prefix))
-    if peer.token_id is not None:
-        with contextlib.suppress(CrystalError):
-            client.revoke_token(peer.token_id)
-    with machine.store.transaction():
-        relay_peers.set_token(machine.store, peer.id, made.id)
-    bundle = Bundle(
-        url=offer.url,
-        token=made.token,
-        device_id=peer.device_id,
-        generation=peer.accepted_from,
-        device_secret=device_secret(offer.root, peer.device_id, peer.accepted_from),
-        up_prefix=peer.up_prefix,
-        down_prefix=peer.down_prefix,
-        home_name=offer.home_name,
-        device_name=peer.name,
-        ca=offer.ca,
-    )
+    bundle = _make_bundle(machine, client, offer, peer, peer.name)
     notes = ("its former token is worthless now; there: crystal relay join --replace",)
     return Paired(peer, words_of_bundle(bundle), notes, format_offline(bundle))
 
@@ -221,23 +180,19 @@ def pair_shared(machine: Machine, client: RelayClient, name: str) -> Paired:
         UsageProblem, NotConfigured: This machine is no home, or the name cannot be used.
     """
     offer = prepare(machine)
-    device_id = shared_device_id(offer.root, checked_name(name))
-    known = [peer for peer in relay_peers.all_peers(machine.store, "device") if peer.device_id == device_id]
+    device_id, up, down = shared_ids(offer.root, checked_name(name))
+    words = words_of_bits(up, 4)
+    known = [peer for peer in all_peers(machine.store, "device") if peer.device_id == device_id]
     if known and known[0].revoked_at is not None:
         raise UsageProblem(f"{known[0].name} was revoked", hint="give the device another name, on both machines")
     if known:
-        made = client.make_token(_label(known[0].up_prefix), device_scopes(known[0].up_prefix, known[0].down_prefix))
-        before = known[0].token_id
-        with machine.store.transaction():
-            relay_peers.set_token(machine.store, known[0].id, made.id)
-        if before is not None:
-            with contextlib.suppress(CrystalError):
-                client.revoke_token(before)
-        return Paired(known[0], shared_words(offer.root, name), ("its former token is worthless now",), made.token)
+        token = give_token(machine, client, known[0])
+        return Paired(known[0], words, ("its former token is worthless now",), token)
     if free_name(machine.store, name, machine.config.device) != name:
         raise UsageProblem(f"another machine is called {name}", hint="choose another name, the same on both machines")
-    bundle, peer = _admit(machine, client, offer, device_id, name, os.urandom, name, is_shared=True)
-    return Paired(peer, shared_words(offer.root, name), (), bundle.token)
+    with _admitted(machine, client, device_id, up, down) as peer:
+        token = give_token(machine, client, peer)
+        return Paired(_settle(machine, peer, name, None), words, (), token)
 
 
 # ---------------------------------------------------------------------------------------------------------- the parts
@@ -295,54 +250,45 @@ def _authority(machine: Machine) -> str | None:
 MAX_AUTHORITY = 12_000
 
 
-def _admit(
-    machine: Machine,
-    client: RelayClient,
-    offer: Offer,
-    device_id: bytes,
-    name: str,
-    random: Random,
-    proposed: str | None,
-    *,
-    is_shared: bool = False,
-) -> tuple[Bundle, Peer]:
-    """Make the device's token and write the device down; from then on what it seals is taken."""
-    up = shared_prefix(offer.root, device_id, "up") if is_shared else random(8)
-    down = shared_prefix(offer.root, device_id, "down") if is_shared else random(8)
-    made = client.make_token(_label(up), device_scopes(up, down))
+@contextlib.contextmanager
+def _admitted(machine: Machine, client: RelayClient, device_id: bytes, up: bytes, down: bytes) -> Iterator[Peer]:
+    """Write a device down; from then on what it seals is taken. Take it back if the rest of its pairing fails.
+
+    While the relay cannot be asked, a device that has a token stays, revoked; every poll tries again.
+    """
+    store = machine.store
+    link = NewLink(device_id, "device", f"{UNFINISHED}{device_id.hex()[:8]}", None, 1, up, down)
+    with store.transaction():
+        ident = relay_peers.add_peer(store, link, now_ms())
     try:
-        bundle = Bundle(
-            url=offer.url,
-            token=made.token,
-            device_id=device_id,
-            generation=1,
-            device_secret=device_secret(offer.root, device_id, 1),
-            up_prefix=up,
-            down_prefix=down,
-            home_name=offer.home_name,
-            device_name=proposed or "",
-            ca=offer.ca,
-        )
-        link = NewLink(device_id, "device", name, None, 1, up, down, made.id)
-        with machine.store.transaction():
-            ident = relay_peers.add_peer(machine.store, link, now_ms())
+        yield relay_peers.peer_by_id(store, ident)
     except BaseException:
-        with contextlib.suppress(CrystalError):
-            client.revoke_token(made.id)
+        with store.transaction():
+            relay_peers.set_revoked(store, ident, now_ms())
+        retry_revocations(machine, client)
         raise
-    return bundle, relay_peers.peer_by_id(machine.store, ident)
 
 
-def withdraw(machine: Machine, client: RelayClient, peer: Peer) -> None:
-    """Take back a device whose pairing failed; while the relay cannot be asked it stays, revoked."""
+def _settle(machine: Machine, peer: Peer, name: str, agent: str | None) -> Peer:
     with machine.store.transaction():
-        relay_peers.set_revoked(machine.store, peer.id, now_ms())
-    retry_revocations(machine, client)
+        relay_peers.settle_peer(machine.store, peer.id, name, agent)
+    return relay_peers.peer_by_id(machine.store, peer.id)
 
 
-def _label(up: bytes) -> str:
-    """Return the label that the relay's operator sees: nothing that they do not see anyway."""
-    return f"device {up.hex()[:8]}"
+def _make_bundle(machine: Machine, client: RelayClient, offer: Offer, peer: Peer, proposed: str) -> Bundle:
+    """Make a device's token, and return everything that the device needs."""
+    return Bundle(
+        url=offer.url,
+        token=give_token(machine, client, peer),
+        device_id=peer.device_id,
+        generation=peer.accepted_from,
+        device_secret=device_secret(offer.root, peer.device_id, peer.accepted_from),
+        up_prefix=peer.up_prefix,
+        down_prefix=peer.down_prefix,
+        home_name=offer.home_name,
+        device_name=proposed,
+        ca=offer.ca,
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------- strings
@@ -360,7 +306,10 @@ def words_of_bundle(bundle: Bundle) -> tuple[str, ...]:
     return words_of_bits(digest_of(bundle), 4)
 
 
-def shared_words(root: bytes, name: str) -> tuple[str, ...]:
-    """Return four words that are equal where root and name are equal; made from ids that are not secret."""
+def shared_ids(root: bytes, name: str) -> tuple[bytes, bytes, bytes]:
+    """Return what a machine that holds the root derives from its name: its id, and the first 8 bytes of its streams.
+
+    None of them is secret; the words of such a pairing are made of the second.
+    """
     device_id = shared_device_id(root, name)
-    return words_of_bits(shared_prefix(root, device_id, "up"), 4)
+    return device_id, shared_prefix(root, device_id, "up"), shared_prefix(root, device_id, "down")

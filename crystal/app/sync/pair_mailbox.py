@@ -1,15 +1,19 @@
-"""Carrying the messages of a pairing through the relay's mailbox, across short outages, within the mailbox's time."""
+"""One side of a pairing over the relay's mailbox: across short outages, within the mailbox's time."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from crystal.errors import CrystalError
 from crystal.sync.client import RelayClient, Side
 from crystal.sync.errors import MailboxTaken, NotAtRelay, RelayUnavailable, RelayUntrusted
-from crystal.sync.keys.exchange import PairingFailed
+from crystal.sync.keys.codes import PairingCode, new_code
+from crystal.sync.keys.derive import Random
+from crystal.sync.keys.pairing import PHASES, Pairing, PairingFailed
 
 T = TypeVar("T")
 
@@ -21,50 +25,76 @@ PATIENCE_SECONDS = 60.0
 PAUSE_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
 class Mailbox:
-    """One side of a pairing's mailbox.
+    """A pairing, and the mailbox that carries its messages.
 
-    Attributes:
+    Args:
         client: The relay: with home's token, or with the joining side's claim.
-        nameplate: The mailbox's number.
+        code: The code, with the mailbox's number.
         side: Ours: ``a`` is home, ``b`` the device.
+        random: Fresh random bytes.
     """
 
-    client: RelayClient
-    nameplate: int
-    side: Side
+    def __init__(self, client: RelayClient, code: PairingCode, side: Side, random: Random = os.urandom) -> None:
+        self.client, self.code, self.side = client, code, side
+        self.pairing = Pairing(code, random, is_home=side == "a")
+        self._own_phases = [*PHASES[side == "b" :: 2], "done"]
 
-    def send(self, phase: str, message: bytes) -> None:
-        """Write one of our messages.
+    def send(self, plain: bytes = b"") -> None:
+        """Send this side's next message of the pairing.
 
         Raises:
             PairingFailed: The mailbox is gone, or another message stands there.
             RelayUnavailable, RelayDenied: As their names say.
         """
-        try:
-            self._ask(lambda: self.client.put_mail(self.nameplate, self.side, phase, message))
-        except MailboxTaken as error:
-            raise _failed("order", "another message of this side is in the mailbox already") from error
+        self._put(self.pairing.send(plain))
 
-    def receive(self, phase: str, *, seconds: float | None = None) -> bytes:
-        """Wait for a message of the other side, by default as long as the mailbox lives.
+    def take(self) -> bytes:
+        """Wait for the other side's next message, as long as the mailbox lives; return what it says.
 
         Raises:
-            PairingFailed: The mailbox is gone: the other side gave up, or its time is over.
+            PairingFailed: The message is not authentic, or the mailbox is gone: the other side gave up, or its time is
+                over.
             RelayUnavailable, RelayDenied: As their names say.
         """
+        return self.pairing.take(self.receive(self.pairing.phase, MAILBOX_SECONDS))
+
+    def receive(self, phase: str, seconds: float) -> bytes:
+        """Wait for a message of the other side. Raises as ``take``."""
         theirs: Side = "b" if self.side == "a" else "a"
-        deadline = time.monotonic() + (MAILBOX_SECONDS if seconds is None else seconds)
+        deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             wait = min(ASK_SECONDS, left)
             began = time.monotonic()
-            message = self._ask(lambda wait=wait: self.client.get_mail(self.nameplate, theirs, phase, wait=wait))  # type: ignore[misc]
+            message = self._ask(lambda wait=wait: self.client.get_mail(self.code.nameplate, theirs, phase, wait=wait))  # type: ignore[misc]
             if message is not None:
                 return message
             if time.monotonic() - began < wait / 2:  # a relay that answers at once is not polled in a tight loop
                 time.sleep(min(PAUSE_SECONDS, left))
-        raise _failed("late", "the other side did not answer in time")
+        raise PairingFailed("late", "the other side did not answer in time")
+
+    def end(self) -> None:
+        """Tell the device that home has its answer; the device closes the mailbox when it has read this."""
+        self._put(b"done")
+
+    def give_up(self) -> None:
+        """End the pairing, and tell the other side if it can be reached."""
+        message = self.pairing.give_up()
+        with contextlib.suppress(CrystalError):
+            self.client.put_mail(self.code.nameplate, self.side, self._own_phases[0], message)
+
+    def close(self) -> None:
+        """Close the mailbox, if the relay can be reached."""
+        with contextlib.suppress(CrystalError):
+            self.client.close_mailbox(self.code.nameplate)
+
+    def _put(self, message: bytes) -> None:
+        phase = self._own_phases[0]
+        try:
+            self._ask(lambda: self.client.put_mail(self.code.nameplate, self.side, phase, message))
+        except MailboxTaken as error:
+            raise PairingFailed("order", "another message of this side is in the mailbox already") from error
+        self._own_phases.pop(0)
 
     def _ask(self, ask: Callable[[], T]) -> T:
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -73,7 +103,7 @@ class Mailbox:
                 return ask()
             except NotAtRelay as error:
                 why = "the pairing is over: the other side ended it, or its ten minutes have passed"
-                raise _failed("gone", why) from error
+                raise PairingFailed("gone", why) from error
             except RelayUntrusted:
                 raise
             except RelayUnavailable as error:
@@ -82,5 +112,17 @@ class Mailbox:
                 time.sleep(max(PAUSE_SECONDS, error.retry_after))
 
 
-def _failed(code: str, message: str) -> Exception:
-    return PairingFailed(code, message)
+@contextlib.contextmanager
+def opened_mailbox(client: RelayClient, random: Random) -> Iterator[Mailbox]:
+    """Open a mailbox as home, with a new code. It is closed unless all went well and the device will close it."""
+    nameplate = client.open_mailbox()
+    mailbox = Mailbox(client, new_code(nameplate, random), "a", random)
+    try:
+        yield mailbox
+    except BaseException:
+        mailbox.close()
+        raise
+    try:
+        mailbox.end()
+    except CrystalError:
+        mailbox.close()

@@ -218,10 +218,11 @@ def set_token(store: Store, ident: int, token_id: str | None) -> None:
     store.execute("UPDATE relay_peers SET token_id = ? WHERE id = ?", (token_id, ident))
 
 
-def settle_peer(store: Store, ident: int, name: str, agent: str) -> None:
-    """Give a device whose pairing has ended its own name and its agent. Inside a transaction."""
+def settle_peer(store: Store, ident: int, name: str, agent: str | None) -> None:
+    """Give a device whose pairing has ended its own name, and its agent if it is known. Inside a transaction."""
     store.execute("UPDATE relay_peers SET name = ?, agent = ? WHERE id = ?", (name, agent, ident))
-    own_agent(store, agent, ident)
+    if agent is not None:
+        own_agent(store, agent, ident)
 
 
 def heard(store: Store, ident: int, now: int) -> None:

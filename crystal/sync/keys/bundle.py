@@ -1,4 +1,4 @@
-"""Encode what home gives a device, and the device's answer: fixed fields first, then texts with their length.
+"""Encode what home gives a device, and the device's answer: fixed fields, then texts that end with a zero byte.
 
 Decoding is strict, also from a trusted peer: nothing may be missing, too long, left over or unprintable.
 """
@@ -6,23 +6,27 @@ Decoding is strict, also from a trusted peer: nothing may be missing, too long, 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import re
+import struct
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 from crystal.config.paths import checked_agent_id
 from crystal.errors import UsageProblem
+from crystal.sync.keys.armor import armor, unarmor
 from crystal.sync.keys.derive import DEVICE_ID_BYTES, MAX_GENERATION, PREFIX_BYTES, SECRET_BYTES, checked_secret
 from crystal.sync.keys.forms import RelayKey
 
 BUNDLE_VERSION = 1
 MAX_BUNDLE_BYTES = 16_000
 MAX_NAME_BYTES = 64
+OFFLINE_PREFIX = "crystal1:"
+MAX_OFFLINE_CHARS = len(OFFLINE_PREFIX) + (MAX_BUNDLE_BYTES + 4) * 8 // 5 + 8
+DIGEST_BYTES = 32
 _URL = re.compile(r"https?://[!-~]{1,1000}")
 _TOKEN = re.compile(r"[!-~]{1,200}")
 _PEM = re.compile(r"[ -~\r\n]*")
-_SCHEME = "https://"
+_FIXED = struct.Struct(f">B{DEVICE_ID_BYTES}sI{SECRET_BYTES}s{PREFIX_BYTES}s{PREFIX_BYTES}s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ class Answer:
         _must(bool(self.device_name), "the device has no name")
         _name("the device's name", self.device_name)
         checked_agent_id(self.agent_id)
-        _length("bundle_digest", self.bundle_digest, 32)
+        _length("bundle_digest", self.bundle_digest, DIGEST_BYTES)
 
 
 def encode_bundle(bundle: Bundle) -> bytes:
@@ -96,13 +100,9 @@ def encode_bundle(bundle: Bundle) -> bytes:
     Raises:
         UsageProblem: It is too large; only a long certificate can make it so.
     """
-    is_tls = bundle.url.startswith(_SCHEME)
-    flags = is_tls | (bundle.ca is not None) << 1
-    fixed = bytes([BUNDLE_VERSION, flags]) + bundle.device_id + bundle.generation.to_bytes(4, "big")
-    fixed += bundle.device_secret + bundle.up_prefix + bundle.down_prefix
-    url = bundle.url.removeprefix(_SCHEME) if is_tls else bundle.url
-    texts = [url, bundle.token, bundle.home_name, bundle.device_name, *([bundle.ca] if bundle.ca is not None else [])]
-    data = fixed + b"".join(_text(text) for text in texts)
+    ids = (bundle.device_id, bundle.generation, bundle.device_secret, bundle.up_prefix, bundle.down_prefix)
+    texts = _join(bundle.url, bundle.token, bundle.home_name, bundle.device_name, bundle.ca or "")
+    data = _FIXED.pack(BUNDLE_VERSION, *ids) + texts
     if len(data) > MAX_BUNDLE_BYTES:
         problem = f"the pairing bundle is {len(data)} bytes long, at most {MAX_BUNDLE_BYTES} are possible"
         raise UsageProblem(problem, hint="give a certificate file with one certificate, that of the authority")
@@ -115,50 +115,52 @@ def decode_bundle(data: bytes) -> Bundle:
     Raises:
         UsageProblem: It is not a bundle, or of another version.
     """
-    reader = _Reader(data, "the pairing bundle")
-    _must(len(data) <= MAX_BUNDLE_BYTES, "it is too long")
-    version, flags = reader.take(2)
-    if version != BUNDLE_VERSION:
-        problem = f"the pairing bundle is of version {version}, this crystal reads version {BUNDLE_VERSION}"
+    _must(0 < len(data) <= MAX_BUNDLE_BYTES, f"it is {len(data)} bytes long")
+    if data[0] != BUNDLE_VERSION:
+        problem = f"the pairing bundle is of version {data[0]}, this crystal reads version {BUNDLE_VERSION}"
         raise UsageProblem(problem, hint="upgrade the older of the two machines")
-    _must(flags <= 3, "it has unknown flags")
-    device_id, generation = reader.take(DEVICE_ID_BYTES), int.from_bytes(reader.take(4), "big")
-    secret, up, down = reader.take(SECRET_BYTES), reader.take(PREFIX_BYTES), reader.take(PREFIX_BYTES)
-    url, token, home, device = (reader.text() for _ in range(4))
-    ca = reader.text() if flags & 2 else None
-    reader.end()
-    _must(bool(flags & 1) or not url.startswith(_SCHEME), "its relay address is not in its shortest form")
-    return Bundle(
-        url=_SCHEME + url if flags & 1 else url,
-        token=token,
-        device_id=device_id,
-        generation=generation,
-        device_secret=secret,
-        up_prefix=up,
-        down_prefix=down,
-        home_name=home,
-        device_name=device,
-        ca=ca,
-    )
+    try:
+        _, device_id, generation, secret, up, down = _FIXED.unpack_from(data)
+        url, token, home, device, ca = _split(data[_FIXED.size :])
+    except (struct.error, ValueError) as error:
+        raise _unusable("it is cut off or damaged") from error
+    return Bundle(url, token, device_id, generation, secret, up, down, home, device, ca or None)
+
+
+def format_offline(bundle: Bundle) -> str:
+    """Encode a bundle as one word with a checksum, about 300 characters in lower case; capitals make a smaller QR code.
+
+    Anyone who reads this word can act as the device. It is passed from screen to camera or through standard input,
+    never on a command line.
+    """
+    return armor(OFFLINE_PREFIX, encode_bundle(bundle))
+
+
+def parse_offline(text: str) -> Bundle:
+    """Decode the word, in any case, with line breaks and spaces anywhere.
+
+    Raises:
+        UsageProblem: It is damaged. One wrong character and two swapped neighbours are always detected.
+    """
+    return decode_bundle(unarmor(OFFLINE_PREFIX, text, name="the pairing string", max_chars=MAX_OFFLINE_CHARS))
 
 
 def encode_answer(answer: Answer) -> bytes:
     """Encode the device's answer as bytes."""
-    return bytes([BUNDLE_VERSION]) + answer.bundle_digest + _text(answer.device_name) + _text(answer.agent_id)
+    return answer.bundle_digest + _join(answer.device_name, answer.agent_id)
 
 
 def decode_answer(data: bytes) -> Answer:
     """Decode the output of ``encode_answer``.
 
     Raises:
-        UsageProblem: It is not an answer, or of another version.
+        UsageProblem: It is not an answer.
     """
-    reader = _Reader(data, "the device's answer")
-    _must(reader.take(1) == bytes([BUNDLE_VERSION]), "its answer is of another version")
-    digest = reader.take(32)
-    answer = Answer(device_name=reader.text(), agent_id=reader.text(), bundle_digest=digest)
-    reader.end()
-    return answer
+    try:
+        name, agent = _split(data[DIGEST_BYTES:])
+    except ValueError as error:
+        raise _unusable("the device's answer is damaged") from error
+    return Answer(name, agent, data[:DIGEST_BYTES])
 
 
 def digest_of(bundle: Bundle) -> bytes:
@@ -166,50 +168,16 @@ def digest_of(bundle: Bundle) -> bytes:
     return hashlib.sha256(b"crystal-pair/1 bundle\0" + encode_bundle(bundle)).digest()
 
 
-def is_answer_to(answer: Answer, bundle: Bundle) -> bool:
-    """Return True if the device stored exactly this bundle."""
-    return hmac.compare_digest(answer.bundle_digest, digest_of(bundle))
+def _join(*texts: str) -> bytes:
+    return "".join(f"{text}\0" for text in texts).encode()
 
 
-class _Reader:
-    def __init__(self, data: bytes, name: str) -> None:
-        self._data = data
-        self._name = name
-        self._at = 0
-
-    def take(self, count: int) -> bytes:
-        piece = self._data[self._at : self._at + count]
-        if len(piece) != count:
-            raise UsageProblem(f"{self._name} is cut off", hint=_AGAIN)
-        self._at += count
-        return piece
-
-    def text(self) -> str:
-        """Read a text: its length in one byte, or in two more after 255, then UTF-8."""
-        length = self.take(1)[0]
-        if length == 255:
-            length = int.from_bytes(self.take(2), "big")
-            _must(length >= 255, "a length is not in its shortest form")
-        try:
-            return self.take(length).decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise UsageProblem(f"{self._name} holds a text that is not UTF-8", hint=_AGAIN) from error
-
-    def end(self) -> None:
-        if self._at != len(self._data):
-            raise UsageProblem(f"{self._name} has {len(self._data) - self._at} bytes too many", hint=_AGAIN)
-
-
-_AGAIN = "pair again: crystal relay pair"
-
-
-def _text(text: str) -> bytes:
-    data = text.encode("utf-8")
-    if len(data) >= 65_536:
-        raise UsageProblem(
-            f"a text of the pairing bundle is {len(data)} bytes long", hint="shorten the certificate file"
-        )
-    return (bytes([len(data)]) if len(data) < 255 else b"\xff" + len(data).to_bytes(2, "big")) + data
+def _split(data: bytes) -> list[str]:
+    """Undo ``_join``; what is cut off or damaged raises ValueError."""
+    *texts, end = data.decode().split("\0")
+    if end:
+        raise ValueError("the last text has no end")
+    return texts
 
 
 def _name(what: str, name: str) -> None:
@@ -227,4 +195,8 @@ def _length(what: str, value: bytes, length: int) -> None:
 
 def _must(condition: bool, problem: str) -> None:
     if not condition:
-        raise UsageProblem(f"the pairing bundle cannot be used: {problem}", hint=_AGAIN)
+        raise _unusable(problem)
+
+
+def _unusable(problem: str) -> UsageProblem:
+    return UsageProblem(f"the pairing bundle cannot be used: {problem}", hint="pair again: crystal relay pair")
