@@ -6,27 +6,19 @@ So devices continue where they were without being told.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
 
 from crystal.store import Store
 from crystal.store.sync import inbox, relay_peers
-from crystal.store.sync.relay_peers import NewLink
+from crystal.store.sync.relay_peers import NewLink, link_of
 from crystal.sync.wire import BadRecord
 
 VERSION = 1
-
-
-@dataclass(frozen=True, slots=True)
-class KnownDevice:
-    """Device as the old home knew it."""
-
-    link: NewLink
-    accepted_from: int
-    revoked_at: int | None
-    vouches: bool
-    streams: tuple[KnownStream, ...]
+_BYTES = ("device_id", "up_prefix", "down_prefix", "stream", "last_tag")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +30,14 @@ class KnownStream:
     lane: str
     last_seq: int
     last_tag: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KnownDevice:
+    """Device as the old home knew it."""
+
+    link: NewLink
+    streams: tuple[KnownStream, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,62 +59,29 @@ class Handover:
 
 def known_devices(store: Store, *, but: bytes) -> tuple[KnownDevice, ...]:
     """Return every device of this home except one."""
-    found = []
     streams = inbox.all_streams(store)
+    found = []
     for peer in relay_peers.all_peers(store, "device"):
-        if peer.device_id == but:
-            continue
-        link = NewLink(
-            peer.device_id,
-            "device",
-            peer.name,
-            peer.agent,
-            peer.generation,
-            peer.up_prefix,
-            peer.down_prefix,
-            peer.token_id,
-        )
         known = tuple(
             KnownStream(one.stream, one.channel, one.lane or "live", one.last_seq, one.last_tag)
             for one in streams
             if one.peer == peer.id and one.last_seq
         )
-        found.append(KnownDevice(link, peer.accepted_from, peer.revoked_at, peer.vouches, known))
+        if peer.device_id != but:
+            found.append(KnownDevice(link_of(peer), known))
     return tuple(found)
 
 
 def to_words(handover: Handover) -> dict[str, Any]:
     """Encode a handover as JSON."""
-    return {
-        "v": VERSION,
-        "root": handover.root.hex(),
-        "token": handover.token,
-        "name": handover.name,
-        "devices": devices_to_words(handover.devices),
-    }
+    words = {"root": handover.root.hex(), "token": handover.token, "name": handover.name}
+    return {"v": VERSION, **words, "devices": devices_to_words(handover.devices)}
 
 
-def devices_to_words(devices: tuple[KnownDevice, ...]) -> list[dict[str, Any]]:
-    """Encode devices as JSON."""
-    return [
-        {
-            "id": one.link.device_id.hex(),
-            "name": one.link.name,
-            "agent": one.link.agent,
-            "generation": one.link.generation,
-            "accepted_from": one.accepted_from,
-            "up": one.link.up_prefix.hex(),
-            "down": one.link.down_prefix.hex(),
-            "token_id": one.link.token_id,
-            "revoked_at": one.revoked_at,
-            "vouches": one.vouches,
-            "streams": [
-                [known.stream.hex(), known.channel, known.lane, known.last_seq, known.last_tag.hex()]
-                for known in one.streams
-            ],
-        }
-        for one in devices
-    ]
+def devices_to_words(devices: Iterable[KnownDevice]) -> list[dict[str, Any]]:
+    """Encode devices as JSON, bytes in hexadecimal."""
+    rows: list[dict[str, Any]] = json.loads(json.dumps([asdict(one) for one in devices], default=bytes.hex))
+    return rows
 
 
 def from_words(words: Mapping[str, Any]) -> Handover:
@@ -128,34 +95,20 @@ def from_words(words: Mapping[str, Any]) -> Handover:
             raise BadRecord("the handing over is of another version", hint="update crystal on both machines")
         devices = devices_from_words(words["devices"])
         return Handover(bytes.fromhex(words["root"]), str(words["token"]), str(words["name"]), devices)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadRecord(f"the handing over cannot be understood ({type(error).__name__})") from error
 
 
 def devices_from_words(rows: list[Any]) -> tuple[KnownDevice, ...]:
-    """Decode devices. Malformed input raises ValueError, TypeError or KeyError."""
+    """Decode devices. Malformed input raises ValueError, TypeError, KeyError or AttributeError."""
     return tuple(
-        KnownDevice(
-            NewLink(
-                bytes.fromhex(row["id"]),
-                "device",
-                str(row["name"]),
-                row["agent"],
-                int(row["generation"]),
-                bytes.fromhex(row["up"]),
-                bytes.fromhex(row["down"]),
-                row["token_id"],
-            ),
-            int(row["accepted_from"]),
-            row["revoked_at"],
-            bool(row["vouches"]),
-            tuple(
-                KnownStream(bytes.fromhex(stream), int(channel), str(lane), int(seq), bytes.fromhex(tag))
-                for stream, channel, lane, seq, tag in row["streams"]
-            ),
-        )
+        KnownDevice(_decoded(NewLink, row["link"]), tuple(_decoded(KnownStream, one) for one in row["streams"]))
         for row in rows
     )
+
+
+def _decoded(kind: type[T], words: Mapping[str, Any]) -> T:
+    return kind(**{name: bytes.fromhex(value) if name in _BYTES else value for name, value in words.items()})
 
 
 def take_devices(store: Store, devices: tuple[KnownDevice, ...], now: int) -> None:
@@ -165,11 +118,6 @@ def take_devices(store: Store, devices: tuple[KnownDevice, ...], now: int) -> No
         if one.link.device_id in known:
             continue
         ident = relay_peers.add_peer(store, one.link, now)
-        relay_peers.set_generation(store, ident, one.link.generation, one.accepted_from)
-        if one.revoked_at is not None:
-            relay_peers.set_revoked(store, ident, one.revoked_at)
-        if one.vouches:
-            relay_peers.set_vouches(store, ident)
         for stream in one.streams:
             met = inbox.meet_stream(store, stream.stream, now)
             inbox.bind(store, met.id, ident, stream.channel, stream.lane)

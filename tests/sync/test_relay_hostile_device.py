@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from crystal.store.capture import ledger, privacy
-from crystal.store.sync import inbox, outbox, relay_peers
+from crystal.store.sync import inbox, outbox
 from crystal.store.sync.quarantine import quarantined
 from crystal.sync.envelope import Channel, Kind
 from crystal.sync.sending import open_another, put_message
@@ -349,7 +349,7 @@ def test_what_a_device_leaves_out_stays_private_and_is_no_weapon(world: World) -
 
 def test_a_home_that_handed_over_speaks_for_all_and_others_do_not(world: World) -> None:
     old = world.device("old-home")
-    relay_peers.set_vouches(world.home.store, relay_peers.find_peer(world.home.store, "old-home").id)
+    world.home.store.execute("UPDATE relay_peers SET vouches = 1 WHERE name = 'old-home'")
     text = line("said on the third machine")
     size = len(text)
     send(

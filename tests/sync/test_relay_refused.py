@@ -100,10 +100,10 @@ def test_a_revocation_reaches_the_list_of_devices_at_once(pairs: Pairs, on: On) 
     assert on(pairs.home, "devices", "revoke", "laptop", "--yes").code == 0
     with pairs.client() as client:
         (one,) = read_registry(client, ROOT)
-    assert one.revoked_at is not None
+    assert one.link.revoked_at is not None
     with pairs.home.open() as machine:
         (here,) = known_devices(machine.store, but=b"")
-        assert here.revoked_at == one.revoked_at
+        assert here.link.revoked_at == one.link.revoked_at
 
 
 def test_streams_are_told_apart(pairs: Pairs, on: On) -> None:

@@ -19,7 +19,6 @@ from crystal.store.sync.relay_peers import Peer, digest_of
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import newest_documents, read_document
 from crystal.sync.envelope import Channel, Kind, LinkKeys, Refused, link_keys, open_blob, seal
-from crystal.sync.errors import StreamConflict
 from crystal.sync.handover import KnownDevice, devices_from_words, devices_to_words, known_devices
 from crystal.sync.keys.derive import device_secret, shared_prefix
 
@@ -53,6 +52,8 @@ def ignored_prefixes(store: Store, root: bytes) -> frozenset[bytes]:
 def save_registry(machine: Machine, client: RelayClient, root: bytes, heads: Mapping[bytes, int] | None = None) -> bool:
     """Put the list at the relay when it has changed, or the relay has lost it; False when neither is so.
 
+    Each list is the only blob of a stream of its own, so that no count can be lost by a crash or a backup.
+
     Args:
         machine: The home machine.
         client: The relay.
@@ -60,46 +61,28 @@ def save_registry(machine: Machine, client: RelayClient, root: bytes, heads: Map
         heads: The newest number that the relay lists of each stream; None if it was not asked.
     """
     store = machine.store
-    devices = tuple(replace(one, streams=()) for one in known_devices(store, but=HOME_ITSELF))
+    devices = (replace(one, streams=()) for one in known_devices(store, but=HOME_ITSELF))
     body = {"devices": devices_to_words(devices)}
     state: dict[str, Any] = json.loads(read_note(store, _KEY) or "{}")
-    is_lost = heads is not None and heads.get(bytes.fromhex(state.get("stream", "")), 0) < int(state.get("seq", 0))
+    before = bytes.fromhex(state.get("stream", ""))
+    is_lost = heads is not None and not heads.get(before)
     if state.get("digest") == digest_of(body) and not is_lost:
         return False
-    for _ in range(2):
-        stream = bytes.fromhex(state["stream"]) if "stream" in state else own_prefix(root) + os.urandom(8)
-        seq, serial = int(state.get("seq", 0)) + 1, max(now_ms(), int(state.get("serial", 0)) + 1)
-        prev = bytes.fromhex(state["tag"]) if "tag" in state else bytes(32)
-        words = {"serial": serial, "as_of": now_ms(), "body": body}
-        blob = seal(
-            _keys(root),
-            json.dumps(words).encode(),
-            channel=Channel.HEARTBEAT,
-            kind=Kind.CONTROL,
-            stream=stream,
-            seq=seq,
-            prev=prev,
-            salt=os.urandom(32),
-            created_at=now_ms(),
-        )
-        try:
-            client.put(stream, seq, blob)
-        except StreamConflict:
-            state = {"serial": serial}
-            continue
-        state = {
-            "stream": stream.hex(),
-            "seq": seq,
-            "tag": blob[-32:].hex(),
-            "serial": serial,
-            "digest": digest_of(body),
-        }
-        with store.transaction():
-            write_note(store, _KEY, json.dumps(state))
-        if seq > 1:
-            client.ack(stream, seq - 1)
-        return True
-    return False
+    now = now_ms()
+    serial, stream = max(now, int(state.get("serial", 0)) + 1), own_prefix(root) + os.urandom(8)
+    document = json.dumps({"serial": serial, "as_of": now, "body": body}).encode()
+    client.put(stream, 1, _sealed(root, document, stream, now))
+    with store.transaction():
+        write_note(store, _KEY, json.dumps({"stream": stream.hex(), "serial": serial, "digest": digest_of(body)}))
+    if before:
+        client.ack(before, 1)
+    return True
+
+
+def _sealed(root: bytes, document: bytes, stream: bytes, now: int) -> bytes:
+    channel, kind, start, salt = Channel.HEARTBEAT, Kind.CONTROL, bytes(32), os.urandom(32)
+    keys = _keys(root)
+    return seal(keys, document, channel=channel, kind=kind, stream=stream, seq=1, prev=start, salt=salt, created_at=now)
 
 
 def read_registry(client: RelayClient, root: bytes) -> tuple[KnownDevice, ...]:

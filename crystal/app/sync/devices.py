@@ -22,6 +22,7 @@ from crystal.store.sync.inbox import InStream, Skip
 from crystal.store.sync.outbox import Backlog
 from crystal.store.sync.quarantine import quarantined
 from crystal.store.sync.relay_peers import Peer, all_peers, find_peer, home_peer
+from crystal.sync.answers import MadeToken
 from crystal.sync.client import RelayClient
 from crystal.sync.delivery import ROOM
 from crystal.sync.documents import LATEST_WINS
@@ -281,19 +282,21 @@ def retry_revocations(machine: Machine, client: RelayClient, *, must: bool = Fal
 def give_token(machine: Machine, client: RelayClient, peer: Peer) -> str:
     """Make a device's token at the relay, in the place of its former one, which is worthless from then on.
 
-    Its label is what the relay's operator sees: nothing that they do not see anyway.
-
     Raises:
         RelayUnavailable, RelayDenied: The relay cannot be asked.
     """
-    scopes = device_scopes(peer.up_prefix, peer.down_prefix)
-    made = client.make_token(f"device {peer.up_prefix.hex()[:8]}", scopes)
+    made = make_token(client, peer.up_prefix, peer.down_prefix)
     if peer.token_id is not None:
         with contextlib.suppress(CrystalError):
             client.revoke_token(peer.token_id)
     with machine.store.transaction():
         relay_peers.set_token(machine.store, peer.id, made.id)
     return made.token
+
+
+def make_token(client: RelayClient, up: bytes, down: bytes) -> MadeToken:
+    """Make a token for a device's streams. Its label, which the relay's operator sees, says nothing else."""
+    return client.make_token(f"device {up.hex()[:8]}", device_scopes(up, down))
 
 
 def device_scopes(up: bytes, down: bytes) -> list[str]:

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from crystal.app.context import Machine, now_ms
 from crystal.app.mirror import device_mirror, open_mirror
 from crystal.app.relay_links import Keyring, key_places, link_to_device, relay_keys
-from crystal.app.sync.devices import device_scopes
+from crystal.app.sync.devices import give_token, make_token
 from crystal.app.sync.home import DEMOTING, poll_relay, state_for
 from crystal.config.edit import set_value
-from crystal.errors import CrystalError, NotConfigured, UsageProblem
-from crystal.store import Store, notes
+from crystal.errors import NotConfigured, UsageProblem
+from crystal.store import Store
 from crystal.store.notes import drop_note, read_note, write_note
 from crystal.store.sync import past, relay_peers
 from crystal.store.sync.adopt import adopt_memories, adopt_turns
@@ -27,7 +26,7 @@ from crystal.store.sync.relay_peers import NewLink, Peer, peer_by_id
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import put_document
 from crystal.sync.envelope import Channel
-from crystal.sync.handover import Handover, KnownDevice, known_devices, to_words
+from crystal.sync.handover import Handover, known_devices, to_words
 from crystal.sync.keys.derive import device_secret
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import (
@@ -46,19 +45,14 @@ PROMOTING = "relay_promoting"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Who becomes home, and which device this machine is then; its newest token at the relay, by its id."""
+    """A handover that was begun: the new home's device id in hexadecimal, its name, and this machine's row as a device.
+
+    The row is among the devices until the handover ends, so that the new home is told of it like of any other.
+    """
 
     heir: str
     name: str
-    own: bytes
-    up: bytes
-    down: bytes
-    token_id: str | None = None
-
-    def link(self, machine: Machine) -> NewLink:
-        """Return the link of this machine as a device."""
-        config = machine.config
-        return NewLink(self.own, "device", config.device, config.agent_id, 1, self.up, self.down, self.token_id)
+    own: int
 
 
 def check_writable(places: KeyPlaces, hint: str | None = None, *, but_key: bool = False) -> None:
@@ -83,18 +77,19 @@ def check_writable(places: KeyPlaces, hint: str | None = None, *, but_key: bool 
 def read_plan(store: Store) -> Plan | None:
     """Return the handover that was begun and is not finished."""
     text = read_note(store, DEMOTING)
-    if text is None:
-        return None
-    words = json.loads(text)
-    ids = {name: bytes.fromhex(words[name]) for name in ("own", "up", "down")}
-    return Plan(words["heir"], words["name"], **ids, token_id=words["token_id"])
+    return None if text is None else Plan(**json.loads(text))
 
 
-def _write_plan(store: Store, plan: Plan) -> None:
-    ids = {name: getattr(plan, name).hex() for name in ("own", "up", "down")}
-    words = {"heir": plan.heir, "name": plan.name, **ids, "token_id": plan.token_id}
-    with store.transaction():
-        write_note(store, DEMOTING, json.dumps(words))
+def _begin(machine: Machine, heir: Peer, client: RelayClient) -> tuple[Plan, str]:
+    """Write down which device this machine becomes; return that with its token. From here on no poll takes anything."""
+    poll_relay(machine, client)
+    device_id, up, down = os.urandom(16), os.urandom(8), os.urandom(8)
+    made, config = make_token(client, up, down), machine.config
+    link = NewLink(device_id, "device", config.device, config.agent_id, 1, up, down, made.id, vouches=True)
+    with machine.store.transaction():
+        plan = Plan(heir.device_id.hex(), heir.name, relay_peers.add_peer(machine.store, link, now_ms()))
+        write_note(machine.store, DEMOTING, json.dumps(asdict(plan)))
+    return plan, made.token
 
 
 def hand_over(machine: Machine, heir: Peer, client: RelayClient) -> tuple[str, ...]:
@@ -111,25 +106,26 @@ def hand_over(machine: Machine, heir: Peer, client: RelayClient) -> tuple[str, .
         raise UsageProblem(
             f"{plan.name} was told to be home, so nobody else can be", hint=f"crystal demote --to {plan.name}"
         )
+    token = None
     if plan is None:
-        poll_relay(machine, client)
-        plan = Plan(heir.device_id.hex(), heir.name, os.urandom(16), os.urandom(8), os.urandom(8))
-    keys, token = relay_keys(machine), None
-    if not _is_told(keys, plan):
-        plan, token = _new_token(machine, client, plan)
-        _tell(machine, client, heir, keys, plan)
-        write_key(places, RelayKey("device", device_secret(keys.root, plan.own, 1), plan.own, 1), replace=True)
-    elif f"_{plan.token_id}_" not in read_token(places).token.reveal():
-        plan, token = _new_token(machine, client, plan)
+        plan, token = _begin(machine, heir, client)
+    keys, me = relay_keys(machine), peer_by_id(store, plan.own)
+    is_told = keys.keys[0].device_id == me.device_id  # the key of a device is kept after the new home was told
+    if token is None and not (is_told and f"_{me.token_id}_" in read_token(places).token.reveal()):
+        token = give_token(machine, client, me)
+    if not is_told:
+        _tell(machine, client, heir, keys)
+        key = RelayKey("device", device_secret(keys.root, me.device_id, 1), me.device_id, 1)
+        write_key(places, key, replace=True)
     if token is not None:
         write_token(places, RelayToken(token), replace=True)
     with store.transaction():
         for peer in relay_peers.all_peers(store, "device"):
             relay_peers.remove_peer(store, peer.id)
-        link = replace(plan.link(machine), side="home", name=plan.name, token_id=None)
+        link = NewLink(me.device_id, "home", plan.name, me.agent, 1, me.up_prefix, me.down_prefix)
         relay_peers.add_peer(store, link, now_ms())
         rows = past.begin(store)
-        notes.drop_note(store, DEMOTING)
+        drop_note(store, DEMOTING)
     settle(machine, role="device")
     return (
         f"now run on {plan.name}: crystal promote",
@@ -138,27 +134,10 @@ def hand_over(machine: Machine, heir: Peer, client: RelayClient) -> tuple[str, .
     )
 
 
-def _is_told(keys: Keyring, plan: Plan) -> bool:
-    """Return True if this machine already has its device key, which it gets after the new home was informed."""
-    return keys.keys[0].device_id == plan.own
-
-
-def _new_token(machine: Machine, client: RelayClient, plan: Plan) -> tuple[Plan, str]:
-    """Make this machine's token as a device, in the place of one that was made and not kept."""
-    made = client.make_token(f"device {plan.up.hex()[:8]}", device_scopes(plan.up, plan.down))  # no names: it is seen
-    if plan.token_id is not None:
-        with suppress(CrystalError):
-            client.revoke_token(plan.token_id)
-    plan = replace(plan, token_id=made.id)
-    _write_plan(machine.store, plan)
-    return plan, made.token
-
-
-def _tell(machine: Machine, client: RelayClient, heir: Peer, keys: Keyring, plan: Plan) -> None:
+def _tell(machine: Machine, client: RelayClient, heir: Peer, keys: Keyring) -> None:
     store = machine.store
     theirs = client.make_token("home", ["home"])
-    me = KnownDevice(plan.link(machine), 1, None, True, ())
-    devices = (*known_devices(store, but=heir.device_id), me)
+    devices = known_devices(store, but=heir.device_id)
     body: dict[str, Any] = state_for(machine, peer_by_id(store, heir.id), keys)
     body["handover"] = to_words(Handover(keys.root, theirs.token, heir.name, devices))
     put_document(store, client, link_to_device(heir, keys), Channel.RECEIPTS, body, now_ms())

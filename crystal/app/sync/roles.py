@@ -37,10 +37,10 @@ from crystal.sync.documents import newest_documents, read_document
 from crystal.sync.envelope import Channel, Kind, Refused, open_blob
 from crystal.sync.errors import RelayUnavailable
 from crystal.sync.forgotten import read_told
-from crystal.sync.handover import Handover, from_words, take_devices
+from crystal.sync.handover import Handover, KnownDevice, from_words, take_devices
 from crystal.sync.keys.derive import new_root
 from crystal.sync.keys.forms import RelayKey
-from crystal.sync.keys.places import KeyMissing, RelayToken, read_key, read_token, write_key, write_token
+from crystal.sync.keys.places import KeyMissing, KeyPlaces, RelayToken, read_key, read_token, write_key, write_token
 from crystal.sync.wire import decode_segment
 
 
@@ -239,21 +239,58 @@ def promote(machine: Machine, *, client: RelayClient | None = None) -> RoleChang
             f"{peer.name} has not handed over to this machine",
             hint=f"on {peer.name} run: crystal demote --to NAME; if it is lost: crystal promote --paper-key",
         )
-    places, root = key_places(machine), RelayKey("root", handover.root)
-    check_writable(places, but_key=keys.keys[0] == root)
-    take_own_outbox(machine, peer)
-    if keys.keys[0] != root:
-        write_key(places, root, replace=True)
-    write_token(places, RelayToken(handover.token), replace=True)
-    with store.transaction():
-        ignore_streams(store, peer)
-        relay_peers.remove_peer(store, peer.id)
-        relay_peers.rename_rows(store, machine.config.device, handover.name)
-        add_tombstones(store, forgotten, now_ms())
-        take_devices(store, handover.devices, now_ms())
-        note_promotion(store, handover.name, None)
-    finish_promotion(machine)
+    token = handover.token
+    _take_over(machine, peer, handover.root, token, handover.devices, name=handover.name, forgotten=forgotten)
     return RoleChange("home", peer.name, (f"what {peer.name} remembers comes in with the next polls",))
+
+
+def _take_over(
+    machine: Machine,
+    peer: Peer | None,
+    root: bytes,
+    token: str,
+    devices: tuple[KnownDevice, ...],
+    *,
+    name: str | None,
+    url: str | None = None,
+    forgotten: tuple[Tombstone, ...] = (),
+) -> None:
+    """Make this machine the home of the devices. Can be run again after a crash at any point.
+
+    Args:
+        machine: This machine.
+        peer: Its former home, None if it has none.
+        root: The root key.
+        token: The relay's token for home.
+        devices: What the former home knew.
+        name: What the former home called this machine.
+        url: The relay's address, None to keep the one that is set.
+        forgotten: The tombstones that the former home sent last.
+    """
+    store, places, key = machine.store, key_places(machine), RelayKey("root", root)
+    has_key = _has_key(places, key)
+    check_writable(places, but_key=has_key)
+    if peer is not None:
+        take_own_outbox(machine, peer)
+    if not has_key:
+        write_key(places, key, replace=True)
+    write_token(places, RelayToken(token), replace=True)
+    with store.transaction():
+        if peer is not None:
+            ignore_streams(store, peer)
+            relay_peers.remove_peer(store, peer.id)
+            relay_peers.rename_rows(store, machine.config.device, name or machine.config.device)
+        add_tombstones(store, forgotten, now_ms())
+        take_devices(store, devices, now_ms())
+        note_promotion(store, name, url)
+    finish_promotion(machine)
+
+
+def _has_key(places: KeyPlaces, key: RelayKey) -> bool:
+    try:
+        return read_key(places).key == key
+    except KeyMissing:
+        return False
 
 
 def read_handover(client: RelayClient, peer: Peer, keys: Keyring) -> tuple[Handover | None, tuple[Tombstone, ...]]:
@@ -293,30 +330,16 @@ def promote_from_paper(machine: Machine, root: bytes, *, url: str | None, token:
     address = url or relay_address(machine)
     with client_at(machine, address, token) as client:
         devices = read_registry(client, root)
-    store = machine.store
-    peer = relay_peers.home_peer(store)
-    own = peer.device_id if peer is not None else b""
-    check_writable(key_places(machine))
-    if peer is not None:
-        take_own_outbox(machine, peer)
-    places = key_places(machine)
-    write_key(places, RelayKey("root", root), replace=True)
-    write_token(places, RelayToken(token), replace=True)
-    names = {one.link.device_id: one.link.name for one in devices}
-    with store.transaction():
-        if peer is not None:
-            ignore_streams(store, peer)
-            relay_peers.remove_peer(store, peer.id)
-            relay_peers.rename_rows(store, machine.config.device, names.get(own, machine.config.device))
-        take_devices(store, tuple(one for one in devices if one.link.device_id != own), now_ms())
-        note_promotion(store, names.get(own), address)
-    finish_promotion(machine)
+    peer = home_peer(machine.store)
+    own = b"" if peer is None else peer.device_id
+    name = next((one.link.name for one in devices if one.link.device_id == own), None)
+    others = tuple(one for one in devices if one.link.device_id != own)
+    _take_over(machine, peer, root, token, others, name=name, url=address)
     if not devices:
         return RoleChange(
             "home", None, ("the relay keeps no list of devices: pair them again with crystal relay pair",)
         )
-    others = [one for one in devices if one.link.device_id != own]
-    in_use = ", ".join(one.link.name for one in others if one.revoked_at is None) or "none"
-    revoked = ", ".join(one.link.name for one in others if one.revoked_at is not None)
+    in_use = ", ".join(one.link.name for one in others if one.link.revoked_at is None) or "none"
+    revoked = ", ".join(one.link.name for one in others if one.link.revoked_at is not None)
     notes = (f"devices: {in_use}; each sends again what it has",)
     return RoleChange("home", None, (*notes, f"revoked as before: {revoked}") if revoked else notes)

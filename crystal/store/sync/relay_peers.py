@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Any, Literal, Protocol
 
 from crystal.errors import NotFound, UsageProblem
@@ -123,7 +123,7 @@ def find_peer(store: Store, name: str) -> Peer:
 
 @dataclass(frozen=True, slots=True)
 class NewLink:
-    """The result of pairing: the fields are those of ``Peer``."""
+    """A link to add: the fields are those of ``Peer``. Without ``accepted_from`` it is the generation."""
 
     device_id: bytes
     side: Side
@@ -133,6 +133,14 @@ class NewLink:
     up_prefix: bytes
     down_prefix: bytes
     token_id: str | None = None
+    accepted_from: int | None = None
+    revoked_at: int | None = None
+    vouches: bool = False
+
+
+def link_of(peer: Peer) -> NewLink:
+    """Return a peer as it can be added elsewhere."""
+    return NewLink(*(getattr(peer, one.name) for one in fields(NewLink)))
 
 
 def add_peer(store: Store, link: NewLink, now: int) -> int:
@@ -144,20 +152,10 @@ def add_peer(store: Store, link: NewLink, now: int) -> int:
     if store.value("SELECT 1 FROM relay_peers WHERE name = ?", (link.name,)):
         raise UsageProblem(f"another device is called {link.name!r}", hint="choose another name")
     store.execute(
-        "INSERT INTO relay_peers (device_id, side, name, agent, generation, accepted_from, up_prefix, down_prefix,"
-        " token_id, paired_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            link.device_id,
-            link.side,
-            link.name,
-            link.agent,
-            link.generation,
-            link.generation,
-            link.up_prefix,
-            link.down_prefix,
-            link.token_id,
-            now,
-        ),
+        "INSERT INTO relay_peers (device_id, side, name, agent, generation, up_prefix, down_prefix, token_id,"
+        " accepted_from, revoked_at, vouches, paired_at)"
+        " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, coalesce(?9, ?5), ?10, ?11, ?12)",
+        (*astuple(link), now),
     )
     ident = int(store.value("SELECT last_insert_rowid()"))
     if link.agent is not None and link.side == "device":
@@ -201,11 +199,6 @@ def set_generation(store: Store, ident: int, generation: int, accepted_from: int
         " accepted_from = ?2 WHERE id = ?3",
         (generation, accepted_from, ident),
     )
-
-
-def set_vouches(store: Store, ident: int) -> None:
-    """Allow a machine that was home to send what other devices said."""
-    store.execute("UPDATE relay_peers SET vouches = 1 WHERE id = ?", (ident,))
 
 
 def note_fork(store: Store, ident: int, now: int) -> None:
