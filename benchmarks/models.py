@@ -187,13 +187,12 @@ def vectors_of(store: Any, embedder: Any) -> Callable[[dict[str, Any]], list[str
 
 def by_search(store: Any, embedder: Any, query: dict[str, Any]) -> list[str]:
     from crystal.model.recall import Filters
-    from crystal.search.engine import How, search
+    from crystal.search.engine import search
+    from crystal.search.request import How, MemorySource, SearchRequest
 
     scope = Filters(project=f"/sets/{query['conv']}")
-    return [
-        hit.uuid
-        for hit in search(store, embedder, query["query"], filters=scope, limit=DEPTH, now=NOW, how=How(late=late)).hits
-    ]
+    request = SearchRequest(query["query"], NOW, DEPTH, scope, How(late=late))
+    return [hit.uuid for hit in search([MemorySource(store, embedder=embedder)], request).hits]
 
 
 @functools.cache

@@ -16,11 +16,12 @@ from search_text import END
 from crystal.embedding.late import StaticLate
 from crystal.embedding.static import static_model
 from crystal.search.candidates import QuestionVector
-from crystal.search.engine import How, search
+from crystal.search.engine import search
 from crystal.search.index import folder_of
 from crystal.search.index.reader import Absent, open_index
+from crystal.search.request import How, MemorySource, SearchRequest
 from crystal.store import Store
-from crystal.store.search.scope import Scope
+from crystal.store.search import vectors
 
 TOP = 10
 DEPTH = 50
@@ -66,15 +67,8 @@ class Crystal:
 
     def answer(self, question: Question) -> list[int]:
         self.embedder.vector = question.vector
-        found = search(
-            self.store,
-            self.embedder,
-            question.text,
-            filters=question.crystal_filters,
-            limit=TOP,
-            now=END,
-            how=self.how,
-        )
+        request = SearchRequest(question.text, END, TOP, question.crystal_filters, self.how)
+        found = search([MemorySource(self.store, embedder=self.embedder)], request)
         return [hit.id for hit in found.hits]
 
     def nearest(self, question: Question) -> list[int]:
@@ -88,10 +82,10 @@ class Crystal:
 def nearest_by_crystal(store: Store, embedder: Prepared, question: Question) -> list[int]:
     """The ten nearest, as the search asks for its candidates. The one place that knows how that is done."""
     with store.reading():
-        asked = QuestionVector.of(store, embedder, question.text)
+        asked = QuestionVector.of(store, embedder, "", question.text, {})
         index = open_index(store, folder_of(store.path))
         if isinstance(index, Absent) or not index.has_vectors(asked.generation):
-            return [*asked.nearest(store, Scope(), CRYSTAL_DEPTH).scores][:TOP]
+            return [ident for ident, _ in vectors.nearest(store, asked.generation, asked.data, TOP)]
         near, _ = index.nearest(asked.generation, question.numbers, CRYSTAL_DEPTH)
         return index.take("id", near[:TOP]).tolist()
 

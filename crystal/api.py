@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from crystal.integrity.restore import Restored
     from crystal.integrity.verify import Proof
     from crystal.model.recall import Filters, FormerMemory, Remembered
-    from crystal.search.engine import SearchResult
+    from crystal.search.request import SearchResult
     from crystal.sessions.reading import Conversation, SessionSummary
     from crystal.sessions.timeline import Day, Message
     from crystal.store import Store
@@ -117,17 +117,15 @@ class Crystal:
         Raises:
             UsageProblem: A value that cannot be used.
         """
-        from crystal.app.search import asking
-        from crystal.errors import UsageProblem
+        from crystal.app.search import checked_role, prepare_search
         from crystal.search.engine import search
-        from crystal.store.search.scope import role_words, roles_named
 
-        if role is not None and not roles_named(role):
-            hint = f"use {role_words()}, or several with commas"
-            raise UsageProblem(f"role is {role!r}, which is not a role", hint=hint)
-        filters = self._filters(project, session, role, agent, device, branch, source, since, before)
-        asked = asking(self._machine, self._mirrored(), filters, recency=recency, fusion=fusion, as_of=as_of, deep=deep)
-        return search(self._machine.store, query=query, limit=limit, **asked)
+        filters = self._filters(project, session, checked_role(role), agent, device, branch, source, since, before)
+        sources, request = prepare_search(
+            self._machine, self._mirrored(), query, limit, filters,
+            recency=recency, fusion=fusion, as_of=as_of, deep=deep,
+        )  # fmt: skip
+        return search(sources, request)
 
     def show(self, target: str | int, *, context: int = 2) -> Conversation:
         """Return a whole session (its id or a prefix of it), or a hit (its number) with ``context`` turns around it.

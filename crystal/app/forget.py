@@ -10,7 +10,7 @@ from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
 from crystal.app.forget_relayed import machines_to_tell, outbox_of, tell_home
 from crystal.app.mirror import device_mirror, open_mirror
-from crystal.app.search import asking
+from crystal.app.search import prepare_search
 from crystal.app.session_context import refresh
 from crystal.capture.drain import drain
 from crystal.capture.lock import CAPTURE_LOCK, try_lock, wait_lock
@@ -114,5 +114,4 @@ def _captured(machine: Machine) -> Iterator[None]:
 def _suggestions(machine: Machine, query: str) -> Sequence[Hit]:
     """Return the best hits of a search."""
     with open_mirror(machine.places, machine.config.role) as mirrored:
-        asked = asking(machine, mirrored, Filters())
-        return search(machine.store, query=query, limit=SUGGESTIONS, **asked).hits
+        return search(*prepare_search(machine, mirrored, query, SUGGESTIONS, Filters())).hits

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from crystal.app.background import ENRICH_LOCK
 from crystal.app.context import Machine, api_key, open_machine, open_reader, this_config
 from crystal.app.maintenance import index
-from crystal.app.search import asking
+from crystal.app.search import prepare_search
 from crystal.capture.lock import try_lock
 from crystal.config.edit import set_values
 from crystal.config.prices import price_of
@@ -359,7 +359,7 @@ def try_on_memory(target: Target, size: Size, progress: Callable[[int, int], Non
                 now=machine.now(),
                 why_no_present=why_not,
                 watch=Watch(progress),
-                how=asking(machine, None, Filters())["how"],
+                how=prepare_search(machine, None, "", 1, Filters())[1].how,
             )
         finally:
             _book([one for one in (present, new) if one is not None])

@@ -3,39 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine
 from crystal.app.mirror import Mirrored, mirror_notes
 from crystal.config.providers import EMBEDDING_PROVIDERS, Kind
-from crystal.errors import CrystalError
-from crystal.search.engine import How, MemorySource
+from crystal.errors import CrystalError, UsageProblem
+from crystal.model.capture import Memory
+from crystal.search.request import How, LateModel, MemorySource, SearchRequest
+from crystal.store import Store
+from crystal.store.search.scope import role_words, roles_named
 from crystal.store.search.vectors import serving_generation
 from crystal.timewords.parse import end_of
 
 if TYPE_CHECKING:
     from crystal.embedding import Embedder
     from crystal.model.recall import Filters
-    from crystal.search.ranking.late import LateModel
-
-NO_EMBEDDER = "no embedding model is configured"
+    from crystal.search.deep import Deep
 
 
-def asking(
+def prepare_search(  # noqa: PLR0913 - what a search needs, by name
     machine: Machine,
     mirrored: Mirrored | None,
+    query: str,
+    limit: int,
     filters: Filters,
     *,
     recency: str | None = None,
     fusion: str | None = None,
     as_of: int | str | None = None,
     deep: bool = False,
-) -> dict[str, Any]:
-    """Return the named arguments of ``search`` except the number of hits: sources, filters, reference time.
+) -> tuple[tuple[MemorySource, ...], SearchRequest]:
+    """Return what ``search`` takes: the memories, and the question with the user's choices and the reference time.
 
     Args:
         machine: This machine.
         mirrored: The mirror of home's memory, if there is one.
+        query: The question.
+        limit: How many hits at most.
         filters: What the user narrows the search to.
         recency: ``off``, ``light`` or ``strong``; None for what the settings say.
         fusion: ``weighted``, ``rrf`` or ``similarity``; None for what the settings say.
@@ -45,11 +50,7 @@ def asking(
     Raises:
         UsageProblem: A value that cannot be used.
     """
-    embedder, why_not = None, NO_EMBEDDER
-    try:
-        embedder = machine.asking_embedder()
-    except CrystalError as error:
-        why_not = error.message
+    own = _source(machine, machine.store, "local")
     now = machine.now()
     if as_of is not None:
         then = end_of(as_of, now=now, name="as-of") if isinstance(as_of, str) else as_of
@@ -60,34 +61,55 @@ def asking(
         recency=recency or config.search_recency,  # type: ignore[arg-type] # How refuses what is no choice
         fusion=fusion or config.search_fusion,  # type: ignore[arg-type]
         deep=_deep(machine, now) if deep else None,
-        late=lambda: _late(embedder),
+        late=lambda: _late(own.embedder),
     )
-    return {
-        "embedder": embedder, "filters": filters, "now": now, "without_embedder": why_not,
-        "mirror": _mirror_side(machine, mirrored), "how": how,
-    }  # fmt: skip
-
-
-def _mirror_side(machine: Machine, mirrored: Mirrored | None) -> MemorySource | None:
-    """Return the mirror as a source for search; None if there is none that can be read."""
+    request = SearchRequest(query, now, limit, filters, how)
     if mirrored is None or mirrored.store is None:
-        return None
+        return (own,), request
+    return (own, _mirror_source(machine, mirrored, mirrored.store)), request
 
-    embedder, why_not = None, "no embedding model is configured"
+
+def checked_role(role: str | None, name: str = "role") -> str | None:
+    """Return the roles of a filter, if it names roles.
+
+    Raises:
+        UsageProblem: It names something else.
+    """
+    if role is not None and not roles_named(role):
+        hint = f"use {role_words()}, or several with commas"
+        raise UsageProblem(f"{name} is {role!r}, which is not a role", hint=hint)
+    return role
+
+
+def unreadable_mirror_notes(machine: Machine) -> tuple[str, ...]:
+    """Return what to say of a mirror that is expected and cannot be read."""
+    if machine.mirror is None or machine.mirror.store is not None:
+        return ()
+    return mirror_notes(machine.mirror, machine.now())
+
+
+def _source(machine: Machine, store: Store, memory: Memory, notes: tuple[str, ...] = ()) -> MemorySource:
     try:
-        embedder = machine.asking_embedder(mirrored.store)
+        embedder = machine.asking_embedder() if memory == "local" else machine.asking_embedder(store)
     except CrystalError as error:
-        why_not = error.message
-    serving = serving_generation(mirrored.store)
-    if embedder is not None and serving is not None:
-        asked = (embedder.provider, embedder.model, embedder.dimension)
-        if asked != (serving.provider, serving.model, serving.dimension):
-            theirs = f"{serving.provider} {serving.model}"
-            embedder, why_not = None, f"its vectors come from {theirs}, which this machine is not set up to ask"
-    return MemorySource(mirrored.store, "mirror", embedder, why_not, mirror_notes(mirrored, machine.now()))
+        return MemorySource(store, memory, None, error.message, notes)
+    return MemorySource(store, memory, embedder, notes=notes)
 
 
-def _deep(machine: Machine, now: int) -> Any:
+def _mirror_source(machine: Machine, mirrored: Mirrored, store: Store) -> MemorySource:
+    """Return the mirror as a source for search, without an embedder if its vectors come from another model."""
+    source = _source(machine, store, "mirror", mirror_notes(mirrored, machine.now()))
+    embedder, serving = source.embedder, serving_generation(store)
+    if embedder is None or serving is None:
+        return source
+    if (embedder.provider, embedder.model, embedder.dimension) == (serving.provider, serving.model, serving.dimension):
+        return source
+    theirs = f"{serving.provider} {serving.model}"
+    why_not = f"its vectors come from {theirs}, which this machine is not set up to ask"
+    return replace(source, embedder=None, without_embedder=why_not)
+
+
+def _deep(machine: Machine, now: int) -> Deep:
     from crystal.app.deep_search import deep_search  # noqa: PLC0415 - brings httpx, 0.1 s: only --deep asks a model
 
     return deep_search(machine.config, now=now)

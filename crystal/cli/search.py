@@ -6,7 +6,8 @@ import json
 import os
 import sys
 import textwrap
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from crystal.app.context import Machine
     from crystal.cli.render import Look
     from crystal.model.recall import Filters, Hit, Neighbour
-    from crystal.search.engine import SearchResult
+    from crystal.search.request import MemorySource, SearchRequest, SearchResult
     from crystal.store import Store
 
 
@@ -77,50 +78,51 @@ def search(
     nothing. The exit code is 0 also when nothing is found.
     """
     from crystal.app.context import open_reader
-    from crystal.app.mirror import mirror_notes
-    from crystal.app.search import asking
-    from crystal.cli import render
-    from crystal.cli.last_search import remember_hits
+    from crystal.app.search import checked_role, prepare_search, unreadable_mirror_notes
     from crystal.cli.status import warn_if_not_capturing
     from crystal.errors import UsageProblem
-    from crystal.search.engine import search as ask
-    from crystal.search.engine import search_home_first
+    from crystal.model.recall import Filters
 
     question = " ".join(query or ())
     if not question.strip():
         raise UsageProblem("the question is empty", hint='try: crystal search "database migration"')
     with open_reader() as machine:
-        filters = _filters(machine, since, before, project, session, role, agent, device, branch, source)
+        start, end = time_span(machine.now(), since, before)
+        folder = None if project is None else project_value(_stores(machine), project)
+        filters = Filters(folder, session, checked_role(role, "--role"), agent, device, branch, source, start, end)
         count = machine.config.search_limit if limit is None else whole_number(limit, "--limit")
-        asked = asking(machine, machine.mirror, filters, recency=recency, fusion=fusion, as_of=as_of, deep=deep)
-        home = None if everything or project is not None or session is not None else _home(_stores(machine))
-        if home is None:
-            result, scope = ask(machine.store, query=question, limit=count, **asked), None
-        else:
-            result, inside = search_home_first(machine.store, query=question, home=home[0], limit=count, **asked)
-            scope = home[1] if inside else None
-            if not inside and result.hits:
-                render.note(f"nothing in project {home[1]}; these are from everywhere")
-        if machine.mirror is not None and machine.mirror.store is None:
-            result = replace(result, notes=(*result.notes, *mirror_notes(machine.mirror, machine.now())))
+        sources, request = prepare_search(
+            machine, machine.mirror, question, count, filters,
+            recency=recency, fusion=fusion, as_of=as_of, deep=deep,
+        )  # fmt: skip
+        is_narrowed = everything or project is not None or session is not None
+        result, scope = _ask(sources, request, None if is_narrowed else _home(_stores(machine)))
+        result = replace(result, notes=(*result.notes, *unreadable_mirror_notes(machine)))
         warn_if_not_capturing(machine.config, machine.store)
         if as_json:
             print(json.dumps(_as_json(result, scope, explain=explain)))
-            return
-        if not result.hits and _is_empty(machine):
+        elif not result.hits and _is_empty(machine):
             _say_empty(machine.store)
-            return
-        if scope is not None:
-            render.note(f"searched project {scope} alone; --all searches everything")
-        render.note(*result.notes)
-        if explain:
-            render.note(*result.explained)
-        # Before they are printed: `crystal search x | head` ends the printing early.
-        remember_hits(machine.places.data_dir, [_name(hit) for hit in result.hits])
-        if not result.hits:
-            _say_nothing_found(result, filters, as_of)
-            return
-        _print(machine, result, render.look_of(sys.stdout), asked["now"], explain=explain)
+        else:
+            _show(machine, result, request, scope, explain=explain)
+            if not result.hits:
+                _say_nothing_found(result, filters, as_of)
+
+
+def _ask(
+    sources: Sequence[MemorySource], request: SearchRequest, home: tuple[str, str] | None
+) -> tuple[SearchResult, str | None]:
+    """Search; give also the name of the project if only it was searched."""
+    from crystal.cli import render
+    from crystal.search import engine
+
+    if home is None:
+        return engine.search(sources, request), None
+    folder, name = home
+    result, is_inside = engine.search_project_first(sources, request, folder)
+    if not is_inside and result.hits:
+        render.note(f"nothing in project {name}; these are from everywhere")
+    return result, name if is_inside else None
 
 
 # ----------------------------------------------------------------------------------------------------------- scope
@@ -140,23 +142,6 @@ def _home(stores: list[Store | None]) -> tuple[str, str] | None:
     except OSError:  # the folder is gone
         return None
     return find_home([store for store in stores if store is not None], cwd)
-
-
-def _filters(
-    machine: Machine, since: str | None, before: str | None, project: str | None, session: str | None, role: str | None,
-    agent: str | None, device: str | None, branch: str | None, source: str | None,
-) -> Filters:  # fmt: skip
-    from crystal.errors import UsageProblem
-    from crystal.model.recall import Filters
-    from crystal.store.search.scope import role_words, roles_named
-
-    if role is not None and not roles_named(role):
-        raise UsageProblem(
-            f"--role is {role!r}, which is not a role", hint=f"use {role_words()}, or several with commas"
-        )
-    start, end = time_span(machine.now(), since, before)
-    folder = None if project is None else project_value(_stores(machine), project)
-    return Filters(folder, session, role, agent, device, branch, source, start, end)
 
 
 def time_span(now: int, since: str | None, before: str | None) -> tuple[int | None, int | None]:
@@ -211,63 +196,55 @@ def hit_json(hit: Hit, *, explain: bool) -> dict[str, Any]:
     """Return a hit as the JSON output shows it."""
     from crystal.timewords.parse import iso
 
-    shown: dict[str, Any] = {
-        "id": hit.id,
-        "score": hit.score,
-        "text": hit.text,
-        "role": hit.role,
-        "session_id": hit.session_id or None,
-        "uuid": hit.uuid or None,
-        "project": hit.project,
-        "branch": hit.branch,
-        "agent": hit.agent,
-        "device": hit.device,
-        "timestamp": iso(hit.timestamp),
-        "freshness": hit.freshness,
-        "source": hit.source,
-        "cwd": hit.cwd,
-        "subagent": hit.subagent,
-        "tool": hit.tool,
-        "copies": hit.copies,
-        "similar": hit.similar,
-        "before": _neighbour_json(hit.before),
-        "after": _neighbour_json(hit.after),
-        "from": hit.memory,
-        "category": hit.category,
-        "key": hit.key,
-    }
-    return {**shown, "explain": {"ranks": hit.ranks, "scores": hit.scores}} if explain else shown
+    shown = asdict(hit)
+    ranks, scores = shown.pop("ranks"), shown.pop("scores")
+    for said in (shown, shown["before"], shown["after"]):
+        if said is not None:
+            said["timestamp"] = iso(said["timestamp"])
+    shown |= {"session_id": hit.session_id or None, "uuid": hit.uuid or None, "from": shown.pop("memory")}
+    return {**shown, "explain": {"ranks": ranks, "scores": scores}} if explain else shown
 
 
-def _neighbour_json(said: Neighbour | None) -> dict[str, Any] | None:
-    from crystal.timewords.parse import iso
+def _show(machine: Machine, result: SearchResult, request: SearchRequest, scope: str | None, *, explain: bool) -> None:
+    """Print hits for people, and remember their places for ``crystal show``."""
+    from crystal.cli import render
+    from crystal.cli.last_search import remember_hits
 
-    if said is None:
-        return None
-    return {"role": said.role, "text": said.text, "uuid": said.uuid, "timestamp": iso(said.timestamp)}
+    if scope is not None:
+        render.note(f"searched project {scope} alone; --all searches everything")
+    render.note(*result.notes, *(result.explained if explain else ()))
+    # Before they are printed: `crystal search x | head` ends the printing early.
+    remember_hits(machine.places.data_dir, [_name(hit) for hit in result.hits])
+    _print(machine, result, render.look_of(sys.stdout), request.now, explain=explain)
 
 
 def _print(machine: Machine, result: SearchResult, look: Look, now: int, *, explain: bool) -> None:
     from crystal.cli import render
     from crystal.search.highlight import match_spans
 
-    width = len(str(len(result.hits))) + 2
+    margin = len(str(len(result.hits))) + 2
+    indent, width = " " * margin, look.width - margin
     seen = {hit.uuid for hit in result.hits}
     for number, hit in enumerate(result.hits, 1):
-        indent = " " * width
         spans = match_spans(machine.store, result.query, hit.text)
-        lead = look.dim(f"{number}.".ljust(width))
-        render.say(lead + _headline(hit, look, now, look.width - width, here=machine.config.device))
-        around = {"before": hit.before, "after": hit.after}
-        lines = {where: said for where, said in around.items() if said is not None and said.uuid not in seen}
-        seen.update(said.uuid for said in lines.values())
-        shown = {where: [look.dim(_around(where, said, look.width - width))] for where, said in lines.items()}
-        render.say(*(indent + line for line in shown.get("before", ())))
+        render.say(look.dim(f"{number}.".ljust(margin)) + _headline(hit, look, now, width, here=machine.config.device))
+        _print_neighbour("before", hit.before, look, indent, seen)
         render.say(*render.snippet(hit.text, spans, look, indent=indent))
-        render.say(*(indent + line for line in shown.get("after", ())))
+        _print_neighbour("after", hit.after, look, indent, seen)
         if explain:
-            render.say(*(indent + look.dim(line) for line in textwrap.wrap(_explained(hit), look.width - width)))
+            render.say(*(indent + look.dim(line) for line in textwrap.wrap(_explained(hit), width)))
         render.say(indent + look.dim(f"crystal show {_name(hit)}"), "")
+
+
+def _print_neighbour(where: str, said: Neighbour | None, look: Look, indent: str, seen: set[str]) -> None:
+    """Print what was said beside a hit, unless it was printed already."""
+    from crystal.cli.render import clipped, one_line, say, speaker
+
+    if said is None or said.uuid in seen:
+        return
+    seen.add(said.uuid)
+    line = f"{where}, {speaker(said.role, None)}: {one_line(said.text)}"
+    say(indent + look.dim(clipped(line, look.width - len(indent))))
 
 
 def _name(hit: Hit) -> str:
@@ -295,14 +272,6 @@ def _headline(hit: Hit, look: Look, now: int, width: int, *, here: str) -> str:
         parts.append(f"from {hit.device}")
     rest = " · ".join(one_line(part) for part in parts if part)
     return look.name(who) + look.dim(clipped(" · " + rest, max(0, width - cells(who))))
-
-
-def _around(where: str, said: Neighbour, width: int) -> str:
-    from crystal.cli.render import clipped, one_line, speaker
-
-    text = one_line(said.text)
-    head = f"{where}, {speaker(said.role, None)}: "
-    return clipped(head + text, width)
 
 
 def _explained(hit: Hit) -> str:

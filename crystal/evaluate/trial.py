@@ -15,15 +15,17 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import sqrt
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from crystal.embedding import Embedder
 from crystal.errors import CrystalError, NotConfigured, Unavailable
 from crystal.model.capture import Chunk, Origin, Turn
-from crystal.search.engine import How, search
+from crystal.search.engine import search
 from crystal.search.index import bring_up_to_date
+from crystal.search.request import How, MemorySource, SearchRequest
 from crystal.store import Store
 from crystal.store.capture.turns import add_turns
 from crystal.store.search import vectors
@@ -279,7 +281,7 @@ def _measure(
     vectors.put_vectors(sample, generation, zip(idents, made, strict=True))
     vectors.promote(sample, generation)
     bring_up_to_date(sample, now=ask.now)
-    remembering = _Remembering(embedder)
+    remembering: Any = _Remembering(embedder)
     own = {one.uuid: ident for one, ident in zip(asked, idents, strict=False)}  # turns with questions come first
     alone = []
     for one in asked:
@@ -301,7 +303,8 @@ class _Asking:
 
     def place(self, embedder: Embedder | None, one: _Moment) -> float:
         """Return the rank of a question's target; infinity if it is not found."""
-        found = search(self.sample, embedder, one.question or "", limit=DEPTH, now=self.now, how=self.how)
+        request = SearchRequest(one.question or "", self.now, DEPTH, how=self.how or How())
+        found = search([MemorySource(self.sample, embedder=embedder)], request)
         return next((place for place, hit in enumerate(found.hits, 1) if hit.uuid == one.uuid), float("inf"))
 
 
@@ -319,31 +322,8 @@ class _Remembering:
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
-        self._known: dict[str, bytes] = {}
+        self.embed_query = cache(embedder.embed_query)
 
-    @property
-    def provider(self) -> str:
-        return self._embedder.provider
-
-    @property
-    def model(self) -> str:
-        return self._embedder.model
-
-    @property
-    def dimension(self) -> int:
-        return self._embedder.dimension
-
-    @property
-    def identity(self) -> str:
-        return self._embedder.identity
-
-    def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
-        return self._embedder.embed_documents(texts)
-
-    def embed_query(self, text: str) -> bytes:
-        if text not in self._known:
-            self._known[text] = self._embedder.embed_query(text)
-        return self._known[text]
-
-    def take_tokens(self) -> int:
-        return self._embedder.take_tokens()
+    def __getattr__(self, name: str) -> Any:
+        """Return everything else from the embedder."""
+        return getattr(self._embedder, name)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from crystal.app.context import Machine, open_reader
-from crystal.app.mirror import mirror_notes
-from crystal.app.search import asking
+from crystal.app.search import checked_role, prepare_search, unreadable_mirror_notes
 from crystal.errors import UsageProblem
 from crystal.mcp.asker import ClientContext, refuse_folder
 from crystal.mcp.hits import ShortIds, hit_item
 from crystal.mcp.page import Answer, Item, answered, bounded, noted
 from crystal.model.recall import Filters, Hit
-from crystal.search.engine import MAX_LIMIT, SearchResult
 from crystal.search.engine import search as ask
-from crystal.store.search.scope import role_words, roles_named
+from crystal.search.request import MAX_LIMIT, SearchResult
 from crystal.timewords.parse import parse_when
 
 FILTERS = ("project", "session", "role", "agent", "device", "branch", "source")
@@ -44,9 +42,7 @@ def search(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
                 f"offset {offset} and limit {limit} reach beyond {MAX_LIMIT} hits", hint="ask more narrowly"
             )
         found = find(machine, asker, arguments, offset + limit + 1)
-        notes = list(found.result.notes)
-        if machine.mirror is not None and machine.mirror.store is None:
-            notes += mirror_notes(machine.mirror, machine.now())
+        notes = [*found.result.notes, *unreadable_mirror_notes(machine)]
         shown, ids = found.hits[offset : offset + limit], ShortIds(machine)
         makers = [hit_item(hit, ids, around=bool(arguments.get("around"))) for hit in shown]
     if found.own:
@@ -66,18 +62,25 @@ def search(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
 def find(machine: Machine, asker: ClientContext, arguments: Mapping[str, Any], count: int) -> Found:
     """Return the first ``count`` hits that are not of the caller's own session."""
     refuse_folder(arguments.get("project"))
-    role = arguments.get("role")
-    if role is not None and not roles_named(role):
-        raise UsageProblem(f"role is {role!r}, which is not a role", hint=f"use {role_words()}, or several with commas")
-    how = {name: arguments.get(name) for name in ("recency", "fusion", "as_of")}
-    asked = asking(machine, machine.mirror, _filters(arguments, machine.now), deep=bool(arguments.get("deep")), **how)
+    checked_role(arguments.get("role"))
+    sources, request = prepare_search(
+        machine,
+        machine.mirror,
+        arguments["query"],
+        1,
+        _filters(arguments, machine.now),
+        recency=arguments.get("recency"),
+        fusion=arguments.get("fusion"),
+        as_of=arguments.get("as_of"),
+        deep=bool(arguments.get("deep")),
+    )
     own = asker.left_out(machine, arguments)
     # A model would put the hits of each step into another order.
     steps = [min(MAX_LIMIT, count + STEPS[1])] if arguments.get("deep") else sorted({min(count, STEPS[0]), *STEPS})
     results: list[SearchResult] = []
     told: dict[int, Hit] = {}
     for step in steps:
-        results.append(ask(machine.store, query=arguments["query"], limit=step, **asked))
+        results.append(ask(sources, replace(request, limit=step)))
         for hit in results[-1].hits:
             told.setdefault(hit.id, hit)
         hits = [hit for hit in told.values() if own is None or hit.session_id != own]

@@ -1,14 +1,13 @@
-"""The two engines of search: keywords, and vectors.
+"""What the store says of a question: quoted phrases, exact names, its vector, and candidates without an index.
 
-Each proposes chunks with its own scores, inside the same filter, and says what the reader should know. Neither raises
-for what a question says, and an embedder that fails costs vectors only.
+Nothing here raises for what a question says, and an embedder that fails costs vectors only.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from crystal.errors import CrystalError
@@ -26,8 +25,9 @@ from crystal.store.search.candidates import (
     quoted,
     substring_candidates,
 )
+from crystal.store.search.index_source import ids_where
 from crystal.store.search.scope import Scope
-from crystal.text.query import UNSPACED, Query, completions, in_short, unspaced_pairs, without_phrases
+from crystal.text.query import UNSPACED, Query, completions, in_short, parse_query, unspaced_pairs, without_phrases
 
 if TYPE_CHECKING:
     from crystal.embedding import Embedder
@@ -36,40 +36,27 @@ FLOORS = {"embedded": 0.25}
 FLOOR = 0.15
 """The cosine under which two texts have nothing to do with each other, by provider; measured for the embedded model."""
 
+FEW = 2_000
+"""So many chunks are ranked whole where there is no index; of more, what FTS5 and sqlite-vec put first."""
+
+MIN_PREFIX = 3
 
 _VERSION = re.compile(r"[vV]?([0-9]+\.[0-9].*)")
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
-    """What one engine proposes: chunk ids with its own scores, best first, and the best possible score.
-
-    ``exact`` ones have the identifier looked for. ``asked`` is False when the engine could not be asked. ``tiers`` says
-    which come before others whatever their scores, the lowest first; it is empty where the scores alone decide.
-    """
-
-    scores: dict[int, float]
-    notes: tuple[str, ...] = ()
-    exact: frozenset[int] = frozenset()
-    best: float = 1.0
-    asked: bool = True
-    tiers: dict[int, int] = field(default_factory=dict)
+# -------------------------------------------------------------------------------------------------- phrases and names
 
 
-# -------------------------------------------------------------------------------------------------------- keywords
-
-
-def with_phrases(
-    places: Sequence[tuple[Store, Scope]], asked: Query
-) -> tuple[Query, list[tuple[Store, Scope]], tuple[str, ...]]:
+def with_phrases(asked: Query, places: Sequence[tuple[Store, Scope]]) -> tuple[Query, list[Scope], tuple[str, ...]]:
     """Restrict to chunks with the quoted phrases; if no memory has them, search for their words instead."""
+    scopes = [scope for _, scope in places]
     if not asked.phrases:
-        return asked, list(places), ()
+        return asked, scopes, ()
     condition = _phrased(asked.phrases)
     if any(has_any(store, scope & condition) for store, scope in places):
-        return asked, [(store, scope & condition) for store, scope in places], ()
+        return asked, [scope & condition for scope in scopes], ()
     words = " and ".join(f'"{in_short(phrase)}"' for phrase in asked.phrases[:3])
-    return without_phrases(asked), list(places), (f"nothing has {words} word for word",)
+    return without_phrases(asked), scopes, (f"nothing has {words} word for word",)
 
 
 def _phrased(phrases: Sequence[str]) -> Scope:
@@ -81,42 +68,12 @@ def _phrased(phrases: Sequence[str]) -> Scope:
     return condition
 
 
-def keywords(store: Store, asked: Query, scope: Scope, limit: int) -> Ranked:
-    """Rank by words: what has the identifier looked for, then what has all words, then what has any, each by BM25."""
-    if not asked.has_words:
-        return Ranked({})
-    terms = [*map(quoted, asked.phrases), *map(quoted, asked.terms)]
-    compounds = [*map(quoted, asked.compounds)]
-    exact: dict[int, float] = {}
-    tiers: dict[int, int] = {}
-    if asked.is_literal:
-        exact, tiers = _literal(store, asked, scope, limit)
-    named = [ident for name in asked.names for ident in naming_chunks(store, name, scope, limit)]
-    tiers.update(dict.fromkeys(named, 2))
-    exact_scores = exact | dict.fromkeys(named, 1.0)
-    found = {ident: exact_scores[ident] for ident in tiers}
-    wider = [any_of(compounds + terms)] if len(terms) == 1 else [all_of(terms), any_of(compounds + terms)]
-    for tier, expression in enumerate(wider, 3):
-        for ident, score in keyword_candidates(store, expression, scope, limit):
-            found.setdefault(ident, score)
-            tiers.setdefault(ident, tier)
-    for ident, score in substring_candidates(store, unspaced_pairs(asked.text), scope, limit):
-        found.setdefault(ident, score)
-        tiers.setdefault(ident, 5)
-    if found:
-        parts = f"nothing has {in_short(asked.compounds[0])} itself; these have parts of it" if asked.is_literal else ""
-        notes = () if exact or not parts else (parts,)
-        return Ranked(found, notes, frozenset(exact), max(found.values()), tiers=tiers)
-    typed = [term for term in asked.terms if len(term) > 2]
-    beginnings = any_of([*map(prefix, typed), *(quoted(word) for term in typed for word in completions(term))])
-    found = dict(keyword_candidates(store, beginnings, scope, limit)) if beginnings else {}
-    notes = ("nothing has these words; some words begin with them",) if found else ()
-    return Ranked(found, notes, best=max(found.values(), default=1.0), tiers=dict.fromkeys(found, 6))
-
-
 def exact_chunks(store: Store, asked: Query, scope: Scope, limit: int) -> dict[int, int]:
-    """Return the chunks with the exact identifier of the question, by tier: 0 exact, 1 in any case, 2 nearly."""
-    return _literal(store, asked, scope, limit)[1] if asked.is_literal else {}
+    """Return the chunks with the identifier that is the question, by tier: 0 to the letter, 1 in any case, 2 nearly."""
+    if not asked.is_literal:
+        return {}
+    name = asked.compounds[0]
+    return {ident: tier for ident, _, tier in literal_candidates(store, _as_words(name), name, scope, limit)}
 
 
 def naming_chunks(store: Store, name: str, scope: Scope, limit: int) -> list[int]:
@@ -125,16 +82,50 @@ def naming_chunks(store: Store, name: str, scope: Scope, limit: int) -> list[int
     return [ident for ident, _, tier in found if tier < 2]
 
 
-def _literal(store: Store, asked: Query, scope: Scope, limit: int) -> tuple[dict[int, float], dict[int, int]]:
-    """Return scores and tiers: exact characters come before the same words with other signs between them."""
-    found = literal_candidates(store, _as_words(asked.compounds[0]), asked.compounds[0], scope, limit)
-    return {ident: score for ident, score, _ in found}, {ident: tier for ident, _, tier in found}
-
-
 def _as_words(name: str) -> str:
     """Return the FTS query for a name; a version is looked up with and without the ``v`` before it."""
     version = _VERSION.match(name)
     return any_of([quoted(name), quoted(version[1]), quoted(f"v{version[1]}")]) if version else quoted(name)
+
+
+# -------------------------------------------------------------------------------------------------- without an index
+
+
+def propose_chunks(
+    store: Store, asked: Query, wordings: Sequence[str], scope: Scope, vector: QuestionVector, limit: int
+) -> list[int]:
+    """Return the chunks to rank where there is no index: all if they are few, else what each engine puts first.
+
+    Args:
+        store: The memory.
+        asked: The question.
+        wordings: Other ways to put it.
+        scope: What may answer.
+        vector: The question's vector, if there is one.
+        limit: How many each engine proposes.
+    """
+    few = ids_where(store, scope.sql, scope.values, FEW + 1)
+    if len(few) <= FEW:
+        return few
+    found = set(exact_chunks(store, asked, scope, limit))
+    for expression in _expressions(asked, wordings):
+        if expression and len(found) < limit:
+            found.update(ident for ident, _ in keyword_candidates(store, expression, scope, limit))
+    found.update(ident for ident, _ in substring_candidates(store, unspaced_pairs(asked.text), scope, limit))
+    if vector.data:
+        near = vectors.nearest(store, vector.generation, vector.data, limit, scope.sql, scope.values)
+        found.update(ident for ident, _ in near)
+    return sorted(found)
+
+
+def _expressions(asked: Query, wordings: Sequence[str]) -> list[str]:
+    """Return the FTS queries for all words, for any of them, and for words that begin so; the strictest first."""
+    words = [*asked.compounds, *asked.terms]
+    words += [word for wording in wordings for word in parse_query(wording).terms]
+    exact = list(map(quoted, [*asked.phrases, *words]))
+    begun = [prefix(word) for word in words if len(word) >= MIN_PREFIX]
+    begun += [quoted(whole) for word in words for whole in completions(word)]
+    return [all_of(exact), any_of(exact), any_of(begun)]
 
 
 # --------------------------------------------------------------------------------------------------------- vectors
@@ -142,7 +133,7 @@ def _as_words(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QuestionVector:
-    """The question as a vector of the generation that serves, or the reason why there is none."""
+    """The question as a vector of the generation that serves; ``note`` says why there is none, or what is missing."""
 
     generation: int = 0
     data: bytes = field(default=b"", repr=False)
@@ -150,55 +141,42 @@ class QuestionVector:
     note: str | None = None
 
     @classmethod
-    def none(cls, reason: str) -> QuestionVector:
-        """Return the value for no embedder."""
-        return cls(note=_alone(reason))
-
-    @classmethod
-    def of(cls, store: Store, embedder: Embedder, text: str, known: dict[str, bytes] | None = None) -> QuestionVector:
+    def of(
+        cls, store: Store, embedder: Embedder | None, why_none: str, text: str, known: dict[str, bytes]
+    ) -> QuestionVector:
         """Embed the question if the serving vectors are the embedder's own and ``known`` does not have it already."""
-        known = {} if known is None else known
+        if embedder is None:
+            return cls(note=_alone(why_none))
         serving = vectors.serving_generation(store)
         if serving is None:
             return cls(note=_no_vectors(vectors.count_pending(store, 0)))
-        if (serving.provider, serving.model, serving.dimension) != _identity(embedder):
+        identity = embedder.provider, embedder.model, embedder.dimension
+        if (serving.provider, serving.model, serving.dimension) != identity:
             theirs = f"{serving.provider} {serving.model}"
             return cls(note=_alone(f"the vectors come from {theirs}; crystal sync makes new ones"))
         try:
-            floor = FLOORS.get(embedder.provider, FLOOR)
-            name = repr(_identity(embedder))
-            if text and name not in known:
-                known[name] = embedder.embed_query(text)
-            if text and not known[name]:
-                return cls(note=_alone(f"{embedder.model} knows no word of the question"))
-            return cls(serving.id, known.get(name, b""), floor)
+            if text and repr(identity) not in known:
+                known[repr(identity)] = embedder.embed_query(text)
         except CrystalError as error:
             return cls(note=_alone(error.message))
+        data = known.get(repr(identity), b"")
+        if text and not data:
+            return cls(note=_alone(f"{embedder.model} knows no word of the question"))
+        return cls(serving.id, data, FLOORS.get(embedder.provider, FLOOR))
 
-    def checked(self, store: Store) -> tuple[QuestionVector, tuple[str, ...]]:
-        """Return the vector if the store's present state allows its use, and notes for the reader."""
+    def checked(self, store: Store) -> QuestionVector:
+        """Return the vector if the store's present state allows its use, with a note for the reader."""
         if not self.data:
-            return self, (self.note,) if self.note else ()
+            return self
         serving = vectors.serving_generation(store)
         if serving is None or serving.id != self.generation:  # another model took over since the question was embedded
-            changed = _alone("the embedding model has just changed")
-            return QuestionVector(note=changed), (changed,)
+            return QuestionVector(note=_alone("the embedding model has just changed"))
         waiting = vectors.count_pending(store, self.generation)
-        if waiting and not vectors.has_any(store, self.generation):
-            return QuestionVector(note=_no_vectors(waiting)), (_no_vectors(waiting),)
-        return self, (f"{_chunks(waiting)} {_WAITING}",) if waiting else ()
-
-    def nearest(self, store: Store, scope: Scope, limit: int) -> Ranked:
-        """Rank by meaning."""
-        usable, notes = self.checked(store)
-        if not usable.data:
-            return Ranked({}, notes, asked=False)
-        found = dict(vectors.nearest(store, self.generation, self.data, limit, scope.sql, scope.values))
-        return Ranked({ident: cosine for ident, cosine in found.items() if cosine >= self.floor}, notes)
-
-
-def _identity(embedder: Embedder) -> tuple[str, str, int]:
-    return embedder.provider, embedder.model, embedder.dimension
+        if not waiting:
+            return self
+        if not vectors.has_any(store, self.generation):
+            return QuestionVector(note=_no_vectors(waiting))
+        return replace(self, note=f"{_chunks(waiting)} {_WAITING}")
 
 
 def _no_vectors(waiting: int) -> str:

@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ from crystal.mcp.catalog import ALIASES, TOOLS
 from crystal.mcp.messages import Refused
 from crystal.mcp.page import hint_for_agent
 from crystal.mcp.said import kind_of, label
-from crystal.search.engine import SearchResult, search
+from crystal.search.engine import search
+from crystal.search.request import MemorySource, SearchRequest, SearchResult
 from crystal.store import Store
 from crystal.text.quoting import quote
 from tests.support.mcp_client import ROOT, Tools, crystal_offer, served
@@ -261,7 +262,7 @@ def test_each_page_of_a_long_text_says_where_the_next_begins(store: Store) -> No
 
 
 def test_what_is_cut_off_says_how_to_read_it(store: Store) -> None:
-    add_turn(store, "zebra " * 2_000, session=SHOP)
+    add_turn(store, "zebra " + "pony " * 2_000, session=SHOP)
     tools = Tools(room=2_000)
     for name, asked in (
         ("crystal_search", {"query": "zebra"}),
@@ -275,9 +276,9 @@ def test_what_is_cut_off_says_how_to_read_it(store: Store) -> None:
 
 
 def test_pages_of_a_search_neither_repeat_nor_leave_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    def ask(*given: Any, limit: int, **named: Any) -> SearchResult:
-        found = search(*given, limit=limit, **named)  # more candidates may come in another order
-        return found if limit < 60 else replace(found, hits=found.hits[::-1])
+    def ask(sources: Sequence[MemorySource], request: SearchRequest) -> SearchResult:
+        found = search(sources, request)  # more candidates may come in another order
+        return found if request.limit < 60 else replace(found, hits=found.hits[::-1])
 
     monkeypatch.setattr("crystal.mcp.searching.ask", ask)
     for number in range(160):

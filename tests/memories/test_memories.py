@@ -24,7 +24,7 @@ from crystal.integrity.verify import _index_faults
 from crystal.memories.rules import MAX_KEY, MAX_TEXT, is_as_given
 from crystal.model.capture import Project
 from crystal.model.recall import Filters, Remembered
-from crystal.search.engine import MemorySource, search
+from crystal.search.request import MemorySource
 from crystal.store import Store
 from crystal.store.health import checks
 from crystal.store.memories import memories
@@ -32,6 +32,7 @@ from crystal.store.memories.memories import Version
 from crystal.store.sync.adopt import adopt_memories
 from tests.support.command import crystal
 from tests.support.pairing_boxes import Box
+from tests.support.ranked_by import search
 from tests.support.store_factory import NOW, Meaning, add_turn, embed_all, open_store
 
 SHOP = Project("/code/shop", "/code/shop", None, "shop")

@@ -15,7 +15,7 @@ from crystal.app import memories as remembering
 from crystal.app import memory_changes, memory_queries, relay_links
 from crystal.app.context import Machine
 from crystal.app.mirror import open_mirror
-from crystal.app.search import asking
+from crystal.app.search import prepare_search
 from crystal.app.sync import pair_device, pair_home
 from crystal.app.sync.device import deliver_relay, send_past
 from crystal.app.sync.handover import take_mirror
@@ -178,8 +178,8 @@ def test_a_device_finds_what_another_one_remembered_once(stead: Homestead) -> No
         from crystal.model.recall import Filters
 
         with open_mirror(machine.places, machine.config.role) as mirrored:
-            asked = asking(machine, mirrored, Filters(source="memory"))
-            return [(hit.text, hit.memory) for hit in search(machine.store, query="xyzzyplugh", **asked).hits]
+            asked = prepare_search(machine, mirrored, "xyzzyplugh", 10, Filters(source="memory"))
+            return [(hit.text, hit.memory) for hit in search(*asked).hits]
 
     assert stead.on("laptop", look) == [("the xyzzyplugh is blue", "local")]
     assert stead.on("phone", look) == [("the xyzzyplugh is blue", "mirror")]

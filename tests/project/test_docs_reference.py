@@ -214,7 +214,7 @@ def test_the_python_page_has_every_field_of_what_is_returned() -> None:
     from crystal.integrity.restore import Restored
     from crystal.integrity.verify import Fault, Proof
     from crystal.model.recall import FormerMemory, Hit, Remembered
-    from crystal.search.engine import SearchResult
+    from crystal.search.request import SearchResult
     from crystal.sessions.reading import Conversation, SessionSummary, ShownTurn
     from crystal.sessions.timeline import Day, Message, Stretch
 

@@ -63,17 +63,13 @@ def test_a_hash_is_found_by_its_beginning(store, length):
     assert found(store, HASH[:length])[0] == exact
 
 
-def test_a_short_hash_finds_the_short_and_the_long_one(store, ranked_by):
-    if ranked_by == "engines":
-        pytest.skip("the engines look for beginnings only when nothing has the word")
+def test_a_short_hash_finds_the_short_and_the_long_one(store):
     both = fill(store, f"merged {HASH} into main", f"see {HASH[:7]} for why", "other talk")[:2]
     assert set(found(store, HASH[:7])[:2]) == set(both)
 
 
 @pytest.mark.parametrize("end", ["ed", "s", "e", "es", "ing"])
-def test_what_looks_like_an_english_ending_does_not_hide_a_hash(store, ranked_by, end):
-    if ranked_by == "engines":
-        pytest.skip("the engines look for beginnings of stems")
+def test_what_looks_like_an_english_ending_does_not_hide_a_hash(store, end):
     name = f"9b3f6a1c{end}"
     exact, *_ = fill(store, f"merged {name} into main", "other talk")
     for length in range(7, len(name) + 1):
@@ -87,9 +83,7 @@ def test_what_looks_like_an_english_ending_does_not_hide_a_hash(store, ranked_by
      ("we must find most recent session", "FindMostRecentSession"), ("find_most_recent_session()", "FindMostRecentSession"),
      ("FindMostRecentSession()", "find_most_recent_session")],
 )  # fmt: skip
-def test_a_camel_case_name_and_its_words_find_each_other(store, ranked_by, text, query):
-    if ranked_by == "engines":
-        pytest.skip("only the index takes such names apart")
+def test_a_camel_case_name_and_its_words_find_each_other(store, text, query):
     exact, *_ = fill(store, text, "other talk about something else", "more of it")
     assert found(store, query)[0] == exact
 
@@ -137,16 +131,12 @@ def test_every_beginning_of_a_word_finds_it_while_it_is_typed(store, word):
 @pytest.mark.parametrize(
     ("typed", "word"), [("data", "database"), ("con", "connection"), ("Datenbank", "Datenbankzugriff")]
 )
-def test_a_word_that_begins_another_finds_both_itself_first(store, ranked_by, typed, word):
-    if ranked_by == "engines":
-        pytest.skip("the engines look for beginnings only when nothing has the word")
+def test_a_word_that_begins_another_finds_both_itself_first(store, typed, word):
     longer, itself = fill(store, f"the {word} is slow", f"the {typed} is slow", *["other talk here"] * 5)[:2]
     assert found(store, typed)[:2] == [itself, longer]
 
 
-def test_the_beginning_of_the_last_word_is_enough_beside_whole_words(store, ranked_by):
-    if ranked_by == "engines":
-        pytest.skip("the engines look for beginnings only when nothing has any of the words")
+def test_the_beginning_of_the_last_word_is_enough_beside_whole_words(store):
     exact, *_ = fill(store, "the postgres migration took a night", "the postgres server is slow", "other talk")
     assert found(store, "postgres migratio")[0] == exact
 
@@ -162,10 +152,7 @@ def test_the_beginning_of_the_last_word_is_enough_beside_whole_words(store, rank
      ("ﾃﾞｰﾀﾍﾞｰｽを見る", ["データベース", "データ"]), ("データベースを見る", ["ﾃﾞｰﾀ"]), ("ＥＲＲＯＲ ４７１１", ["error", "4711"]),
      ("error 4711", ["ｅｒｒｏｒ", "４７１１"]), ("𠮷野家で食べた", ["𠮷野家", "𠮷"]), ("ប្រព័ន្ធទិន្នន័យ", ["ទិន្នន័យ"])],
 )  # fmt: skip
-def test_a_part_of_a_script_without_spaces_is_found(store, ranked_by, text, queries):
-    wide = any("\uff00" <= character <= "\uffef" for character in text + "".join(queries))
-    if ranked_by == "engines" and (wide or "pandas" in text):
-        pytest.skip("only the index folds wide and narrow forms, and takes scripts apart")
+def test_a_part_of_a_script_without_spaces_is_found(store, text, queries):
     exact, *_ = fill(store, text, "完全不同 ぜんぜん違 전혀없음 อื่นๆ", "plain talk")
     assert [query for query in queries if exact not in found(store, query)[:1]] == []
 
@@ -184,8 +171,6 @@ def test_accents_and_case_are_folded_both_ways(store, text, query):
 @pytest.mark.parametrize(
     ("text", "query"), [("die Straße", "strasse"), ("die Strasse", "straße"), ("STRASSE", "Straße")]
 )
-def test_a_sharp_s_is_two(store, ranked_by, text, query):
-    if ranked_by == "engines":
-        pytest.skip("only the index folds it")
+def test_a_sharp_s_is_two(store, text, query):
     exact, *_ = fill(store, text, "other talk", "plain talk")
     assert found(store, query)[0] == exact

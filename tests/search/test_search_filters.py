@@ -10,7 +10,7 @@ from crystal.model.capture import Project
 from crystal.model.recall import Filters
 from crystal.search.index import bring_up_to_date
 from crystal.store.search.scope import home_of, is_within, project_ids, roles_named
-from tests.support.ranked_by import WAYS, each_way, search, using  # noqa: F401 - a fixture
+from tests.support.ranked_by import PARAMS, each_way, search, using  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, NOW, SESSION, Meaning, add_turn, embed_all, open_store
 
 FORK = "22222222-bbbb-4000-8000-000000000002"
@@ -155,7 +155,7 @@ def test_since_includes_and_before_excludes_the_moment(store):
 RARE = 12
 
 
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(scope="module", params=PARAMS)
 def way(request):
     """As ``ranked_by``, for stores that many tests share."""
     with pytest.MonkeyPatch.context() as patch, using(request.param, patch):
@@ -180,7 +180,7 @@ def large(tmp_path_factory, way):
             )
             store.execute_many("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", [row[:2] for row in rows])
         embed_all(store, Meaning())
-        if way != "engines":
+        if way != "memory":
             bring_up_to_date(store, now=NOW, budget_seconds=60)
         if way == "tail":
             store.execute("UPDATE chunks SET branch = 'late' WHERE id % 3 = 0")
@@ -202,7 +202,7 @@ def test_a_narrow_filter_costs_less_than_none(large, way):
         ask(large, "needle number", **filters)
         return time.thread_time() - start
 
-    factor = 1.0 if way == "engines" else 2.0  # the index answers a store of this size in a few ms either way
+    factor = 1.0 if way == "memory" else 2.0  # the index answers a store of this size in a few ms either way
     narrow, wide = zip(*((seconds(project="rare"), seconds()) for _ in range(7)), strict=True)
     assert min(narrow) < factor * min(wide)
 
@@ -282,8 +282,6 @@ def test_no_question_raises_and_nothing_excluded_is_returned(varied, way, query,
     assert all(allowed(hit, filters, store) for hit in result.hits)
     assert len({(hit.uuid, hit.id) for hit in result.hits}) == len(result.hits)
     assert all(hit.score > 0 for hit in result.hits)
-    if way == "engines":  # the index puts hits of other sessions between the many of one
-        assert [hit.score for hit in result.hits] == sorted((hit.score for hit in result.hits), reverse=True)
     assert ask() == result
     result.query.encode()
 

@@ -8,7 +8,7 @@ import pytest
 
 from crystal.model.recall import Filters
 from crystal.search.deep import ChatAsker, Deep
-from crystal.search.engine import How
+from crystal.search.request import How
 from crystal.store import Store
 from crystal.summarize.models import OpenAIChat
 from tests.support.chat_server import Reply, chat_server, openai_reply
@@ -35,16 +35,7 @@ def found(result):
     return [hit.uuid for hit in result.hits]
 
 
-def needs_index(ranked_by):
-    if ranked_by == "engines":
-        pytest.skip("only the index does this")
-
-
-# ------------------------------------------------------------------------------------------------- many and few
-
-
-def test_after_three_hits_of_one_session_comes_another(store, ranked_by):
-    needs_index(ranked_by)
+def test_after_three_hits_of_one_session_comes_another(store):
     for word in NUMBERS:
         add_turn(store, f"needle needle {word} needle", session="busy")
     for number, word in enumerate(NUMBERS[:4]):
@@ -78,8 +69,7 @@ def test_near_duplicates_are_one_hit_with_a_count(store, ranked_by):
 
 
 @pytest.mark.parametrize("count", [150, pytest.param(1100, marks=pytest.mark.slow)])
-def test_many_copies_do_not_keep_others_from_a_full_list(store, ranked_by, count):
-    needs_index(ranked_by)
+def test_many_copies_do_not_keep_others_from_a_full_list(store, count):
     for number in range(count):
         add_turn(store, "needle", session=f"s{number}")
     for word in NUMBERS:
@@ -231,7 +221,7 @@ def test_every_filter_alone_and_in_pairs_leaves_exactly_what_it_says(varied, mea
 
 def test_a_filter_does_not_change_the_order_of_what_it_leaves(varied, ranked_by):
     store, _ = varied
-    if ranked_by in ("late", "engines"):
+    if ranked_by == "late":
         pytest.skip("scores are parts of the best one, and sessions are mixed")
     one = found(ask(store, "needle number7", None, 200, session="s1"))
     assert one[0] == next(uuid for uuid in found(ask(store, "needle number7", None, 200)) if uuid in set(one))
@@ -250,8 +240,7 @@ def chat(text):
     return Reply(openai_reply(text, prompt_tokens=50, completion_tokens=5))
 
 
-def test_other_wordings_find_more_and_a_model_orders_the_best(store, ranked_by):
-    needs_index(ranked_by)
+def test_other_wordings_find_more_and_a_model_orders_the_best(store):
     first, second = (add_turn(store, f"the lighthouse {word}", session=word) for word in ("keeper", "lamp"))
     other = add_turn(store, "a beacon at sea", session="other")
     plain = ask(store, "lighthouse")

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from crystal.model.recall import Filters
-from crystal.search.engine import How, search
 from crystal.search.index import bring_up_to_date
+from crystal.search.request import How
 from crystal.store import Store
 from crystal.store.search.space import delete_chunks
-from tests.support.ranked_by import late_model
+from tests.support.ranked_by import late_model, search
 from tests.support.store_factory import NOW, Meaning, add_turn, embed_all, open_store
 
 WORDS = ("zanzibar", "kettle", "lighthouse", "migration", "foo_bar", "数据库", "café", "4711")

@@ -10,7 +10,7 @@ import pytest
 from crystal import Crystal
 from crystal.app.context import Machine, default_paths
 from crystal.model.recall import Filters
-from crystal.search.engine import How
+from crystal.search.request import How
 from tests.support.command import crystal as run
 from tests.support.ranked_by import each_way, prepare, search  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, HOUR, NOW, add_turn, open_store
@@ -60,8 +60,6 @@ def test_of_equals_the_newer_comes_first_unless_it_is_off_and_then_too_as_the_ti
 
 
 def test_strong_recency_moves_what_is_nearly_as_good_and_off_does_not(store, ranked_by):
-    if ranked_by == "engines":
-        pytest.skip("the engines know ties only")
     old = add_turn(store, "lighthouse lighthouse keeper", session="a", ts=NOW - 400 * DAY)
     new = add_turn(store, "lighthouse keeper sleeps", session="b", ts=NOW)
     fill(store)
@@ -76,15 +74,14 @@ def test_strong_recency_moves_what_is_nearly_as_good_and_off_does_not(store, ran
 # ------------------------------------------------------------------------------------------------------ time words
 
 
-def test_a_time_in_the_question_prefers_what_was_said_then_and_says_so(store, ranked_by):
+def test_a_time_in_the_question_prefers_what_was_said_then_and_says_so(store):
     times = {day: add_turn(store, f"the deploy of the shop, {day}", session=f"d{day}", ts=NOW - day * DAY - HOUR)
              for day in (1, 30, 5)}  # fmt: skip
     fill(store)
     result = ask(store, "the deploy of the shop yesterday")
     assert set(times.values()) <= set(found(result))
     assert any('"yesterday"' in line and " to " in line for line in result.explained)
-    if ranked_by != "engines":
-        assert found(result)[0] == times[1]
+    assert found(result)[0] == times[1]
 
 
 def test_a_better_hit_outside_of_the_time_still_comes_first(store):

@@ -1,4 +1,4 @@
-"""Search in every way that a store may be asked: by the store's own engines, and by the index in its states.
+"""Search in every way that a store may be asked: by an index made in memory, and by the index in its states.
 
 A module that imports ``each_way`` and whose tests use the fixture ``ranked_by`` runs them all in each way; its stores come from
 ``store_factory``, and its questions go through ``search`` and ``search_home_first`` of this module, or follow
@@ -12,21 +12,28 @@ from dataclasses import replace
 
 import pytest
 
-import crystal.search.engine
 from crystal.embedding.late import StaticLate
 from crystal.embedding.static import static_model
+from crystal.model.recall import Filters
+from crystal.search import engine
 from crystal.search.index import bring_up_to_date, folder_of
 from crystal.search.index.reader import Absent, open_index
+from crystal.search.request import How, MemorySource, SearchRequest
 from tests.support import store_factory
 from tests.support.store_factory import NOW
 
-WAYS = ("engines", "index", "tail", "late")
+NO_EMBEDDER = "no embedding model is configured"
+WAYS = ("memory", "index", "tail", "late")
 """No index; all of it in files; some in files and some in the log; and the default of the doors: late interaction."""
 
-_way = "engines"
+_way = "memory"
 
 
-@pytest.fixture(params=WAYS, name="ranked_by")
+PARAMS = [way if way in ("memory", "late") else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
+"""All ways share one ranking: in the fast suite without files, and with all that there is."""
+
+
+@pytest.fixture(params=PARAMS, name="ranked_by")
 def each_way(request, monkeypatch):
     """Run the test in every way; gives the way."""
     with using(request.param, monkeypatch):
@@ -58,7 +65,7 @@ def _some_into_files(store, number):
 def prepare(*stores):
     """Bring what is needed into place for the way, and make sure that it is what answers."""
     for store in stores:
-        if store is None or _way == "engines" or store.value("PRAGMA query_only"):
+        if store is None or _way == "memory" or store.value("PRAGMA query_only"):
             continue
         if _way in ("index", "late") or store.value("SELECT count(*) FROM index_state") == 0:
             bring_up_to_date(store, now=NOW, budget_seconds=60)
@@ -69,21 +76,21 @@ def prepare(*stores):
 
 def search(store, embedder, query, **options):
     """As crystal's, in the way of the test."""
-    return crystal.search.engine.search(store, embedder, query, **_ready(store, options))
+    return engine.search(*_asked(store, embedder, query, **options))
 
 
-def search_home_first(store, embedder, query, **options):
+def search_home_first(store, embedder, query, *, home, **options):
     """As crystal's, in the way of the test."""
-    return crystal.search.engine.search_home_first(store, embedder, query, **_ready(store, options))
+    return engine.search_project_first(*_asked(store, embedder, query, **options), home)
 
 
-def _ready(store, options):
-    mirror = options.get("mirror")
+def _asked(store, embedder, query, *, mirror=None, without_embedder=NO_EMBEDDER, how=None, filters=None, **options):
     prepare(store, None if mirror is None else mirror.store)
-    if _way == "late":
-        how = options.get("how") or crystal.search.engine.How()
-        options = {**options, "how": replace(how, late=late_model)}
-    return options
+    how = how or How()
+    how = replace(how, late=late_model) if _way == "late" else how
+    own = MemorySource(store, "local", embedder, without_embedder)
+    request = SearchRequest(query, filters=filters or Filters(), how=how, **options)
+    return (own,) if mirror is None else (own, mirror), request
 
 
 @functools.cache

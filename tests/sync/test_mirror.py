@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from crystal.errors import Damaged
-from crystal.search.engine import search
 from crystal.store import Store
 from crystal.store.capture.privacy import add_private_lines, is_private_line
 from crystal.store.health import checks
@@ -38,6 +37,7 @@ from crystal.sync.mirror.documents import MAX_BYTES
 from crystal.sync.mirror.listing import parse_index, parse_manifest
 from tests.support.embedding_store import Dice
 from tests.support.mirror_world import World, assert_equal
+from tests.support.ranked_by import search
 from tests.support.store_factory import NOW, Meaning, add_turn, embed_all
 
 HOUR = 3_600_000

@@ -19,10 +19,10 @@ from crystal.search.index.filtering import allowed
 from crystal.search.index.meanings import Meanings, best, likely, measured
 from crystal.search.index.parts import Part, forget_others, open_meanings, open_part, spare_memory
 from crystal.search.index.scoring import Scorer
-from crystal.search.index.tail import Tail, read_tail
+from crystal.search.index.tail import Tail, read_tail, tail_of
 from crystal.store import Store
 from crystal.store.search import index_log, index_source
-from crystal.store.search.index_log import PartFile, State
+from crystal.store.search.index_log import Log, PartFile, State
 from crystal.store.search.scope import Scope
 from crystal.store.vector_bytes import turned
 
@@ -59,6 +59,15 @@ def open_index(store: Store, folder: Path) -> Index | Absent:
         return Absent(str(error))
     except SYMPTOMS as error:
         return Absent(f"it is damaged: {error}")
+
+
+def index_of_chunks(store: Store, ids: Sequence[int]) -> Index:
+    """Make an index of some chunks in memory, for searches that cannot use the files."""
+    state = State(index_log.FORMAT, 0, None, index_log.generations(store))
+    tail = tail_of(store, Log(0, tuple(ids), frozenset(), ()))
+    index = Index(store, Path(), state, [], [], tail)
+    index.documents = index_log.count_chunks(store)
+    return index
 
 
 def _damage_told(method: Callable[P, R]) -> Callable[P, R]:

@@ -46,13 +46,16 @@ def read_tail(store: Store, state: State) -> Tail:
     known = _kept.get(store.path)
     if known is not None and known[:2] == (state, counted):
         return known[2]
-    log = index_log.read_log(store)
-    part = None
-    if log.fresh:
-        part = Part(build_part(index_source.documents(store, log.fresh), tokenizer(store)).contents)
-    tail = Tail(part, log)
+    tail = tail_of(store, index_log.read_log(store))
     _kept[store.path] = (state, counted, tail)
     return tail
+
+
+def tail_of(store: Store, log: Log) -> Tail:
+    """Read the chunks that a log calls fresh."""
+    if not log.fresh:
+        return Tail(None, log)
+    return Tail(Part(build_part(index_source.documents(store, log.fresh), tokenizer(store)).contents), log)
 
 
 def vectors_of(store: Store, generation: int, ids: tuple[int, ...]) -> tuple[Array, Meanings] | None:

@@ -12,7 +12,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Protocol
+
+from crystal.search.request import LateModel
 
 LATE_TOGETHER = 24_000
 """How many characters of all of them: some fifteen full chunks, or forty turns of a chat."""
@@ -76,30 +77,6 @@ def looked_at(lengths: Sequence[int], most: int) -> int:
     """Return how many of the first texts, given their lengths in characters, are examined, ``most`` at most."""
     together = accumulate(min(length, LATE_CHARACTERS) for length in lengths[:most])
     return sum(1 for total in together if total <= LATE_TOGETHER)
-
-
-class LateModel(Protocol):
-    """Compares a question with texts token by token."""
-
-    @property
-    def knows_context(self) -> bool:
-        """Return whether a token's vector depends on the words around it."""
-
-    def late(
-        self,
-        question: str,
-        texts: Sequence[str],
-        weight_of: Callable[[str], float],
-        beside: Sequence[Sequence[int]],
-    ) -> list[tuple[float, Sequence[int], float]]:
-        """Return for each text the weighted mean of the question tokens' best cosines, and the text's tokens.
-
-        The last number is this mean for the text together with those beside it, 0 from a model that does not know
-        context. ``weight_of`` tells what a word of the question weighs, ``beside`` the places of a text's neighbours.
-        """
-
-    def tokens(self, texts: Sequence[str]) -> list[Sequence[int]]:
-        """Return the tokens of texts, which serve to find near-duplicates."""
 
 
 def likenesses(

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
+from crystal.search.ranking.late import is_near
+from crystal.search.results import Answer
+
 FROM_ONE_SESSION = 3
 """After so many hits of one session, the next one comes from another, if any other has one."""
 LOOK_AHEAD = 400
@@ -44,26 +47,27 @@ def _may(session: Hashable | None, shown: dict[Hashable, int]) -> bool:
     return session is None or shown.get(session, 0) < FROM_ONE_SESSION
 
 
-def collapsed(
-    items: Sequence[Item], same: Callable[[Item], Hashable], is_near: Callable[[Item, Item], bool], most: int
-) -> list[tuple[Item, list[Item]]]:
-    """Keep the first of items that are nearly the same, with the others it stands for.
+def collapsed(answers: Sequence[Answer], most: int) -> list[Answer]:
+    """Keep the first of answers with nearly the same text by the same role, and count the others.
 
     Args:
-        items: In their order.
-        same: What is equal for items that are the same.
-        is_near: Whether two items are nearly the same.
-        most: Only so many items, the first ones, are compared by ``is_near``.
+        answers: In their order.
+        most: Only so many answers, the first ones, are compared by their tokens; all by their whole text.
     """
-    kept: list[tuple[Item, list[Item]]] = []
-    by_name: dict[Hashable, list[Item]] = {}
-    for at, one in enumerate(items):
-        others = by_name.get(same(one))
-        if others is None and at < most:
-            others = next((others for first, others in kept if is_near(first, one)), None)
-        if others is None:
-            others = by_name[same(one)] = []
-            kept.append((one, others))
+    kept: list[Answer] = []
+    by_text: dict[tuple[str, bytes], Answer] = {}
+    for at, one in enumerate(answers):
+        name = (one.chunk.role, one.chunk.text_sha256)
+        first = by_text.get(name)
+        if first is None and at < most:
+            first = next((other for other in kept if _nearly_same(other, one)), None)
+        by_text.setdefault(name, first or one)
+        if first is None:
+            kept.append(one)
         else:
-            others.append(one)
+            first.similar += 1
     return kept
+
+
+def _nearly_same(one: Answer, other: Answer) -> bool:
+    return one.chunk.role == other.chunk.role and is_near(one.tokens, other.tokens)

@@ -14,7 +14,9 @@ import numpy as np
 from crystal.model.capture import Fusion, Recency
 from crystal.search.index.documents import NO_TIME
 from crystal.search.ranking.pool import PADDED, Floats, Ints, Pool, within
-from crystal.search.rrf import RRF_K
+
+RRF_K = 60
+"""How little the first ranks differ."""
 
 RECENCY: dict[str, float] = {"off": 0.0, "light": 0.01, "strong": 0.1}
 """How much more the newest is worth than what is long ago, as a share."""

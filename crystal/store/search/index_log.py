@@ -174,6 +174,11 @@ def most_to_write(store: Store) -> int:
     return int(to_read or 0) + int(store.value("SELECT count(*) FROM index_log"))
 
 
+def count_chunks(store: Store) -> int:
+    """Return how many chunks the store has."""
+    return int(store.value("SELECT count(*) FROM chunks"))
+
+
 def retired(store: Store) -> list[str]:
     """Return files that were retired and are not deleted yet."""
     return [str(name) for (name,) in store.rows("SELECT name FROM index_parts WHERE retired_at IS NOT NULL")]

@@ -80,9 +80,10 @@ def vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple
                 yield ident, blocks.read(size)
 
 
-def ids_where(store: Store, sql: str, values: Sequence[object]) -> list[int]:
-    """Return the chunks that meet a condition on columns of ``chunks``."""
-    return [int(ident) for (ident,) in store.rows(f"SELECT id FROM chunks WHERE {sql}", values)]
+def ids_where(store: Store, sql: str, values: Sequence[object], limit: int = -1) -> list[int]:
+    """Return the chunks that meet a condition on columns of ``chunks``; all of them if it is empty."""
+    rows = store.rows(f"SELECT id FROM chunks WHERE {sql or 'TRUE'} LIMIT ?", (*values, limit))
+    return [int(ident) for (ident,) in rows]
 
 
 def copied_turns(store: Store, session: int) -> list[int]:

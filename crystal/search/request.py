@@ -1,0 +1,147 @@
+"""What a search is asked for and what it answers: the values that callers of the search see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import tzinfo
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
+
+from crystal.errors import UsageProblem
+from crystal.model.capture import MIRROR_IDS, Fusion, Memory, Recency
+from crystal.model.recall import Filters, Hit
+from crystal.store import Store
+
+if TYPE_CHECKING:
+    from crystal.embedding import Embedder
+    from crystal.search.deep import Deep
+
+Mode = Literal["hybrid", "keywords", "vectors"]
+
+MAX_LIMIT = 1_000
+
+
+class LateModel(Protocol):
+    """Compares a question with texts token by token."""
+
+    @property
+    def knows_context(self) -> bool:
+        """Return whether a token's vector depends on the words around it."""
+
+    def late(
+        self,
+        question: str,
+        texts: Sequence[str],
+        weight_of: Callable[[str], float],
+        beside: Sequence[Sequence[int]],
+    ) -> list[tuple[float, Sequence[int], float]]:
+        """Return for each text the weighted mean of the question tokens' best cosines, and the text's tokens.
+
+        The last number is this mean for the text together with those beside it, 0 from a model that does not know
+        context. ``weight_of`` tells what a word of the question weighs, ``beside`` the places of a text's neighbours.
+        """
+
+    def tokens(self, texts: Sequence[str]) -> list[Sequence[int]]:
+        """Return the tokens of texts, which serve to find near-duplicates."""
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How to search, where the user has a choice.
+
+    Attributes:
+        recency: How much what is new is preferred among answers that are nearly as good.
+        fusion: ``weighted``, or ``rrf``: Reciprocal Rank Fusion with k = 60, or ``similarity``: by meaning alone, each
+            score a cosine from 0 to 1; then nothing is preferred.
+        deep: The model asked for other wordings and for the order of the best answers; None for none.
+        late: What compares a question with texts token by token; None leaves that out.
+        tz: The zone in which time words are understood; None for the machine's.
+
+    Raises:
+        UsageProblem: A value that is no choice, or two that exclude each other.
+    """
+
+    recency: Recency = "light"
+    fusion: Fusion = "weighted"
+    deep: Deep | None = None
+    late: Callable[[], LateModel] | None = None
+    tz: tzinfo | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no choice."""
+        for name, value, known in (("recency", self.recency, Recency), ("fusion", self.fusion, Fusion)):
+            if value not in get_args(known):
+                raise UsageProblem(f"{name} is {value!r}", hint=f"use {', '.join(get_args(known))}")
+        if self.deep is not None and self.fusion == "similarity":
+            raise UsageProblem(
+                "a deep search has an order of its own, and fusion is similarity", hint="with --deep: --fusion weighted"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """A question and everything that shapes its answer.
+
+    Attributes:
+        query: Any string. Words in quotation marks must stand together in an answer if anything has them.
+        now: The moment from which the question is asked, for time words, freshness and recency; ms.
+        limit: How many hits at most, 1 to 1,000.
+        filters: What may be returned.
+        how: The user's choices.
+
+    Raises:
+        UsageProblem: ``limit`` is out of range.
+    """
+
+    query: str
+    now: int
+    limit: int = 10
+    filters: Filters = field(default_factory=Filters)
+    how: How = field(default_factory=How)
+
+    def __post_init__(self) -> None:
+        """Refuse a limit that is out of range."""
+        if not 1 <= self.limit <= MAX_LIMIT:
+            raise UsageProblem(f"the number of hits is {self.limit}", hint=f"use 1 to {MAX_LIMIT}")
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySource:
+    """One memory that is searched.
+
+    Attributes:
+        store: Open for reading.
+        memory: Which one it is.
+        embedder: Turns questions into vectors of the store's model; None searches keywords alone.
+        without_embedder: Why ``embedder`` is None, for the note that says so.
+        notes: What the reader should know of this memory, whatever is found.
+    """
+
+    store: Store
+    memory: Memory = "local"
+    embedder: Embedder | None = None
+    without_embedder: str = "no embedding model is configured"
+    notes: tuple[str, ...] = ()
+
+    def public_id(self, chunk: int) -> int:
+        """Return a chunk's id as the user sees it."""
+        return chunk + MIRROR_IDS if self.memory == "mirror" else chunk
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The answer to a question.
+
+    Attributes:
+        query: The question, as valid Unicode.
+        mode: Which engines answered. ``keywords`` while there are no vectors or no model to ask them with.
+        hits: Best first.
+        notes: What the reader should know: what is missing, what was relaxed, why nothing was found.
+        explained: How the answer came about, for ``--explain``.
+    """
+
+    query: str
+    mode: Mode
+    hits: tuple[Hit, ...] = ()
+    notes: tuple[str, ...] = ()
+    explained: tuple[str, ...] = ()
