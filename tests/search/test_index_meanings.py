@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal.search.index import meanings
-from crystal.search.index.meanings import Arrays, Meanings, best, build_arrays, likely, measured, shapes
+from crystal.search.index.meanings import Arrays, Meanings, best, build_arrays, likely, measured
 from crystal.store.vector_bytes import round_rows, turned
 
 Floats = npt.NDArray[np.float32]
@@ -219,13 +219,6 @@ def test_asked_twice_it_answers_the_same() -> None:
 # -------------------------------------------------------------------------------------------------- built and kept
 
 
-def test_arrays_have_the_shapes_that_are_told() -> None:
-    arrays = arrays_of(drawn(10, 70, 100))
-    assert {name: (array.dtype, array.shape) for name, array in arrays.items()} == {
-        name: (np.dtype(dtype), shape) for name, (dtype, shape) in shapes(70, 100).items()
-    }
-
-
 def mapped(path: Path, arrays: Arrays) -> tuple[mmap.mmap, Arrays]:
     """The arrays in one file, mapped to be read, none of them at the start of a page."""
     starts, blob = {}, b"head"
@@ -265,14 +258,3 @@ def test_rows_that_can_be_written_are_never_let_go_of(tmp_path: Path) -> None:
     arrays["rows"][:] = 5
     Meanings(arrays).let_go()
     assert (arrays["rows"] == 5).all()
-
-
-def test_arrays_may_be_maps_of_a_file(tmp_path: Path) -> None:
-    def allocate(name: str, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[np.generic]:
-        return np.memmap(tmp_path / name, dtype, "w+", shape=shape)
-
-    vectors = drawn(12, 300, 65)
-    rows = [(at, row.tobytes()) for at, row in enumerate(rounded(vectors))]
-    kept = build_arrays(lambda: rows, 300, 65, allocate)
-    for name, array in arrays_of(vectors).items():
-        assert np.array_equal(kept[name], array)

@@ -14,7 +14,6 @@ import pytest
 from crystal.app import background, maintenance
 from crystal.errors import Unavailable
 from crystal.search.index import bring_up_to_date, files, parts, refresh, step
-from crystal.search.index.files import Draft
 from crystal.search.index.reader import Absent, open_index
 from crystal.search.index.refresh import check, drop, rebuild
 from crystal.store import Store
@@ -36,32 +35,13 @@ def world(tmp_path):
 # ------------------------------------------------------------------------------------------------------- full disks
 
 
-def test_a_file_has_its_room_before_it_is_written(tmp_path):
-    draft = Draft(tmp_path / "index" / "crystal" / "one.part", {"numbers": ("<i8", (100_000,))})
-    (path,) = (tmp_path / "index" / "crystal").iterdir()
-    assert path.stat().st_blocks * 512 >= 800_000
-    draft.close()
-
-
-@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL])
-def test_a_file_has_its_room_where_the_system_cannot_promise_it(tmp_path, monkeypatch, code):
-    def refuses(*_):
-        raise OSError(code, "no")
-
-    monkeypatch.setattr(os, "posix_fallocate", refuses, raising=False)
-    draft = Draft(tmp_path / "index" / "crystal" / "one.part", {"numbers": ("<i8", (100_000,))})
-    (path,) = (tmp_path / "index" / "crystal").iterdir()
-    assert path.stat().st_blocks * 512 >= 800_000
-    draft.close()
-
-
 def full(*_):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_on_a_full_disk_nothing_is_lost_and_nothing_left(world, monkeypatch):
     world.add(30)
-    monkeypatch.setattr(files, "_take_room", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(Unavailable, match="No space left"):
         maintenance.index(world.store, NOW, 1e12)
     assert list(world.folder.iterdir()) == []
@@ -167,18 +147,18 @@ def test_a_file_that_another_process_retires_while_it_is_looked_at_does_not_begi
 
 def test_an_index_that_another_process_begins_anew_is_written_by_that_one(world, monkeypatch):
     world.add(30)
-    real = Draft.finish
+    real = step.write_file
 
-    def late(draft, meta):
-        monkeypatch.setattr(Draft, "finish", real)
+    def late(*what):
+        monkeypatch.setattr(step, "write_file", real)
         refresh.rebuild(world.store, world.folder, now=NOW)
-        return real(draft, meta)
+        return real(*what)
 
     with world.store.reading():
         state = index_log.read_state(world.store)
     assert state is None
     refresh._begin(world.store, world.folder, NOW)
-    monkeypatch.setattr(Draft, "finish", late)
+    monkeypatch.setattr(step, "write_file", late)
     other = Store.open(world.store.path)
     try:
         refresh.refresh(other, world.folder, now=NOW)

@@ -10,7 +10,6 @@ Opening looks at the directory and at the time of the file; only ``check`` reads
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import math
@@ -31,7 +30,6 @@ import numpy.typing as npt
 from crystal.store.search.index_log import SUFFIX
 
 Array = npt.NDArray[Any]
-Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 
 MAGIC = b"CRYSIDX1"
 ALIGNMENT = 64
@@ -105,102 +103,43 @@ def prove_room(folder: Path, size: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
 
-class Draft:
-    """A file being written: its arrays are zeros to be filled; it gets its name when ``finish`` says so."""
-
-    def __init__(self, path: Path, shapes: Shapes) -> None:
-        self._path = path
-        self._temporary = path.with_name(path.name + TEMPORARY)
-        self._is_finished = False
-        self._places: dict[str, int] = {}
-        end = ALIGNMENT
-        for name, (dtype, shape) in shapes.items():
-            self._places[name] = end
-            end += -(-np.dtype(dtype).itemsize * math.prod(shape) // ALIGNMENT) * ALIGNMENT
-        make_folder(path.parent)
-        descriptor = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o600)
-        self._file = os.fdopen(descriptor, "r+b")
-        try:
-            _take_room(self._file, end)
-            self._map = mmap.mmap(self._file.fileno(), end)
-        except BaseException:
-            self._file.close()
-            self._temporary.unlink(missing_ok=True)  # on a full disk no other program must lack the space
-            raise
-        self._map[: len(MAGIC)] = MAGIC
-        self._end = end
-        self.arrays: dict[str, Array] = {
-            name: np.ndarray(shape, dtype, buffer=self._map, offset=self._places[name])
-            for name, (dtype, shape) in shapes.items()
-        }
-
-    def allocate(self, name: str, dtype: str, shape: tuple[int, ...]) -> Array:
-        """Return the array of this name, see ``meanings.Allocate``."""
-        found = self.arrays[name]
-        assert (found.dtype, found.shape) == (np.dtype(dtype), shape)
-        return found
-
-    def finish(self, meta: Mapping[str, Any]) -> Written:
-        """Make the file durable and give it its name."""
-        listed = {
-            name: {
-                "dtype": array.dtype.str,
-                "shape": array.shape,
-                "at": self._places[name],
-                "crc": _crc(memoryview(self._map), self._places[name], array.nbytes),
-            }
-            for name, array in self.arrays.items()
-        }
-        directory = json.dumps({"meta": meta, "arrays": listed}).encode()
-        checksum = zlib.crc32(directory)
-        self._map.flush()
-        self._file.seek(self._end)
-        self._file.write(directory + TRAILER.pack(self._end, checksum, MAGIC))
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._let_go()
-        self._temporary.replace(self._path)
-        self._is_finished = True
-        found = self._path.stat()
-        return Written(found.st_size, found.st_mtime_ns, checksum)
-
-    def close(self) -> None:
-        """Close the file; an unfinished one is deleted, so that a full disk has its space back."""
-        self._let_go()
-        if not self._is_finished:
-            remove_file(self._temporary)
-
-    def _let_go(self) -> None:
-        self.arrays = {}
-        with contextlib.suppress(BufferError):  # an array is still in use: the map is closed with it
-            self._map.close()
-        with contextlib.suppress(OSError):  # what cannot be written was reported, or is not needed
-            self._file.close()
-
-
-def _take_room(file: BinaryIO, size: int) -> None:
-    """Allocate a file's full length: writing to a map for which the disk has no space kills the process."""
-    if hasattr(os, "posix_fallocate"):
-        try:
-            os.posix_fallocate(file.fileno(), 0, size)
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
-                raise
-        else:
-            return
-    file.writelines(bytes(min(_STEP, size - start)) for start in range(0, size, _STEP))
-    file.flush()
-
-
 def write_file(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> Written:
-    """Write arrays into a new file, durably."""
-    draft = Draft(path, {name: (array.dtype.str, array.shape) for name, array in arrays.items()})
+    """Write arrays into a new file, durably. One that cannot be finished is deleted: a full disk has its space back."""
+    make_folder(path.parent)
+    temporary = path.with_name(path.name + TEMPORARY)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
     try:
-        for name, array in arrays.items():
-            draft.arrays[name][...] = array
-        return draft.finish(meta)
-    finally:
-        draft.close()
+        with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
+            checksum = _write_arrays(file, meta, arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        remove_file(temporary)
+        raise
+    found = path.stat()
+    return Written(found.st_size, found.st_mtime_ns, checksum)
+
+
+def _write_arrays(file: BinaryIO, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> int:
+    """Write everything but the name; return the checksum of the directory."""
+    file.write(MAGIC)
+    listed: dict[str, dict[str, Any]] = {}
+    for name, array in arrays.items():
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        at = _align(file)
+        file.write(data)  # type: ignore[arg-type]
+        listed[name] = {"dtype": array.dtype.str, "shape": array.shape, "at": at, "crc": zlib.crc32(data)}
+    end = _align(file)
+    directory = json.dumps({"meta": meta, "arrays": listed}).encode()
+    checksum = zlib.crc32(directory)
+    file.write(directory + TRAILER.pack(end, checksum, MAGIC))
+    return checksum
+
+
+def _align(file: BinaryIO) -> int:
+    file.write(bytes(-file.tell() % ALIGNMENT))
+    return file.tell()
 
 
 def open_file(path: Path, written: Written) -> Contents:

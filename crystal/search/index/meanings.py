@@ -37,8 +37,6 @@ Arrays = dict[str, Array]
 Read = Callable[[], Iterable[tuple[int, bytes]]]
 """Gives ordinals and vectors, as signed bytes, in any order. A vector that is no direction (zero, of another dimension)
 counts as missing, like one that is not given."""
-Allocate = Callable[[str, str, tuple[int, ...]], Array]
-"""Makes an array of zeros from its name, dtype and shape: in memory, or a writable map of a file."""
 CANDIDATES = 4000
 """The rows of 384 numbers that are guessed, of all parts together, are so many,"""
 CANDIDATES_EACH = 100
@@ -70,31 +68,20 @@ CENTRE = 0.5
 """Where signs are taken from, as a share of the mean."""
 
 
-def zeros(_name: str, dtype: str, shape: tuple[int, ...]) -> Array:
-    """Make an array in memory, see ``Allocate``."""
-    return np.zeros(shape, dtype)
-
-
-def shapes(n: int, dimension: int) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return the dtypes and shapes of a part's arrays for ``n`` rows, in the best order for the file."""
-    return {
-        "centre": ("<f4", (dimension,)),
-        "scale": ("<f4", (n,)),
-        "signs": ("<u8", (-(-dimension // 64), n)),
-        "rows": ("|u1", (n, -(-dimension // 4))),
-    }
-
-
-def build_arrays(read: Read, n: int, dim: int, allocate: Allocate = zeros) -> Arrays:
+def build_arrays(read: Read, n: int, dim: int) -> Arrays:
     """Make a part of ``n`` rows.
 
     Args:
         read: Gives the rows; called twice, because signs need the mean of all.
         n: How many documents the part has.
         dim: How many numbers a vector has.
-        allocate: Where the arrays are.
     """
-    arrays = {name: allocate(name, dtype, shape) for name, (dtype, shape) in shapes(n, dim).items()}
+    arrays: Arrays = {
+        "centre": np.zeros(dim, "<f4"),
+        "scale": np.zeros(n, "<f4"),
+        "signs": np.zeros((-(-dim // 64), n), "<u8"),
+        "rows": np.zeros((n, -(-dim // 4)), "|u1"),
+    }
     total, count = np.zeros(dim, np.float64), 0
     for ordinals, units in _blocks(read, dim):
         arrays["rows"][ordinals], arrays["scale"][ordinals] = _two_bits(units)

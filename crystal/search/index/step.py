@@ -10,8 +10,17 @@ from typing import TypeVar
 
 import numpy as np
 
-from crystal.search.index.files import SYMPTOMS, Array, Draft, IndexDamaged, files_in, path_of, remove_file, write_file
-from crystal.search.index.meanings import build_arrays, shapes
+from crystal.search.index.files import (
+    SYMPTOMS,
+    Array,
+    Contents,
+    IndexDamaged,
+    files_in,
+    path_of,
+    remove_file,
+    write_file,
+)
+from crystal.search.index.meanings import build_arrays
 from crystal.search.index.parts import Built, Part, build_part, merge_parts, open_meanings, open_part
 from crystal.search.index.plan import merges
 from crystal.store import Store
@@ -215,33 +224,27 @@ class Step:
 
     def _write(self, built: Built) -> str:
         """Write documents and their words."""
-        name = f"words-{secrets.token_hex(8)}"
-        found = write_file(path_of(self._folder, name), built.contents.meta, built.contents.arrays)
-        self._added.append(
-            PartFile(name, "words", None, None, built.size, found.bytes, found.mtime_ns, found.checksum, self._now)
-        )
-        return name
+        return self._add_file("words", None, None, built.size, built.contents)
 
     def _write_vectors(self, of: str, ids: Array, generation: int) -> None:
         """Write the vectors of a part's documents, if there are any."""
-        dimension, size, places = self._dimensions[generation], len(ids), _places(ids)
+        places = _places(ids)
 
         def read() -> Iterator[tuple[int, bytes]]:
             found = index_source.vectors(self._store, generation, ids.tolist())
             return ((places[ident], vector) for ident, vector in found)
 
-        if next(read(), None) is None:
-            return
-        name = f"vectors-{secrets.token_hex(8)}"
-        draft = Draft(path_of(self._folder, name), shapes(size, dimension))
-        try:
-            build_arrays(read, size, dimension, draft.allocate)
-            found = draft.finish({})
-        finally:
-            draft.close()
+        if next(read(), None) is not None:
+            arrays = build_arrays(read, len(ids), self._dimensions[generation])
+            self._add_file("vectors", of, generation, len(ids), Contents({}, arrays))
+
+    def _add_file(self, kind: str, of: str | None, generation: int | None, size: int, contents: Contents) -> str:
+        name = f"{kind}-{secrets.token_hex(8)}"
+        found = write_file(path_of(self._folder, name), contents.meta, contents.arrays)
         self._added.append(
-            PartFile(name, "vectors", of, generation, size, found.bytes, found.mtime_ns, found.checksum, self._now)
+            PartFile(name, kind, of, generation, size, found.bytes, found.mtime_ns, found.checksum, self._now)
         )
+        return name
 
 
 def _places(ids: Array, places: Array | None = None) -> dict[int, int]:
