@@ -17,7 +17,7 @@ from crystal.capture.lock import CAPTURE_LOCK, try_lock, wait_lock
 from crystal.capture.spool import read_notes
 from crystal.forgetting import ForgetContext, ForgetPlan, ForgetRequest, Forgotten, complete, finish, plan
 from crystal.forgetting import carry_out as forget
-from crystal.forgetting.match.plan_needles import needles_for
+from crystal.forgetting.match.forgotten_text import forgotten_text
 from crystal.forgetting.prove.prove import ForgetProof, prove
 from crystal.forgetting.request import Progress
 from crystal.model.recall import Filters, Hit
@@ -71,9 +71,9 @@ def carry_out_and_prove(
     """Forget what a plan lists, then look at every byte of crystal's for what is left of it."""
     grounds = grounds_of(machine, progress)
     plan = complete(grounds, plan)
-    needles = needles_for(grounds, plan, for_proof=True)
+    forgotten = forgotten_text(grounds, plan)
     done = carry_out(machine, plan, progress)
-    return done, prove(grounds, needles)
+    return done, prove(grounds, forgotten)
 
 
 def finish_left(machine: Machine) -> int:

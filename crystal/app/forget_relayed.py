@@ -33,9 +33,7 @@ def tell_home(machine: Machine) -> Callable[[Store, Sequence[Tombstone]], None]:
 
 def outbox_of(machine: Machine) -> SealedOutbox:
     """Return the outbox, to be cleaned of what is forgotten; its keys are read when there is something in it."""
-    config = machine.config
-    by_words = not config.relay_local_memory
-    return SealedOutbox(machine.store, lambda: _links(machine), now_ms, config.device, by_words)
+    return SealedOutbox(machine.store, lambda: _links(machine), now_ms, machine.config.device)
 
 
 def _links(machine: Machine) -> dict[int, Link]:

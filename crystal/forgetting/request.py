@@ -14,6 +14,7 @@ from crystal.model.capture import Memory
 from crystal.model.recall import Hit
 from crystal.store import Store
 from crystal.store.forget.forgetting import Tombstone
+from crystal.store.forget.forgotten_rows import Said
 
 T = TypeVar("T")
 
@@ -46,6 +47,21 @@ class ForgetRequest:
     def is_empty(self) -> bool:
         """True if nothing is requested."""
         return self == ForgetRequest(keep_memories=self.keep_memories)
+
+
+@dataclass(slots=True)
+class Selection:
+    """Lines and memories by id."""
+
+    lines: set[str] = field(default_factory=set)
+    memories: set[str] = field(default_factory=set)
+
+    def __and__(self, other: Selection) -> Selection:
+        return Selection(self.lines & other.lines, self.memories & other.memories)
+
+    def add(self, said: Said) -> None:
+        """Select the line or memory that says something."""
+        (self.lines if said.uuid else self.memories).add(said.uuid or said.uid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +107,7 @@ class ForgetPlan:
         still_held: Files of other programs that hold it and are not changed: Claude Code's own transcripts.
         suggestions: If nothing has the words of the query: the best search hits. They are not forgotten.
         token: A short digest of exactly what would be deleted.
-        needles: Patterns for the proof. Kept in memory only.
+        needles: The word or phrase of the query, which no file may hold afterwards. Kept in memory only.
         is_brief: True if only the archives of these sessions of a large memory were searched; see ``complete``.
     """
 
@@ -137,13 +153,13 @@ class Forgotten:
 
 
 class OutboxCleaner(Protocol):
-    """Finds and replaces waiting messages of the outbox that hold forgotten text."""
+    """Reads and replaces waiting messages of the outbox that hold forgotten text."""
 
-    def find(self, matches: Callable[[bytes], bool]) -> list[Any]:
-        """Return the matching blobs as values that JSON can hold: names and numbers, never text."""
+    def payloads(self) -> Iterable[tuple[str, bytes]]:
+        """Yield the place and the plain bytes of every message."""
 
-    def clean(self, found: list[Any]) -> None:
-        """Replace them by blobs without the text. Idempotent."""
+    def clean(self) -> None:
+        """Replace what was forgotten by blobs without the text. Idempotent."""
 
     def unopened(self) -> int:
         """Return how many blobs cannot be opened."""

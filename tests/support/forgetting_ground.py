@@ -6,9 +6,10 @@ import contextlib
 import datetime as dt
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from crystal.forgetting.match.forgotten_text import ForgottenText, forgotten_text
 from crystal.forgetting.request import ForgetContext, ForgetPlan, ForgetRequest
 from crystal.search.index import bring_up_to_date
 from crystal.store import Store
@@ -104,3 +105,9 @@ def plan_of(*texts: str, lines: tuple[str, ...] = (), sessions: tuple[str, ...] 
     return ForgetPlan(
         ForgetRequest(), kinds=(("lines", {"lines": list(lines)}, None),), sessions=sessions, needles=texts
     )
+
+
+def forgotten(found: Ground, *texts: str, lines: tuple[str, ...] = ()) -> ForgottenText:
+    """What is said to be forgotten: texts, and lines by their ids."""
+    read = forgotten_text(found.grounds, plan_of(lines=lines))
+    return replace(read, texts=(*texts, *read.texts))

@@ -297,16 +297,14 @@ class Device:
             add_tombstones(self.store, tombstones, self.machine.now)
             put_forgotten(self.store, self.link(), self.machine.now)
 
-    def clean(self, needle: bytes = b"plum") -> None:
-        """Let the outbox forget what holds some words."""
-        box = self.outbox()
-        box.clean(box.find(lambda data: needle in data))
+    def clean(self) -> None:
+        """Let the outbox forget what was forgotten."""
+        self.outbox().clean()
 
     def outbox(self) -> SealedOutbox:
         """What waits here, to be cleaned."""
         links = {self.peer().id: self.link()}
-        by_words = not self.local_memory
-        return SealedOutbox(self.store, lambda: links, lambda: self.machine.now, self.machine.device, by_words)
+        return SealedOutbox(self.store, lambda: links, lambda: self.machine.now, self.machine.device)
 
     def send_all(self) -> None:
         with self.store.transaction():

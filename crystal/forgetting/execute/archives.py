@@ -21,9 +21,6 @@ from crystal.store.forget import forgotten_rows, forgotten_work
 from crystal.store.forget.forgotten_rows import KeptRow
 from crystal.store.health import checks
 
-FILE = "file"
-"""Kind of work that deletes a file."""
-
 Lines = Mapping[int, frozenset[int] | None]
 """Numbers of forgotten lines by ledger row, None for all."""
 
@@ -64,7 +61,7 @@ def rewrite(store: Store, transcript_row: int, gone: Lines, ldm_home: Path, now:
                 checks.place_frame(store, row.id, frame.offset, frame.length)
     else:
         forgotten_rows.move_archive(store, transcript_row, None)
-    forgotten_work.add_work(store, FILE, old, None, now)
+    forgotten_work.add_work(store, "file", old, None, now)
 
 
 def _free_name(store: Store, old: str) -> str:

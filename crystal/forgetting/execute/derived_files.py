@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from crystal.config.paths import MEMORY_RECORD, refused, write_private
@@ -42,41 +42,33 @@ def delete_file(path: Path) -> None:
         raise refused(error, path) from error
 
 
-def copies_of_store(data_dir: Path) -> Iterator[Path]:
-    """Return the copies of crystal.db and of the mirror that an upgrade left, complete or not."""
-    for name in ("crystal.db", "mirror.db"):
-        yield from sorted(data_dir.glob(f"{name}.v*.backup*"))
+def leftovers(ldm_home: Path, data_dir: Path, made_at: int, now: int) -> Iterator[Path]:
+    """Yield files that hold copies of the memory and are no part of it.
 
-
-def delete_damaged(data_dir: Path, made_at: int) -> None:
-    """Delete damaged databases kept by a repair if they were written before something was forgotten (time in ms)."""
-    for path in sorted(data_dir.glob("crystal.db.damaged-*")):
-        if path.is_file() and path.stat().st_mtime_ns // 1_000_000 <= made_at:
-            delete_file(path)
-
-
-def delete_copies(data_dir: Path, now: int) -> None:
-    """Delete copies of the store, contexts made from it, and leftovers of a recovery or a hook.
-
-    They are not part of the memory; only the way back to an older version is lost.
+    Copies of the store that an upgrade left, complete or not; damaged databases kept by a repair before something was
+    forgotten (ms); contexts; what a recovery left; transcripts linked for a hook whose note is gone; damaged lines of
+    the record of memories, of which nobody knows what they hold.
     """
-    for path in copies_of_store(data_dir):
+    for name in ("crystal.db", "mirror.db"):
+        yield from data_dir.glob(f"{name}.v*.backup*")
+    damaged = [path for path in data_dir.glob("crystal.db.damaged-*") if path.is_file()]
+    yield from (path for path in damaged if path.stat().st_mtime_ns // 1_000_000 <= made_at)
+    for folder in ("context", "recovered"):
+        yield from (path for path in (data_dir / folder).rglob("*") if not path.is_dir() or path.is_symlink())
+    linked = [path for path in (data_dir / "spool").glob("*.kept") if not path.with_suffix(".json").exists()]
+    yield from (path for path in linked if now - path.lstat().st_ctime_ns // 1_000_000 > FRESH_MS)
+    yield from ldm_home.glob(f"agents/*/memory/{MEMORY_RECORD}{DAMAGED_SUFFIX}")
+
+
+def delete_leftovers(ldm_home: Path, data_dir: Path, made_at: int, now: int) -> None:
+    """Delete these files; only the way back to an older version is lost.
+
+    Raises:
+        UsageProblem, Unavailable: The system refuses.
+    """
+    for path in sorted(leftovers(ldm_home, data_dir, made_at, now)):
         delete_file(path)
-    for folder in (data_dir / "context", data_dir / "recovered"):
-        with contextlib.suppress(FileNotFoundError):
-            for path in sorted(folder.rglob("*")):
-                if not path.is_dir() or path.is_symlink():
-                    delete_file(path)
     shutil.rmtree(data_dir / "recovered", ignore_errors=True)
-    for path in sorted((data_dir / "spool").glob("*.kept")):  # a transcript's hard link whose note is gone
-        if not path.with_suffix(".json").exists() and now - path.lstat().st_ctime_ns // 1_000_000 > FRESH_MS:
-            delete_file(path)
-
-
-def delete_damaged_lines(agents: Path) -> None:
-    """Delete damaged lines of the record of memories: whether they hold forgotten text is unknown."""
-    for path in agents.glob(f"*/memory/{MEMORY_RECORD}{DAMAGED_SUFFIX}"):
-        delete_file(path)
 
 
 def delete_temporaries(folders: Iterable[Path], now: int) -> None:
@@ -131,16 +123,7 @@ def purge_index(store: Store, now: int) -> None:
         raise Unavailable(f"the search index {folder}: {error}", hint="check the folder and its disk") from error
 
 
-def documents_with(folder: Path, holds: Callable[[bytes], bool]) -> Iterator[Path]:
-    """Return summaries, daily logs and journals below an agents folder that match."""
-    for kind in ("sessions", "daily", "journals"):
-        for path in sorted(folder.glob(f"*/memory/{kind}/*.md")):
-            with contextlib.suppress(OSError):
-                if holds(path.read_bytes()):
-                    yield path
-
-
-def without_session(content: bytes, session_ids: Collection[str]) -> bytes:
+def without_sessions(content: bytes, session_ids: Collection[str]) -> bytes:
     """Return a daily log without the lines of some sessions."""
     stems = {file_stem(session).encode() for session in session_ids}
     kept = []
@@ -167,7 +150,7 @@ def clean_daily(folder: Path, session_id: str) -> None:
             raise refused(error, path) from error
         if stem not in content:
             continue
-        rest = without_session(content, [session_id])
+        rest = without_sessions(content, [session_id])
         if rest == content:
             continue
         if any(line.strip() and not line.startswith(b"# ") for line in rest.splitlines()):

@@ -77,13 +77,10 @@ def finish(grounds: ForgetContext, now: int) -> int:
 
 def _finish(grounds: ForgetContext, now: int) -> Sequence[str]:
     """Delete rows, then do the resulting work on files. Return why something is left, in words."""
-    pending: list[str] = []
     try:
         reconcile_tombstones(grounds.store, grounds.ldm_home, now)
         with grounds.mirror() as (mirror, problem):
-            pending += [] if problem is None else [problem]
             delete_here(grounds, mirror, now)
-            pending += Finisher(grounds, mirror, now, pending).run()
+            return Finisher(grounds, mirror, now).run(problem)
     except CrystalError as error:
-        pending.append(error.message)
-    return pending
+        return [error.message]

@@ -7,9 +7,8 @@ the tombstones open, and the others continue.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from crystal.errors import CrystalError
+from crystal.errors import CrystalError, Unavailable
 from crystal.forgetting.execute import archives, derived_files, rows
 from crystal.forgetting.request import ForgetContext
 from crystal.search.index import discard
@@ -17,70 +16,64 @@ from crystal.store import Store
 from crystal.store.forget import forgotten_rows, forgotten_work
 from crystal.store.forget.forgetting import open_tombstones
 from crystal.store.forget.forgotten_work import Work
-from crystal.store.forget.scrub import scrub
+from crystal.store.search import space
 from crystal.summarize import summarize_anew
 from crystal.sync.mirror.place import remove_file, try_alone
+
+LOG_MS = 1_500
+"""Time to wait for other processes that read."""
 
 
 class Finisher:
     """One run over the remaining work."""
 
-    def __init__(self, grounds: ForgetContext, mirror: Store | None, now: int, before: Sequence[str] = ()) -> None:
-        self._grounds, self._mirror, self._now = grounds, mirror, now
+    def __init__(self, grounds: ForgetContext, mirror: Store | None, now: int) -> None:
+        self._grounds, self._now = grounds, now
         self._store = grounds.store
-        self._before, self._pending = before, list[str]()
+        self._stores = [self._store, *([] if mirror is None else [mirror])]
+        self._pending: list[str] = []
 
-    def run(self) -> Sequence[str]:
-        """Do what can be done. Return why something is left, in words."""
-        self._try(self._archives)
-        for kind, step in (
-            (archives.FILE, self._delete),
-            (rows.DOCUMENT, self._delete),
-            (rows.DAILY, self._daily),
-            (rows.TITLE, self._title),
-            (rows.OUTBOX, self._outbox),
-            (rows.WORDS, self._words),
-        ):
-            for work in forgotten_work.works(self._store, kind):
-                self._try(lambda work=work, step=step: self._do(work, step))  # type: ignore[misc]
-        self._try(lambda: derived_files.delete_copies(self._grounds.data_dir, self._now))
-        self._try(lambda: derived_files.delete_damaged_lines(self._grounds.ldm_home / "agents"))
-        newest = max((tombstone.made_at for _, tombstone in open_tombstones(self._store)), default=0)
-        self._try(lambda: derived_files.delete_damaged(self._grounds.data_dir, newest))
-        folders = (self._grounds.ldm_home, self._grounds.data_dir)
-        self._try(lambda: derived_files.delete_temporaries(folders, self._now))
+    def run(self, problem: str | None) -> Sequence[str]:
+        """Do what can be done. Return why something is left, in words, beginning with a problem that is known."""
+        self._pending += [] if problem is None else [problem]
+        grounds = self._grounds
+        self._archives()
+        for work in forgotten_work.works(self._store, rows.FILE):
+            self._try(derived_files.delete_file, grounds.ldm_home / work.target, done=[work])
+        self._try(self._leftovers)
         self._try(self._half_made_mirror)
-        self._grounds.progress("taking it out of the search index", 0, 0)
-        for store in (self._store, *([] if self._mirror is None else [self._mirror])):
-            self._try(lambda store=store: derived_files.purge_index(store, self._now))  # type: ignore[misc]
-        self._try(self._summaries)
-        self._grounds.progress("clearing what was deleted from the files", 0, 0)
-        if not self._pending and not self._before:
+        if grounds.outbox is not None:
+            self._try(grounds.outbox.clean)
+        for work in forgotten_work.works(self._store, rows.WORDS):
+            self._try(space.merge_words, self._store, done=[work])
+        grounds.progress("taking it out of the search index", 0, 0)
+        for store in self._stores:
+            self._try(derived_files.purge_index, store, self._now)
+        for work in forgotten_work.works(self._store, rows.SESSION):
+            self._try(self._session, work, done=[work])
+        if not self._pending:
             self._end()
         return self._pending
 
-    def _try(self, step: Callable[[], None]) -> None:
+    def _try(self, step: Callable[..., object], *values: object, done: Sequence[Work] = ()) -> None:
+        """Take a step that finishes some work; note why if it cannot be taken now."""
         try:
-            step()
+            step(*values)
+            forgotten_work.end_works(self._store, done)
         except CrystalError as error:
             if error.message not in self._pending:
                 self._pending.append(error.message)
 
-    def _do(self, work: Work, step: Callable[[Work], None]) -> None:
-        step(work)
-        forgotten_work.end_works(self._store, [work])
-
     # -- the steps ---------------------------------------------------------------------------------------------------
 
     def _archives(self) -> None:
-        by_transcript: dict[int, list[Work]] = {}
-        void: list[Work] = []
+        by_transcript: dict[int | None, list[Work]] = {}
         for work in forgotten_work.works(self._store, rows.ARCHIVE):
             transcript = forgotten_rows.transcript_of_row(self._store, int(work.target))
-            by_transcript.setdefault(transcript, []).append(work) if transcript is not None else void.append(work)
-        forgotten_work.end_works(self._store, void)
+            by_transcript.setdefault(transcript, []).append(work)
+        forgotten_work.end_works(self._store, by_transcript.pop(None, []))
         for transcript, works in by_transcript.items():
-            self._try(lambda transcript=transcript, works=works: self._archive(transcript, works))  # type: ignore[misc]
+            self._try(self._archive, transcript, works)
 
     def _archive(self, transcript: int, works: Sequence[Work]) -> None:
         gone: dict[int, frozenset[int] | None] = {}
@@ -92,22 +85,11 @@ class Finisher:
             archives.rewrite(self._store, transcript, gone, self._grounds.ldm_home, self._now)
             forgotten_work.end_works(self._store, works)
 
-    def _delete(self, work: Work) -> None:
-        derived_files.delete_file(self._path(work.target))
-
-    def _path(self, name: str) -> Path:
-        return self._grounds.ldm_home / name
-
-    def _daily(self, work: Work) -> None:
-        with self._store.transaction():  # the log is written under the same lock
-            derived_files.clean_daily(self._grounds.agent_folder(str(work.detail)), work.target)
-            forgotten_work.log_again(self._store, work.target)
-
-    def _title(self, work: Work) -> None:
-        with self._store.transaction():
-            title = archives.title_left(self._store, work.target, self._grounds.ldm_home)
-            if title is not None:
-                forgotten_work.give_title(self._store, work.target, title)
+    def _leftovers(self) -> None:
+        home, data_dir = self._grounds.ldm_home, self._grounds.data_dir
+        newest = max((tombstone.made_at for _, tombstone in open_tombstones(self._store)), default=0)
+        derived_files.delete_leftovers(home, data_dir, newest, self._now)
+        derived_files.delete_temporaries((home, data_dir), self._now)
 
     def _half_made_mirror(self) -> None:
         """Delete a mirror that is being built; it is built from scratch."""
@@ -116,36 +98,29 @@ class Finisher:
             return
         with try_alone(path.with_name("mirror.db.lock")) as alone:
             if not alone:
-                self._pending.append("the mirror is being fetched just now")
-                return
+                raise Unavailable("the mirror is being fetched just now")
             remove_file(path)
             discard(path)
 
-    def _outbox(self, work: Work) -> None:
-        if self._grounds.outbox is None:
-            return
-        found = work.detail
-        if found is None:  # it could not be opened while the text was known: match by ids
-            found = self._grounds.outbox.find(rows.matcher_of(self._store))
-        self._grounds.outbox.clean(found)
-
-    def _words(self, _: Work) -> None:
-        forgotten_work.merge_words(self._store)
-
-    def _summaries(self) -> None:
-        works = forgotten_work.works(self._store, rows.SUMMARY)
-        if works:
-            names = [work.target for work in works]
-            summarize_anew(self._store, names, agent_folder=self._grounds.agent_folder, now=self._now)
-            forgotten_work.end_works(self._store, works)
+    def _session(self, work: Work) -> None:
+        """Make a session's lines in the daily log, its title and its summary again from what is left."""
+        agent, has_summary = work.detail
+        with self._store.transaction():  # the log is written under the same lock
+            derived_files.clean_daily(self._grounds.agent_folder(agent), work.target)
+            forgotten_work.log_again(self._store, work.target)
+            title = archives.title_left(self._store, work.target, self._grounds.ldm_home)
+            if title is not None:
+                forgotten_work.give_title(self._store, work.target, title)
+        if has_summary:
+            summarize_anew(self._store, [work.target], agent_folder=self._grounds.agent_folder, now=self._now)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Close the tombstones if no other file holds anything: clear free pages and logs of the databases."""
-        for store in (self._store, *([] if self._mirror is None else [self._mirror])):
-            if not scrub(store):
-                self._pending.append(f"{store.path.name}: another process reads it just now")
+        """Close the tombstones if no other file holds anything: rewrite the databases, and empty their logs."""
+        self._grounds.progress("rewriting the database", 0, 0)
+        for store in self._stores:
+            self._try(rewrite, store)
         kinds = forgotten_work.work_kinds(self._store)
         if self._pending or set(kinds) - {rows.SWEPT}:
             return
@@ -153,3 +128,17 @@ class Finisher:
         with self._store.transaction():
             forgotten_work.end_tombstones(self._store, [work.target for work in swept], self._now)
             forgotten_work.end_works(self._store, swept)
+
+
+def rewrite(store: Store) -> None:
+    """Rewrite a database: SQLite deletes securely, but leaves copies between the cells when it moves them.
+
+    Raises:
+        StoreBusy, Unavailable: Another process reads it, or the disk has no space for the copy.
+    """
+    if not space.empty_log(store, LOG_MS):
+        raise Unavailable(f"{store.path.name}: another process reads it just now")
+    if not space.rewrite(store):
+        raise Unavailable(f"{store.path.name}: the disk has no space for a copy of it")
+    if not space.empty_log(store, LOG_MS):
+        raise Unavailable(f"{store.path.name}: another process reads it just now")

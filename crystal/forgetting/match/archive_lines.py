@@ -7,28 +7,24 @@ long tool results. So every frame is searched; a frame that cannot match is not 
 from __future__ import annotations
 
 import contextlib
-import re
-from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
-
-import orjson
+from typing import Any, NamedTuple
 
 from crystal import transcript
 from crystal.errors import Damaged
 from crystal.forgetting.match.multi_pattern import MIN_LENGTH, MultiPatternMatcher
-from crystal.forgetting.match.needles import Needles
+from crystal.forgetting.match.patterns import TextMatcher
 from crystal.forgetting.match.redacted_line import is_shell
 from crystal.forgetting.match.terms import Terms, may_hold, readable
 from crystal.forgetting.request import Because
 from crystal.ingest import archive
-from crystal.model.capture import Turn
 from crystal.store.forget.forgotten_rows import KeptRow
 from crystal.store.search.scope import is_within
 
-_NEWLINE = re.compile(rb"\n")
 _ENVELOPE = frozenset(
     "cwd gitBranch sessionId session_id uuid parentUuid logicalParentUuid timestamp version userType slug requestId"
     " entrypoint leafUuid promptId sourceToolAssistantUUID".split()
@@ -61,9 +57,8 @@ class Found:
     row: KeptRow
     number: int
     because: Because
-    uuid: str | None
-    turns: tuple[str, ...]
-    line: bytes = field(repr=False)
+    uuid: str | None = None
+    turns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +68,30 @@ class LineMatcher:
     Attributes:
         lines: Forgotten ids of lines and turns.
         scopes: Forgotten sessions, folders and times.
-        needles: Forgotten text that does not also occur in retained text; None to skip the text search.
+        texts: Finds forgotten text; None to skip the text search.
+        sessions: Sessions from which something is forgotten: a note of theirs goes for a word or stretch in common.
         terms: The words of a query, or None.
         stays: Returns True if the text with this id stays in the memory.
     """
 
     lines: Collection[str] = frozenset()
     scopes: tuple[Scope, ...] = ()
-    needles: Needles | None = None
+    texts: TextMatcher | None = None
+    sessions: Collection[str] = frozenset()
     terms: Terms | None = None
     stays: Callable[[str], bool] = lambda _: False
+
+
+class ArchivedLine(NamedTuple):
+    """A line of a frame, with the ids of its turns, and when and where it was written as far as known."""
+
+    line: bytes
+    fields: Mapping[str, Any]
+    uuid: str | None
+    turns: tuple[str, ...]
+    at: int | None
+    cwd: str | None
+    is_hit: bool
 
 
 class Searcher:
@@ -105,15 +114,26 @@ class Searcher:
         """
         touched: set[str] = set()
         for row in rows:
-            try:
+            with contextlib.suppress(Damaged):
                 text = archive.read_frame(ldm_home / row.archive, archive.Frame(row.offset, row.length))
-            except Damaged:
-                continue
-            if self._is_worth_it(row, text):
-                for found in self.look(row, text):
+                for found in self._look(row, text):
                     touched.add(row.session_id)
                     yield found
         yield from (found for found in self._unplaced if found.row.session_id in touched)
+
+    def _look(self, row: KeptRow, text: bytes) -> Iterator[Found]:
+        """Yield the matching lines of one frame; one that cannot match is not parsed."""
+        hits = [] if self._judge.texts is None else list(self._judge.texts.find(text))
+        if not hits and not self._is_worth_it(row, text):
+            return
+        for number, line in enumerate(self._parsed(row, text.split(b"\n")[:-1], hits)):
+            if is_shell(line.line):
+                continue
+            because = self._because(row, line)
+            if because is not None:
+                yield Found(row, number, because, line.uuid, line.turns)
+            elif self._judge.scopes and line.uuid is None and line.fields.get("type") not in ("user", "assistant"):
+                self._unplaced.append(Found(row, number, "bookkeeping"))
 
     def _is_worth_it(self, row: KeptRow, text: bytes) -> bool:
         judge = self._judge
@@ -121,75 +141,43 @@ class Searcher:
             (self._every and bool(self._lines))
             or any(scope.may_hold(row.session_id) for scope in judge.scopes)
             or (judge.terms is not None and may_hold(judge.terms, text))
-            or next(self._ids.find(text), None) is not None
-            or (judge.needles is not None and next(judge.needles.seeker.find(text), None) is not None)
+            or self._ids.is_in(text)
         )
 
-    def look(self, row: KeptRow, text: bytes) -> Iterator[Found]:
-        """Yield the matching lines of one frame."""
-        lines = text.split(b"\n")[:-1]
+    def _parsed(self, row: KeptRow, lines: list[bytes], hits: Sequence[int]) -> Iterator[ArchivedLine]:
+        """Yield the lines of a frame. A note was written when and where the line before it was."""
+        starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
+        hit = {bisect_right(starts, place) - 1 for place in hits}
         parsed = [transcript.parse_line(line) or {} for line in lines]
-        turns = _turns_of(row, lines)
-        hits = self._hits(text)
-        at, cwd = _first(parsed)
-        for number, (line, fields) in enumerate(zip(lines, parsed, strict=True)):
-            facts = transcript.facts_of(fields)
-            at, cwd = facts.timestamp_ms or at, facts.cwd or cwd
-            if is_shell(line):
-                continue
-            said = turns.get(number, [])
-            ids = tuple(dict.fromkeys(turn.uuid for turn in said))
-            because = self._because(row, line, fields, facts.uuid, ids, at, cwd, hits.get(number))
-            if because is not None:
-                yield Found(row, number, because, facts.uuid, ids, line)
-            elif self._judge.scopes and facts.uuid is None and facts.type not in ("user", "assistant"):
-                self._unplaced.append(Found(row, number, "bookkeeping", None, (), line))
+        facts = [transcript.facts_of(fields) for fields in parsed]
+        at = next((one.timestamp_ms for one in facts if one.timestamp_ms is not None), None)
+        cwd = next((one.cwd for one in facts if one.cwd is not None), None)
+        turns: dict[int, dict[str, None]] = {}
+        placed = [(row.start + start, line) for start, line in zip(starts, lines, strict=False)]
+        for turn in transcript.parse_turns(placed, row.key, subagent=row.subagent is not None):
+            turns.setdefault(turn.offset, {})[turn.uuid] = None
+        for number, ((place, line), fields, own) in enumerate(zip(placed, parsed, facts, strict=True)):
+            at, cwd = own.timestamp_ms or at, own.cwd or cwd
+            ids = tuple(turns.get(place, ()))
+            when = (own.timestamp_ms, own.cwd) if ids else (at, cwd)  # the memory has turns with their own
+            yield ArchivedLine(line, fields, own.uuid, ids, *when, number in hit)
 
-    def _hits(self, text: bytes) -> dict[int, bool]:
-        """Return the numbers of lines with a match, and whether it is more than a word."""
-        needles = self._judge.needles
-        found: dict[int, bool] = {}
-        if needles is None:
-            return found
-        ends: list[int] = []
-        for offset, number in needles.find_in_lines(text):
-            ends = ends or [match.start() for match in _NEWLINE.finditer(text)]
-            place = bisect_left(ends, offset)
-            found[place] = found.get(place, False) or needles.is_text(number)
-        return found
-
-    def _quotes(self, line: bytes) -> bool:
-        needles = self._judge.needles
-        data = readable(line).encode("utf-8", "replace")
-        return needles is not None and next(needles.whole.find(data), None) is not None
-
-    def _because(
-        self,
-        row: KeptRow,
-        line: bytes,
-        fields: dict[str, Any],
-        uuid: str | None,
-        turns: tuple[str, ...],
-        at: int | None,
-        cwd: str | None,
-        hit: bool | None,
-    ) -> Because | None:
+    def _because(self, row: KeptRow, line: ArchivedLine) -> Because | None:
         judge = self._judge
-        if uuid in self._lines or any(turn in self._lines for turn in turns):
+        if line.uuid in self._lines or any(turn in self._lines for turn in line.turns):
             return "copy"
-        if turns:  # the memory stores these with their own time and folder
-            facts = transcript.facts_of(fields)
-            at, cwd = facts.timestamp_ms, facts.cwd
-        if any(scope.holds(row.session_id, at, cwd) for scope in judge.scopes):
+        if any(scope.holds(row.session_id, line.at, line.cwd) for scope in judge.scopes):
             return "session"
-        stays = any(judge.stays(turn) for turn in turns)
-        if judge.terms is not None and _has_words(judge.terms, line, fields, whole=not stays):
+        stays = any(judge.stays(turn) for turn in line.turns)
+        if judge.terms is not None and _has_words(judge.terms, line.line, line.fields, whole=not stays):
             return "asked"
-        if hit is None:
+        if not line.is_hit or judge.texts is None:
             return None
-        if stays:  # legitimate, unless it holds a whole forgotten text: a single line is often repeated by chance
-            return "quote" if hit and self._quotes(line) else None
-        return "bookkeeping"
+        if not stays and row.session_id in judge.sessions:
+            return "bookkeeping"
+        if not judge.texts.is_quoted(line.line):  # a single line is often repeated by chance
+            return None
+        return "quote" if stays else "bookkeeping"
 
 
 def began_at(rows: Iterable[KeptRow], ldm_home: Path) -> int | None:
@@ -207,50 +195,22 @@ def began_at(rows: Iterable[KeptRow], ldm_home: Path) -> int | None:
     return min(times, default=None)
 
 
-def _turns_of(row: KeptRow, lines: list[bytes]) -> dict[int, list[Turn]]:
-    """Return the turns of lines by line number. Offsets are exact only if nothing was removed before."""
-    numbers: dict[int, int] = {}
-    placed = []
-    at = row.start
-    for number, line in enumerate(lines):
-        numbers[at] = number
-        placed.append((at, line))
-        at += len(line) + 1
-    found: dict[int, list[Turn]] = {}
-    for turn in transcript.parse_turns(placed, row.key, subagent=row.subagent is not None):
-        found.setdefault(numbers[turn.offset], []).append(turn)
-    return found
-
-
-def _first(parsed: list[dict[str, Any]]) -> tuple[int | None, str | None]:
-    """Return the first time and folder found in some lines; earlier lines belong to them."""
-    facts = [transcript.facts_of(fields) for fields in parsed]
-    at = next((fact.timestamp_ms for fact in facts if fact.timestamp_ms is not None), None)
-    return at, next((fact.cwd for fact in facts if fact.cwd is not None), None)
-
-
-def _has_words(terms: Terms, line: bytes, fields: dict[str, Any], *, whole: bool) -> bool:
+def _has_words(terms: Terms, line: bytes, fields: Mapping[str, Any], *, whole: bool) -> bool:
     """Return True if a line has all the words, apart from its fields for place and time.
 
     If the turns of the line stay, one single text of it must have all words: that text is longer than the stored one.
     """
     if not may_hold(terms, line):
         return False
-    content = {name: value for name, value in fields.items() if name not in _ENVELOPE}
+    texts = list(_texts({name: value for name, value in fields.items() if name not in _ENVELOPE}))
     if whole:
-        try:
-            return terms.are_in(readable(orjson.dumps(content) if fields else line))
-        except (TypeError, ValueError):
-            return terms.are_in(readable(line))
-    return any(terms.are_in(readable(text.encode("utf-8", "replace"))) for text in _texts(content))
+        texts = ["\n".join(texts) if fields else line.decode("utf-8", "replace")]
+    return any(terms.are_in(readable(text.encode("utf-8", "replace"))) for text in texts)
 
 
 def _texts(value: object, depth: int = 0) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict) and depth < 50:
-        for each in value.values():
-            yield from _texts(each, depth + 1)
-    elif isinstance(value, list) and depth < 50:
-        for each in value:
+    elif isinstance(value, dict | list) and depth < 50:
+        for each in value.values() if isinstance(value, dict) else value:
             yield from _texts(each, depth + 1)

@@ -76,6 +76,10 @@ class MultiPatternMatcher:
                     if place >= back and data.startswith(self.strings[number], place - back):
                         yield place - back, number
 
+    def is_in(self, data: bytes) -> bool:
+        """Return True if one of the strings is in ``data``."""
+        return next(self.find(data), None) is not None
+
     def find_in(self, pieces: Iterable[bytes]) -> Iterator[Hit]:
         """Yield every match in a file that is read in pieces, in constant memory."""
         kept, at = b"", 0

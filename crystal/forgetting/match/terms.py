@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from crystal.forgetting.match.multi_pattern import MAX_LENGTH, MIN_LENGTH, MultiPatternMatcher
+from crystal.forgetting.request import Selection
 from crystal.store.forget.forgotten_rows import Said
 
 SAME = 12
@@ -16,8 +16,6 @@ SAME = 12
 
 QUOTE = 24
 """Minimum characters: a text that contains one of this length as a whole quotes it."""
-
-BATCH = 1 << 20
 
 _QUOTED = re.compile('"([^"]+)"')
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
@@ -122,31 +120,19 @@ def may_hold(terms: Terms, data: bytes) -> bool:
 # ------------------------------------------------------------------------------------------------------- repetition
 
 
-@dataclass(frozen=True, slots=True)
-class Repetition:
-    """Ids of lines and memories that equal a text, or contain one as a whole."""
-
-    same_lines: frozenset[str]
-    quoting_lines: frozenset[str]
-    same_memories: frozenset[str]
-    quoting_memories: frozenset[str]
-
-
-def repetitions(texts: Iterable[str], others: Iterable[Said]) -> Repetition:
-    """Find repetitions of some texts. Texts too short to be distinctive have none."""
+def repetitions(texts: Iterable[str], others: Iterable[Said]) -> tuple[Selection, Selection]:
+    """Return what equals one of some texts, and what contains one. Texts too short to be distinctive have none."""
+    same, quoting = Selection(), Selection()
     sought = {text for text in map(folded, texts) if _says_something(text)}
-    quoted = [text for text in sought if len(text) >= QUOTE and len(text.encode("utf-8", "replace")) <= MAX_LENGTH]
-    seeker = MultiPatternMatcher([text.encode("utf-8", "replace") for text in quoted])
-    found: dict[str, set[str]] = {"sl": set(), "ql": set(), "sm": set(), "qm": set()}
-    if not sought:
-        return Repetition(frozenset(), frozenset(), frozenset(), frozenset())
-    for batch in _batches(others):
-        holding = _holding(seeker, [text for _, text in batch])
-        for place, (said, text) in enumerate(batch):
-            kind = "s" if text in sought else "q" if place in holding else ""
-            if kind:
-                found[kind + ("l" if said.uuid else "m")].add(said.uuid or said.uid)
-    return Repetition(*(frozenset(found[kind]) for kind in ("sl", "ql", "sm", "qm")))
+    quotable = (text.encode("utf-8", "replace") for text in sought if len(text) >= QUOTE)
+    matcher = MultiPatternMatcher(sorted({text for text in quotable if len(text) <= MAX_LENGTH}))
+    for said in others if sought else ():
+        text = folded(said.text)
+        if text in sought:
+            same.add(said)
+        elif len(matcher) and matcher.is_in(text.encode("utf-8", "replace")):
+            quoting.add(said)
+    return same, quoting
 
 
 def _says_something(text: str) -> bool:
@@ -154,33 +140,3 @@ def _says_something(text: str) -> bool:
     if any(_UNSPACED.match(char) for char in text):
         least = min(least, 5)
     return len(text) >= least and len(text.encode("utf-8", "replace")) >= MIN_LENGTH
-
-
-def _batches(others: Iterable[Said]) -> Iterator[Sequence[tuple[Said, str]]]:
-    batch: list[tuple[Said, str]] = []
-    size = 0
-    for said in others:
-        text = folded(said.text)
-        batch.append((said, text))
-        size += len(text)
-        if size > BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def _holding(seeker: MultiPatternMatcher, texts: Sequence[str]) -> set[int]:
-    """Return the texts that contain one of the strings."""
-    if not len(seeker):
-        return set()
-    datas = [text.encode("utf-8", "replace") for text in texts]
-    ends: list[int] = []
-    at = 0
-    for data in datas:
-        at += len(data) + 1
-        ends.append(at)
-    found: set[int] = set()
-    for place, _ in seeker.find(b"\0".join(datas)):
-        found.add(bisect_right(ends, place))
-    return found

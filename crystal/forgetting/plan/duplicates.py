@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterator, Sequence
 
 from crystal.forgetting.match.terms import folded, repetitions
 from crystal.forgetting.plan.candidates import turns_repeating
-from crystal.forgetting.plan.select import Selection
-from crystal.forgetting.request import Because
+from crystal.forgetting.request import Because, Selection
 from crystal.store import Store
-from crystal.store.forget import forgotten_rows, traces
+from crystal.store.forget import forgotten_rows
 from crystal.store.memories.memories import memory_of
 
 
@@ -17,17 +16,15 @@ def find_duplicates(
     stores: Sequence[Store], lines: Collection[str], memories: Collection[str]
 ) -> Iterator[tuple[Selection, Because]]:
     """Return equal texts, quotations, requests to remember one of the memories, and the client's summaries."""
-    texts = [text for store in stores for text in traces.said_texts(store, lines, memories)]
+    texts = forgotten_rows.texts_of(stores, lines, memories)
     gone = set(lines)
     for store in stores:
-        found = repetitions(texts, forgotten_rows.each_text(store, turns_repeating(store, texts)))
-        yield Selection(set(found.same_lines), set(found.same_memories)), "same-text"
-        yield Selection(set(found.quoting_lines), set(found.quoting_memories)), "quote"
-        asking = _words_of_asking(store, memories)
-        yield Selection(asking, set()), "remembered"
-        gone |= found.same_lines | found.quoting_lines | asking
+        same, quoting = repetitions(texts, forgotten_rows.each_text(store, turns_repeating(store, texts)))
+        asking = Selection(_words_of_asking(store, memories))
+        yield from ((same, "same-text"), (quoting, "quote"), (asking, "remembered"))
+        gone |= same.lines | quoting.lines | asking.lines
     for store in stores:
-        yield Selection(forgotten_rows.summaries_after(store, gone), set()), "summary"
+        yield Selection(forgotten_rows.summaries_after(store, gone)), "summary"
 
 
 ASKING = ("remember", "/remember", "please remember", "please, remember", "记住", "記住", "请记住", "請記住")

@@ -17,18 +17,24 @@ from typing import Any
 
 from crystal.errors import NotFound, UsageProblem
 from crystal.forgetting.match.archive_lines import Found, LineMatcher, Searcher, began_at
-from crystal.forgetting.match.plan_needles import needles_for
+from crystal.forgetting.match.forgotten_text import text_matcher
 from crystal.forgetting.match.terms import Terms
 from crystal.forgetting.plan.duplicates import find_duplicates
-from crystal.forgetting.plan.select import Selection, find_target, folders_meant, select, sessions_meant
-from crystal.forgetting.request import Because, ForgetContext, ForgetPlan, ForgetRequest, Item, Place, counted
+from crystal.forgetting.plan.select import find_target, folders_meant, select, sessions_meant
+from crystal.forgetting.request import (
+    Because,
+    ForgetContext,
+    ForgetPlan,
+    ForgetRequest,
+    Item,
+    Place,
+    Selection,
+    counted,
+)
 from crystal.model.capture import Memory, is_unicode
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
 from crystal.store.memories.memories import memory_of
-
-TOMBSTONE_NAMES = 2_000
-"""Maximum ids in one tombstone; further ids go into other tombstones."""
 
 TEXT_CHARACTERS = 300
 
@@ -47,7 +53,7 @@ def plan(grounds: ForgetContext, wish: ForgetRequest) -> ForgetPlan:
             hint="name a memory (mem-...), a hit's number, --query, --session, --project, --before or --key",
         )
     for value in (*wish.targets, wish.query, wish.session, wish.project, wish.key):
-        if value is not None and not _is_text(value):
+        if value is not None and ("\0" in value or not is_unicode(value)):
             raise UsageProblem(f"{value!r} is no text", hint="write it in UTF-8")
     with _stores(grounds) as stores:
         return _Planner(grounds, wish, stores).plan()
@@ -68,18 +74,14 @@ def _stores(grounds: ForgetContext) -> Iterator[Stores]:
         yield [("local", grounds.store), *([("mirror", mirror)] if mirror is not None else [])]  # type: ignore[list-item]
 
 
-def _is_text(value: str) -> bool:
-    return "\0" not in value and is_unicode(value)
-
-
 class _Planner:
     """Plan under construction: ``lines`` and ``memories`` by id, each with its reason."""
 
     def __init__(self, grounds: ForgetContext, wish: ForgetRequest, stores: Stores) -> None:
         self.grounds, self.wish, self.stores = grounds, wish, stores
-        every = [store for _, store in stores]
-        self.sessions = sessions_meant(every, wish.session) if wish.session is not None else ()
-        self.folders = folders_meant(every, wish.project) if wish.project is not None else ()
+        self.every = [store for _, store in stores]
+        self.sessions = sessions_meant(self.every, wish.session) if wish.session is not None else ()
+        self.folders = folders_meant(self.every, wish.project) if wish.project is not None else ()
         self.is_scope = not wish.targets and wish.query is None and wish.key is None
         self.lines: dict[str, Because] = {}
         self.memories: dict[str, Because] = {}
@@ -98,11 +100,12 @@ class _Planner:
                 found.lines -= forgotten_rows.uuids_lent(store, self.sessions, began)
             self._add(found, asked)
         if not self.is_scope:
-            self._add_what_repeats()
-        for _, store in self.stores:  # also for a scope: they were written later, elsewhere
-            self._add(Selection(forgotten_rows.summaries_after(store, self.lines), set()), "summary")
+            for found, because in find_duplicates(self.every, dict(self.lines), dict(self.memories)):
+                self._add(found, because)
+        for store in self.every:  # also for a scope: they were written later, elsewhere
+            self._add(Selection(forgotten_rows.summaries_after(store, self.lines)), "summary")
         plan = self._listed()
-        is_brief = not plan.is_empty and any(forgotten_rows.is_large(store) for _, store in self.stores)
+        is_brief = not plan.is_empty and any(map(forgotten_rows.is_large, self.every))
         self._search_archives(plan, is_brief=is_brief)
         plan = replace(self._listed(), is_brief=is_brief)
         if plan.is_empty and self.wish.query is not None:
@@ -135,13 +138,6 @@ class _Planner:
         for uid in found.memories:
             self.memories.setdefault(uid, because)
 
-    # -- what says the same ------------------------------------------------------------------------------------------
-
-    def _add_what_repeats(self) -> None:
-        every = [store for _, store in self.stores]
-        for found, because in find_duplicates(every, dict(self.lines), dict(self.memories)):
-            self._add(found, because)
-
     # -- what only archives have -------------------------------------------------------------------------------------
 
     def _search_archives(self, plan: ForgetPlan, *, is_brief: bool) -> None:
@@ -155,8 +151,8 @@ class _Planner:
         rows = forgotten_rows.kept_rows(self.grounds.store)
         if is_brief:
             rows = [row for row in rows if row.session_id in plan.sessions]
-        needles = None if plan.is_empty or is_brief else needles_for(self.grounds, plan)
-        judge = LineMatcher(frozenset(self.lines), (), needles, terms, self._stays)
+        texts = None if plan.is_empty or is_brief else text_matcher(self.every, self.lines, self.memories)
+        judge = LineMatcher(frozenset(self.lines), (), texts, set(plan.sessions), terms, self._stays)
         told = counted(rows, "looking through the archives", len(rows), self.grounds.progress)
         for found in Searcher(judge).search(told, self.grounds.ldm_home):
             if found.because == "copy":
@@ -173,7 +169,7 @@ class _Planner:
         return self.wish == ForgetRequest(query=self.wish.query)
 
     def _stays(self, uuid: str) -> bool:
-        return uuid not in self.lines and any(traces.has_line(store, uuid) for _, store in self.stores)
+        return uuid not in self.lines and any(traces.has_line(store, uuid) for store in self.every)
 
     # -- the list ----------------------------------------------------------------------------------------------------
 
@@ -182,8 +178,7 @@ class _Planner:
         items.sort(key=lambda item: (item.timestamp is None, item.timestamp or 0, item.kind, item.uuid))
         places = tuple(_places(found for found in self.notes if found.uuid is None))
         touched = {found.row.session_id for found in self.notes} | set(self.sessions)
-        for _, store in self.stores:
-            touched |= forgotten_rows.sessions_of(store, self.lines)
+        touched = touched.union(*(forgotten_rows.sessions_of(store, self.lines) for store in self.every))
         sessions = tuple(sorted(touched))
         kinds = tuple(self._kinds(sessions))
         if self.is_scope and not items and not self.sessions:
@@ -203,63 +198,36 @@ class _Planner:
         )
 
     def _line_items(self) -> Iterator[Item]:
-        seen: set[str] = set()
+        left = set(self.lines)
         for which, store in self.stores:
-            for line in forgotten_rows.lines_named(store, [uuid for uuid in self.lines if uuid not in seen], which):
-                seen.add(line.uuid)
-                yield Item(
-                    "line",
-                    line.uuid,
-                    self.lines[line.uuid],
-                    line.role,
-                    line.text,
-                    line.session_id,
-                    line.project,
-                    line.device,
-                    line.timestamp,
-                    which,
-                )
+            for line in list(forgotten_rows.lines_named(store, left, which)):
+                left.discard(line.uuid)
+                yield Item("line", line.uuid, self.lines[line.uuid], *line[1:])
 
     def _memory_items(self) -> Iterator[Item]:
-        seen: set[str] = set()
+        left = dict(self.memories)
         for which, store in self.stores:
-            for uid, because in self.memories.items():
-                memory = None if uid in seen else memory_of(store, uid)
-                if memory is not None:
-                    seen.add(uid)
-                    yield Item(
-                        "memory",
-                        uid,
-                        because,
-                        "memory",
-                        memory.text[:TEXT_CHARACTERS],
-                        memory.session_id,
-                        memory.project,
-                        memory.device,
-                        memory.created_at,
-                        which,
-                    )
+            for uid, because in list(left.items()):
+                one = memory_of(store, uid)
+                if one is not None:
+                    del left[uid]
+                    text, place = one.text[:TEXT_CHARACTERS], (one.session_id, one.project, one.device)
+                    yield Item("memory", uid, because, "memory", text, *place, one.created_at, which)
 
     def _kinds(self, sessions: Sequence[str]) -> Iterator[tuple[str, dict[str, Any], int | None]]:
-        """Return the tombstones: one for the scope, and as many as needed for lines and memories."""
-        lines = sorted(self.lines)
-        if self.notes and not lines and not self.memories:  # nothing has an id: block the session's notes from now on
-            yield "lines", {"lines": [], "sessions": list(sessions)}, None
-        if self.is_scope and self._scope_name() != "asked":
-            scope: dict[str, Any] = {"lines": lines[:TOMBSTONE_NAMES]}
-            if self.sessions:
-                scope["session"] = self.sessions[0]
-            else:
-                scope["sessions"] = list(sessions)
+        """Return the tombstones: one each for the scope, for lines and for memories."""
+        lines, scope = sorted(self.lines), self._scope_name()
+        if self.is_scope and scope != "asked":
+            where: dict[str, Any] = {"session": self.sessions[0]} if self.sessions else {"sessions": list(sessions)}
             if self.folders:
-                scope["folders"] = sorted(self.folders)
-            yield self._scope_name(), scope, self.wish.before
-            lines = lines[TOMBSTONE_NAMES:]
-        for at in range(0, max(len(lines), bool(self._touched_besides(sessions))), TOMBSTONE_NAMES):
-            yield "lines", {"lines": lines[at : at + TOMBSTONE_NAMES], "sessions": list(sessions)}, None
-        memories = sorted(self.memories)
-        for at in range(0, len(memories), TOMBSTONE_NAMES):
-            yield "memory", {"memories": memories[at : at + TOMBSTONE_NAMES], "sessions": list(sessions)}, None
+                where["folders"] = sorted(self.folders)
+            yield scope, {"lines": lines, **where}, self.wish.before
+            lines = []
+        # Where nothing has an id, naming the sessions blocks their notes from now on.
+        if lines or self._touched_besides(sessions) or (self.notes and not (self.lines or self.memories)):
+            yield "lines", {"lines": lines, "sessions": list(sessions)}, None
+        if self.memories:
+            yield "memory", {"memories": sorted(self.memories), "sessions": list(sessions)}, None
 
     def _touched_besides(self, sessions: Sequence[str]) -> bool:
         """Return True if a scope affects sessions that it does not name: forks have copies."""

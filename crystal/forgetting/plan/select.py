@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from crystal.errors import NotFound, UsageProblem
 from crystal.forgetting.match.terms import Terms, folded
 from crystal.forgetting.plan.candidates import turns_with_terms
-from crystal.forgetting.request import ForgetRequest
+from crystal.forgetting.request import ForgetRequest, Selection
 from crystal.model.capture import MIRROR_IDS, Memory, parse_hit_name
 from crystal.store import Store
-from crystal.store.forget import forgotten_rows
+from crystal.store.forget import forgotten_rows, traces
 from crystal.store.memories.memories import memories_like, memory_by_key, memory_of, memory_of_chunk
 from crystal.store.search.scope import is_folder, matching_projects, session_matches
 from crystal.store.sessions.conversations import place_of_chunk
 
 SHOWN = 8
-
-
-@dataclass(slots=True)
-class Selection:
-    """Lines and memories by id, and the ``folders`` and ``sessions`` that a scope resolves to."""
-
-    lines: set[str]
-    memories: set[str]
-
-    def __and__(self, other: Selection) -> Selection:
-        return Selection(self.lines & other.lines, self.memories & other.memories)
 
 
 def select(
@@ -49,44 +39,28 @@ def select(
         parts.append(_targets(store, wish.targets, which))
     if wish.key is not None:
         found = memory_by_key(store, wish.key)
-        parts.append(Selection(set(), set() if found is None else {found.id}))
+        parts.append(Selection(memories=set() if found is None else {found.id}))
     if wish.session is not None:
-        parts.append(
-            Selection(
-                forgotten_rows.uuids_of_sessions(store, sessions, None) | set(own),
-                forgotten_rows.memories_where(store, sessions=sessions),
-            )
-        )
+        lines = forgotten_rows.uuids_of_sessions(store, sessions, None) | set(own)
+        parts.append(Selection(lines, forgotten_rows.memories_where(store, sessions=sessions)))
     if wish.project is not None:
         projects = forgotten_rows.folders_within(store, folders)
-        parts.append(
-            Selection(
-                forgotten_rows.uuids_of_projects(store, projects, None),
-                forgotten_rows.memories_where(store, projects=projects),
-            )
-        )
+        lines = forgotten_rows.uuids_of_projects(store, projects, None)
+        parts.append(Selection(lines, forgotten_rows.memories_where(store, projects=projects)))
     if wish.before is not None:
-        parts.append(
-            Selection(
-                forgotten_rows.uuids_before(store, wish.before),
-                forgotten_rows.memories_where(store, before=wish.before),
-            )
-        )
+        lines = forgotten_rows.uuids_before(store, wish.before)
+        parts.append(Selection(lines, forgotten_rows.memories_where(store, before=wish.before)))
     if wish.query is not None:
         parts.append(_with_words(store, Terms.of(wish.query)))
-    found_all = parts[0]
-    for part in parts[1:]:
-        found_all &= part
-    return Selection(found_all.lines, set()) if wish.keep_memories else found_all
+    both = functools.reduce(operator.and_, parts)
+    return Selection(both.lines) if wish.keep_memories else both
 
 
 def _with_words(store: Store, terms: Terms) -> Selection:
-    found = Selection(set(), set())
-    if terms.is_empty:
-        return found
+    found = Selection()
     for said in forgotten_rows.each_text(store, turns_with_terms(store, terms)):
-        if terms.are_in(folded(said.text)):
-            (found.lines if said.uuid else found.memories).add(said.uuid or said.uid)
+        if terms.are_in(folded(said.text if said.key is None else f"{said.key}: {said.text}")):
+            found.add(said)
     return found
 
 
@@ -94,7 +68,7 @@ def _with_words(store: Store, terms: Terms) -> Selection:
 
 
 def _targets(store: Store, targets: Collection[str], which: Memory) -> Selection:
-    found = Selection(set(), set())
+    found = Selection()
     for target in targets:
         one = find_target(store, target, which)
         if one is not None:
@@ -119,18 +93,18 @@ def find_target(store: Store, target: str, which: Memory) -> Selection | None:
         wanted.encode()
     except UnicodeEncodeError:
         return None
-    return Selection({wanted}, set()) if forgotten_rows.uuids_there(store, [wanted]) else None
+    return Selection({wanted}) if traces.has_line(store, wanted) else None
 
 
 def _memory(store: Store, wanted: str) -> Selection | None:
     exact = memory_of(store, wanted)
     if exact is not None:
-        return Selection(set(), {exact.id})
+        return Selection(memories={exact.id})
     like = memories_like(store, wanted, SHOWN) if len(wanted) > len("mem-") else []
     if len(like) > 1:
         names = ", ".join(one.id for one in like)
         raise UsageProblem(f"{wanted} is the beginning of several memories: {names}", hint="give more of the id")
-    return Selection(set(), {like[0].id}) if like else None
+    return Selection(memories={like[0].id}) if like else None
 
 
 def _number(wanted: str, which: Memory) -> int | None:
@@ -147,8 +121,8 @@ def _chunk(store: Store, number: int) -> Selection | None:
         return None
     if place.turn is None:
         memory = memory_of_chunk(store, number)
-        return None if memory is None else Selection(set(), {memory.id})
-    return Selection({forgotten_rows.uuid_of_turn(store, place.turn)}, set())
+        return None if memory is None else Selection(memories={memory.id})
+    return Selection({forgotten_rows.uuid_of_turn(store, place.turn)})
 
 
 # ----------------------------------------------------------------------------------------------------------- scopes

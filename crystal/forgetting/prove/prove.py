@@ -7,24 +7,41 @@ something cannot be read, it is reported and nothing is proved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby, islice
 from typing import Any
+
+import numpy as np
 
 from crystal import transcript
 from crystal.errors import CrystalError, Damaged
-from crystal.forgetting.match.multi_pattern import PIECE
-from crystal.forgetting.match.needles import Needles
+from crystal.forgetting.match.forgotten_text import ForgottenText
+from crystal.forgetting.match.multi_pattern import MAX_LENGTH, MIN_LENGTH, PIECE, MultiPatternMatcher
+from crystal.forgetting.match.patterns import (
+    PatternSet,
+    Source,
+    body_stretches,
+    index_words,
+    is_word,
+    own_words,
+    stretches_of,
+    words_of,
+)
 from crystal.forgetting.match.redacted_line import is_shell
+from crystal.forgetting.match.terms import folded
 from crystal.forgetting.prove import files as places
 from crystal.forgetting.prove.open_database import Readable, opened
-from crystal.forgetting.request import ForgetContext
+from crystal.forgetting.request import ForgetContext, counted
+from crystal.search.index.files import MAGIC
 from crystal.store import Store
-from crystal.store.forget import traces
+from crystal.store.forget import forgotten_rows, traces
+from crystal.store.search.words import tokenizer
 
 MAX_TRACES = 10_000
 MAX_TRANSCRIPTS = 10_000
+TRANSCRIPT = "transcript"
 
 
 class NotProved(Damaged):
@@ -94,54 +111,98 @@ class ForgetProof:
         }
 
 
-def prove(grounds: ForgetContext, needles: Needles) -> ForgetProof:
+def prove(grounds: ForgetContext, forgotten: ForgottenText) -> ForgetProof:
     """Search every file of crystal on this machine for what was forgotten. Changes nothing.
 
     Args:
         grounds: This machine.
-        needles: The patterns, built before the text was forgotten.
+        forgotten: What was read before it was forgotten.
     """
     with grounds.open_mirror() as mirror:
-        stores = [grounds.store, *([mirror] if mirror is not None else [])]
-        search = _Search(grounds, needles, stores)
-        for store in stores:
+        search = _Search(grounds, forgotten, [grounds.store, *([mirror] if mirror is not None else [])])
+        for store in search.stores:
             search.look_into_store(store)
-        for one in places.files_of((grounds.ldm_home, grounds.data_dir), grounds.ldm_home / "models", grounds.roots):
-            if isinstance(one, tuple):
-                search.unread.append(Unread(*one))
-            else:
-                search.look_into_file(one)
+        folders = (grounds.ldm_home, grounds.data_dir)
+        others = places.models_as_installed(grounds.ldm_home / "models") | set(grounds.roots)
+        for one in places.files_of(folders, others, search.cannot_read):
+            search.look_into_file(one)
         search.look_into_outbox()
-        found = tuple(search.transcripts())
-    return ForgetProof(
-        search.files,
-        search.size,
-        needles.asked,
-        needles.by_rows_only,
-        tuple(search.seen.values()),
-        tuple(search.unread),
-        found,
-    )
+        search.look_into_transcripts()
+        return search.result()
 
 
-@dataclass
 class _Search:
-    """State of one proof."""
+    """State of one proof.
 
-    grounds: ForgetContext
-    needles: Needles
-    stores: Sequence[Store]
-    seen: dict[tuple[str, str], Trace] = field(default_factory=dict)
-    unread: list[Unread] = field(default_factory=list)
-    files: int = 0
-    size: int = 0
+    Attributes:
+        findings: Offset of the first of how many matches, by file, kind and what was matched.
+        retained: What retained texts hold as well: it proves nothing.
+    """
 
-    def add(self, file: str, offset: int, kind: str) -> None:
-        before = self.seen.get((file, kind))
-        if before is not None:
-            self.seen[file, kind] = Trace(file, min(offset, before.offset), kind, before.times + 1)
-        elif len(self.seen) < MAX_TRACES:
-            self.seen[file, kind] = Trace(file, offset, kind)
+    def __init__(self, grounds: ForgetContext, forgotten: ForgottenText, stores: Sequence[Store]) -> None:
+        self.grounds, self.forgotten, self.stores = grounds, forgotten, stores
+        self.findings: dict[tuple[str, str, Source], tuple[int, int]] = {}
+        self.unread: list[Unread] = []
+        self.files = self.size = 0
+        tokenize = tokenizer(grounds.store)
+        texts = (*forgotten.texts, *forgotten.asked)
+        self.stretches = {text: {one for one in stretches_of(text) if one.lower() not in own_words()} for text in texts}
+        words = {word for text in texts for word in (*words_of(text), *index_words(text, tokenize))}
+        stretches = set().union(*self.stretches.values())
+        self.words = {word for word in words - stretches if not any(self._is_said(store, word) for store in stores)}
+        bodies = {stretch for body in forgotten.bodies for stretch in body_stretches(body)}
+        self.patterns = PatternSet(stretches, self.words, bodies)
+        ids = (uuid.encode("utf-8", "surrogatepass") for uuid in forgotten.lines)
+        self.ids = MultiPatternMatcher(sorted(uuid for uuid in ids if len(uuid) >= MIN_LENGTH))
+        self.retained: set[Source] = set()
+        self.limit = MAX_TRACES
+        self.sessions = {
+            grounds.ldm_home / row.archive: row.session_id for row in forgotten_rows.kept_rows(grounds.store)
+        }
+
+    def _is_said(self, store: Store, word: str) -> bool:
+        return traces.is_said(store, word, self.forgotten.lines, self.forgotten.memories)
+
+    def add(self, file: str, offset: int, kind: str, source: Source = "") -> None:
+        """Note a match; without a source it is known by an id."""
+        if source in self.retained:
+            return
+        first, times = self.findings.get((file, kind, source), (offset, 0))
+        self.findings[file, kind, source] = (min(first, offset), times + 1)
+        if len(self.findings) > self.limit:
+            self._leave_out_retained()
+            self.limit = 2 * len(self.findings) + MAX_TRACES
+
+    def _kind(self, source: Source) -> str:
+        return "word" if source in self.words else "text"
+
+    def cannot_read(self, file: str, why: str) -> None:
+        """Note what cannot be read."""
+        self.unread.append(Unread(file, why))
+
+    # -- what stays --------------------------------------------------------------------------------------------------
+
+    def _leave_out_retained(self) -> None:
+        """Drop matches of what retained texts hold as well."""
+        sources = {source for _, _, source in self.findings if source}
+        texts: dict[bytes, set[Source]] = {}
+        for source in sources:
+            if isinstance(source, str):
+                texts.setdefault(folded(source).encode("utf-8", "replace"), set()).add(source)
+        bodies: dict[bytes, set[Source]] = {source: {source} for source in sources if isinstance(source, bytes)}
+        self.retained |= _held(texts, self._retained_texts()) | _held(bodies, self._retained_bodies())
+        self.findings = {key: found for key, found in self.findings.items() if key[2] not in self.retained}
+
+    def _retained_texts(self) -> Iterator[bytes]:
+        forgotten = self.forgotten
+        for store in self.stores:
+            texts = traces.retained_texts(store, forgotten.lines, forgotten.memories, forgotten.sessions)
+            for text in counted(texts, "reading what stays", traces.count_turns(store), self.grounds.progress):
+                yield folded(text).encode("utf-8", "replace")
+
+    def _retained_bodies(self) -> Iterator[bytes]:
+        for store in self.stores:
+            yield from traces.retained_bodies(store, self.forgotten.lines, self.forgotten.memories)
 
     # -- databases ---------------------------------------------------------------------------------------------------
 
@@ -149,17 +210,19 @@ class _Search:
         """Check an open database for rows, values and words."""
         name = places.name_of(store.path, self.grounds.ldm_home)
         try:
-            if traces.rows_left(store, self.needles.lines, self.needles.memories):
+            if traces.rows_left(store, self.forgotten.lines, self.forgotten.memories):
                 self.add(name, 0, "row")
-            for table, batch in _batches(traces.values(store)):
-                if any(True for _ in self.needles.seeker.find(batch)):
-                    self.add(f"{name}: {table}", 0, "row")
-            for _ in range(traces.entries_alone(store) + len(traces.indexed_words(store, self.needles.stems))):
+            for table, values in groupby(traces.values(store), key=lambda found: found[0]):
+                for offset, _, source in self.patterns.find(_joined(value for _, value in values)):
+                    self.add(f"{name}: {table}", offset, "row", source)
+            for word in traces.indexed_words(store, self.words):
+                self.add(name, 0, "index", word)
+            if traces.entries_alone(store):
                 self.add(name, 0, "index")
             if sealed := traces.blobs_aside(store):
-                self.unread.append(Unread(f"{name}: quarantine", f"{sealed} refused blobs that cannot be opened"))
+                self.cannot_read(f"{name}: quarantine", f"{sealed} refused blobs that cannot be opened")
         except CrystalError as error:
-            self.unread.append(Unread(name, error.message))
+            self.cannot_read(name, error.message)
 
     def _look_into_copy(self, found: places.Found) -> None:
         if any(found.path == store.path for store in self.stores):
@@ -168,72 +231,74 @@ class _Search:
             with traces.opened_copy(found.path) as store:
                 self.look_into_store(store)
         except CrystalError as error:
-            self.unread.append(Unread(found.name, error.message))
+            self.cannot_read(found.name, error.message)
 
     # -- files -------------------------------------------------------------------------------------------------------
 
     def look_into_file(self, found: places.Found) -> None:
-        """Check a file to its last byte, and its decompressed content."""
-        for _ in self.needles.seeker.find(found.name.encode("utf-8", "surrogateescape")):
-            self.add(found.name, 0, "name")
+        """Check a file to its last byte, its decompressed content, and its name."""
+        for offset, _, source in self.patterns.find([found.name.encode("utf-8", "surrogateescape")]):
+            self.add(found.name, offset, "name", source)
         try:
             with opened(found.path) as file:
-                head = file.read(places.HEAD) or b""
+                head = file.read(len(MAGIC) * 2) or b""
+            is_compressed = places.is_compressed(head)
+            self._look_at_bytes(found, is_compressed=is_compressed)
             self.files += 1
-            if places.is_compressed(head):
-                self._look_at_lines(found.name, places.decompressed(found.path, head))
-                self._counts(found.size)
-            else:
-                self._look_at_bytes(found, head)
+            if is_compressed:
+                self._look_at_lines(found, head)
         except FileNotFoundError:
             return
         except OSError as error:
-            self.unread.append(Unread(found.name, error.strerror or str(error)))
+            self.cannot_read(found.name, error.strerror or str(error))
         except places.Unreadable as error:
-            self.unread.append(Unread(found.name, str(error)))
+            self.cannot_read(found.name, str(error))
         if traces.is_database(head):
             self._look_into_copy(found)
 
-    def _look_at_bytes(self, found: places.Found, head: bytes) -> None:
-        words = places.word_list(found.path) if head.startswith(places.INDEX_MAGIC) else None
+    def _look_at_bytes(self, found: places.Found, *, is_compressed: bool) -> None:
+        """Check a file as it is. What is compressed holds short words by chance."""
+        borders = places.word_borders(found.path)
         with opened(found.path) as file:
-            for offset, number in self.needles.seeker.find_in(_read(file, self._counts)):
-                stop = offset + len(self.needles.seeker.strings[number])
-                if self.needles.is_text(number):
-                    self.add(found.name, offset, "text")
-                elif words is None or not words.joins(offset, stop):
-                    self.add(found.name, offset, "word")
+            for start, end, source in self.patterns.find(_pieces(file, self._count)):
+                is_chance = is_compressed or (len(borders) and not np.isin((start, end), borders).all())
+                if not (is_word(source) and is_chance):
+                    self.add(found.name, start, self._kind(source), source)
 
-    def _counts(self, size: int) -> None:
+    def _count(self, size: int) -> None:
         self.size += size
         self.grounds.progress("looking at every byte", self.size, 0)
 
-    def _look_at_lines(self, name: str, texts: Iterator[bytes]) -> None:
-        """Check the decompressed lines of an archive. Lines that stay may contain the text."""
+    def _look_at_lines(self, found: places.Found, head: bytes) -> None:
+        """Check the decompressed lines of an archive."""
+        session = self.sessions.get(found.path)
+        is_touched = session is None or session in self.forgotten.sessions
         at = 0
-        for text in places.lines_of(texts):
-            for offset, kind in self._in_lines(text):
-                self.add(name, at + offset, kind)
+        for text in places.lines_of(places.decompressed(found.path, head)):
+            for offset, kind, source in self._in_lines(text, is_touched=is_touched):
+                self.add(found.name, at + offset, kind, source)
             at += len(text)
 
-    def _in_lines(self, text: bytes) -> Iterator[tuple[int, str]]:
-        if self.needles.lines:
-            at = 0
-            for line in text.split(b"\n"):
-                if transcript.line_facts(line).uuid in self.needles.lines and not is_shell(line):
-                    yield at, "line"
-                at += len(line) + 1
-        for offset, number in self.needles.find_in_lines(text):
-            start, stop = text.rfind(b"\n", 0, offset) + 1, text.find(b"\n", offset)
-            if not self._stays(text[start : stop if stop >= 0 else len(text)]):
-                yield offset, "text" if self.needles.is_text(number) else "word"
+    def _in_lines(self, text: bytes, *, is_touched: bool = True) -> Iterator[tuple[int, str, Source]]:
+        """Yield the place, the kind and the source of matches that may not be there.
+
+        ``is_touched``: the lines are of a session that something was forgotten from, or of an unknown one.
+        """
+        for offset, _ in self.ids.find(text):
+            line = _line_at(text, offset)
+            if transcript.line_facts(line).uuid in self.forgotten.lines and not is_shell(line):
+                yield offset, "line", ""
+        for offset, source in self.patterns.find_in_lines(text):
+            is_elsewhere = not is_touched and (source in self.words or self.forgotten.is_scope)
+            if not is_elsewhere and not self._stays(_line_at(text, offset)):
+                yield offset, self._kind(source), source
 
     def _stays(self, line: bytes) -> bool:
-        """Return True if the line is still in the memory: then it may contain the text."""
+        """Return True if a line may contain the text: it was not forgotten with what it holds."""
         uuid = transcript.line_facts(line).uuid
-        if uuid is None or uuid in self.needles.lines:
+        if uuid is None or uuid in self.forgotten.lines:
             return False
-        return any(traces.has_line(store, uuid) for store in self.stores)
+        return self.forgotten.is_scope or any(traces.has_line(store, uuid) for store in self.stores)
 
     # -- elsewhere ---------------------------------------------------------------------------------------------------
 
@@ -242,49 +307,74 @@ class _Search:
         if self.grounds.outbox is None:
             return
         try:
-            for place in self.grounds.outbox.find(lambda payload: any(True for _ in self._in_lines(payload))):
-                self.add(f"outbox: {place}", 0, "outbox")
+            for place, payload in self.grounds.outbox.payloads():
+                for offset, _, source in self._in_lines(payload):
+                    self.add(f"outbox: {place}", offset, "outbox", source)
             if unopened := self.grounds.outbox.unopened():
-                self.unread.append(Unread("outbox", f"{unopened} blobs that no key here opens"))
+                self.cannot_read("outbox", f"{unopened} blobs that no key here opens")
         except CrystalError as error:
-            self.unread.append(Unread("outbox", error.message))
+            self.cannot_read("outbox", error.message)
 
-    def transcripts(self) -> Iterator[str]:
-        """Return the files of Claude Code that hold one of the texts."""
-        count = 0
-        for root in self.grounds.roots:
-            for path in sorted(root.rglob("*.jsonl")):
-                count += 1
-                if count > MAX_TRANSCRIPTS:
-                    return
-                if self._holds(path):
-                    yield str(path)
+    def look_into_transcripts(self) -> None:
+        """Check the files of Claude Code for the texts."""
+        paths = (path for root in self.grounds.roots for path in sorted(root.rglob("*.jsonl")))
+        for path in islice(paths, MAX_TRANSCRIPTS):
+            with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
+                for offset, _, source in self.patterns.find(_pieces(file)):
+                    if source not in self.words:
+                        self.add(str(path), offset, TRANSCRIPT, source)
 
-    def _holds(self, path: Path) -> bool:
-        try:
-            with path.open("rb", buffering=0) as file:
-                return any(self.needles.is_text(number) for _, number in self.needles.seeker.find_in(_read(file)))
-        except OSError:
-            return False
+    def result(self) -> ForgetProof:
+        """Return the result, without matches of what retained texts hold as well."""
+        self._leave_out_retained()
+        found: dict[tuple[str, str], Trace] = {}
+        for (file, kind, _), (offset, times) in self.findings.items():
+            one = found.get((file, kind), Trace(file, offset, kind, 0))
+            found[file, kind] = Trace(file, min(offset, one.offset), kind, one.times + times)
+        by_rows_only = sum(self.retained.issuperset(self.stretches[text]) for text in self.forgotten.texts)
+        return ForgetProof(
+            self.files,
+            self.size,
+            len(self.forgotten.texts),
+            by_rows_only,
+            tuple(trace for trace in found.values() if trace.kind != TRANSCRIPT)[:MAX_TRACES],
+            tuple(self.unread),
+            tuple(dict.fromkeys(trace.file for trace in found.values() if trace.kind == TRANSCRIPT)),
+        )
 
 
-def _read(file: Readable, tell: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
+def _held(wanted: Mapping[bytes, set[Source]], datas: Iterator[bytes]) -> set[Source]:
+    """Return the values of what occurs in some data."""
+    left = {data: sources for data, sources in wanted.items() if MIN_LENGTH <= len(data) <= MAX_LENGTH}
+    matcher, found = MultiPatternMatcher(sorted(left)), set[Source]()
+    for batch in _joined(datas) if left else ():
+        for data in {matcher.strings[number] for _, number in matcher.find(batch)} & left.keys():
+            found |= left.pop(data)
+        if len(left) < 0.9 * len(matcher):  # a frequent string would be found again and again
+            matcher = MultiPatternMatcher(sorted(left))
+    return found
+
+
+def _line_at(text: bytes, offset: int) -> bytes:
+    end = text.find(b"\n", offset)
+    return text[text.rfind(b"\n", 0, offset) + 1 : end if end >= 0 else len(text)]
+
+
+def _pieces(file: Readable, tell: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
     """Yield a file in pieces, and report the length of each."""
     while piece := file.read(PIECE):
         tell(len(piece))
         yield piece
 
 
-def _batches(values: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
-    """Join many small values of one table into byte strings."""
+def _joined(values: Iterable[bytes]) -> Iterator[bytes]:
+    """Join many small values into larger ones."""
     batch: list[bytes] = []
-    size, of = 0, ""
-    for table, value in values:
-        if batch and (table != of or size > PIECE):
-            yield of, b"\0".join(batch)
-            batch, size = [], 0
-        of = table
+    size = 0
+    for value in values:
         batch.append(value)
-        size += len(value)
-    if batch:
-        yield of, b"\0".join(batch)
+        size += len(value) + 1
+        if size > PIECE:
+            yield b"\0".join((*batch, b""))
+            batch, size = [], 0
+    yield b"\0".join(batch)

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from crystal.model.capture import Memory
-from crystal.store.connection import Row, Store, translated
+from crystal.store.connection import Store, translated
 from crystal.store.search.scope import is_within
 
 PAGE = 500
@@ -39,6 +39,7 @@ class Said(NamedTuple):
     uuid: str
     uid: str
     text: str
+    key: str | None = None
 
 
 # ---------------------------------------------------------------------------------------------------------- finding
@@ -46,32 +47,52 @@ class Said(NamedTuple):
 
 def each_text(store: Store, turns: Collection[int] | None = None) -> Iterator[Said]:
     """Yield every text of the store: of turns (of some only, by row), of memories and of their former versions."""
+    if turns is None:
+        yield from _texts_of_turns(store, "")
+    for page in pages(turns or ()):
+        yield from _texts_of_turns(store, f"WHERE c.turn IN {_SOME}", page)
+    yield from _texts_of_memories(store, "")
+
+
+def texts_of(stores: Iterable[Store], lines: Collection[str], memories: Collection[str]) -> list[str]:
+    """Return the texts of lines, turn by turn, and of memories with their former versions."""
+    found: list[Said] = []
+    for store in stores:
+        for page in pages(lines):
+            found += _texts_of_turns(store, f"WHERE t.uuid IN {_SOME}", page)
+        for page in pages(memories):
+            found += _texts_of_memories(store, f"WHERE m.uid IN {_SOME}", page)
+    return [said.text for said in found]
+
+
+def pages(names: Collection[str] | Collection[int]) -> Iterator[str]:
+    """Yield some names at a time, sorted, as JSON arrays for ``json_each``."""
+    wanted = sorted(names)
+    return (json.dumps(wanted[at : at + PAGE]) for at in range(0, len(wanted), PAGE))
+
+
+def _texts_of_turns(store: Store, where: str, *values: str) -> Iterator[Said]:
     with translated(store.path):
-        if turns is None:
-            yield from _texts_of_turns(store.db.execute(f"{_TURN_TEXTS} ORDER BY c.turn, c.start"))
-        wanted = sorted(turns or ())
-        for at in range(0, len(wanted), PAGE):
-            page = (json.dumps(wanted[at : at + PAGE]),)
-            rows = store.db.execute(
-                f"{_TURN_TEXTS} WHERE c.turn IN (SELECT value FROM json_each(?)) ORDER BY c.turn, c.start", page
-            )
-            yield from _texts_of_turns(rows)
-        for uid, words, key in store.db.execute(
-            "SELECT uid, text, key FROM memories UNION ALL"
-            " SELECT m.uid, h.text, NULL FROM memory_history h JOIN memories m ON m.id = h.memory"
+        rows = store.db.execute(
+            "SELECT c.turn, t.uuid, c.start, c.text FROM chunks c JOIN turns t ON t.id = c.turn"
+            f" {where} ORDER BY c.turn, c.start",
+            values,
+        )
+        for (_, uuid), chunks in groupby(rows, key=lambda row: row[:2]):
+            text = ""
+            for *_, start, piece in chunks:
+                text = text[:start] + piece if start <= len(text) else f"{text}\n{piece}"
+            yield Said(uuid, "", text)
+
+
+def _texts_of_memories(store: Store, where: str, *values: str) -> Iterator[Said]:
+    with translated(store.path):
+        for row in store.db.execute(
+            f"SELECT '', m.uid, m.text, m.key FROM memories m {where} UNION ALL"
+            f" SELECT '', m.uid, h.text, NULL FROM memory_history h JOIN memories m ON m.id = h.memory {where}",
+            values * 2,
         ):
-            yield Said("", uid, words if key is None else f"{key}: {words}")
-
-
-_TURN_TEXTS = "SELECT c.turn, t.uuid, c.start, c.text FROM chunks c JOIN turns t ON t.id = c.turn"
-
-
-def _texts_of_turns(rows: Iterable[Row]) -> Iterator[Said]:
-    for (_, uuid), chunks in groupby(rows, key=lambda row: row[:2]):
-        text = ""
-        for *_, start, piece in chunks:
-            text = text[:start] + piece if start <= len(text) else f"{text}\n{piece}"
-        yield Said(uuid, "", text)
+            yield Said(*row)
 
 
 def is_large(store: Store) -> bool:
@@ -81,59 +102,66 @@ def is_large(store: Store) -> bool:
     return chunks > LARGE_CHUNKS or archived > LARGE_ARCHIVE_BYTES
 
 
-def lines_named(store: Store, uuids: Collection[str], memory: Memory = "local") -> list[Line]:
-    """Return the lines of these ids that are in the store."""
-    found: list[Line] = []
-    wanted = sorted(uuids)
-    for at in range(0, len(wanted), PAGE):
-        rows = store.rows(
-            "SELECT t.uuid, t.role, (SELECT substr(c.text, 1, 300) FROM chunks c WHERE c.turn = t.id AND c.start = 0),"
-            " s.session_id, p.name, s.device, t.ts, min(t.part) FROM turns t JOIN sessions s ON s.id = t.session"
-            " LEFT JOIN projects p ON p.id = t.project WHERE t.uuid IN (SELECT value FROM json_each(?))"
-            " GROUP BY t.uuid",
-            (json.dumps(wanted[at : at + PAGE]),),
-        )
-        found += [
-            Line(uuid, role, text or "", session, project, device, ts, memory)
-            for uuid, role, text, session, project, device, ts, _ in rows
-        ]
-    return found
+def lines_named(store: Store, uuids: Collection[str], memory: Memory = "local") -> Iterator[Line]:
+    """Yield the lines of these ids that are in the store."""
+    for page in pages(uuids):
+        for uuid, role, text, session, project, device, ts, _ in store.rows(
+            "SELECT t.uuid, t.role, coalesce((SELECT substr(c.text, 1, 300) FROM chunks c"
+            " WHERE c.turn = t.id AND c.start = 0), ''), s.session_id, p.name, s.device, t.ts, min(t.part)"
+            " FROM turns t JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project"
+            f" WHERE t.uuid IN {_SOME} GROUP BY t.uuid",
+            (page,),
+        ):
+            yield Line(uuid, role, text, session, project, device, ts, memory)
+
+
+_SOME = "(SELECT value FROM json_each(?))"
+_FIRST = "(SELECT value FROM json_each(?1))"
+
+
+def _names(store: Store, sql: str, *values: object) -> set[str]:
+    """Return the first column of a query; a list among the values is passed as JSON."""
+    bound = [value if value is None or isinstance(value, str | int) else as_json(value) for value in values]
+    return {str(name) for (name,) in store.rows(sql, bound)}
+
+
+def as_json(names: object) -> str:
+    """Return some names as a JSON array for ``json_each``."""
+    return json.dumps(sorted(names))  # type: ignore[call-overload]
 
 
 def uuids_of_sessions(store: Store, session_ids: Collection[str], until: int | None) -> set[str]:
     """Return the lines said in these sessions (not those that they repeat from others), before a moment."""
-    rows = store.rows(
-        "SELECT DISTINCT t.uuid FROM turns t JOIN sessions s ON s.id = t.session"
-        " WHERE s.session_id IN (SELECT value FROM json_each(?1)) AND (?2 IS NULL OR t.ts IS NULL OR t.ts < ?2)",
-        (json.dumps(sorted(session_ids)), until),
+    return _names(
+        store,
+        "SELECT t.uuid FROM turns t JOIN sessions s ON s.id = t.session"
+        f" WHERE s.session_id IN {_FIRST} AND (?2 IS NULL OR t.ts IS NULL OR t.ts < ?2)",
+        session_ids,
+        until,
     )
-    return {str(uuid) for (uuid,) in rows}
 
 
 def uuids_repeated(store: Store, session_ids: Collection[str], since: int) -> set[str]:
     """Return the lines since a moment that these sessions share with others, and the store has from the others."""
-    rows = store.rows(
-        "SELECT DISTINCT t.uuid FROM turn_copies c JOIN turns t ON t.id = c.turn JOIN sessions s ON s.id = c.session"
-        " WHERE s.session_id IN (SELECT value FROM json_each(?)) AND t.ts >= ?",
-        (json.dumps(sorted(session_ids)), since),
+    return _names(
+        store,
+        "SELECT t.uuid FROM turn_copies c JOIN turns t ON t.id = c.turn JOIN sessions s ON s.id = c.session"
+        f" WHERE s.session_id IN {_SOME} AND t.ts >= ?",
+        session_ids,
+        since,
     )
-    return {str(uuid) for (uuid,) in rows}
 
 
 def uuids_lent(store: Store, session_ids: Collection[str], before: int) -> set[str]:
     """Return the lines before a moment that the store has from these sessions, and other sessions have as well."""
-    rows = store.rows(
-        "SELECT DISTINCT t.uuid FROM sessions s JOIN turns t ON t.session = s.id JOIN turn_copies c ON c.turn = t.id"
-        " JOIN sessions o ON o.id = c.session WHERE s.session_id IN (SELECT value FROM json_each(?1))"
-        " AND o.session_id NOT IN (SELECT value FROM json_each(?1)) AND t.ts < ?2",
-        (json.dumps(sorted(session_ids)), before),
+    return _names(
+        store,
+        "SELECT t.uuid FROM sessions s JOIN turns t ON t.session = s.id JOIN turn_copies c ON c.turn = t.id"
+        f" JOIN sessions o ON o.id = c.session WHERE s.session_id IN {_FIRST}"
+        f" AND o.session_id NOT IN {_FIRST} AND t.ts < ?2",
+        session_ids,
+        before,
     )
-    return {str(uuid) for (uuid,) in rows}
-
-
-def session_ids(store: Store) -> list[str]:
-    """Return Claude Code's ids of all sessions."""
-    return [str(name) for (name,) in store.rows("SELECT session_id FROM sessions")]
 
 
 def uuid_of_turn(store: Store, turn: int) -> str:
@@ -143,10 +171,7 @@ def uuid_of_turn(store: Store, turn: int) -> str:
 
 def folders_of_projects(store: Store, projects: Sequence[int]) -> set[str]:
     """Return the folders of some projects."""
-    rows = store.rows(
-        "SELECT cwd FROM projects WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(projects)),)
-    )
-    return {str(cwd) for (cwd,) in rows}
+    return _names(store, f"SELECT cwd FROM projects WHERE id IN {_SOME}", projects)
 
 
 def folders_within(store: Store, folders: Collection[str]) -> list[int]:
@@ -157,12 +182,8 @@ def folders_within(store: Store, folders: Collection[str]) -> list[int]:
 
 def uuids_of_projects(store: Store, projects: Sequence[int], until: int | None) -> set[str]:
     """Return the lines that were said in these projects before a moment."""
-    rows = store.rows(
-        "SELECT DISTINCT uuid FROM turns WHERE project IN (SELECT value FROM json_each(?1))"
-        " AND (?2 IS NULL OR ts IS NULL OR ts < ?2)",
-        (json.dumps(list(projects)), until),
-    )
-    return {str(uuid) for (uuid,) in rows}
+    sql = f"SELECT uuid FROM turns WHERE project IN {_FIRST} AND (?2 IS NULL OR ts IS NULL OR ts < ?2)"
+    return _names(store, sql, projects, until)
 
 
 def counts_before(store: Store, until: int) -> tuple[int, int, int | None]:
@@ -173,57 +194,42 @@ def counts_before(store: Store, until: int) -> tuple[int, int, int | None]:
 
 def uuids_before(store: Store, until: int) -> set[str]:
     """Return the lines that were said before a moment."""
-    return {str(uuid) for (uuid,) in store.rows("SELECT DISTINCT uuid FROM turns WHERE ts < ?", (until,))}
-
-
-def uuids_there(store: Store, uuids: Collection[str]) -> set[str]:
-    """Return which of these lines are in the store."""
-    rows = store.rows(
-        "SELECT DISTINCT uuid FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", (json.dumps(sorted(uuids)),)
-    )
-    return {str(uuid) for (uuid,) in rows}
+    return _names(store, "SELECT DISTINCT uuid FROM turns WHERE ts < ?", until)
 
 
 def memories_where(
     store: Store, *, sessions: Collection[str] = (), projects: Sequence[int] = (), before: int | None = None
 ) -> set[str]:
     """Return memories requested in these sessions, hold in these projects, or last changed before a moment."""
-    rows = store.rows(
-        "SELECT uid FROM memories WHERE session IN (SELECT value FROM json_each(?1))"
-        " OR project IN (SELECT value FROM json_each(?2)) OR (?3 IS NOT NULL AND updated_at < ?3)",
-        (json.dumps(sorted(sessions)), json.dumps(list(projects)), before),
+    return _names(
+        store,
+        f"SELECT uid FROM memories WHERE session IN {_FIRST} OR project IN (SELECT value FROM json_each(?2))"
+        " OR (?3 IS NOT NULL AND updated_at < ?3)",
+        sessions,
+        projects,
+        before,
     )
-    return {str(uid) for (uid,) in rows}
 
 
 def sessions_of(store: Store, uuids: Collection[str]) -> set[str]:
     """Return Claude Code's ids of the sessions whose transcripts contain these lines, including forks."""
-    found: set[str] = set()
-    wanted = sorted(uuids)
-    for at in range(0, len(wanted), PAGE):
-        rows = store.rows(
-            "SELECT DISTINCT s.session_id FROM turns t LEFT JOIN turn_copies c ON c.turn = t.id"
-            " JOIN sessions s ON s.id IN (t.session, c.session)"
-            " WHERE t.uuid IN (SELECT value FROM json_each(?))",
-            (json.dumps(wanted[at : at + PAGE]),),
-        )
-        found |= {str(session) for (session,) in rows}
-    return found
+    sql = (
+        "SELECT DISTINCT s.session_id FROM turns t LEFT JOIN turn_copies c ON c.turn = t.id"
+        f" JOIN sessions s ON s.id IN (t.session, c.session) WHERE t.uuid IN {_SOME}"
+    )
+    return {name for page in pages(uuids) for name in _names(store, sql, page)}
 
 
 def summaries_after(store: Store, uuids: Collection[str]) -> set[str]:
     """Return the client's summaries of conversations (role summary) that follow some lines in their session."""
-    rows = store.rows(
-        "SELECT DISTINCT y.uuid FROM turns t JOIN turns y ON y.session = t.session AND y.role = 'summary'"
-        " AND (y.ts IS NULL OR t.ts IS NULL OR y.ts >= t.ts)"
-        " WHERE t.uuid IN (SELECT value FROM json_each(?))"
-        " UNION SELECT DISTINCT y.uuid FROM turns t JOIN turn_copies c ON c.turn = t.id"
-        " JOIN turns y ON y.session = c.session AND y.role = 'summary'"
-        " AND (y.ts IS NULL OR t.ts IS NULL OR y.ts >= t.ts)"
-        " WHERE t.uuid IN (SELECT value FROM json_each(?))",
-        (json.dumps(sorted(uuids)),) * 2,
+    later = "y.role = 'summary' AND (y.ts IS NULL OR t.ts IS NULL OR y.ts >= t.ts)"
+    return _names(
+        store,
+        f"SELECT y.uuid FROM turns t JOIN turns y ON y.session = t.session AND {later} WHERE t.uuid IN {_FIRST}"
+        " UNION SELECT y.uuid FROM turns t JOIN turn_copies c ON c.turn = t.id"
+        f" JOIN turns y ON y.session = c.session AND {later} WHERE t.uuid IN {_FIRST}",
+        uuids,
     )
-    return {str(uuid) for (uuid,) in rows}
 
 
 def turns_of_session(store: Store, session_id: str) -> list[tuple[str, str, str | None, str]]:
@@ -239,11 +245,8 @@ def turns_of_session(store: Store, session_id: str) -> list[tuple[str, str, str 
 
 def files_of_sessions(store: Store, session_ids: Collection[str], device: str) -> list[str | bytes]:
     """Return the paths at which the transcripts of these sessions were last seen on a device."""
-    rows = store.rows(
-        "SELECT path FROM capture_state WHERE device = ? AND session_id IN (SELECT value FROM json_each(?))",
-        (device, json.dumps(sorted(session_ids))),
-    )
-    return [path for (path,) in rows]
+    sql = f"SELECT path FROM capture_state WHERE device = ? AND session_id IN {_SOME}"
+    return [path for (path,) in store.rows(sql, (device, as_json(session_ids)))]
 
 
 # --------------------------------------------------------------------------------------------------------- archives
@@ -323,6 +326,6 @@ def close_relayed(store: Store, session_ids: Collection[str], rule: str) -> None
     store.execute(
         "UPDATE segments SET state = 'private', rule = ?, raw_hash = NULL, clean_hash = NULL, clean_length = NULL"
         " WHERE state = 'captured' AND archive_length IS NULL AND transcript IN"
-        " (SELECT id FROM capture_state WHERE session_id IN (SELECT value FROM json_each(?)))",
-        (rule, json.dumps(sorted(session_ids))),
+        f" (SELECT id FROM capture_state WHERE session_id IN {_SOME})",
+        (rule, as_json(session_ids)),
     )

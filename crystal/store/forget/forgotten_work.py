@@ -1,7 +1,7 @@
 """Delete the rows of what is forgotten, and note the work that this leaves in files.
 
 Everything runs inside the caller's transactions. Nothing stays in free pages, because the connection deletes securely;
-what stays between cells is cleared by ``scrub``.
+what stays between cells goes when the file is rewritten.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from crystal.store.connection import Store
-from crystal.store.memories.memories import delete_memories
+from crystal.store.forget.forgotten_rows import as_json, pages
 from crystal.store.search import space
 
-PAGE = 500
 MANY = 1_000
 """More chunks than this are deleted in batches; their words are removed at the end."""
 
@@ -27,44 +26,19 @@ BATCH = 4_000
 
 def chunks_of(store: Store, uuids: Collection[str]) -> list[int]:
     """Return the chunks of these lines."""
-    found: list[int] = []
-    wanted = sorted(uuids)
-    for at in range(0, len(wanted), PAGE):
-        found += [
-            int(ident)
-            for (ident,) in store.rows(
-                "SELECT c.id FROM chunks c JOIN turns t ON t.id = c.turn"
-                " WHERE t.uuid IN (SELECT value FROM json_each(?))",
-                (json.dumps(wanted[at : at + PAGE]),),
-            )
-        ]
-    return found
+    sql = "SELECT id FROM chunks WHERE turn IN " + _TURNS
+    return [int(ident) for page in pages(uuids) for (ident,) in store.rows(sql, (page,))]
 
 
-def delete_marked(store: Store, ids: Sequence[int]) -> None:
-    """Delete some of very many chunks with their vectors, inside a transaction.
-
-    Their words are only marked in the keyword index: ``merge_words`` removes them when all are deleted.
-    """
-    space.delete_chunks(store, ids, marked=True)
-
-
-def merge_words(store: Store) -> None:
-    """Remove the words of deleted chunks from the keyword index, some pages at a time, so that others can write."""
-    space.merge_words(store)
+_TURNS = "(SELECT id FROM turns WHERE uuid IN (SELECT value FROM json_each(?)))"
 
 
 def delete_lines(store: Store, uuids: Collection[str]) -> None:
     """Delete the turns of lines with their chunks, words and vectors, inside a transaction."""
-    wanted = sorted(uuids)
-    for at in range(0, len(wanted), PAGE):
-        page = (json.dumps(wanted[at : at + PAGE]),)
-        some = "(SELECT id FROM turns WHERE uuid IN (SELECT value FROM json_each(?)))"
-        space.delete_chunks(
-            store, [ident for (ident,) in store.rows(f"SELECT id FROM chunks WHERE turn IN {some}", page)]
-        )
-        store.execute(f"DELETE FROM turn_copies WHERE turn IN {some}", page)
-        store.execute("DELETE FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", page)
+    space.delete_chunks(store, chunks_of(store, uuids))
+    for page in pages(uuids):
+        store.execute(f"DELETE FROM turn_copies WHERE turn IN {_TURNS}", (page,))
+        store.execute("DELETE FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", (page,))
 
 
 def hand_over(store: Store, uuids: Collection[str], session_ids: Collection[str]) -> None:
@@ -73,7 +47,7 @@ def hand_over(store: Store, uuids: Collection[str], session_ids: Collection[str]
         "SELECT t.id, t.session, min(c.session) FROM turns t JOIN turn_copies c ON c.turn = t.id"
         " JOIN sessions o ON o.id = c.session WHERE t.uuid IN (SELECT value FROM json_each(?))"
         " AND o.session_id NOT IN (SELECT value FROM json_each(?)) GROUP BY t.id",
-        (json.dumps(sorted(uuids)), json.dumps(sorted(session_ids))),
+        (as_json(uuids), as_json(session_ids)),
     ):
         store.execute("UPDATE turns SET session = ? WHERE id = ?", (new, turn))
         store.execute("UPDATE chunks SET session = ? WHERE turn = ?", (new, turn))
@@ -86,13 +60,8 @@ def delete_copies(store: Store, session_ids: Collection[str]) -> None:
     store.execute(
         "DELETE FROM turn_copies WHERE session IN (SELECT id FROM sessions WHERE session_id IN"
         " (SELECT value FROM json_each(?)))",
-        (json.dumps(sorted(session_ids)),),
+        (as_json(session_ids),),
     )
-
-
-def delete_remembered(store: Store, uids: Sequence[str]) -> int:
-    """Delete memories with their history, inside a transaction."""
-    return delete_memories(store, list(uids))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,96 +7,39 @@ are also queried through the database. Everything here only reads.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import apsw
 
 from crystal.store import migrate, texts
 from crystal.store.connection import Store, translated
+from crystal.store.forget.forgotten_rows import as_json, each_text, pages
 from crystal.store.search.candidates import quoted
 from crystal.store.search.vectors import generations, table_of
 
-PAGE = 500
 _SKIPPED = ("outbox", "quarantine")
 """Tables of sealed data, which only a holder of the keys can open."""
 
 
-def said_texts(store: Store, lines: Collection[str], memories: Collection[str]) -> Iterator[str]:
-    """Yield the texts of lines and memories that are about to be forgotten, turn by turn, and former versions."""
-    for uuid in lines:
-        rows = store.rows(
-            "SELECT c.turn, c.start, c.text FROM turns t JOIN chunks c ON c.turn = t.id WHERE t.uuid = ?"
-            " ORDER BY c.turn, c.start",
-            (uuid,),
-        )
-        for turn in dict.fromkeys(row[0] for row in rows):
-            yield _laid_over([(start, text) for one, start, text in rows if one == turn])
-    for uid in memories:
-        yield from (
-            text
-            for (text,) in store.rows(
-                "SELECT text FROM memories WHERE uid = ?1 UNION ALL SELECT h.text FROM memory_history h"
-                " JOIN memories m ON m.id = h.memory WHERE m.uid = ?1",
-                (uid,),
-            )
-        )
-
-
-def _laid_over(pieces: Sequence[tuple[int, str]]) -> str:
-    text = ""
-    for start, piece in pieces:
-        text = text[:start] + piece if start <= len(text) else text + "\n" + piece
-    return text
-
-
-def staying_texts(
+def retained_texts(
     store: Store, lines: Collection[str], memories: Collection[str], sessions: Collection[str]
 ) -> Iterator[str]:
-    """Yield what is readable without these lines and memories: texts, other titles, names, the schema."""
+    """Yield what is readable apart from these lines, memories and sessions: texts, titles, names, the schema."""
+    for said in each_text(store):
+        if said.uuid not in lines and said.uid not in memories:
+            yield f"{said.text}\n{said.key or ''}"
     with translated(store.path):
-        rows = store.db.execute(
-            "SELECT c.turn, c.start, c.text, t.uuid, m.uid FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
-            " LEFT JOIN memories m ON m.id = c.memory ORDER BY c.turn, c.start"
-        )
-        staying = (row for row in rows if row[3] not in lines and row[4] not in memories)
-        for turn, group in groupby(staying, key=lambda row: row[0]):  # a line may be in two chunks of a turn
-            pieces = [(start, text) for _, start, text, *_ in group]
-            if turn is None:
-                yield from (text for _, text in pieces)
-            else:
-                yield _laid_over(pieces)
-        for uid, text, key in store.db.execute(
-            "SELECT uid, text, key FROM memories UNION ALL"
-            " SELECT m.uid, h.text, NULL FROM memory_history h JOIN memories m ON m.id = h.memory"
-        ):
-            if uid not in memories:
-                yield f"{text}\n{key or ''}"
-        for session_id, title, summary_title in store.db.execute(
-            "SELECT session_id, title, summary_title FROM sessions"
-        ):
-            if session_id not in sessions:
-                yield f"{title or ''}\n{summary_title or ''}"
+        for session, *titles in store.db.execute("SELECT session_id, title, summary_title FROM sessions"):
+            yield "\n".join([session, *(title or "" for title in titles if session not in sessions)])
         for sql in _NAMES:
             for row in store.db.execute(sql):
                 yield "\n".join(str(value) for value in row if value is not None)
 
 
-def bodies(store: Store, lines: Collection[str], memories: Collection[str], *, are_gone: bool) -> Iterator[bytes]:
-    """Yield the compressed texts of lines and memories that are about to be forgotten, or those of all others."""
-    with translated(store.path):
-        for body, uuid, uid in store.db.execute(
-            "SELECT c.body, t.uuid, m.uid FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
-            " LEFT JOIN memories m ON m.id = c.memory WHERE typeof(c.body) = 'blob'"
-        ):
-            if (uuid in lines or uid in memories) == are_gone:
-                yield body
-
-
 _NAMES = (
     "SELECT cwd, git_root, remote, name FROM projects",
-    "SELECT DISTINCT agent, device, branch, session_id FROM sessions",
+    "SELECT DISTINCT agent, device, branch FROM sessions",
     "SELECT DISTINCT agent, device, branch, subagent FROM chunks",
     "SELECT DISTINCT tool, model FROM turns",
     "SELECT path, transcript, archive FROM capture_state",
@@ -105,6 +48,31 @@ _NAMES = (
     "SELECT path FROM capture_roots",
     "SELECT name, sql FROM sqlite_schema",
 )
+
+
+def bodies_of(store: Store, lines: Collection[str], memories: Collection[str]) -> list[bytes]:
+    """Return the compressed texts of lines and memories."""
+    return [
+        body
+        for name, wanted in (("t.uuid", lines), ("m.uid", memories))
+        for page in pages(wanted)
+        for (body,) in store.rows(
+            "SELECT c.body FROM chunks c LEFT JOIN turns t ON t.id = c.turn LEFT JOIN memories m ON m.id = c.memory"
+            f" WHERE {name} IN (SELECT value FROM json_each(?)) AND typeof(c.body) = 'blob'",
+            (page,),
+        )
+    ]
+
+
+def retained_bodies(store: Store, lines: Collection[str], memories: Collection[str]) -> Iterator[bytes]:
+    """Yield the compressed texts of everything but some lines and memories."""
+    with translated(store.path):
+        for body, uuid, uid in store.db.execute(
+            "SELECT c.body, t.uuid, m.uid FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
+            " LEFT JOIN memories m ON m.id = c.memory WHERE typeof(c.body) = 'blob'"
+        ):
+            if uuid not in lines and uid not in memories:
+                yield body
 
 
 def is_said(store: Store, word: str, lines: Collection[str], memories: Collection[str]) -> bool:
@@ -132,16 +100,10 @@ def has_line(store: Store, uuid: str) -> bool:
 
 def rows_left(store: Store, lines: Collection[str], memories: Collection[str]) -> int:
     """Return how many rows are left of lines and memories that were forgotten."""
-    count = 0
-    for wanted, sql in (
-        (lines, "SELECT count(*) FROM turns WHERE uuid IN ({})"),
-        (memories, "SELECT count(*) FROM memories WHERE uid IN ({})"),
-    ):
-        some = list(wanted)
-        for at in range(0, len(some), PAGE):
-            page = some[at : at + PAGE]
-            count += int(store.value(sql.replace("{}", ", ".join("?" * len(page))), page))
-    return count
+    some = "IN (SELECT value FROM json_each(?))"
+    return int(store.value(f"SELECT count(*) FROM turns WHERE uuid {some}", (as_json(lines),))) + int(
+        store.value(f"SELECT count(*) FROM memories WHERE uid {some}", (as_json(memories),))
+    )
 
 
 def values(store: Store) -> Iterator[tuple[str, bytes]]:
@@ -155,31 +117,19 @@ def values(store: Store) -> Iterator[tuple[str, bytes]]:
         for table in tables:
             for row in store.db.execute(f'SELECT * FROM "{table}"'):
                 for value in row:
-                    if isinstance(value, str):
-                        yield table, value.encode("utf-8", "surrogatepass")
-                    elif isinstance(value, bytes):
-                        yield table, value
+                    if isinstance(value, str | bytes):
+                        yield table, value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
 
 
-def indexed_words(store: Store, stems: Sequence[str]) -> list[str]:
-    """Return which of some words a keyword index contains."""
-    found: list[str] = []
+def indexed_words(store: Store, words: Collection[str]) -> set[str]:
+    """Return which of some words the keyword index contains."""
     with translated(store.path):
-        tables = [
-            name
-            for (name,) in store.db.execute(
-                "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE '%USING fts5%' ORDER BY name"
-            )
-        ]
-        for table in tables:
-            store.db.execute(f"CREATE VIRTUAL TABLE temp.crystal_words USING fts5vocab(main, '{table}', 'row')")
-            try:
-                for stem in stems:
-                    for (term,) in store.db.execute("SELECT term FROM temp.crystal_words WHERE term = ?", (stem,)):
-                        found.append(str(term))
-            finally:
-                store.db.execute("DROP TABLE temp.crystal_words")
-    return found
+        store.db.execute("CREATE VIRTUAL TABLE IF NOT EXISTS temp.crystal_words USING fts5vocab(main, chunks_fts, row)")
+        try:
+            sql = "SELECT term FROM temp.crystal_words WHERE term = ?"
+            return {term for word in words for (term,) in store.db.execute(sql, (word,))}
+        finally:
+            store.db.execute("DROP TABLE temp.crystal_words")
 
 
 def entries_alone(store: Store) -> int:

@@ -152,7 +152,7 @@ def give_back(store: Store, *, should_stop: Callable[[], bool] = lambda: False) 
         StoreBusy, StoreFull: Nothing is lost; try again later.
     """
     before, has_deletions = _pages(store), _has_deletions(store)
-    if read_note(store, SPARSE) is not None and not should_stop() and _rewrite(store):
+    if read_note(store, SPARSE) is not None and not should_stop() and rewrite(store):
         drop_note(store, SPARSE)
     is_done = not has_deletions or (_fill_holes(store, should_stop) and _merge_words(store, should_stop))
     if is_done and (has_deletions or _has_free_pages(store)):
@@ -172,16 +172,16 @@ def _cut(store: Store, should_stop: Callable[[], bool]) -> bool:
     elif _has_free_pages(store):
         if should_stop():
             return False
-        _rewrite(store)
+        rewrite(store)
     empty_log(store)
     return True
 
 
-def _rewrite(store: Store) -> bool:
-    """Rewrite the whole file. False without disk space for the copy.
+def rewrite(store: Store) -> bool:
+    """Rewrite the whole file, so that it holds nothing that was deleted. False without disk space for the copy.
 
-    Once for a store from before crystal used incremental vacuum, and when much was imported or what is stored has
-    become smaller.
+    Needed once for a store from before crystal used incremental vacuum, when much was imported or what is stored has
+    become smaller, and after something was forgotten: SQLite leaves copies between the cells of a page.
     """
     page, pages, free = _pages(store)
     import shutil  # noqa: PLC0415 - every hook's worker asks ``is_due``, and nearly none goes on
@@ -200,10 +200,10 @@ def _rewrite(store: Store) -> bool:
     return True
 
 
-def empty_log(store: Store) -> bool:
+def empty_log(store: Store, wait_ms: int = 0) -> bool:
     """Checkpoint the log and truncate it; False while others read, which leaves it to a later checkpoint."""
     with translated(store.path):
-        store.db.set_busy_timeout(0)
+        store.db.set_busy_timeout(wait_ms)
         try:
             store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except (apsw.BusyError, apsw.LockedError):

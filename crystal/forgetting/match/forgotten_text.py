@@ -1,0 +1,63 @@
+"""Read the texts and rare words of what is to be forgotten, while they still exist."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from crystal.forgetting.match.patterns import TextMatcher, words_of
+from crystal.forgetting.request import ForgetContext, ForgetPlan
+from crystal.store import Store
+from crystal.store.forget import forgotten_rows, traces
+
+SCOPES = ("session", "project", "before")
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenText:
+    """What is to be forgotten, for the proof. Never written to disk.
+
+    Attributes:
+        lines, memories: Ids.
+        sessions: Claude Code's ids of the sessions that something is forgotten from, with forks.
+        texts: The texts.
+        asked: The word or phrase of the query.
+        bodies: The texts as the store compresses them.
+        is_scope: Something is forgotten by place or time: the same text elsewhere stays.
+    """
+
+    lines: frozenset[str] = frozenset()
+    memories: frozenset[str] = frozenset()
+    sessions: frozenset[str] = frozenset()
+    texts: tuple[str, ...] = field(default=(), repr=False)
+    asked: tuple[str, ...] = field(default=(), repr=False)
+    bodies: tuple[bytes, ...] = field(default=(), repr=False)
+    is_scope: bool = False
+
+
+def forgotten_text(context: ForgetContext, plan: ForgetPlan) -> ForgottenText:
+    """Return what a plan is to delete. Call it before the plan is carried out."""
+    lines = frozenset(uuid for _, value, _ in plan.kinds for uuid in value.get("lines", ()))
+    memories = frozenset(uid for _, value, _ in plan.kinds for uid in value.get("memories", ()))
+    with context.open_mirror() as mirror:
+        stores = [context.store, *([mirror] if mirror is not None else [])]
+        touched = {session for store in stores for session in forgotten_rows.sessions_of(store, lines)}
+        texts = forgotten_rows.texts_of(stores, lines, memories)
+        bodies = (body for store in stores for body in traces.bodies_of(store, lines, memories))
+        return ForgottenText(
+            lines,
+            memories,
+            frozenset(touched | set(plan.sessions)),
+            tuple(dict.fromkeys(text for text in texts if text.strip())),
+            plan.needles,
+            tuple(bodies),
+            any(kind in SCOPES for kind, _, _ in plan.kinds),
+        )
+
+
+def text_matcher(stores: Sequence[Store], lines: Collection[str], memories: Collection[str]) -> TextMatcher:
+    """Return what finds repetitions of lines and memories that are about to be forgotten."""
+    texts = forgotten_rows.texts_of(stores, lines, memories)
+    words = {word for text in texts for word in words_of(text)}
+    rare = {word for word in words if not any(traces.is_said(store, word, lines, memories) for store in stores)}
+    return TextMatcher(texts, rare)

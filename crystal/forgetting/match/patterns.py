@@ -1,0 +1,180 @@
+"""Build the byte patterns of forgotten text: every form in which a file can hold it. Pure, in memory only.
+
+A text is searched for in stretches short enough that a quotation contains one, or as a whole if it has no long line.
+Its rare words are searched for separately.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+from crystal.forgetting.match.multi_pattern import MAX_LENGTH, MIN_LENGTH, MultiPatternMatcher
+from crystal.forgetting.match.terms import QUOTE, folded, goes_on, readable
+from crystal.search.index.terms import Tokenize, document_words
+from crystal.summarize.wording import escaped, one_line
+
+LINE = 20
+"""Minimum characters of a line that is searched for on its own."""
+
+STRETCH = 32
+"""Characters of a stretch; a quotation of twice as many from a longer line contains one."""
+
+BODY_STRETCH = 24
+"""Bytes of a compressed text: long enough not to match by chance."""
+
+WORD = 5
+"""Minimum characters of a word that is searched for."""
+
+MAX_WHOLE = 16_384
+PACKAGE = Path(__file__).resolve().parents[2]
+
+Source = str | bytes
+"""What a pattern is a form of: a stretch or a word, or bytes of a compressed text."""
+
+_WORD = re.compile(r"[^\W_]+(?:['_.-][^\W_]+)*")
+_PLAIN = re.compile(r"[^\W_]+")
+_NAMING = re.compile(r"[^\W\da-fA-F_]")
+_ESCAPED = re.compile(rb"\\(?:[bfnrt]|u[0-9a-fA-F]{4})\Z")
+_LOOSE: dict[str, str] = {"encoding": "utf-8", "errors": "ignore"}
+_HEX = re.compile(r"\\u[0-9a-f]{4}")
+_GO = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+
+
+class PatternSet:
+    """Stretches and words in all their forms, and bytes as they are, searched for in one pass."""
+
+    def __init__(self, stretches: Iterable[str], words: Iterable[str] = (), bodies: Iterable[bytes] = ()) -> None:
+        sources: dict[bytes, Source] = {body: body for body in bodies}
+        for source in (*words, *stretches):
+            sources.update(dict.fromkeys(forms_of(source), source))
+        self.matcher = MultiPatternMatcher(sorted(form for form in sources if MIN_LENGTH <= len(form) <= MAX_LENGTH))
+        self._sources = [sources[form] for form in self.matcher.strings]
+
+    def find(self, pieces: Iterable[bytes]) -> Iterator[tuple[int, int, Source]]:
+        """Yield the start, the end and the source of every match in a file that is read in pieces."""
+        for start, number in self.matcher.find_in(pieces):
+            yield start, start + len(self.matcher.strings[number]), self._sources[number]
+
+    def find_in_lines(self, data: bytes) -> Iterator[tuple[int, Source]]:
+        """Yield the start and the source of every match in JSON lines, words only at word borders."""
+        for start, end, source in self.find([data]):
+            if not (is_word(source) and _is_joined(data, start, end)):
+                yield start, source
+
+
+class TextMatcher:
+    """Finds the lines of archives that repeat forgotten texts.
+
+    Args:
+        texts: The forgotten texts.
+        words: Words that no other text has.
+    """
+
+    def __init__(self, texts: Iterable[str], words: Iterable[str]) -> None:
+        texts = list(texts)
+        whole = {folded(text).encode("utf-8", "replace") for text in texts if len(text) >= QUOTE}
+        self._patterns = PatternSet({each for text in texts for each in stretches_of(text)}, words)
+        self._whole = MultiPatternMatcher(sorted(text for text in whole if MIN_LENGTH <= len(text) <= MAX_LENGTH))
+
+    def find(self, data: bytes) -> Iterator[int]:
+        """Yield the places where some lines share a stretch or a word with a text."""
+        return (start for start, _ in self._patterns.find_in_lines(data))
+
+    def is_quoted(self, line: bytes) -> bool:
+        """Return True if a line holds a whole text."""
+        return self._whole.is_in(readable(line).encode("utf-8", "replace"))
+
+
+def _is_joined(data: bytes, start: int, end: int) -> bool:
+    """Return True if the word continues before or after. If that is uncertain it counts as separate."""
+    before = "" if _ESCAPED.search(data, max(0, start - 6), start) else data[max(0, start - 4) : start].decode(**_LOOSE)
+    after = data[end : end + 4].decode(**_LOOSE)
+    word = data[start:end].decode(**_LOOSE)
+    return goes_on(before[-1:], word[:1]) or goes_on(word[-1:], after[:1])
+
+
+# --------------------------------------------------------------------------------------------------- taking apart
+
+
+def stretches_of(text: str) -> list[str]:
+    """Return short lines, and long ones in stretches; the whole text if no line is long enough, nothing of a tiny one.
+
+    The last stretch of a line ends with the line.
+    """
+    found: list[str] = []
+    for line in (line.strip() for line in text.splitlines()):
+        if len(line) < LINE:
+            continue
+        starts = [*range(0, len(line) - STRETCH, STRETCH), max(0, len(line) - STRETCH)]
+        found += (line[start : start + STRETCH] for start in starts)
+    whole = text.strip()[:MAX_WHOLE]
+    if not found and len(whole) >= WORD and len(whole.encode("utf-8", "replace")) >= MIN_LENGTH:
+        found.append(whole)
+    return list(dict.fromkeys(found))
+
+
+def body_stretches(body: bytes) -> Iterator[bytes]:
+    """Yield the parts of a compressed text: any part of it of twice their length contains one."""
+    return (body[at : at + BODY_STRETCH] for at in range(0, len(body) - BODY_STRETCH + 1, BODY_STRETCH))
+
+
+def words_of(text: str) -> set[str]:
+    """Return the words of a text that are names, and the parts of compounds, as written."""
+    found = set(_WORD.findall(text)) | set(_PLAIN.findall(text))
+    return {word for word in found if _names(word) and word.lower() not in own_words()}
+
+
+def is_word(source: Source) -> bool:
+    """Return True if a text is a single word."""
+    return isinstance(source, str) and _WORD.fullmatch(source) is not None
+
+
+def index_words(text: str, tokenize: Tokenize) -> set[str]:
+    """Return the same words as terms of an index."""
+    words = document_words(tokenize, text, None)
+    own = own_words() | _own_terms(tokenize)
+    return {word for word in (*words.text, *words.parts) if _names(word) and word not in own}
+
+
+def _names(word: str) -> bool:
+    """Return True if a word is long enough and not a number: numbers occur in files for other reasons."""
+    return WORD <= len(word) <= 100 and _NAMING.search(word) is not None
+
+
+@cache
+def own_words() -> frozenset[str]:
+    """Return the words that crystal's own files contain anyway."""
+    found: set[str] = set()
+    for path in sorted((*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.sql"))):
+        found |= {word.lower() for word in _PLAIN.findall(path.read_text("utf-8", "replace"))}
+    return frozenset(found)
+
+
+_own_terms_found: list[frozenset[str]] = []
+
+
+def _own_terms(tokenize: Tokenize) -> frozenset[str]:
+    if not _own_terms_found:  # all tokenizers are equal
+        _own_terms_found.append(frozenset(tokenize(" ".join(sorted(own_words())))))
+    return _own_terms_found[0]
+
+
+# ---------------------------------------------------------------------------------------------------------- forms
+
+
+def forms_of(text: str) -> set[bytes]:
+    """Return a string in the forms used in files: plain, JSON, JSON within JSON, Markdown and YAML, UTF-16."""
+    plain = json.dumps(text, ensure_ascii=False)[1:-1]
+    ascii_only = json.dumps(text)[1:-1]
+    once = {plain, plain.translate(_GO), ascii_only, ascii_only.translate(_GO)}
+    once |= {_HEX.sub(lambda match: "\\u" + match[0][2:].upper(), each) for each in once}
+    once |= {each.replace("/", "\\/") for each in once}
+    twice = {json.dumps(each, ensure_ascii=False)[1:-1] for each in once}
+    line = one_line(text)
+    marked = {line, escaped(line), json.dumps(escaped(line), ensure_ascii=False)[1:-1]}
+    found = {each.encode("utf-8", "surrogatepass") for each in (text, *once, *twice, *marked) if each}
+    return found | {text.encode(name, "surrogatepass") for name in ("utf-16-le", "utf-16-be")}
