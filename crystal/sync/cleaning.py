@@ -14,11 +14,11 @@ from crystal.ingest.forgotten_filter import forgotten_lines, is_touched, name_to
 from crystal.store import Store
 from crystal.store.forget.forgetting import (
     Blocks,
-    forgotten_memories,
     is_session_forgotten,
     open_tombstones,
     read_blocks,
 )
+from crystal.store.memories import memories
 from crystal.store.sync import outbox
 from crystal.store.sync.outbox import OutStream
 from crystal.sync.envelope import Channel, Kind
@@ -160,4 +160,4 @@ def _is_of_forgotten_memory(store: Store, payload: bytes) -> bool:
         return False
     memory = words.get("memory") if isinstance(words, dict) and words.get("kind") == "memory" else None
     uid = memory.get("id") if isinstance(memory, dict) else None
-    return isinstance(uid, str) and bool(forgotten_memories(store, [uid]))
+    return isinstance(uid, str) and memories.is_forgotten(store, uid)

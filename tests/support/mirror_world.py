@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,13 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from crystal.store import Store
-from crystal.store.sync.mirror_content import COLUMNS
+from crystal.store.sync.mirror_content import KINDS
 from crystal.sync.errors import NotAtRelay
 from crystal.sync.mirror import Mirror, manifest, publish
-from crystal.sync.mirror.documents import FileFacts
 from tests.support.store_factory import NOW, open_store
 
-COMPARED = {table: columns for table, columns in COLUMNS.items() if table not in ("chunks", "chunk_origins")}
+COMPARED = {one.table: one.columns for one in KINDS.values() if one.table != "chunks"}
 
 
 class FakeRelay:
@@ -53,20 +51,6 @@ class FakeRelay:
         )
 
 
-class Papers(dict[str, bytes]):
-    """Documents in memory."""
-
-    def names(self) -> Mapping[str, FileFacts]:
-        return {name: FileFacts(len(data), hash_of(data)) for name, data in self.items()}
-
-    def read(self, name: str) -> bytes | None:
-        return self.get(name)
-
-
-def hash_of(data: bytes) -> int:
-    return int.from_bytes(hashlib.sha256(data).digest()[:7], "big")
-
-
 @dataclass
 class World:
     """One home, one relay; manifests go straight to the devices."""
@@ -74,7 +58,6 @@ class World:
     folder: Path
     relay: FakeRelay
     store: Store
-    papers: Papers
     dice: random.Random
     now: int = NOW
     serial: int = 0
@@ -82,11 +65,11 @@ class World:
 
     @classmethod
     def make(cls, folder: Path, seed: int = 1) -> World:
-        return cls(folder, FakeRelay(), open_store(folder), Papers(), random.Random(seed))
+        return cls(folder, FakeRelay(), open_store(folder), random.Random(seed))
 
     def publish(self) -> Mapping[str, object] | None:
         self.now += 1000
-        body = publish(self.store, self.relay, now=self.now, random=self.dice.randbytes, documents=self.papers)
+        body = publish(self.store, self.relay, now=self.now, random=self.dice.randbytes)
         newest = manifest(self.store)  # not ``body``: who was killed just before has lost his
         if newest is not None and newest != self.manifest:
             self.manifest = newest
@@ -114,7 +97,7 @@ def rows_of(store: Store) -> dict[str, object]:
         table: sorted(store.rows(f"SELECT {', '.join(columns)} FROM {table}"), key=repr)
         for table, columns in COMPARED.items()
     }
-    columns = ", ".join((*COLUMNS["chunks"], "text", "text_sha256"))
+    columns = ", ".join((*KINDS["text"].columns, "text_sha256"))
     found["chunks"] = store.rows(f"SELECT {columns} FROM chunks ORDER BY id")
     row = store.row("SELECT id, provider, model, dimension FROM embedding_generations WHERE serving = 1")
     found["serving"] = row
@@ -137,8 +120,6 @@ def assert_equal(world: World, mirror: Mirror) -> None:
             if name in ("vectors", "serving", "refused") and not home.get("vectors") and not home.get("refused"):
                 continue  # a model without vectors is of no use, and does not travel alone
             assert copy.get(name) == rows, name
-        documents = {f"{agent}/{path}": bytes(data) for agent, path, data in there.rows("SELECT * FROM documents")}
-        assert documents == world.papers
         there.db.execute("INSERT INTO chunks_fts(chunks_fts, rank) VALUES ('integrity-check', 1)")
         assert there.value("SELECT count(*) FROM mirror_rows") == 0
         assert there.value("PRAGMA quick_check") == "ok"

@@ -25,7 +25,7 @@ from crystal.store.sync.mirror_export import decide
 from crystal.sync.errors import RelayUnavailable
 from crystal.sync.mirror import fetching, on_told, publishing, roll_key, upkeep
 from tests.support.embedding_store import Dice
-from tests.support.mirror_world import FakeRelay, Papers, World, assert_equal
+from tests.support.mirror_world import FakeRelay, World, assert_equal
 from tests.support.store_factory import NOW, add_turn, open_store
 
 SESSIONS = ("s1", "s2", "s3", "s4")
@@ -34,12 +34,10 @@ WORDS = ("car", "kitten", "money", "storm", "login", "数据库", "a\u2028b", "n
 
 @contextlib.contextmanager
 def small_steps():
-    """Objects of a few rows, merged three at a time, a list of four: everything happens within a short run."""
+    """Objects of a few rows, merged three at a time: everything happens within a short run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(upkeep, "FAN", 3)
         patch.setattr(upkeep, "NEWEST", 2)
-        patch.setattr(publishing, "INDEX_ABOVE", 4)
-        patch.setattr(publishing, "INDEX_LEAVES", 2)
         patch.setattr(publishing, "decide", functools.partial(decide, raw_bytes=4000))
         yield
 
@@ -79,7 +77,7 @@ class Mirrors(RuleBasedStateMachine):
         self.world = World.make(self.folder, seed)
         self.devices = [self.world.device("one"), self.world.device("two")]
         self.model = Dice("first", 4)
-        self.backup: tuple[Path, Papers] | None = None
+        self.backup: Path | None = None
 
     # ------------------------------------------------------------------------------------------------------ home
 
@@ -156,14 +154,6 @@ class Mirrors(RuleBasedStateMachine):
         with self.world.store.transaction():
             add_private_lines(self.world.store, [f"{number}e1", f"private-{self.dice.random()}"])
 
-    @rule(name=st.sampled_from(["cc/sessions/a.md", "cc/daily/b.md", "x/sessions/c.md"]), size=st.integers(0, 3000))
-    def write_a_paper(self, name: str, size: int) -> None:
-        self.world.papers[name] = self.dice.randbytes(size)
-
-    @rule(name=st.sampled_from(["cc/sessions/a.md", "cc/daily/b.md"]))
-    def burn_a_paper(self, name: str) -> None:
-        self.world.papers.pop(name, None)
-
     # --------------------------------------------------------------------------------------------------- publish
 
     @rule()
@@ -201,7 +191,7 @@ class Mirrors(RuleBasedStateMachine):
         target = self.folder / "backup"
         target.unlink(missing_ok=True)
         self.world.store.execute("VACUUM INTO ?", (str(target),))
-        self.backup = (target, Papers(self.world.papers))
+        self.backup = target
 
     @rule()
     def restore_home(self) -> None:
@@ -209,7 +199,7 @@ class Mirrors(RuleBasedStateMachine):
             self.world.store.close()
             for path in self.folder.glob("crystal.db*"):
                 path.unlink()
-            shutil.copy(self.backup[0], self.folder / "crystal.db")
+            shutil.copy(self.backup, self.folder / "crystal.db")
             self.world.store = open_store(self.folder)
 
     @rule(share=st.sampled_from([0.3, 1.0]))

@@ -29,7 +29,6 @@ from crystal.sync.envelope import Channel
 from crystal.sync.errors import RelayDenied, RelayFull
 from crystal.sync.losses import LOST, LOST_MIRROR, is_first
 from crystal.sync.mirror import manifest, on_told, publish
-from crystal.sync.mirror.documents import AgentDocuments
 from crystal.sync.opening import PollReport
 from crystal.sync.poller import Poller
 from crystal.sync.receipts import receipts_for
@@ -178,8 +177,7 @@ def _publish(machine: Machine, client: RelayClient, should_stop: Callable[[], bo
                 on_told(store, peer.told.get("mirror") or {}, now=now_ms(), random=os.urandom)
             if is_first(store, LOST):
                 mirror_objects.look_soon(store)  # what has lost messages may have lost the mirror
-            documents = AgentDocuments(machine.places.ldm_home / "agents")
-            publish(store, client, now=now_ms(), random=os.urandom, documents=documents, should_stop=should_stop)
+            publish(store, client, now=now_ms(), random=os.urandom, should_stop=should_stop)
         except StoreDamaged:
             raise
         except CrystalError as error:

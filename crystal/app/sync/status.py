@@ -60,7 +60,7 @@ def _mirror(machine: Machine) -> dict[str, Any] | None:
         return None
     return {
         "as_of": status.as_of,
-        "chunks": status.counts.get("chunks", 0),
+        "chunks": status.chunks,
         "size": status.size,
         "complete": status.is_there and status.version == status.wanted_version,
         "problem": status.problem,

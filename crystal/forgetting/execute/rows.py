@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from crystal.forgetting.execute.derived_files import without_sessions
 from crystal.forgetting.match.archive_lines import LineMatcher, Scope, Searcher, began_at
 from crystal.forgetting.match.forgotten_text import text_matcher
 from crystal.forgetting.plan.duplicates import find_duplicates
@@ -25,7 +24,6 @@ from crystal.store.forget import forgotten_rows, forgotten_work, traces
 from crystal.store.forget.forgetting import Tombstone, add_tombstones, open_tombstones, taint_sessions
 from crystal.store.memories.memories import delete_memories
 from crystal.store.search import space
-from crystal.summarize.markdown import file_stem
 
 ARCHIVE = "archive"
 """Work: lines of an archived row. The target is the row, the detail their numbers or null for all."""
@@ -74,7 +72,6 @@ def delete_here(grounds: ForgetContext, mirror: Store | None, now: int) -> None:
         _delete_many(mirror, gone, now)
         with mirror.transaction():
             _delete(mirror, gone)
-        _clean_documents(mirror, gone.sessions)
     with store.transaction():
         add_tombstones(store, more, now)
         add_private_lines(store, sorted(gone.lines))
@@ -233,14 +230,3 @@ def _delete(store: Store, gone: DeletionSet) -> list[forgotten_work.Reset]:
 
 def _below(path: Path, folder: Path) -> str:
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.as_posix()
-
-
-def _clean_documents(mirror: Store, sessions: Collection[str]) -> None:
-    """Delete the copies of home's summaries of these sessions, and their lines in logs; home sends them again."""
-    stems = {file_stem(session) for session in sessions}
-    for name, content in list(forgotten_work.documents(mirror)):
-        is_summary = any(name.endswith(f"--{stem}.md") for stem in stems)
-        kept = b"" if is_summary else without_sessions(content, sessions)
-        if kept != content:
-            with mirror.transaction():
-                forgotten_work.write_document(mirror, name, kept)

@@ -215,18 +215,6 @@ def is_session_forgotten(store: Store, session_id: str) -> bool:
     return store.value("SELECT 1 FROM forgotten_sessions WHERE session_id = ?", (session_id,)) is not None
 
 
-def forgotten_memories(store: Store, uids: Sequence[str]) -> set[str]:
-    """Return which of these memories were forgotten."""
-    if not uids:
-        return set()
-    rows = store.rows(
-        "SELECT DISTINCT m.value FROM tombstones t, json_each(t.value, '$.memories') m"
-        " WHERE t.kind = 'memory' AND m.value IN (SELECT value FROM json_each(?))",
-        (json.dumps(list(uids)),),
-    )
-    return {str(uid) for (uid,) in rows}
-
-
 # ---------------------------------------------------------------------------------------------------------- blocking
 
 

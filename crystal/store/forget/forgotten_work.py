@@ -7,7 +7,7 @@ what stays between cells goes when the file is rewritten.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,18 +107,6 @@ def log_again(store: Store, session_id: str) -> None:
 def give_title(store: Store, session_id: str, title: str) -> None:
     """Set the title that is left in a session's transcript, if the session has none now."""
     store.execute("UPDATE sessions SET title = ? WHERE session_id = ? AND title IS NULL", (title, session_id))
-
-
-def documents(store: Store) -> Iterator[tuple[str, bytes]]:
-    """Yield the documents of a mirror, as (agent/path, content)."""
-    for agent, path in store.rows("SELECT agent, path FROM documents ORDER BY agent, path"):
-        content = store.value("SELECT content FROM documents WHERE agent = ? AND path = ?", (agent, path))
-        yield f"{agent}/{path}", bytes(content or b"")
-
-
-def write_document(store: Store, name: str, content: bytes) -> None:
-    """Change a document of a mirror."""
-    store.execute("UPDATE documents SET content = ? WHERE agent || '/' || path = ?", (content, name))
 
 
 # ------------------------------------------------------------------------------------------------------------- work

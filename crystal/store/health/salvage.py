@@ -33,7 +33,6 @@ _STREAMS = (
 _DERIVED = (
     *("turns", "turn_copies", "chunks", "embedding_generations", "problems", "hook_runs", "quarantine", "refusals"),
     *(
-        "documents",
         "index_state",
         "index_parts",
         "index_log",
@@ -42,7 +41,7 @@ _DERIVED = (
         "mirror_objects",
         "mirror_rows",
     ),
-    *("mirror_waiting", "mirror_files", "mirror_trash", "mirror_applied"),
+    *("mirror_trash", "mirror_applied"),
 )
 """Tables that are rebuilt, or start empty."""
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from crystal.store.connection import Store
-from crystal.store.vector_bytes import cosines, restored, rounded
+from crystal.store.vector_bytes import cosines, rounded
 
 MAX_NEIGHBOURS = 4096
 """The largest k that sqlite-vec answers."""
@@ -267,26 +267,13 @@ def copy_vectors(store: Store, generation: int, chunks: Iterable[tuple[int, byte
                 continue
             known.add(ident)
             if _settle(store, ident, generation, generation):
-                _write_rounded(store, table, [(ident, bytes(data))])
+                write_rounded(store, generation, [(ident, bytes(data))])
     return known
 
 
-def vector_of(store: Store, generation: int, chunk: int) -> bytes | None:
-    """Return the vector of a chunk as little-endian float32."""
-    data = store.value(f"SELECT embedding FROM {table_of(generation)} WHERE rowid = ?", (chunk,))
-    return None if data is None else restored(bytes(data))
-
-
-def write_vectors(store: Store, generation: int, vectors: Sequence[tuple[int, bytes]]) -> None:
-    """Store vectors of chunks, or replace them. Inside a transaction."""
-    if not vectors:
-        return
-    data = rounded([vector for _, vector in vectors], dimension=len(vectors[0][1]) // 4)
-    found = [(ident, one) for (ident, _), one in zip(vectors, data, strict=True)]
-    _write_rounded(store, table_of(generation), found)
-
-
-def _write_rounded(store: Store, table: str, vectors: Sequence[tuple[int, bytes]]) -> None:
+def write_rounded(store: Store, generation: int, vectors: Sequence[tuple[int, bytes]]) -> None:
+    """Store vectors of chunks in their stored form, or replace them. Inside a transaction."""
+    table = table_of(generation)
     store.execute_many(f"DELETE FROM {table} WHERE rowid = ?", [(ident,) for ident, _ in vectors])
     store.execute_many(f"INSERT INTO {table} (rowid, embedding) VALUES (?, vec_int8(?))", vectors)
 
@@ -303,7 +290,10 @@ def put_vectors(store: Store, generation: int, vectors: Iterable[tuple[int, byte
         if not _exists(store, generation):
             return 0
         settled = [one for one in vectors if _settle(store, one[0], generation, generation)]
-        write_vectors(store, generation, settled)
+        if settled:
+            data = rounded([vector for _, vector in settled], dimension=len(settled[0][1]) // 4)
+            stored = [(ident, one) for (ident, _), one in zip(settled, data, strict=True)]
+            write_rounded(store, generation, stored)
         return len(settled)
 
 

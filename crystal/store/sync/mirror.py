@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from dataclasses import replace as replaced
-from typing import Any
 
 from crystal.store.connection import Store
 from crystal.store.sync.mirror_content import VectorSpace
@@ -33,9 +31,6 @@ class Home:
     version: int
     position: int
     number: int
-    chunks_upto: int
-    turns_upto: int
-    vectors_upto: int
     generation: int
     is_changed: int
     published_at: int
@@ -55,12 +50,6 @@ class Listed:
     level: int
     sealed_by: int
     made_at: int
-    chunks_after: int
-    chunks_upto: int
-    turns_after: int
-    turns_upto: int
-    generation: int
-    vectors: tuple[tuple[int, int], ...]
     stale: int
 
 
@@ -76,8 +65,8 @@ class Sealed:
 
 
 _LISTED = (
-    "SELECT last, first, marks, number, sha256, size, raw, level, sealed_by, made_at, chunks_after, chunks_upto,"
-    " turns_after, turns_upto, generation, vectors, stale FROM mirror_objects"
+    "SELECT last, first, marks, number, sha256, size, raw, level, sealed_by, made_at, stale FROM mirror_objects"
+    " WHERE sha256 IS {} NULL ORDER BY last"
 )
 
 # ------------------------------------------------------------------------------------------------------------ home
@@ -86,8 +75,7 @@ _LISTED = (
 def home(store: Store) -> Home | None:
     """Return the progress of publishing, or None if nothing was ever published."""
     row = store.row(
-        "SELECT stream, epoch, version, position, number, chunks_upto, turns_upto, vectors_upto, generation,"
-        " is_changed, published_at FROM mirror_home"
+        "SELECT stream, epoch, version, position, number, generation, is_changed, published_at FROM mirror_home"
     )
     return None if row is None else Home(*row)
 
@@ -114,6 +102,8 @@ _EVERYTHING = (
     "INSERT OR IGNORE INTO mirror_rows SELECT 'memory', id, 0 FROM memories",
     "INSERT OR IGNORE INTO mirror_rows SELECT 'private', uuid, 0 FROM private_lines",
     "INSERT OR IGNORE INTO mirror_rows SELECT 'copy', session || ':' || turn, 0 FROM turn_copies",
+    "INSERT OR IGNORE INTO mirror_rows SELECT 'turn', id, 0 FROM turns",
+    "INSERT OR IGNORE INTO mirror_rows SELECT 'text', id, 0 FROM chunks",
 )
 
 
@@ -135,9 +125,6 @@ def note_published(store: Store, now: int, refresh_ms: int) -> bool:
             "UPDATE mirror_home SET version = version + is_changed, is_changed = 0, published_at = ?",
             (now,),
         )
-        if at.is_changed:
-            counted = {} if is_waiting(store, at) else count_rows(store)
-            store.execute("UPDATE mirror_home SET counts = ?", (json.dumps(counted),))
         return bool(at.is_changed)
 
 
@@ -167,30 +154,6 @@ def space_of(store: Store, generation: int) -> VectorSpace | None:
     return None if row is None else VectorSpace(*row)
 
 
-COUNTED = ("projects", "sessions", "turns", "chunks", "turn_copies", "memories", "private_lines")
-
-
-def counts(store: Store) -> dict[str, int]:
-    """Return how many rows a mirror of the present list has, by table; empty if that is not known."""
-    text = store.value("SELECT counts FROM mirror_home WHERE NOT is_changed")
-    return {} if text is None else dict(json.loads(text))
-
-
-def count_rows(store: Store) -> dict[str, int]:
-    """Return how many rows there are, by table."""
-    return {table: int(store.value(f"SELECT count(*) FROM {table}")) for table in COUNTED}
-
-
-def is_waiting(store: Store, at: Home) -> bool:
-    """Return True if rows wait to be published; vectors and files are not checked."""
-    return bool(
-        store.value("SELECT 1 FROM mirror_rows WHERE position = 0 LIMIT 1")
-        or store.value("SELECT 1 FROM chunks WHERE id > ? LIMIT 1", (at.chunks_upto,))
-        or store.value("SELECT 1 FROM turns WHERE id > ? LIMIT 1", (at.turns_upto,))
-        or store.value("SELECT 1 FROM mirror_objects WHERE sha256 IS NULL LIMIT 1")
-    )
-
-
 # ------------------------------------------------------------------------------------------------------------ keys
 
 
@@ -205,7 +168,7 @@ def add_key(store: Store, link: bytes, now: int) -> None:
     """Add a key that seals all later objects."""
     with store.transaction():
         store.execute("INSERT INTO mirror_keys (link, made_at) VALUES (?, ?)", (link, now))
-        _drop_index(store, now)
+        store.execute("UPDATE mirror_home SET is_changed = 1")
 
 
 def keys_in_use(store: Store) -> list[bytes]:
@@ -222,25 +185,17 @@ def keys_in_use(store: Store) -> list[bytes]:
 
 def listed(store: Store) -> list[Listed]:
     """Return the objects that are at the relay, in order."""
-    return _listed(store, "WHERE sha256 IS NOT NULL ORDER BY last")
+    return [Listed(*row) for row in store.rows(_LISTED.format("NOT"))]
 
 
 def decided(store: Store) -> list[Listed]:
     """Return steps that were decided and not uploaded yet, in order."""
-    return _listed(store, "WHERE sha256 IS NULL ORDER BY last")
-
-
-def _listed(store: Store, where: str, values: Sequence[Any] = ()) -> list[Listed]:
-    found = [Listed(*row) for row in store.rows(f"{_LISTED} {where}", values)]
-    return [replaced(one, vectors=tuple((low, high) for low, high in json.loads(str(one.vectors)))) for one in found]
+    return [Listed(*row) for row in store.rows(_LISTED.format(""))]
 
 
 def note_upload(store: Store, sha256: bytes, now: int) -> None:
     """Note that an object is about to be uploaded: if it never gets into the list, it is deleted later."""
-    store.execute(
-        "INSERT INTO mirror_trash (object, since) VALUES (?, ?) ON CONFLICT DO UPDATE SET since = excluded.since",
-        (sha256[:16], now),
-    )
+    _trash(store, sha256, now)
 
 
 def place(store: Store, step: Listed, sealed: Sealed, now: int) -> bool:
@@ -257,40 +212,39 @@ def place(store: Store, step: Listed, sealed: Sealed, now: int) -> bool:
         return bool(placed)
 
 
-def replace(store: Store, old: Sequence[Listed], sealed: Sealed, union: Listed, now: int) -> bool:
-    """Replace a range of the list by one object. False if the list has changed meanwhile: the new one is trash.
+def replace(store: Store, old: Sequence[Listed], sealed: Sealed, level: int, now: int) -> bool:
+    """Replace neighbours of the list by one object. False if the list has changed meanwhile: the new one is trash.
 
     An object that holds deleted content goes to the trash at once, others after the grace period.
     """
+    bounds = (old[0].first, old[-1].last)
     with store.transaction():
-        rows = store.rows(
-            "SELECT sha256, stale FROM mirror_objects WHERE last BETWEEN ? AND ? ORDER BY last",
-            (union.first, union.last),
-        )
-        if [bytes(sha) for sha, _ in rows if sha is not None] != [one.sha256 for one in old]:
+        rows = store.rows("SELECT sha256, stale FROM mirror_objects WHERE last BETWEEN ? AND ? ORDER BY last", bounds)
+        if [sha for sha, _ in rows] != [one.sha256 for one in old]:
             return False
         for sha, stale in rows:
-            since = 0 if stale == FORGOTTEN else now
-            store.execute("INSERT OR REPLACE INTO mirror_trash (object, since) VALUES (?, ?)", (sha[:16], since))
-        store.execute("DELETE FROM mirror_objects WHERE last BETWEEN ? AND ?", (union.first, union.last))
+            _trash(store, sha, 0 if stale == FORGOTTEN else now)
+        store.execute("DELETE FROM mirror_objects WHERE last BETWEEN ? AND ?", bounds)
         store.execute(
-            "INSERT INTO mirror_objects (last, first, marks, number, sha256, size, raw, level, sealed_by, made_at,"
-            " chunks_after, chunks_upto, turns_after, turns_upto, generation, vectors)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO mirror_objects (last, first, marks, number, sha256, size, raw, level, sealed_by, made_at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                union.last, union.first, union.marks, sealed.number, sealed.sha256, sealed.size, sealed.raw,
-                union.level, sealed.sealed_by, now, union.chunks_after, union.chunks_upto, union.turns_after,
-                union.turns_upto, union.generation, json.dumps(union.vectors),
+                old[-1].last, old[0].first, b"".join(one.marks for one in old), sealed.number, sealed.sha256,
+                sealed.size, sealed.raw, level, sealed.sealed_by, now,
             ),
         )  # fmt: skip
         store.execute(
             "DELETE FROM mirror_rows AS r WHERE position BETWEEN ? AND ? AND EXISTS (SELECT 1 FROM mirror_rows n"
             " WHERE n.kind = r.kind AND n.key = r.key AND n.position > r.position)",
-            (union.first, union.last),
+            bounds,
         )
         _untrash(store, sealed)
         store.execute("UPDATE mirror_home SET is_changed = 1")
         return True
+
+
+def _trash(store: Store, sha256: bytes, since: int) -> None:
+    store.execute("INSERT OR REPLACE INTO mirror_trash (object, since) VALUES (?, ?)", (sha256[:16], since))
 
 
 def _untrash(store: Store, sealed: Sealed) -> None:
@@ -312,43 +266,4 @@ def mark_lost(store: Store, objects: Iterable[bytes], made_before: int, now: int
                     (LOST, ident, made_before, now),
                 )
             )
-            if index_id(store) == ident:
-                lost += 1
-                _drop_index(store, now)
         return lost
-
-
-def _drop_index(store: Store, now: int) -> None:
-    old = index_id(store)
-    if old is not None:
-        store.execute("INSERT OR REPLACE INTO mirror_trash (object, since) VALUES (?, ?)", (old, now))
-    store.execute("UPDATE mirror_home SET index_object = NULL, index_of = NULL, index_upto = 0, is_changed = 1")
-
-
-def index_id(store: Store) -> bytes | None:
-    """Return the id of the index object, or None while there is none."""
-    text = store.value("SELECT index_object FROM mirror_home")
-    return None if text is None else bytes.fromhex(json.loads(text)["sha256"])[:16]
-
-
-# ----------------------------------------------------------------------------------------------------------- index
-
-
-def index(store: Store) -> tuple[int, bytes | None, dict[str, Any] | None]:
-    """Return up to which position the index object lists, the hash of its list, and its entry."""
-    row = store.row("SELECT index_upto, index_of, index_object FROM mirror_home")
-    assert row is not None
-    return int(row[0]), row[1], None if row[2] is None else json.loads(row[2])
-
-
-def set_index(store: Store, upto: int, digest: bytes | None, entry: dict[str, Any] | None, now: int) -> None:
-    """Set another index object, or none, for the old part of the list."""
-    with store.transaction():
-        _drop_index(store, now)
-        text = None if entry is None else json.dumps(entry)
-        if entry is not None:
-            store.execute("DELETE FROM mirror_trash WHERE object = ?", (bytes.fromhex(entry["sha256"])[:16],))
-        store.execute(
-            "UPDATE mirror_home SET index_upto = ?, index_of = ?, index_object = ?, is_changed = 1",
-            (upto, digest, text),
-        )

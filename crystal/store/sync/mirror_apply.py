@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import apsw
 
 from crystal.store.connection import Store, translated
-from crystal.store.notes import read_note, write_note
 from crystal.store.search import vectors
 from crystal.store.search.space import delete_chunks, empty_log
-from crystal.store.sync.mirror import count_rows
-from crystal.store.sync.mirror_content import COLUMNS, KINDS, Content, Row, VectorSpace
+from crystal.store.sync.mirror_content import KINDS, Content, Row, VectorSpace
 from crystal.store.texts import packed
 
 COPY_PAGES = 2_000
-_LEFT_OUT = "left_out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +33,6 @@ class Applied:
     epoch: bytes | None = None
     version: int | None = None
     published_at: int | None = None
-    counts: Mapping[str, int] | None = None
 
 
 def open_mirror(path: Path) -> Store:
@@ -51,17 +46,17 @@ def open_mirror(path: Path) -> Store:
 
 def applied(store: Store) -> Applied:
     """Return the progress of a mirror."""
-    row = store.row("SELECT position, mark, epoch, version, published_at, counts FROM mirror_applied")
-    if row is None:
-        return Applied()
-    found = Applied(*row)
-    return replace(found, counts=None if row[5] is None else json.loads(row[5]))
+    row = store.row("SELECT position, mark, epoch, version, published_at FROM mirror_applied")
+    return Applied() if row is None else Applied(*row)
 
 
-def apply(store: Store, content: Content, since: Applied, dropped: Mapping[str, int] | None = None) -> bool:
+def count_chunks(store: Store) -> int:
+    """Return the number of chunks in a mirror."""
+    return int(store.value("SELECT count(*) FROM chunks"))
+
+
+def apply(store: Store, content: Content, since: Applied) -> bool:
     """Apply one object and note its place, in one transaction. False if another process was faster.
-
-    ``dropped`` says how many rows of each table were left out of it; it is stored.
 
     Raises:
         StoreFull, StoreBusy: Nothing happened; try again later.
@@ -71,117 +66,93 @@ def apply(store: Store, content: Content, since: Applied, dropped: Mapping[str, 
             return False
         for kind, keys in content.gone.items():
             _delete(store, kind, keys)
-        for table, rows in content.rows.items():
-            if table == "chunks":
-                _put_chunks(store, rows, content.texts)
-            elif table == "chunk_origins":
-                _put_origins(store, rows)
-            else:
-                _put(store, table, rows)
-        store.execute_many(
-            "INSERT OR REPLACE INTO documents (agent, path, content) VALUES (?, ?, ?)",
-            [(one.agent, one.path, one.content) for one in content.documents],
-        )
-        if content.space is not None and (content.vectors or content.refused):
-            _put_vectors(store, content.space, content.vectors, content.refused)
+        for kind in KINDS:
+            if content.rows.get(kind):
+                _PUT.get(kind, _put)(store, kind, content)
         store.execute(
             "INSERT INTO mirror_applied (id, position, mark) VALUES (1, ?1, ?2)"
             " ON CONFLICT DO UPDATE SET position = ?1, mark = ?2",
             (content.last, content.marks[-8:]),
         )
-        if dropped and any(dropped.values()):
-            before = left_out(store)
-            total = {table: before.get(table, 0) + count for table, count in dropped.items()}
-            write_note(store, _LEFT_OUT, json.dumps(total))
         return True
-
-
-def left_out(store: Store) -> dict[str, int]:
-    """Return how many rows of each table were left out of all objects so far, at most."""
-    return dict(json.loads(read_note(store, _LEFT_OUT) or "{}"))
 
 
 # ------------------------------------------------------------------------------------------------------------ rows
 
 
-def _put(store: Store, table: str, rows: Sequence[Row]) -> None:
-    columns = COLUMNS[table]
+def _put(store: Store, kind: str, content: Content) -> None:
+    columns = KINDS[kind].columns
     store.execute_many(
-        f"INSERT OR REPLACE INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})", rows
+        f"INSERT OR REPLACE INTO {KINDS[kind].table} ({', '.join(columns)}) VALUES ({_marks(columns)})",
+        content.rows[kind],
     )
 
 
-def _put_origins(store: Store, rows: Sequence[Row]) -> None:
-    columns = COLUMNS["chunk_origins"]
+def _put_texts(store: Store, kind: str, content: Content) -> None:
+    """Insert chunks with their words; one whose words have changed is inserted anew."""
+    *columns, _ = KINDS[kind].columns
+    rows = content.rows[kind]
+    known = _texts(store, [row[0] for row in rows])
+    delete_chunks(store, [row[0] for row in rows if known.get(row[0], row[-1]) != row[-1]])
+    fresh = [row for row in rows if known.get(row[0]) != row[-1]]
+    store.execute_many(
+        f"INSERT INTO chunks ({', '.join(columns)}, body, text_sha256) VALUES ({_marks(columns)}, ?, ?)",
+        ((*row[:-1], packed(row[-1]), hashlib.sha256(row[-1].encode()).digest()) for row in fresh),
+    )
+    store.execute_many("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", ((row[0], row[-1]) for row in fresh))
+    _update(store, columns, [row[:-1] for row in rows if known.get(row[0]) == row[-1]])
+
+
+def _put_origins(store: Store, kind: str, content: Content) -> None:
+    """Change chunks whose words stay."""
+    _update(store, KINDS[kind].columns, content.rows[kind])
+
+
+def _update(store: Store, columns: Sequence[str], rows: Sequence[Row]) -> None:
     sets = ", ".join(f"{column} = ?{at}" for at, column in enumerate(columns[1:], 2))
     store.execute_many(f"UPDATE chunks SET {sets} WHERE id = ?1", rows)
 
 
-def _put_chunks(store: Store, rows: Sequence[Row], texts: Sequence[str]) -> None:
-    """Insert chunks with their words; replace the words of an existing chunk if they differ."""
-    columns = COLUMNS["chunks"]
-    known = _texts(store, [row[0] for row in rows])
-    fresh = [(row, text) for row, text in zip(rows, texts, strict=True) if row[0] not in known]
-    store.execute_many(
-        f"INSERT INTO chunks ({', '.join(columns)}, body, text_sha256) VALUES ({', '.join('?' * len(columns))}, ?, ?)",
-        ((*row, packed(text), hashlib.sha256(text.encode()).digest()) for row, text in fresh),
-    )
-    store.execute_many("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", ((row[0], text) for row, text in fresh))
-    sets = ", ".join(f"{column} = ?{at}" for at, column in enumerate(columns[1:], 2))
-    for row, text in zip(rows, texts, strict=True):
-        if row[0] in known:
-            if known[row[0]] != text:
-                _replace_words(store, row[0], known[row[0]], text)
-            store.execute(f"UPDATE chunks SET {sets} WHERE id = ?1", row)
-
-
 def _texts(store: Store, ids: Sequence[int]) -> dict[int, str]:
     newest = store.value("SELECT max(id) FROM chunks") or 0
-    found: dict[int, str] = {}
-    for ident in ids:
-        if ident <= newest and (text := store.value("SELECT text FROM chunks WHERE id = ?", (ident,))) is not None:
-            found[ident] = text
-    return found
+    known = (store.row("SELECT id, text FROM chunks WHERE id = ?", (ident,)) for ident in ids if ident <= newest)
+    return {row[0]: row[1] for row in known if row is not None}
 
 
-def _replace_words(store: Store, ident: int, old: str, text: str) -> None:
-    _unindex(store, ident, old)
-    sha = hashlib.sha256(text.encode()).digest()
-    store.execute("UPDATE chunks SET body = ?, text_sha256 = ? WHERE id = ?", (packed(text), sha, ident))
-    store.execute("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (ident, text))
+def _put_vectors(store: Store, kind: str, content: Content) -> None:
+    """Store vectors of chunks that are there, and which chunks the model refuses."""
+    space = content.space
+    assert space is not None
+    generation = vectors.adopt_generation(store, space.id, space.provider, space.model, space.dimension)
+    found = [(chunk, bytes.fromhex(vector)) for chunk, vector in content.rows[kind] if vector is not None]
+    settle = "UPDATE chunks SET vector_generation = max(vector_generation, ?) WHERE id = ? RETURNING 1"
+    there = [one for one in found if store.value(settle, (generation, one[0])) is not None]
+    vectors.write_rounded(store, generation, there)
+    store.execute_many(
+        "UPDATE chunks SET vector_generation = ? WHERE id = ? AND vector_generation <= 0",
+        [(-generation, chunk) for chunk, vector in content.rows[kind] if vector is None],
+    )
 
 
-def _unindex(store: Store, ident: int, text: str) -> None:
-    store.execute("INSERT INTO chunks_fts (chunks_fts, rowid, text) VALUES ('delete', ?, ?)", (ident, text))
+_PUT: dict[str, Callable[[Store, str, Content], None]] = {
+    "text": _put_texts,
+    "chunk": _put_origins,
+    "vector": _put_vectors,
+}
+"""How rows of a kind are applied, where it is not by replacing them."""
 
 
 def _delete(store: Store, kind: str, keys: Sequence[Any]) -> None:
-    if kind in ("chunk", "text"):
+    if KINDS[kind].table == "chunks":
         delete_chunks(store, keys)
-    elif kind == "document":
-        store.execute_many("DELETE FROM documents WHERE agent || '/' || path = ?", [(key,) for key in keys])
-    elif kind == "copy":
-        store.execute_many(
-            "DELETE FROM turn_copies WHERE session = ? AND turn = ?", [tuple(key.split(":", 1)) for key in keys]
-        )
-    elif kind == "private":
-        store.execute_many("DELETE FROM private_lines WHERE uuid = ?", [(key,) for key in keys])
     else:
-        store.execute_many(f"DELETE FROM {KINDS[kind]} WHERE id = ?", [(key,) for key in keys])
+        table = KINDS[kind].table
+        condition = KINDS[kind].key.replace("t.", f"{table}.").replace("r.key", "?1")
+        store.execute_many(f"DELETE FROM {table} WHERE {condition}", [(key,) for key in keys])
 
 
-# --------------------------------------------------------------------------------------------------------- vectors
-
-
-def _put_vectors(store: Store, space: VectorSpace, found: Sequence[tuple[int, bytes]], refused: Sequence[int]) -> None:
-    generation = vectors.adopt_generation(store, space.id, space.provider, space.model, space.dimension)
-    settle = "UPDATE chunks SET vector_generation = max(vector_generation, ?) WHERE id = ? RETURNING 1"
-    there = [one for one in found if store.value(settle, (generation, one[0])) is not None]
-    vectors.write_vectors(store, generation, there)
-    store.execute_many(
-        "UPDATE chunks SET vector_generation = ? WHERE id = ? AND vector_generation <= 0",
-        [(-generation, ident) for ident in refused],
-    )
+def _marks(columns: Sequence[str]) -> str:
+    return ", ".join("?" * len(columns))
 
 
 # ------------------------------------------------------------------------------------------------------------- end
@@ -194,10 +165,9 @@ def finish(store: Store, epoch: bytes, version: int, published_at: int, serving:
         if serving is not None and serving.id in known:
             vectors.serve(store, serving.id)
         store.execute(
-            "INSERT INTO mirror_applied (id, position, mark, epoch, version, published_at, counts)"
-            " VALUES (1, 0, x'', ?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE SET epoch = ?1, version = ?2, published_at = ?3,"
-            " counts = ?4",
-            (epoch, version, published_at, json.dumps(count_rows(store))),
+            "INSERT INTO mirror_applied (id, position, mark, epoch, version, published_at)"
+            " VALUES (1, 0, x'', ?1, ?2, ?3) ON CONFLICT DO UPDATE SET epoch = ?1, version = ?2, published_at = ?3",
+            (epoch, version, published_at),
         )
     if serving is not None and serving.id in known:
         for generation in known - {serving.id}:

@@ -1,6 +1,6 @@
-"""Content of one object of the mirror: rows by table, deleted keys, texts, documents and vectors.
+"""What travels in the mirror: the kinds of rows, and the content of one object.
 
-Home's store fills it, a device's mirror applies it; the relay package encodes it as bytes and decodes it.
+Home's store fills an object, a device's mirror applies it; ``crystal.sync.mirror`` encodes it as bytes and decodes it.
 """
 
 from __future__ import annotations
@@ -11,38 +11,53 @@ from typing import Any
 
 Row = Sequence[Any]
 
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of rows that travel.
+
+    Attributes:
+        table: Where they are; ``t`` in SQL.
+        columns: The columns that are sent; the first is NULL in no row.
+        size: SQL for the approximate bytes of a row.
+        key: SQL for the condition that a row is the one that a note ``r`` of ``mirror_rows`` names.
+        has_words: Objects with a deleted row of this kind are made again without it.
+    """
+
+    table: str
+    columns: tuple[str, ...]
+    size: str
+    key: str = "t.id = r.key"
+    has_words: bool = False
+
+
 _SESSION = (
     "id session_id agent device project branch title started_at last_at ended_at last_turn summarized_turn"
     " summary_path summary_mode summary_title logged_turn"
 )
 _TURN = "id uuid part session offset role tool parent_uuid subagent ts project branch message_id model full_length"
-_CHUNK = "id turn start source role session project agent device branch subagent ts memory"
+_CHUNK = "id source role session project agent device branch subagent ts memory"
 _MEMORY = "id uid text category key project status source agent device session created_at updated_at"
+_COPY_KEY = "t.session = CAST(r.key AS INTEGER) AND t.turn = CAST(substr(r.key, instr(r.key, ':') + 1) AS INTEGER)"
 
-COLUMNS: dict[str, tuple[str, ...]] = {
-    "projects": ("id", "cwd", "git_root", "remote", "name"),
-    "sessions": tuple(_SESSION.split()),
-    "turns": tuple(_TURN.split()),
-    "chunks": tuple(_CHUNK.split()),
-    "chunk_origins": tuple(_CHUNK.replace("turn start ", "").split()),
-    "memories": tuple(_MEMORY.split()),
-    "turn_copies": ("session", "turn"),
-    "private_lines": ("uuid",),
+KINDS: dict[str, Kind] = {
+    "project": Kind("projects", ("id", "cwd", "git_root", "remote", "name"), "octet_length(t.cwd) * 2"),
+    "session": Kind(
+        "sessions", tuple(_SESSION.split()), "200 + 2 * coalesce(octet_length(t.title), 0)", has_words=True
+    ),
+    "memory": Kind("memories", tuple(_MEMORY.split()), "octet_length(t.text)", has_words=True),
+    "private": Kind("private_lines", ("uuid",), "octet_length(t.uuid)", "t.uuid = r.key"),
+    "turn": Kind("turns", tuple(_TURN.split()), "140"),
+    "text": Kind("chunks", (*_CHUNK.split(), "turn", "start", "text"), "octet_length(t.text)", has_words=True),
+    "chunk": Kind("chunks", tuple(_CHUNK.split()), "0"),
+    "vector": Kind("chunks", ("id",), "0", has_words=True),
+    "copy": Kind("turn_copies", ("session", "turn"), "0", _COPY_KEY),
 }
-"""The columns that are sent. A chunk's text is sent beside its row; ``chunk_origins`` change a row without its text."""
+"""By the kind of the notes in ``mirror_rows``, in the order in which they are published.
 
-KINDS = {
-    "project": "projects",
-    "session": "sessions",
-    "memory": "memories",
-    "private": "private_lines",
-    "turn": "turns",
-    "text": "chunks",
-    "chunk": "chunk_origins",
-    "copy": "turn_copies",
-    "document": "documents",
-}
-"""Which table a note of ``mirror_rows`` is about, in the order in which notes are published."""
+``text`` is a chunk with its text and its vector, ``chunk`` one of which everything else has changed, ``vector`` one
+whose vector came later.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +70,6 @@ class VectorSpace:
     dimension: int
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A file of home's agents: a session summary or a daily log. ``path`` is below the agent's folder."""
-
-    agent: str
-    path: str
-    content: bytes
-
-
 @dataclass(slots=True)
 class Content:
     """The rows of one object.
@@ -71,24 +77,17 @@ class Content:
     Attributes:
         first: The oldest position that it covers.
         marks: 8 bytes for each position, in order.
-        rows: By table of ``COLUMNS``, each row in the order of its columns.
-        texts: Of ``rows["chunks"]``, in their order.
-        gone: Keys of rows that were deleted, by kind of ``KINDS``.
-        documents: Files of home's agents.
+        rows: By kind of ``KINDS``, each row in the order of its columns. A row of ``vector`` has the chunk's id and the
+            vector as it is stored, in hexadecimal; None if the provider of ``space`` refuses the text.
+        gone: Keys of rows that were deleted, by kind.
         space: The model of the vectors.
-        vectors: Chunk id and vector, little-endian float32.
-        refused: Chunks whose text the provider of ``space`` refuses.
     """
 
     first: int
     marks: bytes
     rows: dict[str, list[Row]] = field(default_factory=dict)
-    texts: list[str] = field(default_factory=list)
     gone: dict[str, list[Any]] = field(default_factory=dict)
-    documents: list[Document] = field(default_factory=list)
     space: VectorSpace | None = None
-    vectors: list[tuple[int, bytes]] = field(default_factory=list)
-    refused: list[int] = field(default_factory=list)
 
     @property
     def last(self) -> int:

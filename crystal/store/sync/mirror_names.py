@@ -6,12 +6,12 @@ import json
 from collections.abc import Collection
 
 from crystal.store.connection import Row, Store
-from crystal.store.sync.mirror_content import COLUMNS
+from crystal.store.sync.mirror_content import KINDS
 
 
 def sessions(mirror: Store, ids: Collection[int]) -> dict[int, Row]:
     """Return sessions in their transfer form, by id."""
-    columns = ", ".join(COLUMNS["sessions"])
+    columns = ", ".join(KINDS["session"].columns)
     rows = mirror.rows(
         f"SELECT {columns} FROM sessions WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(sorted(ids)),)
     )

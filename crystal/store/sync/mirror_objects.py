@@ -27,8 +27,7 @@ def note_look(store: Store, there: set[bytes], now: int) -> int:
         How many are missing.
     """
     known = known_objects(store)
-    index = mirror.index_id(store)
-    listed_ids = {one.sha256[:16] for one in mirror.listed(store) if one.sha256} | ({index} if index else set())
+    listed_ids = {one.sha256[:16] for one in mirror.listed(store) if one.sha256}
     mirror.mark_lost(store, listed_ids - there, now + 1, now)  # regardless of their age
     with store.transaction():
         trashed = int(store.value("SELECT count(*) FROM mirror_trash"))
@@ -52,6 +51,4 @@ def forget_trash(store: Store, ident: bytes) -> None:
 def known_objects(store: Store) -> set[bytes]:
     """Return the ids of all objects that belong to the mirror, listed or to be deleted."""
     rows = store.rows("SELECT substr(sha256, 1, 16) FROM mirror_objects WHERE sha256 IS NOT NULL")
-    found = {bytes(one) for (one,) in rows} | {bytes(one) for (one,) in store.rows("SELECT object FROM mirror_trash")}
-    own = mirror.index_id(store)
-    return found | ({own} if own else set())
+    return {bytes(one) for (one,) in (*rows, *store.rows("SELECT object FROM mirror_trash"))}

@@ -4,13 +4,10 @@
 """
 
 from crystal.sync.mirror.device import Mirror, MirrorDamaged, MirrorReport, MirrorRollback, MirrorStatus
-from crystal.sync.mirror.documents import AgentDocuments, Documents
 from crystal.sync.mirror.listing import ManifestUnreadable
 from crystal.sync.mirror.publishing import manifest, on_told, publish, roll_key
 
 __all__ = [
-    "AgentDocuments",
-    "Documents",
     "ManifestUnreadable",
     "Mirror",
     "MirrorDamaged",

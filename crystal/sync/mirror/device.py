@@ -10,7 +10,7 @@ Source: docs/spec/mirror.md, section 5.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from crystal.errors import Denied
 from crystal.search import index
 from crystal.store import Store
 from crystal.store.search.space import empty_log
-from crystal.store.sync.mirror_apply import Applied, applied, open_mirror, refresh
+from crystal.store.sync.mirror_apply import Applied, applied, count_chunks, open_mirror, refresh
 from crystal.sync.mirror.fetching import SURE, Fetcher, Files, MirrorDamaged, MirrorReport, Run
 from crystal.sync.mirror.listing import Manifest, parse_manifest
 from crystal.sync.mirror.place import MAX_EPOCHS, ROLLBACK, Wanted, read_wanted, remove_file, try_alone, write_wanted
@@ -49,7 +49,7 @@ class MirrorStatus:
     as_of: int | None
     version: int | None
     wanted_version: int | None
-    counts: Mapping[str, int] = field(default_factory=dict)
+    chunks: int = 0
     size: int = 0
     is_building: bool = False
     problem: str | None = None
@@ -174,7 +174,7 @@ class Mirror:
             as_of=at.published_at,
             version=at.version,
             wanted_version=None if wanted.manifest is None else wanted.manifest["version"],
-            counts=at.counts or {},
+            chunks=self._chunks(),
             size=self.path.stat().st_size if self.path.exists() else 0,
             is_building=self.building.exists(),
             problem=wanted.problem,
@@ -201,15 +201,19 @@ class Mirror:
         with Store.open_existing(self.path) as store:
             return applied(store)
 
+    def _chunks(self) -> int:
+        if not self.path.exists():
+            return 0
+        with Store.open_existing(self.path) as store:
+            return count_chunks(store)
+
     def _whole(self, manifest: Manifest) -> Applied | None:
         """Return the position of the mirror if it has everything that a manifest lists."""
         if not self.path.exists():
             return None
         at = self._applied()
-        if manifest.entries:
-            is_whole = (at.position, at.mark) == (manifest.head, manifest.entries[-1].mark)
-        else:
-            is_whole = manifest.index is None and at.position == 0
+        mark = manifest.entries[-1].mark if manifest.entries else b""
+        is_whole = (at.position, at.mark) == (manifest.head, mark)
         return at if is_whole and at.version is not None else None
 
     def _renew(self, manifest: Manifest, at: Applied) -> None:

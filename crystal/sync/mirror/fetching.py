@@ -18,13 +18,12 @@ from crystal.errors import Damaged
 from crystal.store import Store
 from crystal.store.health import checks
 from crystal.store.search.space import empty_log
-from crystal.store.sync.mirror import count_rows
-from crystal.store.sync.mirror_apply import Applied, applied, apply, copy_over, finish, left_out, open_mirror
+from crystal.store.sync.mirror_apply import Applied, applied, apply, copy_over, finish, open_mirror
 from crystal.store.sync.mirror_content import Content
 from crystal.sync.envelope import Channel, Refused, open_blob
 from crystal.sync.errors import NotAtRelay
 from crystal.sync.mirror.content import unpack
-from crystal.sync.mirror.listing import Entry, Manifest, parse_index
+from crystal.sync.mirror.listing import Entry, Manifest
 from crystal.sync.mirror.place import ROLLBACK, Wanted, read_wanted, remove_file, write_wanted
 from crystal.sync.mirror.sifting import Sift, take_all
 
@@ -145,8 +144,6 @@ class Run:
         """
         at = applied(store)
         entries = self._missing(at)
-        if entries is None:
-            return self.report.problem is None
         total = sum(entry.size for entry in entries)
         self.report.left = len(entries)
         for entry in entries:
@@ -159,8 +156,8 @@ class Run:
             if not _follows(content, at):
                 self.wanted.starts_over = True
                 return True
-            dropped = self.sift(store, content, self.manifest.published_at)
-            if not apply(store, content, at, dropped):
+            self.sift(store, content, self.manifest.published_at)
+            if not apply(store, content, at):
                 return False
             at = applied(store)
             self.report.objects += 1
@@ -169,22 +166,13 @@ class Run:
         self.progress(total, total)
         return True
 
-    def _missing(self, at: Applied) -> list[Entry] | None:
-        """Return the entries after a position, or None if they are unknown or do not continue from it."""
+    def _missing(self, at: Applied) -> list[Entry]:
+        """Return the entries after a position; none if they do not continue from it, then ``starts_over`` is set."""
         entries = self.manifest.entries
-        index = self.manifest.index
-        if index is not None and at.position < index.last:
-            data = self._object(index)
-            if data is None:
-                return None
-            entries = (*parse_index(data, index.last), *entries)
-        if index is not None and at.position == index.last and at.mark != index.mark:
-            self.wanted.starts_over = True
-            return None
         here = next((entry for entry in entries if entry.last == at.position), None)
         if at.position > self.manifest.head or (here is not None and here.mark != at.mark):
             self.wanted.starts_over = True
-            return None
+            return []
         return [entry for entry in entries if entry.last > at.position]
 
     def _content(self, entry: Entry) -> Content | None:
@@ -233,20 +221,13 @@ class Run:
         """Verify a new mirror before it is used.
 
         Raises:
-            MirrorDamaged: It is incomplete. It is built from scratch.
+            MirrorDamaged: The file is damaged. It is built from scratch.
         """
         fault = checks.quick_fault(store)
-        counted, out = count_rows(store), left_out(store)  # rows forgotten here may be missing
-        wrong = [
-            table
-            for table, rows in self.manifest.counts.items()
-            if not counted.get(table, rows) <= rows <= counted.get(table, rows) + out.get(table, 0)
-        ]
-        if fault is None and not wrong:
+        if fault is None:
             return
         self.wanted.starts_over = True
-        said = fault or f"{counted[wrong[0]]} {wrong[0]} where home has {self.manifest.counts[wrong[0]]}"
-        self.report.problem, self.report.code = f"the new mirror is not whole: {said}", "counts"
+        self.report.problem, self.report.code = f"the new mirror is not whole: {fault}", "damaged"
         raise MirrorDamaged(self.report.problem, hint="it is built anew by the next run")
 
     def _put_in_place(self) -> None:

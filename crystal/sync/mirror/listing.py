@@ -1,7 +1,6 @@
 """List of the mirror's objects: the manifest as home writes it and a device reads it. Pure.
 
-A manifest is a JSON object that home seals for one device (crystal/sync/documents.py). Its list is short: the old part
-is in a separate object, the index, which most devices need not fetch again.
+A manifest is a JSON object that home seals for one device (crystal/sync/documents.py).
 
 Source: docs/spec/mirror.md, section 2.
 """
@@ -9,18 +8,16 @@ Source: docs/spec/mirror.md, section 2.
 from __future__ import annotations
 
 import base64
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from crystal.errors import Damaged
 from crystal.store.sync.mirror_content import VectorSpace
 from crystal.sync.envelope import LinkKeys, keys_of_link
 
-FORMAT = 1
+FORMAT = 2
 MAX_OBJECTS = 1_000_000
-_COUNTS = 32
 
 
 class ManifestUnreadable(Damaged):
@@ -61,10 +58,8 @@ class Manifest:
         published_at: Time at which home had nothing left to publish, by its clock.
         stream: The stream id used to seal the objects.
         links: The keys that open them; never shown.
-        index: The object with the old part of the list; None if ``entries`` is complete.
-        entries: The list, or its part after the index.
+        entries: The list.
         serving: The model whose vectors are used for search, None if there is none.
-        counts: Rows per table of a complete mirror; empty if they were not counted.
     """
 
     epoch: bytes
@@ -72,10 +67,8 @@ class Manifest:
     published_at: int
     stream: bytes
     links: tuple[bytes, ...]
-    index: Entry | None
     entries: tuple[Entry, ...]
     serving: VectorSpace | None
-    counts: Mapping[str, int]
 
     def __repr__(self) -> str:
         return f"Manifest(version {self.version}, {len(self.entries)} objects)"
@@ -83,7 +76,7 @@ class Manifest:
     @property
     def head(self) -> int:
         """Newest position."""
-        return self.entries[-1].last if self.entries else self.index.last if self.index else 0
+        return self.entries[-1].last if self.entries else 0
 
     def keys(self) -> dict[bytes, LinkKeys]:
         """Return the keys by key id."""
@@ -91,7 +84,6 @@ class Manifest:
 
     def as_json(self) -> dict[str, Any]:
         """Return the body of the document."""
-        space = self.serving
         return {
             "format": FORMAT,
             "epoch": self.epoch.hex(),
@@ -99,10 +91,8 @@ class Manifest:
             "published_at": self.published_at,
             "stream": self.stream.hex(),
             "keys": [_short(link) for link in self.links],
-            "index": None if self.index is None else self.index.as_json(),
             "objects": [one.as_json() for one in self.entries],
-            "serving": None if space is None else [space.id, space.provider, space.model, space.dimension],
-            "counts": dict(self.counts),
+            "serving": None if self.serving is None else list(astuple(self.serving)),
         }
 
 
@@ -118,7 +108,6 @@ def parse_manifest(body: Mapping[str, Any]) -> Manifest:
                 f"the mirror's manifest has format {body.get('format')!r}, this crystal knows {FORMAT}",
                 hint="upgrade crystal on this machine",
             )
-        index = None if body["index"] is None else _entry(body["index"], 0)
         space = body["serving"]
         return Manifest(
             _bytes_of(body["epoch"], 16),
@@ -126,39 +115,18 @@ def parse_manifest(body: Mapping[str, Any]) -> Manifest:
             _number(body["published_at"]),
             _bytes_of(body["stream"], 16),
             tuple(_long(link, 32) for link in body["keys"]),
-            index,
-            _entries(body["objects"], index.last if index else 0),
+            _entries(body["objects"]),
             None if space is None else VectorSpace(_number(space[0]), str(space[1]), str(space[2]), _number(space[3])),
-            {str(table): _number(rows) for table, rows in list(body["counts"].items())[:_COUNTS]},
         )
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise ManifestUnreadable(f"the mirror's manifest cannot be understood ({type(error).__name__})") from error
 
 
-def pack_index(entries: Sequence[Entry]) -> bytes:
-    """Encode the old part of the list as the content of an object."""
-    return json.dumps([one.as_json() for one in entries], separators=(",", ":")).encode()
-
-
-def parse_index(data: bytes, upto: int) -> tuple[Entry, ...]:
-    """Parse the old part of the list, which ends at position ``upto``.
-
-    Raises:
-        ManifestUnreadable: It is malformed.
-    """
-    try:
-        entries = _entries(json.loads(data), 0)
-        if not entries or entries[-1].last != upto:
-            raise ValueError("end")
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-        raise ManifestUnreadable(f"the mirror's index cannot be understood ({type(error).__name__})") from error
-    return entries
-
-
-def _entries(rows: Any, after: int) -> tuple[Entry, ...]:
+def _entries(rows: Any) -> tuple[Entry, ...]:
     if not isinstance(rows, list) or len(rows) > MAX_OBJECTS:
         raise TypeError("list")
-    entries = []
+    entries: list[Entry] = []
+    after = 0
     for row in rows:
         entries.append(_entry(row, after))
         after = entries[-1].last

@@ -18,13 +18,12 @@ from crystal.store import Store
 from crystal.store.notes import drop_note, read_note, write_note
 from crystal.store.problems import find_problem
 from crystal.store.sync import mirror, mirror_objects
-from crystal.store.sync.mirror_export import decide, export, union
+from crystal.store.sync.mirror_export import decide, export
 from crystal.sync.client import RelayClient
 from crystal.sync.envelope import ZERO_TAG, Channel, Kind, keys_of_link, seal
 from crystal.sync.losses import LOST_MIRROR, note_losses
 from crystal.sync.mirror.content import pack
-from crystal.sync.mirror.documents import Documents, note_changes
-from crystal.sync.mirror.listing import Entry, Manifest, pack_index
+from crystal.sync.mirror.listing import Entry, Manifest
 from crystal.sync.mirror.upkeep import Upkeep, runs_to_mend, runs_to_merge
 
 Random = Callable[[int], bytes]
@@ -44,19 +43,6 @@ LOOK_AGAIN_MS = HOUR_MS // 2
 REFRESH_MS = HOUR_MS
 """Maximum age of the time in the manifest if nothing is new; then ``manifest`` returns a newer one."""
 
-INDEX_ABOVE = 64
-INDEX_LEAVES = 16
-"""A list longer than the first number is moved into an index object, except for so many newest entries."""
-
-
-@dataclass(frozen=True, slots=True)
-class _NoDocuments:
-    def names(self) -> Mapping[str, Any]:
-        return {}
-
-    def read(self, name: str) -> bytes | None:  # noqa: ARG002 - the protocol's
-        return None
-
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
@@ -64,7 +50,6 @@ class Publisher:
 
     store: Store
     client: RelayClient
-    documents: Documents
     now: int
     random: Random
     should_stop: Callable[[], bool]
@@ -75,7 +60,7 @@ class Publisher:
             for step in mirror.decided(self.store):
                 if self.should_stop():
                     return False
-                sealed = self.upload(pack(export(self.store, [step], self.documents.read)))
+                sealed = self.upload(pack(export(self.store, [step])))
                 mirror.place(self.store, step, sealed, self.now)
             if not decide(self.store, self.random, self.now):
                 return True
@@ -112,36 +97,8 @@ class Publisher:
                 self._replace(run)
 
     def _replace(self, run: Upkeep) -> None:
-        together = union(run.objects, run.level)
-        sealed = self.upload(pack(export(self.store, run.objects, self.documents.read)))
-        mirror.replace(self.store, run.objects, sealed, together, self.now)
-
-    def write_index(self) -> None:
-        """Keep the list for devices short."""
-        entries = _entries(self.store)
-        upto, digest, _ = mirror.index(self.store)
-        old = [one for one in entries if one.last <= upto]
-        is_whole = bool(old) and old[-1].last == upto
-        if is_whole and _digest(old) == digest and len(entries) - len(old) <= INDEX_ABOVE:
-            return
-        if len(entries) <= INDEX_ABOVE:
-            if upto:
-                mirror.set_index(self.store, 0, None, None, self.now)
-            return
-        old = entries[:-INDEX_LEAVES]
-        sealed = self.upload(pack_index(old))
-        mirror.set_index(
-            self.store,
-            old[-1].last,
-            _digest(old),
-            {
-                "number": sealed.number,
-                "sha256": sealed.sha256.hex(),
-                "size": sealed.size,
-                "sealed_by": sealed.sealed_by,
-            },
-            self.now,
-        )
+        sealed = self.upload(pack(export(self.store, run.objects)))
+        mirror.replace(self.store, run.objects, sealed, run.level, self.now)
 
     def sweep(self) -> None:
         """Delete unlisted objects at the relay."""
@@ -168,7 +125,6 @@ def publish(
     *,
     now: int,
     random: Random,
-    documents: Documents | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any] | None:
     """Publish what is new in home's memory. May be called at any time, but not twice at once.
@@ -178,7 +134,6 @@ def publish(
         client: The relay, with home's token.
         now: The time, ms.
         random: Returns fresh random bytes.
-        documents: The summaries and daily logs; None for none.
         should_stop: Asked before every object.
 
     Returns:
@@ -189,15 +144,13 @@ def publish(
         CrystalError: The relay or the store failed; finished work stays, and the next call continues.
     """
     mirror.begin(store, random, now)
-    publisher = Publisher(store, client, documents or _NoDocuments(), now, random, should_stop)
-    note_changes(store, publisher.documents)
+    publisher = Publisher(store, client, now, random, should_stop)
     if not publisher.upload_new():
         return None
     is_lossy = find_problem(store, LOST_MIRROR) is not None
     if mirror_objects.is_due(store, LOOK_AGAIN_MS if is_lossy else LOOK_EVERY_MS, now):
         publisher.look()
     publisher.mend_and_merge()
-    publisher.write_index()
     publisher.sweep()
     return manifest(store) if mirror.note_published(store, now, REFRESH_MS) else None
 
@@ -207,24 +160,19 @@ def manifest(store: Store) -> dict[str, Any] | None:
     home = mirror.home(store)
     if home is None or not home.version:
         return None
-    upto, _, index = mirror.index(store)
-    entries = _entries(store)
-    own = None
-    if index is not None:
-        mark = next((one.mark for one in entries if one.last == upto), None)
-        own = None if mark is None else Entry(
-            upto, mark, index["number"], bytes.fromhex(index["sha256"]), index["size"]
-        )  # fmt: skip
+    entries = [
+        Entry(one.last, one.marks[-mirror.MARK_BYTES :], one.number, one.sha256, one.size)
+        for one in mirror.listed(store)
+        if one.sha256 is not None
+    ]
     return Manifest(
         epoch=home.epoch,
         version=home.version,
         published_at=home.published_at,
         stream=home.stream,
         links=tuple(mirror.keys_in_use(store)),
-        index=own,
-        entries=tuple(one for one in entries if own is None or one.last > upto),
+        entries=tuple(entries),
         serving=mirror.space_of(store, home.generation),
-        counts=mirror.counts(store),
     ).as_json()
 
 
@@ -252,15 +200,3 @@ def on_told(store: Store, told: Mapping[str, Any], *, now: int, random: Random) 
     if bad:
         mirror.mark_lost(store, bad, now - HOUR_MS, now)
         mirror_objects.look_soon(store)
-
-
-def _entries(store: Store) -> list[Entry]:
-    return [
-        Entry(one.last, one.marks[-mirror.MARK_BYTES :], one.number, one.sha256, one.size)
-        for one in mirror.listed(store)
-        if one.sha256 is not None
-    ]
-
-
-def _digest(entries: list[Entry]) -> bytes:
-    return hashlib.sha256(pack_index(entries)).digest()
