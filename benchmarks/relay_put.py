@@ -57,6 +57,7 @@ class Memory:
         self.body, self.kept = bytearray(), False
 
     size = property(lambda self: len(self.body))
+    name = property(lambda self: self.body)
     head = property(lambda self: bytes(self.body[:116]))
     tail = property(lambda self: bytes(self.body[-32:]))
 
@@ -79,7 +80,7 @@ class NoStore(SqliteStore):
     def spool(self):
         return Memory()
 
-    async def put_if_absent(self, *_, **__):
+    async def put(self, *_, **__):
         return "created"
 
 
@@ -123,10 +124,10 @@ class LogStore(NoStore):
         super().__init__(folder, limits, **more)
         self.log = Log(folder / "log")
 
-    async def put_if_absent(self, _account, stream, seq, body, *, digest, **_):
+    async def put(self, _, new, stream, seq, _tag):
         done = asyncio.get_running_loop().create_future()
-        whole = body if isinstance(body, bytes) else body.body
-        self.log.jobs.put(([struct.pack(">16sQ32sI", stream, seq, digest, len(whole)), whole], done))
+        whole = new.file if new.body is None else new.body
+        self.log.jobs.put(([struct.pack(">16sQ32sI", stream, seq, new.digest, len(whole)), whole], done))
         await done
         return "created"
 
@@ -174,7 +175,7 @@ def serve(name, folder):
         log.configure("json", nowhere)
         limits = serving._connection_limits(settings, app.relay.metrics)
         serving.RelayServer(serving._config(settings, app), app.relay, limits).run([listener])
-    store.close_now()
+    store.close()
 
 
 # -- the client's side

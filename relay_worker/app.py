@@ -25,7 +25,7 @@ from relay_worker.http.resource import Handler, Resource
 from relay_worker.metrics import Metrics
 from relay_worker.services import Services, wall_clock
 from relay_worker.settings import Settings
-from relay_worker.store.protocol import BlobStore
+from relay_worker.store.sqlite import SqliteStore
 
 BEARER = ("bearer",)
 CLAIM = ("claim",)
@@ -60,7 +60,7 @@ ROUTES: tuple[tuple[str, dict[str, Handler], tuple[str, ...]], ...] = (
 
 def create_app(
     settings: Settings,
-    store: BlobStore,
+    store: SqliteStore,
     *,
     metrics: Metrics | None = None,
     now: Callable[[], int] = wall_clock,

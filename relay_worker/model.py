@@ -52,6 +52,29 @@ class StreamState:
 
 
 @dataclass(frozen=True, slots=True)
+class NewBody:
+    """Body of a blob or object to be stored; exactly one of ``body`` and ``file`` is set.
+
+    Attributes:
+        account: Whose it is.
+        size: Its size in bytes.
+        digest: Its SHA-256.
+        body: A small one.
+        file: Name of the body file of a large one.
+        resend: Store it again even if the same is, or was, stored.
+        now: The time, ms.
+    """
+
+    account: str
+    size: int
+    digest: bytes
+    body: bytes | None = field(repr=False)
+    file: str | None
+    resend: bool
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
 class BlobEntry:
     """One blob of a listing."""
 

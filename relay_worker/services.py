@@ -12,7 +12,8 @@ from relay_worker.errors import Refusal
 from relay_worker.limits import AddressCounts, Buckets, ChangeSignals, Network, Slots, networks
 from relay_worker.metrics import Metrics
 from relay_worker.settings import Settings
-from relay_worker.store.protocol import BlobStore
+from relay_worker.store import tokens
+from relay_worker.store.sqlite import SqliteStore
 
 SWEEP_MS = 60_000
 MAX_WAITING = 1000
@@ -38,7 +39,7 @@ class Services:
     """
 
     settings: Settings
-    store: BlobStore
+    store: SqliteStore
     now: Callable[[], int] = wall_clock
     monotonic: Callable[[], float] = time.monotonic
     random: Callable[[int], bytes] = secrets.token_bytes
@@ -80,7 +81,7 @@ class Services:
         """Expire old data, and record when tokens were last used."""
         used, self.used = self.used, {}
         if used:
-            await self.store.touch_tokens(used)
+            await self.store.write(lambda batch: tokens.touch(batch.db, used))
         for account, count in await self.store.sweep(self.now()):
             self.metrics.expired.inc(count)
             self.log.warning("blobs expired unread", extra={"fields": {"count": count}})

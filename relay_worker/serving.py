@@ -162,7 +162,7 @@ def serve(settings: Settings) -> None:
     metrics = Metrics()
     store = SqliteStore(settings.data_dir, settings.limits, now=wall_clock(), observe=metrics.observe_commit)
     try:
-        metrics.watch(store.usage_now, wall_clock)
+        metrics.watch(store.usage, wall_clock)
         app = create_app(settings, store, metrics=metrics)
         listener = _bind(settings.listen, "listen")
         with contextlib.closing(listener), _metrics_listener(settings, metrics) as metrics_at:
@@ -171,7 +171,7 @@ def serve(settings: Settings) -> None:
             LOG.info("serving", extra={"fields": fields})
             RelayServer(_config(settings, app), app.relay, _connection_limits(settings, metrics)).run([listener])
     finally:
-        store.close_now()
+        store.close()
     LOG.info("stopped")
 
 

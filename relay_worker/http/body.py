@@ -13,7 +13,8 @@ import anyio
 from relay_worker.crb1 import HEADER_BYTES, TAG_BYTES
 from relay_worker.errors import ClientGone, Refusal
 from relay_worker.http.call import Call, parse_object
-from relay_worker.store.protocol import Body
+from relay_worker.model import NewBody
+from relay_worker.store.files import FileSpool
 
 INLINE_BYTES = 128 << 10
 """Bodies up to this size are kept in memory and in the database; larger ones are written to a file on arrival."""
@@ -25,11 +26,19 @@ MAX_JSON = 65_536
 class Received:
     """Complete body, checked against the announced length and digest."""
 
-    body: Body
+    body: bytes | FileSpool
     size: int
     head: bytes
     tail: bytes
     digest: bytes
+
+    def handed_over(self, call: Call, *, resend: bool) -> NewBody:
+        """Return the body for the store, which owns its file from here on."""
+        if isinstance(self.body, bytes):
+            body, file = self.body, None
+        else:
+            body, file, self.body.kept = None, self.body.name, True
+        return NewBody(call.account, self.size, self.digest, body, file, resend, call.relay.now())
 
 
 def _length(call: Call, limit: int) -> int | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from relay_worker.errors import Refusal
 from relay_worker.http.body import received
 from relay_worker.http.call import Call
-from relay_worker.http.reply import NO_CONTENT, Reply, bytes_reply, json_reply
+from relay_worker.http.reply import NO_CONTENT, Reply, json_reply, stored_as, stored_reply
+from relay_worker.store import objects
 
 
 async def put_object(call: Call) -> Reply:
@@ -16,27 +17,24 @@ async def put_object(call: Call) -> Reply:
     async with received(call, relay.settings.max_body) as got:
         if got.size == 0:
             raise Refusal("bad-request", "an object has at least one byte")
-        result = await relay.store.put_object(
-            call.account, object_id, got.body, digest=got.digest, resend=resend, now=relay.now()
-        )
-    if result == "duplicate":
-        return json_reply({"id": object_id.hex(), "size": got.size, "result": "duplicate"})
-    relay.metrics.put_bytes.inc(got.size)
-    return json_reply({"id": object_id.hex(), "size": got.size, "result": "created"}, 201)
+        result = await relay.store.put(objects.put, got.handed_over(call, resend=resend), object_id)
+    if result != "duplicate":
+        relay.metrics.put_bytes.inc(got.size)
+    return stored_as(result, id=object_id.hex(), size=got.size)
 
 
 async def get_object(call: Call) -> Reply:
     """Send an object."""
     object_id = call.path_id("id")
     call.need("objects:read")
-    return bytes_reply(await call.relay.store.get_object(call.account, object_id))
+    return stored_reply(await call.relay.store.fetch(objects.find, call.account, object_id))
 
 
 async def delete_object(call: Call) -> Reply:
     """Delete an object if it exists."""
     object_id = call.path_id("id")
     call.need("objects:write")
-    await call.relay.store.delete_object(call.account, object_id)
+    await call.relay.store.write(objects.delete, call.account, object_id)
     return NO_CONTENT
 
 
@@ -44,7 +42,7 @@ async def list_objects(call: Call) -> Reply:
     """List a page of objects."""
     after, limit = call.query_id("after"), call.query_number("limit", 1000, low=1, high=1000)
     call.need("objects:read", "objects:write")
-    page = await call.relay.store.objects(call.account, after, limit)
+    page = await call.relay.store.read(objects.list_after, call.account, after, limit)
     return json_reply(
         {"objects": [{"id": one.id.hex(), "size": one.size, "created_at": one.created_at} for one in page]}
     )

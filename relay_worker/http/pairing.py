@@ -11,9 +11,9 @@ import re
 from relay_worker.errors import Refusal
 from relay_worker.http.body import read_object, received
 from relay_worker.http.call import Call, refuse_other_keys
-from relay_worker.http.reply import NO_CONTENT, Reply, json_reply, mail_reply
+from relay_worker.http.reply import NO_CONTENT, Reply, bytes_reply, json_reply
 from relay_worker.model import Mailbox
-from relay_worker.store.mailboxes import gone
+from relay_worker.store import mailboxes
 from relay_worker.tokens import hash_secret, is_secret_of
 
 MAX_MAIL = 16_384
@@ -32,7 +32,7 @@ async def open_mailbox(call: Call) -> Reply:
     relay = call.relay
     call.need("pair")
     refuse_other_keys(await read_object(call, optional=True))
-    box = await relay.store.open_mailbox(call.account, nameplates(relay.random(96)), relay.now())
+    box = await relay.store.write(mailboxes.open_one, call.account, nameplates(relay.random(96)), relay.now())
     return json_reply({"nameplate": box.nameplate, "expires_at": box.expires_at}, 201)
 
 
@@ -44,7 +44,7 @@ async def claim_mailbox(call: Call) -> Reply:
     if wait:
         raise Refusal("rate-limited", "too many claims of this address", retry_after=wait)
     assert call.claim is not None, "the route takes a claim"
-    box, result = await relay.store.claim_mailbox(nameplate, hash_secret(call.claim), relay.now())
+    box, result = await relay.store.write(mailboxes.claim, nameplate, hash_secret(call.claim), relay.now())
     return json_reply({"nameplate": nameplate, "expires_at": box.expires_at}, 201 if result == "created" else 200)
 
 
@@ -53,14 +53,14 @@ async def put_mail(call: Call) -> Reply:
     relay = call.relay
     nameplate, side, phase = _nameplate(call), _side(call), _phase(call)
     if await _mine(call, nameplate) is None:
-        raise gone(nameplate)
+        raise mailboxes.gone(nameplate)
     if side != ("a" if call.token else "b"):
         raise Refusal("forbidden", "this is the other side's")
     async with received(call, MAX_MAIL) as got:
         assert isinstance(got.body, bytes)
         if got.size == 0:
             raise Refusal("bad-request", "a message has at least one byte")
-        result = await relay.store.put_mail(nameplate, side, phase, got.body, relay.now())
+        result = await relay.store.write(mailboxes.put_mail, nameplate, side, phase, got.body, relay.now())
     relay.signals.notify(f"mailbox {nameplate}")
     return json_reply({"result": result}, 200 if result == "duplicate" else 201)
 
@@ -73,10 +73,10 @@ async def get_mail(call: Call) -> Reply:
     while True:
         with relay.signals.expect(f"mailbox {nameplate}") as news:
             if await _mine(call, nameplate) is None:
-                raise gone(nameplate)
-            message = await relay.store.get_mail(nameplate, side, phase, relay.now())
+                raise mailboxes.gone(nameplate)
+            message = await relay.store.read(mailboxes.get_mail, nameplate, side, phase, relay.now())
             if message is not None:
-                return mail_reply(message, hashlib.sha256(message).digest())
+                return bytes_reply(message, hashlib.sha256(message).digest())
             if not await call.wait_for(news, ends_at - relay.monotonic()):
                 return NO_CONTENT
 
@@ -85,7 +85,7 @@ async def close_mailbox(call: Call) -> Reply:
     """Delete the mailbox."""
     nameplate = _nameplate(call)
     if await _mine(call, nameplate) is not None:
-        await call.relay.store.close_mailbox(nameplate)
+        await call.relay.store.write(mailboxes.close, nameplate)
         call.relay.signals.notify(f"mailbox {nameplate}")
     return NO_CONTENT
 
@@ -94,7 +94,7 @@ async def _mine(call: Call, nameplate: int) -> Mailbox | None:
     """Return the mailbox if the client is one of its sides. Another account's mailbox is reported as missing."""
     if call.token is not None:
         call.need("pair")
-    box = await call.relay.store.mailbox(nameplate, call.relay.now())
+    box = await call.relay.store.read(mailboxes.find, nameplate, call.relay.now())
     if box is None:
         if call.token is None:
             call.count_refused()  # otherwise a stranger could find open mailboxes by trying numbers

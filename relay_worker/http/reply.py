@@ -10,7 +10,8 @@ from typing import Any
 from starlette.types import Send
 
 from relay_worker.errors import Refusal
-from relay_worker.store.protocol import Stored
+from relay_worker.model import Result
+from relay_worker.store.files import BodyFile, StoredBody
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -30,12 +31,11 @@ class Reply:
 
     status: int
     headers: Headers = ()
-    body: bytes | Stored = field(default=b"", repr=False)
+    body: bytes | BodyFile = field(default=b"", repr=False)
 
     async def send(self, send: Send, request_id: str, *, head_only: bool) -> None:
         """Send the answer; for ``HEAD`` without the body."""
-        size = len(self.body) if isinstance(self.body, bytes) else self.body.size
-        length: Headers = () if self.status == 204 else ((b"content-length", str(size).encode()),)
+        length: Headers = () if self.status == 204 else ((b"content-length", str(len(self.body)).encode()),)
         headers = [*ALWAYS, (b"x-request-id", request_id.encode()), *self.headers, *length]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         if isinstance(self.body, bytes):
@@ -58,19 +58,22 @@ def json_reply(value: Any, status: int = 200) -> Reply:
     return Reply(status, _JSON, json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
 
 
-def bytes_reply(stored: Stored) -> Reply:
-    """Return a stored body, with its tag (a blob's) or digest (an object's) as ``ETag``."""
-    etag = (b"etag", f'"{(stored.tag or stored.digest).hex()}"'.encode())
-    return Reply(200, (*_BYTES, etag, _digest(stored.digest)), stored)
+def stored_as(result: Result, **named: Any) -> Reply:
+    """Answer that something is durable: 201 if it was stored now, 200 if it was there."""
+    if result == "duplicate":
+        return json_reply({**named, "result": "duplicate"})
+    return json_reply({**named, "result": "created"}, 201)
 
 
-def mail_reply(message: bytes, digest: bytes) -> Reply:
-    """Return a message of a mailbox."""
-    return Reply(200, (*_BYTES, _digest(digest)), message)
+def bytes_reply(body: bytes | BodyFile, digest: bytes, *headers: tuple[bytes, bytes]) -> Reply:
+    """Return bytes with their SHA-256."""
+    content_digest = (b"content-digest", b"sha-256=:" + base64.b64encode(digest) + b":")
+    return Reply(200, (*_BYTES, content_digest, *headers), body)
 
 
-def _digest(digest: bytes) -> tuple[bytes, bytes]:
-    return b"content-digest", b"sha-256=:" + base64.b64encode(digest) + b":"
+def stored_reply(stored: StoredBody) -> Reply:
+    """Return a stored body, with its tag as ``ETag``."""
+    return bytes_reply(stored.body, stored.digest, (b"etag", f'"{stored.tag.hex()}"'.encode()))
 
 
 def problem_reply(refusal: Refusal) -> Reply:

@@ -8,8 +8,9 @@ from relay_worker.crb1 import check_envelope
 from relay_worker.errors import Refusal
 from relay_worker.http.body import read_object, received
 from relay_worker.http.call import Call, refuse_other_keys
-from relay_worker.http.reply import NO_CONTENT, Reply, bytes_reply, json_reply
+from relay_worker.http.reply import NO_CONTENT, Reply, json_reply, stored_as, stored_reply
 from relay_worker.model import MAX_NUMBER, StreamState
+from relay_worker.store import blobs
 from relay_worker.tokens import prefixes_of
 
 
@@ -31,20 +32,18 @@ async def put_blob(call: Call) -> Reply:
     call.need_stream(stream, "write")
     async with received(call, relay.settings.max_body) as got:
         check_envelope(got.head, got.size, stream=stream, seq=seq)
-        result = await relay.store.put_if_absent(
-            call.account, stream, seq, got.body, tag=got.tail, digest=got.digest, resend=resend, now=relay.now()
-        )
+        result = await relay.store.put(blobs.put, got.handed_over(call, resend=resend), stream, seq, got.tail)
     if result != "duplicate":
         relay.metrics.put_bytes.inc(got.size)
         relay.signals.notify(f"account {call.account}")
-    return json_reply({"seq": seq, "tag": got.tail.hex(), "result": _public(result)}, _status(result))
+    return stored_as(result, seq=seq, tag=got.tail.hex())
 
 
 async def get_blob(call: Call) -> Reply:
     """Send a blob."""
     stream, seq = call.path_id("stream"), call.path_number("seq")
     call.need_stream(stream, "read")
-    return bytes_reply(await call.relay.store.get(call.account, stream, seq))
+    return stored_reply(await call.relay.store.fetch(blobs.find, call.account, stream, seq))
 
 
 async def list_blobs(call: Call) -> Reply:
@@ -52,7 +51,7 @@ async def list_blobs(call: Call) -> Reply:
     stream = call.path_id("stream")
     after, limit = call.query_number("after", 0), call.query_number("limit", 100, low=1, high=1000)
     call.need_stream(stream, "write", "read", "ack")
-    state, page = await call.relay.store.list_after(call.account, stream, after, limit)
+    state, page = await call.relay.store.read(blobs.list_after, call.account, stream, after, limit)
     return json_reply(
         {
             "blobs": [{"seq": one.seq, "size": one.size, "tag": one.tag.hex()} for one in page],
@@ -67,7 +66,7 @@ async def get_stream(call: Call) -> Reply:
     """Return the state of a stream."""
     stream = call.path_id("stream")
     call.need_stream(stream, "write", "read", "ack")
-    return json_reply(_state(await call.relay.store.stream(call.account, stream)))
+    return json_reply(_state(await call.relay.store.read(blobs.state, call.account, stream)))
 
 
 async def acknowledge(call: Call) -> Reply:
@@ -81,7 +80,7 @@ async def acknowledge(call: Call) -> Reply:
         upto = int(upto)
     if not isinstance(upto, int) or isinstance(upto, bool) or not 0 <= upto <= MAX_NUMBER:
         raise Refusal("bad-request", f"upto is not a number from 0 to {MAX_NUMBER}")
-    await call.relay.store.ack(call.account, stream, upto, call.relay.now())
+    await call.relay.store.write(blobs.ack, call.account, stream, upto, call.relay.now())
     return NO_CONTENT
 
 
@@ -96,14 +95,6 @@ async def list_streams(call: Call) -> Reply:
     ends_at = relay.monotonic() + wait
     while True:
         with relay.signals.expect(f"account {call.account}") as news:
-            change, streams = await relay.store.streams(call.account, prefixes, changed_after)
+            change, streams = await relay.store.read(blobs.streams, call.account, prefixes, changed_after)
             if streams or not await call.wait_for(news, ends_at - relay.monotonic()):
                 return json_reply({"change": change, "streams": [_state(one) for one in streams]})
-
-
-def _public(result: str) -> str:
-    return "duplicate" if result == "duplicate" else "created"
-
-
-def _status(result: str) -> int:
-    return 200 if result == "duplicate" else 201

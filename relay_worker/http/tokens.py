@@ -7,6 +7,7 @@ from relay_worker.http.body import read_object
 from relay_worker.http.call import Call, refuse_other_keys
 from relay_worker.http.reply import NO_CONTENT, Reply, json_reply
 from relay_worker.model import Token
+from relay_worker.store import tokens
 from relay_worker.tokens import ID_BYTES, SECRET_BYTES, check_label, check_scopes, mint
 
 
@@ -24,14 +25,15 @@ async def make_token(call: Call) -> Reply:
     check_label(label)
     checked = check_scopes(scopes)
     made = mint(relay.random(ID_BYTES), relay.random(SECRET_BYTES))
-    await relay.store.add_token(Token(made.id, call.account, label, checked, made.secret_hash, relay.now()))
+    new = Token(made.id, call.account, label, checked, made.secret_hash, relay.now())
+    await relay.store.write(lambda batch: tokens.add(batch.db, new, batch.limits))
     return json_reply({"id": made.id, "token": made.text, "label": label, "scopes": checked}, 201)
 
 
 async def list_tokens(call: Call) -> Reply:
     """List the account's tokens, without the hashes of their secrets."""
     call.need("home")
-    found = await call.relay.store.tokens(call.account)
+    found = await call.relay.store.read(tokens.list_all, call.account)
     return json_reply(
         {
             "tokens": [
@@ -53,5 +55,6 @@ async def revoke_token(call: Call) -> Reply:
     """Revoke a token."""
     token_id = call.path_token_id()
     call.need("home")
-    await call.relay.store.revoke_token(call.account, token_id, call.relay.now())
+    now = call.relay.now()
+    await call.relay.store.write(lambda batch: tokens.revoke(batch.db, call.account, token_id, now))
     return NO_CONTENT

@@ -8,6 +8,7 @@ import struct
 import time
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -21,12 +22,11 @@ BUSY_TIMEOUT_MS = 10_000
 CHECKPOINT_PAGES = 2000
 PAGE_BYTES = 8192
 _MIGRATIONS = Path(__file__).with_name("migrations")
-_FULL = (apsw.FullError,)
 
 
 def refusal_of(error: apsw.Error) -> Refusal:
     """Return the refusal for the client. The log has more details."""
-    if isinstance(error, _FULL):
+    if isinstance(error, apsw.FullError):
         return Refusal("disk-full", "the relay's disk is full", retry_after=300)
     refusal = Refusal("unavailable", "the relay's store does not answer", retry_after=5)
     refusal.__cause__ = error
@@ -38,6 +38,13 @@ def migrations() -> tuple[tuple[int, str], ...]:
     """Return the migrations as (number, SQL), in order."""
     files = sorted(_MIGRATIONS.glob("[0-9][0-9][0-9][0-9]_*.sql"))
     return tuple((int(file.name[:4]), file.read_text("utf-8")) for file in files)
+
+
+def one(db: apsw.Connection, sql: str, *values: Any) -> tuple[Any, ...] | None:
+    """Return the first row."""
+    for row in db.execute(sql, values):
+        return tuple(row)
+    return None
 
 
 def connect(path: Path) -> apsw.Connection:

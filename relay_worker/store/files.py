@@ -14,6 +14,7 @@ import os
 import secrets
 import shutil
 from collections.abc import AsyncIterator, Callable, Container
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -93,17 +94,21 @@ class BodyFiles:
             one.unlink(missing_ok=True)
         return len(left_over)
 
-    def open_whole(self, name: str, size: int) -> BinaryIO:
+    def open_whole(self, name: str, size: int) -> BodyFile:
         """Open a body for reading.
 
         Raises:
-            OSError: It is missing or truncated.
+            Refusal: ``body-lost``; it is missing or truncated.
         """
-        file = self.path(name).open("rb")
+        lost = Refusal("body-lost", "the relay has lost these bytes; they must be sent again")
+        try:
+            file = self.path(name).open("rb")
+        except OSError as error:
+            raise lost from error
         if os.fstat(file.fileno()).st_size != size:
             file.close()
-            raise OSError(errno.EIO, "the body is not as long as it was")
-        return file
+            raise lost
+        return BodyFile(file, size)
 
 
 class FileSpool:
@@ -111,7 +116,7 @@ class FileSpool:
 
     Attributes:
         name: The file name, once finished.
-        kept: Set when another owner has taken over the file.
+        kept: Set to keep the file on leaving the context, because another owner has taken over.
     """
 
     def __init__(self, files: BodyFiles) -> None:
@@ -141,10 +146,6 @@ class FileSpool:
                 self._part.unlink(missing_ok=True)
             if self._digest is not None:
                 self._files.remove(self.name)
-
-    def keep(self) -> None:
-        """Pass the file to the caller: leaving the context does not delete it any more."""
-        self.kept = True
 
     async def write(self, chunk: bytes) -> None:
         """Append a part of the body.
@@ -207,45 +208,41 @@ class FileSpool:
         sync_folder(target.parent)
 
 
-class StoredFile:
-    """Large body to be sent, read in pieces by another thread."""
+@dataclass(frozen=True, slots=True)
+class StoredBody:
+    """Body to be sent: its tag (an object's is its digest), its SHA-256, and its bytes or its open file."""
 
-    def __init__(self, file: BinaryIO, size: int, tag: bytes, digest: bytes) -> None:
+    tag: bytes
+    digest: bytes
+    body: bytes | BodyFile = field(repr=False)
+
+
+class BodyFile:
+    """Large body to be sent, read in pieces by another thread.
+
+    Args:
+        file: The open file; closed by ``close``.
+        size: Its size in bytes.
+    """
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
         self._file = file
-        self.size = size
-        self.tag = tag
-        self.digest = digest
+        self._size = size
+
+    def __len__(self) -> int:
+        """Return the size in bytes."""
+        return self._size
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the bytes; fewer than ``size`` if the file was truncated."""
-        left = self.size
-        try:
-            while left > 0:
-                chunk = await asyncio.to_thread(self._file.read, min(READ_BYTES, left))
-                if not chunk:
-                    return
-                left -= len(chunk)
-                yield chunk
-        finally:
-            self._file.close()
+        """Yield the bytes; fewer than announced if the file was truncated."""
+        left = self._size
+        while left > 0:
+            chunk = await asyncio.to_thread(self._file.read, min(READ_BYTES, left))
+            if not chunk:
+                return
+            left -= len(chunk)
+            yield chunk
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-class StoredBytes:
-    """Small body to be sent."""
-
-    def __init__(self, body: bytes, tag: bytes, digest: bytes) -> None:
-        self._body = body
-        self.size = len(body)
-        self.tag = tag
-        self.digest = digest
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the whole body at once."""
-        yield self._body
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to release."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import apsw
 
 from relay_worker.errors import Refusal
-from relay_worker.model import Limits, Mailbox, Result
-from relay_worker.store.blobs import one
+from relay_worker.model import Mailbox, Result
+from relay_worker.store.connection import one
 from relay_worker.store.writer import Batch
 
 
@@ -17,9 +17,9 @@ def gone(nameplate: int) -> Refusal:
     return Refusal("no-mailbox", f"there is no mailbox {nameplate}; it lives ten minutes")
 
 
-def open_one(batch: Batch, account: str, candidates: Sequence[int], now: int, limits: Limits) -> Mailbox:
+def open_one(batch: Batch, account: str, candidates: Sequence[int], now: int) -> Mailbox:
     """Open a mailbox under the first candidate that is free."""
-    db = batch.db
+    db, limits = batch.db, batch.limits
     (account_id,) = one(db, "SELECT id FROM accounts WHERE name = ?", account) or (0,)
     times = [
         at
@@ -69,7 +69,7 @@ def claim(batch: Batch, nameplate: int, claim_hash: bytes, now: int) -> tuple[Ma
     return box, "created"
 
 
-def put_mail(batch: Batch, nameplate: int, side: str, phase: str, body: bytes, now: int, limits: Limits) -> Result:
+def put_mail(batch: Batch, nameplate: int, side: str, phase: str, body: bytes, now: int) -> Result:
     """Write a message. It cannot be replaced."""
     db = batch.db
     if find(db, nameplate, now) is None:
@@ -80,8 +80,8 @@ def put_mail(batch: Batch, nameplate: int, side: str, phase: str, body: bytes, n
             raise Refusal("mail-conflict", "another message is there already")
         return "duplicate"
     count = db.execute("SELECT count(*) FROM mail WHERE nameplate = ? AND side = ?", (nameplate, side)).get
-    if count >= limits.max_mail:
-        raise Refusal("mailbox-full", f"a side writes at most {limits.max_mail} messages")
+    if count >= batch.limits.max_mail:
+        raise Refusal("mailbox-full", f"a side writes at most {batch.limits.max_mail} messages")
     db.execute("INSERT INTO mail (nameplate, side, phase, body) VALUES (?, ?, ?, ?)", (nameplate, side, phase, body))
     return "created"
 
@@ -99,7 +99,6 @@ def close(batch: Batch, nameplate: int) -> None:
     batch.db.execute("DELETE FROM mailboxes WHERE nameplate = ?", (nameplate,))
 
 
-def expire(batch: Batch, now: int) -> int:
-    """Delete expired mailboxes. Return their number."""
+def expire(batch: Batch, now: int) -> None:
+    """Delete expired mailboxes."""
     batch.db.execute("DELETE FROM mailboxes WHERE expires_at <= ?", (now,))
-    return batch.db.changes()

@@ -11,13 +11,15 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import apsw
 
 from relay_worker.errors import Refusal
+from relay_worker.model import Limits
 from relay_worker.store.connection import refusal_of
+from relay_worker.store.files import BodyFiles
 
 T = TypeVar("T")
 
@@ -26,15 +28,23 @@ MAX_BATCH = 512
 
 @dataclass(slots=True)
 class Batch:
-    """Transaction of some jobs: the connection, and actions after the commit.
+    """Transaction of some jobs, and everything that they need.
 
     Attributes:
         db: The connection. A job may raise ``Refusal`` only before it writes.
-        after: Functions called in order after the COMMIT, such as deleting files.
+        limits: The limits of streams and accounts.
+        files: The body files.
+        unused: Names of body files to be deleted after the COMMIT.
     """
 
     db: apsw.Connection
-    after: list[Callable[[], None]]
+    limits: Limits
+    files: BodyFiles
+    unused: list[str] = field(default_factory=list)
+
+    def drop(self, *files: str | None) -> None:
+        """Delete body files after the COMMIT."""
+        self.unused += [name for name in files if name]
 
 
 @dataclass(slots=True)
@@ -51,11 +61,15 @@ class Writer:
 
     Args:
         db: The connection, used only by the thread from here on.
+        limits: The limits of streams and accounts.
+        files: The body files.
         observe: Called for every commit with the number of jobs, and the seconds from BEGIN to the end of COMMIT.
     """
 
-    def __init__(self, db: apsw.Connection, observe: Callable[[int, float], None]) -> None:
-        self._db = db
+    def __init__(
+        self, db: apsw.Connection, limits: Limits, files: BodyFiles, observe: Callable[[int, float], None]
+    ) -> None:
+        self._db, self._limits, self._files = db, limits, files
         self._observe = observe
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._closing = threading.Lock()
@@ -125,7 +139,7 @@ class Writer:
         If it raises, everything was rolled back.
         """
         began = time.perf_counter()
-        batch = Batch(db, [])
+        batch = Batch(db, self._limits, self._files)
         db.execute("BEGIN IMMEDIATE")
         try:
             for job in jobs:
@@ -140,8 +154,8 @@ class Writer:
                 db.execute("ROLLBACK")
             raise
         self._observe(len(jobs), time.perf_counter() - began)
-        for call in batch.after:
-            call()
+        for name in batch.unused:
+            self._files.remove(name)
 
 
 def _deliver(jobs: list[_Job]) -> None:

@@ -282,7 +282,7 @@ def in_process(folder: Path, *, ticking: bool = True, **changed: Any) -> Iterato
             yield target
             assert not bridge.errors, bridge.errors
     finally:
-        bridge.call(store.close()) if bridge.alive else store.close_now()
+        bridge.call(store.close()) if bridge.alive else store.close()
 
 
 @contextmanager

@@ -13,8 +13,9 @@ from typing import NamedTuple
 import pytest
 
 from relay_worker.errors import CannotServe, Refusal
-from relay_worker.store import files, operator
-from tests.support.relay_server import DAY, NOW, STREAM, OpenStore, sealed
+from relay_worker.model import NewBody
+from relay_worker.store import files, objects, operator
+from tests.support.relay_server import DAY, NOW, OpenStore, sealed
 
 LARGE = 200_000
 
@@ -40,11 +41,12 @@ def test_bodies_are_refused_while_acknowledging_still_has_room(tmp_path, monkeyp
         assert refused(opened, 3) == "disk-full"
         assert refused(opened, 4, LARGE) == "disk-full"
         digest = hashlib.sha256(b"x").digest()
+        new = NewBody("default", 1, digest, b"x", None, resend=False, now=NOW)
         with pytest.raises(Refusal, match="disk-full"):
-            opened.run(opened.store.put_object("default", bytes(16), b"x", digest=digest, resend=False, now=NOW))
+            opened.run(opened.store.put(objects.put, new, bytes(16)))
         assert opened.put(body) == "duplicate"
         assert opened.get() == body
-        opened.run(opened.store.ack("default", STREAM, 1, NOW))
+        opened.ack(1)
         opened.run(opened.store.sweep(NOW + 31 * DAY))
         assert (opened.seqs(), opened.files(), opened.state().expired_upto) == ([], [], 2)
         monkeypatch.setattr(files.shutil, "disk_usage", lambda _: Disk(1 << 20, 0, 1 << 19))
@@ -84,9 +86,9 @@ def test_a_full_disk_becomes_free_by_reading_it(tiny_disk, size):
             first = opened.state().head + 1
             last = fill(opened, size)
             assert last > first + 10
-            opened.run(opened.store.ack("default", STREAM, last, NOW))
+            opened.ack(last)
             assert opened.put(sealed(last, size), last) == "created"
-            opened.run(opened.store.ack("default", STREAM, last, NOW))
+            opened.ack(last)
 
 
 @pytest.mark.slow

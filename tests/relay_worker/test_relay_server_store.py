@@ -90,7 +90,7 @@ def test_a_lost_or_shortened_file_is_said_to_be_lost_and_can_be_sent_again(opene
 def test_what_was_acknowledged_is_remembered_without_its_body(opened, size):
     body = sealed(1, size)
     opened.put(body)
-    opened.run(opened.store.ack("default", STREAM, 1, NOW))
+    opened.ack(1)
     assert not opened.files()
     assert opened.put(body) == "duplicate"
     assert opened.seqs() == []
@@ -99,7 +99,7 @@ def test_what_was_acknowledged_is_remembered_without_its_body(opened, size):
             opened.put(other)
     assert opened.put(body, resend=True) == "created"
     assert (opened.seqs(), opened.state().acked) == ([1], 1)
-    opened.run(opened.store.ack("default", STREAM, 1, NOW))
+    opened.ack(1)
     assert opened.seqs() == []
     assert opened.state().bytes == 0
 
@@ -108,7 +108,7 @@ def test_an_acknowledgement_never_goes_back_nor_beyond_what_came(opened):
     for seq in (1, 2, 5):
         opened.put(sealed(seq), seq)
     for upto, acked, left in ((2, 2, [5]), (1, 2, [5]), (2**53 - 1, 5, [])):
-        opened.run(opened.store.ack("default", STREAM, upto, NOW))
+        opened.ack(upto)
         assert (opened.state().acked, opened.seqs()) == (acked, left)
 
 
@@ -117,12 +117,12 @@ def test_a_blob_that_nobody_reads_expires_visibly_and_may_come_again(opened, siz
     body = sealed(3, size)
     opened.put(body, 3)
     opened.put(sealed(4), 4, now=NOW + DAY)
-    change, _ = opened.run(opened.store.streams("default", None, 0))
+    change, _ = opened.streams()
     assert opened.run(opened.store.sweep(NOW + 30 * DAY)) == ()
     assert opened.run(opened.store.sweep(NOW + 30 * DAY + 1)) == (("default", 1),)
     state = opened.state()
     assert (state.expired_upto, state.head, state.acked, state.count) == (3, 4, 0, 1)
-    later, changed = opened.run(opened.store.streams("default", None, change))
+    later, changed = opened.streams(change)
     assert later > change
     assert [one.stream for one in changed] == [STREAM]
     with pytest.raises(Refusal):
@@ -133,7 +133,7 @@ def test_a_blob_that_nobody_reads_expires_visibly_and_may_come_again(opened, siz
 
 def test_tombstones_are_forgotten_after_the_same_time(opened):
     opened.put(sealed(1))
-    opened.run(opened.store.ack("default", STREAM, 1, NOW))
+    opened.ack(1)
     opened.run(opened.store.sweep(NOW + 31 * DAY))
     assert opened.put(sealed(1), now=NOW + 31 * DAY) == "created"
 
@@ -153,8 +153,8 @@ def test_limits_refuse_before_anything_is_changed(tmp_path):
             opened.put(sealed(1, stream=b"c" * 16), stream=b"c" * 16)
         assert [*refused, code_of(caught)] == ["stream-full", "account-full", "account-full", "too-many-streams"]
         assert not opened.files()
-        assert opened.run(opened.store.usage()).bytes == 900
-        opened.run(opened.store.ack("default", STREAM, 2, NOW))
+        assert opened.store.usage().bytes == 900
+        opened.ack(2)
         assert opened.put(sealed(3), 3) == "created"
 
 
@@ -167,7 +167,7 @@ def test_counts_and_bytes_are_those_of_what_is_stored(tmp_path_factory, steps):
         for verb, seq in steps:
             now += DAY
             if verb == "ack":
-                opened.run(opened.store.ack("default", STREAM, seq, now))
+                opened.ack(seq)
             elif verb == "sweep":
                 opened.run(opened.store.sweep(now + seq * 5 * DAY))
             else:
@@ -175,7 +175,7 @@ def test_counts_and_bytes_are_those_of_what_is_stored(tmp_path_factory, steps):
         stored = opened.seqs()
         state = opened.state()
         held = sum(len(bodies[seq]) for seq in stored)
-        usage = opened.run(opened.store.usage())
+        usage = opened.store.usage()
         assert (state.count, state.bytes, usage.bytes) == (len(stored), held, held)
         assert all(opened.get(seq) == bodies[seq] for seq in stored)
         assert len(opened.files()) == len([seq for seq in stored if seq >= 3])
@@ -252,7 +252,7 @@ def test_a_cancelled_request_leaves_either_all_or_nothing(opened):
             await asyncio.wait([task])
 
     opened.run(cancelled())
-    opened.store.close_now()
+    opened.store.close()
     with OpenStore(opened.folder) as again:
         stored = again.seqs()
         assert len(again.files()) == len(stored)
@@ -266,7 +266,7 @@ def test_a_cancelled_request_leaves_either_all_or_nothing(opened):
 def test_files_without_a_row_are_swept_and_the_others_stay(opened):
     body = sealed(1, LARGE)
     opened.put(body)
-    opened.store.close_now()
+    opened.store.close()
     name = "ab" + "0" * 30
     (opened.folder / "bodies" / "ab" / name).write_bytes(b"renamed, but its row was never committed")
     (opened.folder / "incoming" / "x.part").write_bytes(b"half")
@@ -283,15 +283,15 @@ def test_a_second_server_on_the_same_data_is_refused(opened):
 
 def test_after_a_restart_everybody_is_told_everything_once(opened):
     opened.put(sealed(1))
-    change, _ = opened.run(opened.store.streams("default", None, 0))
-    assert opened.run(opened.store.streams("default", None, change))[1] == []
-    opened.store.close_now()
+    change, _ = opened.streams()
+    assert opened.streams(change)[1] == []
+    opened.store.close()
     with OpenStore(opened.folder, now=NOW - DAY) as again:  # its clock went back, too
-        later, streams = again.run(again.store.streams("default", None, change))
+        later, streams = again.streams(change)
         assert later > change
         assert len(streams) == 1
-        assert again.run(again.store.streams("default", None, later))[1] == []
-        assert len(again.run(again.store.streams("default", None, later + 10**9))[1]) == 1
+        assert again.streams(later)[1] == []
+        assert len(again.streams(later + 10**9)[1]) == 1
 
 
 def test_what_is_not_a_relays_database_is_refused_untouched(tmp_path):
@@ -305,7 +305,7 @@ def test_what_is_not_a_relays_database_is_refused_untouched(tmp_path):
 
 def test_a_newer_schema_is_refused_untouched(opened):
     path = opened.folder / "relay.db"
-    opened.store.close_now()
+    opened.store.close()
     db = apsw.Connection(str(path))
     db.execute("PRAGMA user_version = 99")
     db.close()
@@ -347,7 +347,7 @@ def test_a_backup_of_a_serving_relay_serves_the_same(opened, tmp_path):
 
 def test_a_relay_without_its_disk_begins_anew(opened):
     opened.put(sealed(1))
-    opened.store.close_now()
+    opened.store.close()
     shutil.rmtree(opened.folder)
     with OpenStore(opened.folder, now=NOW + 1) as again:
         assert again.seqs() == []
@@ -374,12 +374,11 @@ def test_a_large_body_is_on_the_disk_under_its_name_before_its_row(opened, monke
         steps.append("folder" if stat.S_ISDIR(os.fstat(number).st_mode) else "file")
         fsync(number)
 
-    def putting(batch, blob, limits, check_room):
-        assert opened._files.path(blob.file).stat().st_size == LARGE
+    def putting(batch, new, *place):
+        assert batch.files.path(new.file).stat().st_size == LARGE
         steps.append("row")
-        return put(batch, blob, limits, check_room)
+        return put(batch, new, *place)
 
-    opened._files = opened.store._files
     monkeypatch.setattr(files.os, "fsync", syncing)
     monkeypatch.setattr(blobs, "put", putting)
     opened.put(sealed(1, LARGE))

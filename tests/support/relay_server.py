@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import struct
@@ -10,7 +11,8 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from relay_worker.model import Limits, Token
+from relay_worker.model import Limits, NewBody, Token
+from relay_worker.store import blobs, tokens
 from relay_worker.store.sqlite import SqliteStore
 from relay_worker.tokens import mint
 
@@ -39,11 +41,12 @@ class OpenStore:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.store.close_now()
+        self.store.close()
 
     def token(self, *scopes: str, account: str = "default") -> str:
         made = mint(os.urandom(8), os.urandom(32))
-        self.run(self.store.add_token(Token(made.id, account, "test", scopes, made.secret_hash, NOW)))
+        token = Token(made.id, account, "test", scopes, made.secret_hash, NOW)
+        self.run(self.store.write(lambda batch: tokens.add(batch.db, token, batch.limits)))
         return made.text
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -57,30 +60,38 @@ class OpenStore:
     ) -> str:
         tag, digest = body[-32:], hashlib.sha256(body).digest()
         if len(body) <= 131_072:
-            return await self.store.put_if_absent(
-                "default", stream, seq, body, tag=tag, digest=digest, resend=resend, now=now
-            )
+            new = NewBody("default", len(body), digest, body, None, resend, now)
+            return await self.store.put(blobs.put, new, stream, seq, tag)
         async with self.store.spool() as spool:
             for at in range(0, len(body), 100_000):
                 await spool.write(body[at : at + 100_000])
             assert await spool.finish() == digest
-            return await self.store.put_if_absent(
-                "default", stream, seq, spool, tag=spool.tail, digest=digest, resend=resend, now=now
-            )
+            spool.kept = True
+            new = NewBody("default", len(body), digest, None, spool.name, resend, now)
+            return await self.store.put(blobs.put, new, stream, seq, spool.tail)
 
     def get(self, seq: int = 1, *, stream: bytes = STREAM) -> bytes:
         async def reading() -> bytes:
-            stored = await self.store.get("default", stream, seq)
-            return b"".join([chunk async for chunk in stored.chunks()])
+            body = (await self.store.fetch(blobs.find, "default", stream, seq)).body
+            if isinstance(body, bytes):
+                return body
+            with contextlib.closing(body):
+                return b"".join([chunk async for chunk in body.chunks()])
 
         return self.run(reading())
 
     def state(self, stream: bytes = STREAM) -> Any:
-        return self.run(self.store.stream("default", stream))
+        return self.run(self.store.read(blobs.state, "default", stream))
 
     def seqs(self, after: int = 0, limit: int = 100) -> list[int]:
-        _, page = self.run(self.store.list_after("default", STREAM, after, limit))
+        _, page = self.run(self.store.read(blobs.list_after, "default", STREAM, after, limit))
         return [one.seq for one in page]
+
+    def ack(self, upto: int) -> None:
+        self.run(self.store.write(blobs.ack, "default", STREAM, upto, NOW))
+
+    def streams(self, changed_after: int = 0) -> Any:
+        return self.run(self.store.read(blobs.streams, "default", None, changed_after))
 
     def files(self) -> list[Path]:
         return [path for name in ("bodies", "incoming") for path in (self.folder / name).rglob("*") if path.is_file()]

@@ -81,7 +81,7 @@ class RelaySite:
 
     def stop(self) -> None:
         self.bridge.stop()
-        self.store.close_now()
+        self.store.close()
 
     def transport(self) -> httpx.BaseTransport:
         return self.bridge.transport()
