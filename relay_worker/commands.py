@@ -125,7 +125,7 @@ def back_up(settings: Settings, target: Path) -> None:
 
 def _as_owner(folder: Path) -> None:
     """Give created files to the relay's user: files owned by root would lock the relay out."""
-    if os.name == "nt" or not folder.exists():
+    if not folder.exists():
         return
     owner = folder.stat().st_uid
     if owner != os.geteuid():

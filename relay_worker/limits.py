@@ -1,6 +1,6 @@
-"""Rate and concurrency limits: token buckets, and slots that are assigned in order.
+"""Rate and concurrency limits: token buckets, counts by address, waiting requests. One event loop uses them.
 
-Usable from several event loops and threads. The clock is an argument: monotonic seconds.
+The clock is an argument: monotonic seconds.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ import asyncio
 import contextlib
 import ipaddress
 import math
-import threading
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
+
+import anyio
 
 from relay_worker.errors import Refusal
 
@@ -35,20 +36,18 @@ class Buckets:
         self._clock = clock
         self._keys = keys
         self._filled: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        self._guard = threading.Lock()
 
     def take(self, key: str) -> int:
         """Take one token. Return 0 on success, else the whole seconds until one is available."""
         if self._rate <= 0:
             return 0
         now = self._clock()
-        with self._guard:
-            left, since = self._filled.pop(key, (self._burst, now))
-            left = min(self._burst, left + max(0.0, now - since) * self._rate)
-            short = 1.0 - left
-            self._filled[key] = (left if short > 0 else left - 1.0, now)
-            if len(self._filled) > self._keys:
-                self._filled.popitem(last=False)
+        left, since = self._filled.pop(key, (self._burst, now))
+        left = min(self._burst, left + max(0.0, now - since) * self._rate)
+        short = 1.0 - left
+        self._filled[key] = (left if short > 0 else left - 1.0, now)
+        if len(self._filled) > self._keys:
+            self._filled.popitem(last=False)
         return 0 if short <= 0 else max(1, math.ceil(short / self._rate - 1e-6))
 
 
@@ -90,10 +89,8 @@ class Slots:
     """
 
     def __init__(self, count: int, patience: float) -> None:
-        self._free = count
+        self._free = asyncio.Semaphore(count)
         self._patience = patience
-        self._guard = threading.Lock()
-        self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
 
     @contextlib.asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
@@ -102,97 +99,56 @@ class Slots:
         Raises:
             Refusal: ``unavailable`` after the maximum wait.
         """
-        await self._acquire()
+        try:
+            with anyio.fail_after(self._patience):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise Refusal("unavailable", "too many large bodies at once", retry_after=5) from error
         try:
             yield
         finally:
-            self._release()
-
-    async def _acquire(self) -> None:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        with self._guard:
-            if self._free > 0:
-                self._free -= 1
-                return
-            self._waiting.append((loop, future))
-        try:
-            await asyncio.wait_for(future, self._patience)
-        except BaseException as error:
-            with self._guard:
-                waits = (loop, future) in self._waiting
-                if waits:
-                    self._waiting.remove((loop, future))
-            if not waits:
-                self._release()  # the slot was assigned at the same moment
-            if isinstance(error, asyncio.TimeoutError):
-                raise Refusal("unavailable", "too many large bodies at once", retry_after=5) from error
-            raise
-
-    def _release(self) -> None:
-        with self._guard:
-            while self._waiting:
-                loop, future = self._waiting.popleft()
-                if not loop.is_closed():
-                    loop.call_soon_threadsafe(_hand_over, future)
-                    return
-            self._free += 1
-
-
-def _hand_over(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+            self._free.release()
 
 
 class ChangeSignals:
-    """Wakes requests that wait for changes of an account or a mailbox."""
+    """Wakes requests that wait for changes of an account or a mailbox.
+
+    Attributes:
+        stopping: No request should begin to wait.
+        count: Number of waiting requests.
+    """
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._waiting: dict[str, set[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]] = {}
-        self._stopping = False
-
-    @property
-    def stopping(self) -> bool:
-        """True once no request should begin to wait."""
-        return self._stopping
-
-    @property
-    def count(self) -> int:
-        """Number of waiting requests."""
-        with self._guard:
-            return sum(len(some) for some in self._waiting.values())
+        self._waiting: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
+        self.stopping = False
+        self.count = 0
 
     @contextlib.contextmanager
     def expect(self, key: str) -> Iterator[asyncio.Future[None]]:
         """Return a future that is done at the next ``notify`` of this key. Call it first, then check, then wait."""
-        loop = asyncio.get_running_loop()
-        entry = (loop, loop.create_future())
-        with self._guard:
-            self._waiting.setdefault(key, set()).add(entry)
-            if self._stopping:
-                entry[1].set_result(None)
+        news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.stopping:
+            news.set_result(None)
+        self._waiting[key].add(news)
+        self.count += 1
         try:
-            yield entry[1]
+            yield news
         finally:
-            with self._guard:
-                some = self._waiting.get(key, set())
-                some.discard(entry)
-                if not some:
-                    self._waiting.pop(key, None)
+            self.count -= 1
+            self._waiting[key].discard(news)
+            if not self._waiting[key]:
+                del self._waiting[key]
 
     def notify(self, key: str) -> None:
         """Wake all requests that wait for this key."""
-        with self._guard:
-            some = list(self._waiting.get(key, ()))
-        for loop, future in some:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(_hand_over, future)
+        for news in self._waiting.get(key, ()):
+            if not news.done():
+                news.set_result(None)
 
     def stop(self) -> None:
         """Wake all waiting requests, now and from now on."""
-        self._stopping = True
-        for key in list(self._waiting):
+        self.stopping = True
+        for key in self._waiting:
             self.notify(key)
 
 

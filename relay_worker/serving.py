@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
 import socket
 import ssl
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -30,14 +29,8 @@ from relay_worker.wire import HEAD_SECONDS, BoundedProtocol
 
 SHUTDOWN_SECONDS = 5
 KEEP_ALIVE_SECONDS = 75
+MAX_FILES = 4096
 LOG = logging.getLogger("relay_worker")
-
-try:
-    import resource
-except ImportError:  # Windows limits sockets in another way
-    _FILES = None
-else:
-    _FILES = resource
 
 
 def refuse_plain_http(settings: Settings) -> None:
@@ -123,10 +116,7 @@ class RelayServer(uvicorn.Server):
         """Start the server, and expire old data even without requests."""
         # The only way: uvicorn has no setting for the acceptor or for the timeout of a TLS handshake.
         loop: Any = asyncio.get_running_loop()
-        if sys.platform != "win32":  # its event loop cannot watch a listening socket
-            loop.create_server = self._listen
-        elif self.config.ssl is not None:
-            loop.create_server = partial(loop.create_server, ssl_handshake_timeout=HEAD_SECONDS)
+        loop.create_server = self._listen
         await super().startup(sockets)
         self._sweeper = asyncio.ensure_future(self._sweep())
 
@@ -185,7 +175,6 @@ def _config(settings: Settings, app: RelayApp) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=_file_limit() - 128 if sys.platform == "win32" else None,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         ssl_certfile=settings.tls_cert,
@@ -210,20 +199,15 @@ def _connection_limits(settings: Settings, metrics: Metrics) -> ConnectionLimits
 
 
 def _file_limit() -> int:
-    """Raise the limit of open files as far as granted. Return it."""
-    if _FILES is None:
-        return 2048
-    try:
-        soft, hard = _FILES.getrlimit(_FILES.RLIMIT_NOFILE)
-    except OSError:  # a sandbox may forbid it
-        return 1024
-    wanted = min(4096, int(hard)) if hard != _FILES.RLIM_INFINITY else 4096
-    if soft != _FILES.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(ValueError, OSError):
-            _FILES.setrlimit(_FILES.RLIMIT_NOFILE, (wanted, hard))
-            return wanted
-        return max(256, int(soft))
-    return 4096
+    """Raise the limit of open files as far as granted, to ``MAX_FILES`` at most. Return it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(MAX_FILES, hard)
+    if resource.RLIM_INFINITY != soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (ValueError, OSError):  # a sandbox may forbid it
+            return max(256, soft)
+    return wanted
 
 
 def _bind(listen: str, name: str) -> socket.socket:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import struct
 import time
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import apsw
 
@@ -55,6 +56,22 @@ def connect(path: Path) -> apsw.Connection:
     db.execute("PRAGMA synchronous = FULL")
     db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     return db
+
+
+def lock(folder: Path) -> BinaryIO:
+    """Lock a data directory for one server, until the file is closed or the process ends.
+
+    Raises:
+        CannotServe: Another process holds it.
+    """
+    file = os.fdopen(os.open(folder / "serve.lock", os.O_CREAT | os.O_RDWR, 0o600), "r+b")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        hint = "stop it, or set CRYSTAL_RELAY_DATA_DIR"
+        raise CannotServe(f"another crystal-relay serves {folder}", hint=hint) from error
+    return file
 
 
 def prepare(path: Path) -> None:

@@ -28,9 +28,7 @@ RESERVE_BYTES = 128 << 20
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable. Not needed on Windows."""
-    if os.name == "nt":
-        return
+    """Make the names in a folder durable."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)

@@ -24,9 +24,8 @@ import apsw
 from relay_worker.errors import Refusal
 from relay_worker.model import Limits, NewBody, Result, Token, Usage
 from relay_worker.store import blobs, mailboxes, tokens
-from relay_worker.store.connection import connect, prepare, refusal_of
+from relay_worker.store.connection import connect, lock, prepare, refusal_of
 from relay_worker.store.files import BodyFiles, FileSpool, StoredBody
-from relay_worker.store.lock import DataLock
 from relay_worker.store.operator import prune_bodies, usage_of
 from relay_worker.store.writer import Batch, Writer
 
@@ -59,14 +58,14 @@ class SqliteStore:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.limits = limits
         self._path = folder / "relay.db"
-        self._lock = DataLock(folder / "serve.lock")
+        self._lock = lock(folder)
         try:
             prepare(self._path)
             self._files = BodyFiles(folder)
             self._files.prepare()
             prune_bodies(self._path, self._files, now)
         except BaseException:
-            self._lock.release()
+            self._lock.close()
             raise
         self._local = threading.local()
         self._connections: list[apsw.Connection] = []
@@ -152,7 +151,7 @@ class SqliteStore:
         for db in self._connections:
             db.close()
         self._connections.clear()
-        self._lock.release()
+        self._lock.close()
 
     def _db(self) -> apsw.Connection:
         """Return this thread's connection for reading."""
