@@ -34,7 +34,7 @@ from crystal.sync.pace import Timeouts
 from crystal.sync.refusal import broken, check, check_digest, check_kind
 
 if TYPE_CHECKING:
-    import httpx
+    import httpcore
 
 MAX_WAIT = 30.0
 """Maximum seconds that a relay holds back an answer."""
@@ -57,7 +57,7 @@ class RelayClient:
         token: The relay token; None for the joining side of a pairing and for ``health``.
         claim: 32 random bytes that identify the joining side of a pairing, which has no token yet.
         ca_file: PEM file of the only certificate authority to trust, instead of the system's.
-        transport: Replaces the network; closed with the client.
+        transport: Replaces the connections; closed with the client.
         allow_insecure: Accept plain http to another machine.
         timeouts: Seconds for the steps of a request.
 
@@ -77,11 +77,11 @@ class RelayClient:
         *,
         claim: bytes | None = None,
         ca_file: Path | None = None,
-        transport: httpx.BaseTransport | None = None,
+        transport: httpcore.ConnectionPool | None = None,
         allow_insecure: bool = False,
         timeouts: Timeouts | None = None,
     ) -> None:
-        # Imported here: httpx takes 0.1 s to load, and most commands never use a relay.
+        # Imported here: httpcore and TLS take 30 ms to load, and most commands never use a relay.
         from crystal.sync.exchange import Exchange, authorization
 
         address = parse_address(url, allow_insecure=allow_insecure)

@@ -1,7 +1,7 @@
-"""Send one request to the relay and read the answer, bounded in time and size. Translates all errors of httpx.
+"""Send one request to the relay and read the answer, bounded in time and size. Translates all errors of httpcore.
 
-No ``httpx.Client``: it would keep the relay's cookies, use proxies and ``.netrc``, and decompress bodies. A transport,
-a request and a loop over the raw body are enough.
+No ``httpx``: it takes 60 ms to load, and its client would keep the relay's cookies, use proxies and ``.netrc``, and
+decompress bodies. A pool of connections and a loop over the raw body are enough.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import base64
 import hashlib
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from urllib.parse import urlencode
 
-import httpx
+import httpcore
 
 from crystal.errors import CrystalError, UsageProblem
 from crystal.sync.address import RelayAddress
@@ -21,9 +22,13 @@ from crystal.sync.answers import SMALL_ANSWER, Answer
 from crystal.sync.errors import RelayUnavailable, RelayUntrusted
 from crystal.sync.pace import Pace, Timeouts
 from crystal.sync.refusal import PROTOCOL, broken
-from crystal.sync.transport import PACE, RelayTransport, tls_context
+from crystal.sync.transport import connect, paced, tls_context
 
 _HEADERS_ROOM = 64 * 1024
+_FAILURES = (
+    *(httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError),
+    *(httpcore.UnsupportedProtocol, httpcore.ConnectionNotAvailable, OSError),
+)
 
 # Certificate errors of OpenSSL, translated into messages that say whom to ask.
 _UNTRUSTED: Mapping[int, tuple[str, str]] = {
@@ -47,7 +52,7 @@ class Exchange:
         authorization: str | None,
         *,
         ca_file: Path | None = None,
-        transport: httpx.BaseTransport | None = None,
+        transport: httpcore.ConnectionPool | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
         self._address = address
@@ -61,7 +66,7 @@ class Exchange:
         if authorization is not None:
             self._headers["Authorization"] = authorization
         if transport is None:
-            transport = RelayTransport(tls_context(ca_file) if address.scheme == "https" else None)
+            transport = connect(tls_context(ca_file) if address.scheme == "https" else None)
         self._transport = transport
 
     def close(self) -> None:
@@ -97,24 +102,17 @@ class Exchange:
         """
         limits = self._timeouts
         pace = Pace(time.monotonic(), limits.total + wait, limits.rate, len(content or b"") + largest + _HEADERS_ROOM)
-        headers = self._headers if content is None else {**self._headers, **_of_body(content, kind)}
+        headers = [*self._headers.items(), *(() if content is None else _of_body(content, kind))]
+        url = self._address.base + path + (f"?{urlencode(params)}" if params else "")
+        extensions = {"timeout": _steps(limits, wait)}
         try:
-            request = httpx.Request(
-                method,
-                self._address.base + path,
-                params=None if params is None else dict(params),
-                headers=headers,
-                content=content,
-                extensions={"timeout": _steps(limits, wait), PACE: pace},
-            )
-            response = self._transport.handle_request(request)
-            try:
-                body = _read_body(response, largest, pace, self._address.shown)
-            finally:
-                response.close()
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict, httpx.StreamError, OSError) as error:
+            asked = self._transport.stream(method, url, headers=headers, content=content, extensions=extensions)
+            with paced(pace), asked as response:
+                fields = _fields(response)
+                body = _read_body(response, fields, largest, pace, self._address.shown)
+        except _FAILURES as error:
             raise failure(error, self._address.shown) from error
-        return Answer(response.status_code, response.headers, body)
+        return Answer(response.status, fields, body)
 
 
 def authorization(token: str | None, claim: bytes | None) -> str | None:
@@ -134,7 +132,7 @@ def authorization(token: str | None, claim: bytes | None) -> str | None:
 
 
 def failure(error: Exception, relay: str) -> CrystalError:
-    """Translate an error of httpx, or of the network below it, into a ``CrystalError``.
+    """Translate an error of httpcore, or of the network below it, into a ``CrystalError``.
 
     Args:
         error: The caught error.
@@ -145,26 +143,13 @@ def failure(error: Exception, relay: str) -> CrystalError:
         reason, hint = _UNTRUSTED.get(refused.verify_code, _UNKNOWN_AUTHORITY)
         return RelayUntrusted(f"the relay at {relay} is not trusted: {reason}", hint=hint)
     name = type(error).__name__
-    if isinstance(error, httpx.TimeoutException):
+    if isinstance(error, httpcore.TimeoutException):
         step = {"ConnectTimeout": "connect", "PoolTimeout": "connect", "WriteTimeout": "take what was sent"}
         return _unavailable(f"the relay at {relay} did not {step.get(name, 'answer')} in time")
-    if isinstance(error, httpx.RemoteProtocolError):
+    if isinstance(error, httpcore.RemoteProtocolError):
         if "disconnected" in str(error) or "closed" in str(error):
             return _unavailable(f"the relay at {relay} closed the connection before its answer was complete")
         return broken(relay, "it is not HTTP")
-    if isinstance(
-        error,
-        (
-            httpx.DecodingError,
-            httpx.TooManyRedirects,
-            httpx.CookieConflict,
-            httpx.HTTPStatusError,
-            httpx.StreamError,
-        ),
-    ):
-        return broken(relay, f"it cannot be used ({name})")
-    if isinstance(error, (httpx.InvalidURL, httpx.UnsupportedProtocol)):
-        return UsageProblem(f"the relay's address {relay} cannot be used ({name})", hint="check the relay's address")
     if _is_tls(error):
         return _unavailable(f"no encrypted connection to the relay at {relay} could be made", "does it speak TLS 1.2?")
     return _unavailable(f"the relay at {relay} cannot be reached ({name})")
@@ -176,16 +161,25 @@ def _unavailable(
     return RelayUnavailable(message, hint=hint)
 
 
-def _read_body(response: httpx.Response, largest: int, pace: Pace, relay: str) -> bytes:
+def _fields(response: httpcore.Response) -> dict[str, str]:
+    """Return the headers by name in lower case; several of one name are joined by commas."""
+    found: dict[str, str] = {}
+    for raw_name, raw_value in response.headers:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
+
+
+def _read_body(response: httpcore.Response, fields: Mapping[str, str], largest: int, pace: Pace, relay: str) -> bytes:
     """Read a body without decoding it; of an error only the relevant part."""
-    if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+    if fields.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
         raise broken(relay, "it is compressed, which was not asked for")
-    refused = response.status_code >= 300
+    refused = response.status >= 300
     most = min(largest, SMALL_ANSWER) if refused else largest
-    if not refused and _declared(response) > most:
+    if not refused and _declared(fields) > most:
         raise broken(relay, f"it has more than {most} bytes")
     held = bytearray()
-    assert isinstance(response.stream, httpx.SyncByteStream)
+    assert isinstance(response.stream, Iterable)
     for piece in response.stream:
         held += piece
         if len(held) > most and refused:
@@ -193,17 +187,17 @@ def _read_body(response: httpx.Response, largest: int, pace: Pace, relay: str) -
         if len(held) > most:
             raise broken(relay, f"it has more than {most} bytes")
         if pace.left(time.monotonic()) <= 0:
-            raise httpx.ReadTimeout("the exchange took too long")
+            raise httpcore.ReadTimeout("the exchange took too long")
     return bytes(held)
 
 
-def _of_body(content: bytes, kind: str) -> dict[str, str]:
+def _of_body(content: bytes, kind: str) -> tuple[tuple[str, str], ...]:
     digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
-    return {"Content-Type": kind, "Content-Digest": f"sha-256=:{digest}:"}
+    return ("Content-Type", kind), ("Content-Digest", f"sha-256=:{digest}:")
 
 
-def _declared(response: httpx.Response) -> int:
-    text = response.headers.get("content-length", "0")
+def _declared(fields: Mapping[str, str]) -> int:
+    text = fields.get("content-length", "0")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
 

@@ -15,6 +15,7 @@ from crystal.sync.client import RelayClient
 from crystal.sync.errors import RelayDenied
 from tests.cli.test_cli_relay import check_json, deliver, in_stream, joined, on, pairs, poll, say, site, waiting
 from tests.support.command import Done
+from tests.support.over_httpx import OverHttpx
 from tests.support.pairing_boxes import URL, Pairs
 
 __all__ = ["on", "pairs", "site"]
@@ -160,5 +161,5 @@ def test_another_device_is_left_alone(pairs: Pairs, on: On) -> None:
     assert secret.startswith("crystal1:")
     bundle = read_invitation(secret).bundle
     assert bundle is not None
-    with RelayClient(URL, bundle.token, transport=pairs.device_way) as client, pytest.raises(RelayDenied):
+    with RelayClient(URL, bundle.token, transport=OverHttpx(pairs.device_way)) as client, pytest.raises(RelayDenied):
         client.streams()

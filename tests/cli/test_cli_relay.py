@@ -30,6 +30,7 @@ from crystal.sync.sending import put_message
 from tests.project.test_docs_reference import documented, keys_of, pattern_of
 from tests.support import command
 from tests.support.command import Done
+from tests.support.over_httpx import OverHttpx
 from tests.support.pairing_boxes import ROOT, URL, Box, Pairs, two_machines
 from tests.support.relay_world import RelaySite
 
@@ -47,13 +48,13 @@ def pairs(tmp_path: Path, site: RelaySite, monkeypatch: pytest.MonkeyPatch) -> P
     pairs = two_machines(tmp_path, site)
 
     def client_at(_: Machine, url: str, token: str | None, **__: Any) -> RelayClient:
-        return RelayClient(url, token, transport=pairs.home_way)
+        return RelayClient(url, token, transport=OverHttpx(pairs.home_way))
 
     monkeypatch.setattr(relay_links, "client_at", client_at)
     monkeypatch.setattr(
         pair_device,
         "joining_client",
-        lambda _, url, __: RelayClient(url, None, claim=b"c" * 32, transport=pairs.device_way),
+        lambda _, url, __: RelayClient(url, None, claim=b"c" * 32, transport=OverHttpx(pairs.device_way)),
     )
     monkeypatch.setattr(pair_mailbox, "PATIENCE_SECONDS", 0.1)
     monkeypatch.setattr(pair_mailbox, "PAUSE_SECONDS", 0.02)
@@ -104,7 +105,7 @@ def say(pairs: Pairs, *texts: str) -> None:
 def deliver(pairs: Pairs) -> None:
     with pairs.device.open() as machine:
         token = read_token(relay_links.key_places(machine)).token.reveal()
-        with RelayClient(URL, token, transport=pairs.device_way) as client:
+        with RelayClient(URL, token, transport=OverHttpx(pairs.device_way)) as client:
             report = deliver_relay(machine, client, insist=True)
             assert report.problem is None
 

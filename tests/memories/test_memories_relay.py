@@ -32,6 +32,7 @@ from crystal.sync.client import RelayClient
 from crystal.sync.keys.places import read_token
 from crystal.sync.taking import read_words
 from tests.memories.test_memories import SHOP, forget, state, version
+from tests.support.over_httpx import OverHttpx
 from tests.support.pairing_boxes import URL, Box, Pairs, two_machines
 from tests.support.relay_world import RelaySite
 
@@ -57,7 +58,7 @@ class Homestead:
     def deliver(self, name: str) -> None:
         with self.devices[name].open() as machine:
             token = read_token(relay_links.key_places(machine)).token.reveal()
-            with RelayClient(URL, token, transport=self.pairs.site.transport()) as client:
+            with RelayClient(URL, token, transport=OverHttpx(self.pairs.site.transport())) as client:
                 assert deliver_relay(machine, client, insist=True).problem is None
 
     def poll(self) -> None:

@@ -1,7 +1,7 @@
 """A sync httpx transport that runs an ASGI app in this process, as a server on a socket would.
 
     with AsgiBridge(create_app(...)) as bridge:
-        client = RelayClient("http://127.0.0.1", token, transport=bridge.transport())
+        client = RelayClient("http://127.0.0.1", token, transport=OverHttpx(bridge.transport()))
 
 One thread runs the event loop; any number of threads may ask at once, and a long-poll blocks only who asked. Bodies
 stream in both directions: the app gets the next piece of a request when it asks for it, and is held back while

@@ -48,6 +48,7 @@ from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import RelayToken, read_token, write_key, write_token
 from tests.support.archive_frames import frames_in
 from tests.support.capture_machine import line
+from tests.support.over_httpx import OverHttpx
 from tests.support.pairing_boxes import ROOT, URL, Box
 from tests.support.relay_weather import Storm
 from tests.support.relay_world import RelaySite, Weather
@@ -120,7 +121,7 @@ class Place:
 
     def client(self, machine: Machine) -> RelayClient:
         token = read_token(relay_links.key_places(machine)).token.reveal()
-        return RelayClient(URL, token, transport=self.weather)
+        return RelayClient(URL, token, transport=OverHttpx(self.weather))
 
     @property
     def ldm(self) -> Path:

@@ -20,6 +20,7 @@ from crystal.sync.keys.codes import parse_code
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import RelayToken, write_key, write_token
 from tests.support.fresh_store import open_fresh
+from tests.support.over_httpx import OverHttpx
 from tests.support.relay_world import RelaySite, Weather
 
 URL = "http://127.0.0.1:8600"
@@ -65,10 +66,10 @@ class Pairs:
     told: list[str] = field(default_factory=list)
 
     def client(self, token: str | None = None) -> RelayClient:
-        return RelayClient(URL, token or self.token, transport=self.home_way)
+        return RelayClient(URL, token or self.token, transport=OverHttpx(self.home_way))
 
     def joining(self, claim: bytes = b"c" * 32) -> RelayClient:
-        return RelayClient(URL, None, claim=claim, transport=self.device_way)
+        return RelayClient(URL, None, claim=claim, transport=OverHttpx(self.device_way))
 
     def run(
         self,

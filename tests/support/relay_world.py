@@ -45,6 +45,7 @@ from relay_worker.store.sqlite import SqliteStore
 from relay_worker.tokens import mint
 from tests.support.asgi_bridge import AsgiBridge
 from tests.support.capture_machine import NOW, CaptureMachine
+from tests.support.over_httpx import OverHttpx
 
 ROOT = bytes(range(32))
 
@@ -144,7 +145,9 @@ class Home:
 
     def __post_init__(self) -> None:
         self.weather = Weather(self.relay.transport)
-        self.client = RelayClient("http://127.0.0.1:8600", self.relay.token("home", "home"), transport=self.weather)
+        self.client = RelayClient(
+            "http://127.0.0.1:8600", self.relay.token("home", "home"), transport=OverHttpx(self.weather)
+        )
 
     @property
     def store(self) -> Store:
@@ -220,7 +223,7 @@ class Device:
 
     def __post_init__(self) -> None:
         self.weather = Weather(self.relay.transport)
-        self.client = RelayClient("http://127.0.0.1:8600", self.token, transport=self.weather)
+        self.client = RelayClient("http://127.0.0.1:8600", self.token, transport=OverHttpx(self.weather))
 
     @property
     def store(self) -> Store:

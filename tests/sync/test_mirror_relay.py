@@ -19,6 +19,7 @@ from crystal.sync.client import RelayClient
 from crystal.sync.errors import RelayDenied
 from crystal.sync.mirror import on_told
 from tests.support.mirror_world import World, assert_equal
+from tests.support.over_httpx import OverHttpx
 from tests.support.relay_world import RelaySite
 from tests.support.store_factory import NOW, Meaning, add_turn, chunk_id, embed_all
 
@@ -31,7 +32,7 @@ def world(tmp_path):
     (tmp_path / "machine").mkdir()
     world = World.make(tmp_path / "machine")
     world.site = site
-    world.relay = RelayClient(URL, site.token("home", "home"), transport=site.transport())
+    world.relay = RelayClient(URL, site.token("home", "home"), transport=OverHttpx(site.transport()))
     yield world
     world.store.close()
     world.relay.close()
@@ -39,7 +40,7 @@ def world(tmp_path):
 
 
 def test_a_device_reads_what_home_published_and_can_change_none_of_it(world):
-    client = RelayClient(URL, world.site.token("device", "objects:read"), transport=world.site.transport())
+    client = RelayClient(URL, world.site.token("device", "objects:read"), transport=OverHttpx(world.site.transport()))
     device = world.device()
     for round_trip in range(3):
         for at in range(10):
@@ -63,7 +64,7 @@ def test_a_relay_that_lost_its_disk_is_filled_again(world):
     world.publish()
     world.site.wipe()
     world.relay.close()
-    world.relay = RelayClient(URL, world.site.token("again", "home"), transport=world.site.transport())
+    world.relay = RelayClient(URL, world.site.token("again", "home"), transport=OverHttpx(world.site.transport()))
     device.take(world.manifest, world.serial)
     report = device.fetch(world.relay)
     assert (report.is_whole, report.code) == (False, "missing")

@@ -29,6 +29,7 @@ from crystal.sync.keys.forms import RelayKey, parse_key
 from crystal.sync.keys.pairing import Pairing, PairingFailed
 from crystal.sync.keys.places import KeyMissing, RelayToken, read_key, read_token, write_key
 from tests.support.docs_sample import write_sample
+from tests.support.over_httpx import OverHttpx
 from tests.support.pairing_boxes import ROOT, URL, Box, Pairs, two_machines
 from tests.support.relay_world import RelaySite
 
@@ -84,7 +85,7 @@ def is_joined(pairs: Pairs) -> bool:
         if peer is None:
             return False
         secret = relay_links.relay_keys(machine).secret(peer.device_id, 1)
-    with RelayClient(URL, state["token"].reveal(), transport=pairs.device_way) as client:
+    with RelayClient(URL, state["token"].reveal(), transport=OverHttpx(pairs.device_way)) as client:
         assert client.streams().streams == ()
     same = (peer.up_prefix, peer.down_prefix) == (state["peer"].up_prefix, state["peer"].down_prefix)
     return same and state["key"].secret == secret and state["role"] == "device" and state["url"] == URL
@@ -168,7 +169,7 @@ def test_what_is_remembered_here_is_sent_and_arrives(pairs: Pairs) -> None:
     assert state["past"].row == 0
     with (
         pairs.device.open() as machine,
-        RelayClient(URL, state["token"].reveal(), transport=pairs.device_way) as client,
+        RelayClient(URL, state["token"].reveal(), transport=OverHttpx(pairs.device_way)) as client,
     ):
         assert deliver_relay(machine, client, insist=True).problem is None
     with pairs.home.open() as machine, pairs.client() as client:
@@ -638,7 +639,7 @@ def test_what_waits_for_a_former_home_goes_to_the_new_one(pairs: Pairs) -> None:
         assert len(all_peers(machine.store, "home")) == 1
         here = machine.store.rows("SELECT uuid FROM turns ORDER BY uuid")
     token = device_state(pairs.device)["token"].reveal()
-    with pairs.device.open() as machine, RelayClient(URL, token, transport=pairs.device_way) as client:
+    with pairs.device.open() as machine, RelayClient(URL, token, transport=OverHttpx(pairs.device_way)) as client:
         assert deliver_relay(machine, client, insist=True).problem is None
     with pairs.home.open() as machine, pairs.client() as client:
         poll_relay(machine, client)
@@ -701,7 +702,7 @@ def test_revoking_ends_one_device_and_no_other(pairs: Pairs, tmp_path: Path) -> 
         )
     assert (peer.revoked_at is not None, peer.token_id, problem, len(rolled)) == (True, None, None, 1)
     lost = device_state(first)["token"].reveal()
-    with RelayClient(URL, lost, transport=pairs.device_way) as client, pytest.raises(RelayDenied):
+    with RelayClient(URL, lost, transport=OverHttpx(pairs.device_way)) as client, pytest.raises(RelayDenied):
         client.streams()
     assert is_joined(pairs)
     with pairs.home.open() as machine, pytest.raises(UsageProblem, match="revoked"):

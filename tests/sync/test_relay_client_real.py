@@ -22,12 +22,15 @@ from crystal.sync.errors import (
 )
 from crystal.sync.pace import Timeouts
 from tests.relay_conformance.targets import aging, limited, make_blob, new_stream, relay  # noqa: F401 - the fixtures
+from tests.support.over_httpx import OverHttpx
 
 
 def client_of(target, token=None, **more):
     transport = target.bridge.transport() if target.bridge is not None else None
     url = target.url if target.on_a_socket else "http://127.0.0.1"
-    return RelayClient(url, target.home if token is None else token, transport=transport, **more)
+    return RelayClient(
+        url, target.home if token is None else token, transport=transport and OverHttpx(transport), **more
+    )
 
 
 @pytest.fixture
@@ -150,8 +153,8 @@ def test_a_pairing_goes_through_the_mailbox(relay, owner):  # noqa: F811
     transport = relay.bridge.transport() if relay.bridge is not None else None
     url = relay.url if relay.on_a_socket else "http://127.0.0.1"
     with (
-        RelayClient(url, None, claim=secrets.token_bytes(32), transport=transport) as joiner,
-        RelayClient(url, None, claim=secrets.token_bytes(32), transport=transport) as thief,
+        RelayClient(url, None, claim=secrets.token_bytes(32), transport=transport and OverHttpx(transport)) as joiner,
+        RelayClient(url, None, claim=secrets.token_bytes(32), transport=transport and OverHttpx(transport)) as thief,
     ):
         joiner.claim_mailbox(number)
         joiner.claim_mailbox(number)
