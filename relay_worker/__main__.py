@@ -18,7 +18,7 @@ try:
     from relay_worker import commands, log
     from relay_worker.services import wall_clock
     from relay_worker.serving import serve
-    from relay_worker.settings import READERS, Settings, load
+    from relay_worker.settings import Settings, load, read_value
 except ModuleNotFoundError as error:  # installed without the extra
     sys.stderr.write(f"crystal-relay: error: {error.name} is not installed\n")
     sys.stderr.write(f"crystal-relay: hint: {sys.executable} -m pip install {' '.join(PACKAGES)}\n")
@@ -67,7 +67,7 @@ def _settings(given: argparse.Namespace) -> Settings:
     for name in ("data_dir", "listen", "metrics_listen"):
         value = getattr(given, name, None)
         if value is not None:
-            changed = READERS[name](f"--{name.replace('_', '-')}", value)
+            changed = read_value(name, f"--{name.replace('_', '-')}", value)
             sources = {**settings.sources, name: "option"}
             settings = replace(settings, **{name: changed}, sources=sources)
     if getattr(given, "behind_proxy", False):

@@ -8,9 +8,11 @@ from __future__ import annotations
 import ipaddress
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_type_hints
+
+import msgspec
 
 from relay_worker.crb1 import MAX_BLOB
 from relay_worker.errors import CannotServe
@@ -30,6 +32,10 @@ _OF_CLIENTS = (
     *("INSECURE_HTTP", "KEEP_DAYS", "LOCAL_MEMORY"),
     *("QUARANTINE_MB", "QUARANTINE_BLOBS", "QUARANTINE_DEVICE_MB", "QUARANTINE_DEVICE_BLOBS"),
 )
+
+
+Rate = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Seconds = Annotated[float, msgspec.Meta(ge=0.01, le=1e9)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +70,23 @@ class Settings:
 
     listen: str = "127.0.0.1:8600"
     data_dir: Path = Path("relay-data")
-    max_body: int = MAX_BLOB
-    ttl_days: float = 30.0
-    quota_bytes: int = 4 << 30
-    max_blobs: int = 10_000
-    max_streams: int = 4096
-    rate: float = 1000.0
-    refused_rate: float = 60.0
-    pair_rate: float = 5.0
-    body_idle: float = 10.0
-    body_total: float = 120.0
-    large_uploads: int = 8
-    max_connections_per_address: int = 100
+    max_body: Annotated[int, msgspec.Meta(ge=148)] = MAX_BLOB
+    ttl_days: Annotated[float, msgspec.Meta(ge=0, le=MAX_DAYS)] = 30.0
+    quota_bytes: Annotated[int, msgspec.Meta(ge=0)] = 4 << 30
+    max_blobs: Annotated[int, msgspec.Meta(ge=1)] = 10_000
+    max_streams: Annotated[int, msgspec.Meta(ge=1)] = 4096
+    rate: Rate = 1000.0
+    refused_rate: Rate = 60.0
+    pair_rate: Rate = 5.0
+    body_idle: Seconds = 10.0
+    body_total: Seconds = 120.0
+    large_uploads: Annotated[int, msgspec.Meta(ge=1)] = 8
+    max_connections_per_address: Annotated[int, msgspec.Meta(ge=0)] = 100
     tls_cert: Path | None = None
     tls_key: Path | None = None
     metrics_listen: str = "127.0.0.1:9600"
-    log_format: str = "json"
-    access_log: str = "all"
+    log_format: Literal["json", "text"] = "json"
+    access_log: Literal["all", "errors", "none"] = "all"
     trusted_proxies: tuple[str, ...] = ()
     behind_proxy: bool = False
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -125,96 +131,56 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _number(kind: type[int | float], low: float, high: float = float("inf")) -> Callable[[str, Any], Any]:
-    def read(name: str, value: Any) -> Any:
-        try:
-            found = kind(value)
-        except (TypeError, ValueError) as error:
-            raise CannotServe(f"{name} is {value!r}, not a number", exit_code=2) from error
-        if isinstance(value, bool) or not low <= found < float("inf"):
-            raise CannotServe(f"{name} is {value!r}, it must be at least {low:g}", exit_code=2)
-        if found > high or (isinstance(value, float) and found != value):
-            raise CannotServe(f"{name} is {value!r}, it must be {kind.__name__} up to {high:g}", exit_code=2)
-        return found
-
-    return read
+def _listen(source: str, value: Any) -> str:
+    host_and_port(str(value), source)
+    return str(value)
 
 
-def _choice(*allowed: str) -> Callable[[str, Any], Any]:
-    def read(name: str, value: Any) -> Any:
-        if value not in allowed:
-            raise CannotServe(f"{name} is {value!r}", hint=f"one of: {', '.join(allowed)}", exit_code=2)
-        return value
-
-    return read
+def _listen_or_off(source: str, value: Any) -> str:
+    return "" if value in {"", "off", "none", False} else _listen(source, value)
 
 
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise CannotServe(f"{name} is {value!r}, not a string", exit_code=2)
-    return value
-
-
-def _path(name: str, value: Any) -> Path | None:
-    text = _text(name, value)
-    return Path(text).expanduser() if text else None
-
-
-def _flag(name: str, value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    known = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-    found = known.get(str(value).lower())
-    if found is None:
-        raise CannotServe(f"{name} is {value!r}", hint="write 1 or 0", exit_code=2)
-    return found
-
-
-def _listen(name: str, value: Any) -> str:
-    text = _text(name, value)
-    host_and_port(text, name)
-    return text
-
-
-def _listen_or_off(name: str, value: Any) -> str:
-    return "" if value in {"", "off", "none", False} else _listen(name, value)
-
-
-def _proxies(name: str, value: Any) -> tuple[str, ...]:
+def _proxies(_: str, value: Any) -> tuple[str, ...]:
     parts = value.replace(",", " ").split() if isinstance(value, str) else value
-    try:
-        networks(parts)
-    except (TypeError, ValueError) as error:
-        raise CannotServe(
-            f"{name}: {error}", hint="write addresses or networks, e.g. 10.0.0.0/8", exit_code=2
-        ) from error
+    networks(parts)
     return tuple(parts)
 
 
-READERS: dict[str, Callable[[str, Any], Any]] = {
+def _file(_: str, value: Any) -> Any:
+    return value or None
+
+
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "listen": _listen,
-    "data_dir": _path,
-    "max_body": _number(int, 148),
-    "ttl_days": _number(float, 0, MAX_DAYS),
-    "quota_bytes": _number(int, 0),
-    "max_blobs": _number(int, 1),
-    "max_streams": _number(int, 1),
-    "rate": _number(float, 0),
-    "refused_rate": _number(float, 0),
-    "pair_rate": _number(float, 0),
-    "body_idle": _number(float, 0.01),
-    "body_total": _number(float, 0.01),
-    "large_uploads": _number(int, 1),
-    "max_connections_per_address": _number(int, 0),
-    "tls_cert": _path,
-    "tls_key": _path,
     "metrics_listen": _listen_or_off,
-    "log_format": _choice("json", "text"),
-    "access_log": _choice("all", "errors", "none"),
     "trusted_proxies": _proxies,
-    "behind_proxy": _flag,
+    "tls_cert": _file,
+    "tls_key": _file,
 }
-NAMES = tuple(one.name for one in fields(Settings) if one.name not in {"sources", "unknown"})
+_TYPES = get_type_hints(Settings, include_extras=True)
+NAMES = tuple(name for name in _TYPES if name not in {"sources", "unknown"})
+
+
+def read_value(name: str, source: str, value: Any) -> Any:
+    """Convert a value of a setting.
+
+    Args:
+        name: The setting.
+        source: Where the value stands, for the message.
+        value: A text, or what TOML has.
+
+    Raises:
+        CannotServe: It is not of the setting's type, or out of range.
+    """
+    try:
+        checked = _CHECKS[name](source, value) if name in _CHECKS else value
+        return msgspec.convert(checked, _TYPES[name], strict=False, dec_hook=_expanded)
+    except (TypeError, ValueError) as error:
+        raise CannotServe(f"{source} is {value!r}: {error}", exit_code=2) from error
+
+
+def _expanded(_: type, value: str) -> Path:
+    return Path(value).expanduser()
 
 
 def load(environ: Mapping[str, str], file: Path | None = None) -> Settings:
@@ -231,7 +197,7 @@ def load(environ: Mapping[str, str], file: Path | None = None) -> Settings:
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for name, value in (_read_toml(Path(named).expanduser()) if named else {}).items():
-        values[name] = READERS[name](f"{name} in {named}", value)
+        values[name] = read_value(name, f"{name} in {named}", value)
         sources[name] = named
     if "PORT" in environ and f"{PREFIX}LISTEN" not in environ and "listen" not in values:
         # Set by Fly, Railway and similar platforms: they route from outside and provide TLS.
@@ -241,10 +207,10 @@ def load(environ: Mapping[str, str], file: Path | None = None) -> Settings:
     for name in NAMES:
         variable = PREFIX + name.upper()
         if variable in environ:
-            values[name] = READERS[name](variable, environ[variable])
+            values[name] = read_value(name, variable, environ[variable])
             sources[name] = variable
         elif f"{variable}_FILE" in environ:
-            values[name] = READERS[name](f"{variable}_FILE", _read_text(Path(environ[f"{variable}_FILE"])))
+            values[name] = read_value(name, f"{variable}_FILE", _read_text(Path(environ[f"{variable}_FILE"])))
             sources[name] = f"{variable}_FILE"
     if "data_dir" not in values:
         values["data_dir"] = _default_folder(environ)

@@ -50,6 +50,7 @@ PACKAGES = {
     "httpx": "httpx",
     "mcp_types": "mcp-types",
     "mnemonic": "mnemonic",
+    "msgspec": "msgspec",
     "numpy": "numpy",
     "orjson": "orjson",
     "platformdirs": "platformdirs",
@@ -66,7 +67,7 @@ PACKAGES = {
 _OPTIONAL_ON = {"re2": ("win32",)}
 
 
-_ASKED_BY_NAME = frozenset("certifi cryptography httpcore httpx mcp_types mnemonic segno spake2 tomlkit".split())
+_ASKED_BY_NAME = frozenset("certifi cryptography httpcore httpx mcp_types mnemonic msgspec segno spake2 tomlkit".split())
 """Packages of the relay, of providers and of agents, that take long to load: only whether they are there."""
 
 _COMPILED = {"numpy": "_core/_multiarray_umath*", "sqlite_vec": "vec0*"}

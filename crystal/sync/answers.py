@@ -7,12 +7,13 @@ is used. Unknown keys are ignored, so that later versions can add some.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-import orjson
+import msgspec
+from msgspec import Meta, Struct, field
 
 MAX_SEQ = 2**53 - 1
 """Highest sequence number of the protocol: the largest integer that JSON carries exactly everywhere."""
@@ -30,9 +31,9 @@ MAX_LISTED = 50_000
 PAGE = 1000
 """Maximum number of blobs or objects in one answer."""
 
-_TOKEN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
-
 T = TypeVar("T")
+Number = Annotated[int, Meta(ge=0, le=MAX_SEQ)]
+TokenId = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
 
 
 class BadAnswer(ValueError):
@@ -48,8 +49,19 @@ class Answer:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class StreamInfo:
+class Id(bytes):
+    """16 bytes, which JSON has as 32 hex digits."""
+
+    size = 16
+
+
+class Tag(Id):
+    """32 bytes, which JSON has as 64 hex digits."""
+
+    size = 32
+
+
+class StreamInfo(Struct, frozen=True):
     """One stream at the relay.
 
     Attributes:
@@ -61,97 +73,112 @@ class StreamInfo:
         expired_upto: The highest number that may have expired unread.
     """
 
-    stream: bytes
-    head: int
-    acked: int
-    count: int
-    bytes: int
-    expired_upto: int
+    stream: Id
+    head: Number
+    acked: Number
+    count: Number
+    bytes: Number
+    expired_upto: Number
 
 
-@dataclass(frozen=True, slots=True)
-class StreamList:
+class StreamList(Struct, frozen=True):
     """Streams, and the account's change counter at that moment; pass it to ask for later changes."""
 
-    change: int
-    streams: tuple[StreamInfo, ...]
+    change: Number
+    streams: Annotated[tuple[StreamInfo, ...], Meta(max_length=MAX_LISTED)]
+
+    def __post_init__(self) -> None:
+        if len({one.stream for one in self.streams}) != len(self.streams):
+            raise BadAnswer("a stream is listed twice")
 
 
-@dataclass(frozen=True, slots=True)
-class BlobInfo:
+class BlobInfo(Struct, frozen=True):
     """One stored blob: its number, its size in bytes, its last 32 bytes."""
 
-    seq: int
-    size: int
-    tag: bytes
+    seq: Annotated[int, Meta(ge=1, le=MAX_SEQ)]
+    size: Annotated[int, Meta(ge=MIN_BLOB, le=LARGEST_BLOB)]
+    tag: Tag
 
 
-@dataclass(frozen=True, slots=True)
-class BlobPage:
+class BlobPage(Struct, frozen=True):
     """Blobs of a stream in order, and the state of the stream."""
 
-    blobs: tuple[BlobInfo, ...]
-    head: int
-    acked: int
-    expired_upto: int
+    blobs: Annotated[tuple[BlobInfo, ...], Meta(max_length=PAGE)]
+    head: Number
+    acked: Number
+    expired_upto: Number
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
+class ObjectInfo(Struct, frozen=True):
     """One write-once object: its id (16 bytes), its size, and when it was stored."""
 
-    object_id: bytes
-    size: int
-    created_at: int
+    object_id: Id = field(name="id")
+    size: Annotated[int, Meta(ge=0, le=MAX_OBJECT)]
+    created_at: Number
 
 
-@dataclass(frozen=True, slots=True)
-class TokenInfo:
+class _ObjectPage(Struct):
+    objects: Annotated[tuple[ObjectInfo, ...], Meta(max_length=PAGE)]
+
+
+class TokenInfo(Struct, frozen=True):
     """What a relay reports about a token: never the token itself."""
 
-    id: str
-    label: str
-    scopes: tuple[str, ...]
-    created_at: int
-    last_used_at: int | None
-    revoked_at: int | None
+    id: TokenId
+    label: Annotated[str, Meta(max_length=200)]
+    scopes: Annotated[tuple[Annotated[str, Meta(max_length=100)], ...], Meta(max_length=64)]
+    created_at: Number
+    last_used_at: Number | None = None
+    revoked_at: Number | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MadeToken:
+class TokenList(Struct):
+    """The account's tokens."""
+
+    tokens: Annotated[tuple[TokenInfo, ...], Meta(max_length=MAX_LISTED)]
+
+
+class MadeToken(Struct, frozen=True):
     """A new token, which the relay shows once. Its repr hides it."""
 
-    id: str
-    token: str
+    id: TokenId
+    token: Annotated[str, Meta(pattern=r"\A[!-~]{1,512}\Z")]
 
     def __repr__(self) -> str:
         """Return a repr without the token."""
         return f"MadeToken(id={self.id!r}, token=***)"
 
 
-def parse_object(body: bytes) -> Mapping[str, Any]:
-    """Parse a JSON object as strictly as RFC 8259: no NaN, no lone surrogates, nothing after it."""
+class Mailbox(Struct):
+    """A mailbox that was opened."""
+
+    nameplate: Annotated[int, Meta(ge=1, le=999_999_999)]
+
+
+class Problem(Struct):
+    """The part of a problem document (RFC 9457) that is read."""
+
+    code: str
+
+
+def parse(body: bytes, kind: type[T]) -> T:
+    """Parse JSON as strictly as RFC 8259: no NaN, no lone surrogates, nothing after it. Unknown keys are ignored."""
     try:
-        value = orjson.loads(body)
-    except ValueError as error:
-        raise BadAnswer("it is not JSON") from error
-    if not isinstance(value, dict):
-        raise BadAnswer("it is not a JSON object")
-    return value
+        return msgspec.json.decode(body, type=kind, dec_hook=_from_hex)
+    except (ValueError, RecursionError) as error:
+        reason = "it is not UTF-8" if isinstance(error, UnicodeError) else str(error)
+        raise BadAnswer(reason) from error
 
 
-def parse_streams(body: bytes) -> StreamList:
-    """Parse a listing of streams."""
-    answer = parse_object(body)
-    streams = _listed(answer, "streams", MAX_LISTED, _stream_info)
-    if len({one.stream for one in streams}) != len(streams):
-        raise BadAnswer("a stream is listed twice")
-    return StreamList(_number(answer, "change"), streams)
+def _from_hex(kind: type[Id], value: object) -> Id:
+    if isinstance(value, str) and re.fullmatch(f"[0-9a-f]{{{2 * kind.size}}}", value, re.ASCII):
+        return kind.fromhex(value)
+    raise ValueError(f"not {2 * kind.size} hex digits")
 
 
 def parse_stream(body: bytes, stream: bytes) -> StreamInfo:
     """Parse the state of one stream."""
-    found = _stream_info(parse_object(body))
+    found = parse(body, StreamInfo)
     if found.stream != stream:
         raise BadAnswer("it is about another stream")
     return found
@@ -159,128 +186,34 @@ def parse_stream(body: bytes, stream: bytes) -> StreamInfo:
 
 def parse_blobs(body: bytes, after: int, limit: int) -> BlobPage:
     """Parse a page of blobs: at most ``limit``, their numbers rising from above ``after``."""
-    answer = parse_object(body)
-    blobs = _listed(answer, "blobs", limit, _blob_info)
-    numbers = [after, *(one.seq for one in blobs)]
-    if any(later <= earlier for earlier, later in pairwise(numbers)):
-        raise BadAnswer("its blobs are not in order")
-    return BlobPage(blobs, _number(answer, "head"), _number(answer, "acked"), _number(answer, "expired_upto"))
+    page = parse(body, BlobPage)
+    if len(page.blobs) > limit:
+        raise BadAnswer(f"it lists {len(page.blobs)} blobs; {limit} at most are read")
+    _check_order([after, *(one.seq for one in page.blobs)])
+    return page
 
 
 def parse_objects(body: bytes, after: bytes | None) -> tuple[ObjectInfo, ...]:
     """Parse a page of objects, their ids rising from above ``after``."""
-    found = _listed(parse_object(body), "objects", PAGE, _object_info)
-    ids = [after if after is not None else b"", *(one.object_id for one in found)]
-    if any(later <= earlier for earlier, later in pairwise(ids)):
-        raise BadAnswer("its objects are not in order")
+    found = parse(body, _ObjectPage).objects
+    _check_order([after or b"", *(one.object_id for one in found)])
     return found
 
 
-def parse_tokens(body: bytes) -> tuple[TokenInfo, ...]:
-    """Parse a listing of tokens."""
-    return _listed(parse_object(body), "tokens", MAX_LISTED, _token_info)
-
-
-def parse_made_token(body: bytes) -> MadeToken:
-    """Parse a newly made token."""
-    answer = parse_object(body)
-    token = _text(answer, "token", 512)
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise BadAnswer("its token is none")
-    return MadeToken(_token_id(answer), token)
-
-
-def parse_nameplate(body: bytes) -> int:
-    """Parse the number of a new mailbox."""
-    return _number(parse_object(body), "nameplate", least=1, most=999_999_999)
-
-
 def parse_stored(body: bytes, named: Mapping[str, int | str], result: str) -> None:
-    """Check that the relay confirms what was sent.
+    """Check that the relay stored what was sent.
 
     Args:
         body: The answer.
         named: The fields that the answer must repeat.
         result: ``created`` or ``duplicate``, as the HTTP status says.
     """
-    answer = parse_object(body)
+    answer = parse(body, dict[str, Any])
     for key, value in {**named, "result": result}.items():
         if type(answer.get(key)) is not type(value) or answer[key] != value:
             raise BadAnswer(f"its {key} is not that of what was sent")
 
 
-def _stream_info(item: Mapping[str, Any]) -> StreamInfo:
-    return StreamInfo(
-        stream=_id(item, "stream", 16),
-        head=_number(item, "head"),
-        acked=_number(item, "acked"),
-        count=_number(item, "count"),
-        bytes=_number(item, "bytes"),
-        expired_upto=_number(item, "expired_upto"),
-    )
-
-
-def _blob_info(item: Mapping[str, Any]) -> BlobInfo:
-    size = _number(item, "size", least=MIN_BLOB, most=LARGEST_BLOB)
-    return BlobInfo(_number(item, "seq", least=1), size, _id(item, "tag", 32))
-
-
-def _object_info(item: Mapping[str, Any]) -> ObjectInfo:
-    return ObjectInfo(_id(item, "id", 16), _number(item, "size", most=MAX_OBJECT), _number(item, "created_at"))
-
-
-def _token_info(item: Mapping[str, Any]) -> TokenInfo:
-    scopes = item.get("scopes")
-    if not isinstance(scopes, list) or len(scopes) > 64 or not all(isinstance(one, str) for one in scopes):
-        raise BadAnswer("its scopes are none")
-    return TokenInfo(
-        id=_token_id(item),
-        label=_text(item, "label", 200),
-        scopes=tuple(str(one)[:100] for one in scopes),
-        created_at=_number(item, "created_at"),
-        last_used_at=_number_or_none(item, "last_used_at"),
-        revoked_at=_number_or_none(item, "revoked_at"),
-    )
-
-
-def _listed(answer: Mapping[str, Any], key: str, most: int, read: Callable[[Mapping[str, Any]], T]) -> tuple[T, ...]:
-    items = answer.get(key)
-    if not isinstance(items, list):
-        raise BadAnswer(f"its {key} are no list")
-    if len(items) > most:
-        raise BadAnswer(f"it lists {len(items)} {key}; {most} at most are read")
-    if not all(isinstance(item, dict) for item in items):
-        raise BadAnswer(f"its {key} are not objects")
-    return tuple(read(item) for item in items)
-
-
-def _number(item: Mapping[str, Any], key: str, *, least: int = 0, most: int = MAX_SEQ) -> int:
-    value = item.get(key)
-    if type(value) is not int or not least <= value <= most:
-        raise BadAnswer(f"its {key} is no whole number from {least} to {most}")
-    return value
-
-
-def _number_or_none(item: Mapping[str, Any], key: str) -> int | None:
-    return None if item.get(key) is None else _number(item, key)
-
-
-def _id(item: Mapping[str, Any], key: str, size: int) -> bytes:
-    value = item.get(key)
-    if not isinstance(value, str) or not re.fullmatch(f"[0-9a-f]{{{2 * size}}}", value, re.ASCII):
-        raise BadAnswer(f"its {key} is not {2 * size} hex digits")
-    return bytes.fromhex(value)
-
-
-def _text(item: Mapping[str, Any], key: str, longest: int) -> str:
-    value = item.get(key)
-    if not isinstance(value, str) or len(value) > longest:
-        raise BadAnswer(f"its {key} is no text of at most {longest} characters")
-    return value
-
-
-def _token_id(item: Mapping[str, Any]) -> str:
-    value = _text(item, "id", 64)
-    if not _TOKEN_ID.fullmatch(value):
-        raise BadAnswer("its token's id is none")
-    return value
+def _check_order(rising: list[Any]) -> None:
+    if any(later <= earlier for earlier, later in pairwise(rising)):
+        raise BadAnswer("what it lists is not in order")

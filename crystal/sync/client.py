@@ -24,10 +24,12 @@ from crystal.sync.answers import (
     Answer,
     BlobPage,
     MadeToken,
+    Mailbox,
     ObjectInfo,
     StreamInfo,
     StreamList,
     TokenInfo,
+    TokenList,
 )
 from crystal.sync.errors import BlobTooLarge
 from crystal.sync.pace import Timeouts
@@ -141,7 +143,7 @@ class RelayClient:
         if changed_after is not None:
             params["changed_after"] = changed_after
         answer = self._get("/v1/streams", params, largest=answers.MAX_LISTING, wait=wait)
-        return self._read(answer, answers.parse_streams)
+        return self._read(answer, lambda body: answers.parse(body, StreamList))
 
     def stream(self, stream: bytes) -> StreamInfo:
         """Return the state of one stream; all zeros if nothing was ever stored in it."""
@@ -215,11 +217,12 @@ class RelayClient:
     def make_token(self, label: str, scopes: Sequence[str]) -> MadeToken:
         """Make a token for another machine of the account. The relay shows it only once."""
         answer = self._ask("POST", "/v1/tokens", json={"label": label, "scopes": list(scopes)}, expect=(201,))
-        return self._read(answer, answers.parse_made_token)
+        return self._read(answer, lambda body: answers.parse(body, MadeToken))
 
     def tokens(self) -> tuple[TokenInfo, ...]:
         """List the account's tokens, including revoked ones."""
-        return self._read(self._get("/v1/tokens", largest=answers.MAX_LISTING), answers.parse_tokens)
+        answer = self._get("/v1/tokens", largest=answers.MAX_LISTING)
+        return self._read(answer, lambda body: answers.parse(body, TokenList)).tokens
 
     def revoke_token(self, token_id: str) -> None:
         """Revoke a token; it is invalid from its next request on.
@@ -239,7 +242,8 @@ class RelayClient:
         Returns:
             The nameplate: the number before the words of the pairing code.
         """
-        return self._read(self._ask("POST", "/v1/pair", json={}, expect=(201,)), answers.parse_nameplate)
+        answer = self._ask("POST", "/v1/pair", json={}, expect=(201,))
+        return self._read(answer, lambda body: answers.parse(body, Mailbox)).nameplate
 
     def claim_mailbox(self, nameplate: int) -> None:
         """Become side ``b`` of a mailbox, with the client's ``claim``. Idempotent.

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 
 from crystal.errors import CrystalError
-from crystal.sync.answers import Answer, BadAnswer, parse_object
+from crystal.sync.answers import Answer, BadAnswer, Problem, parse
 from crystal.sync.errors import (
     MAX_RETRY,
     BlobTooLarge,
@@ -145,10 +145,10 @@ def refusal_code(answer: Answer) -> str:
     if answer.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/problem+json":
         return ""
     try:
-        code = parse_object(answer.body).get("code")
+        code = parse(answer.body, Problem).code
     except BadAnswer:
         return ""
-    return code if isinstance(code, str) and _CODE.fullmatch(code) else ""
+    return code if _CODE.fullmatch(code) else ""
 
 
 def retry_after(headers: Mapping[str, str]) -> int:

@@ -6,13 +6,14 @@ import contextlib
 import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
+import msgspec
 
 from relay_worker.crb1 import HEADER_BYTES, TAG_BYTES
 from relay_worker.errors import ClientGone, Refusal
-from relay_worker.http.call import Call, parse_object
+from relay_worker.http.call import Call
 from relay_worker.model import NewBody
 from relay_worker.store.files import FileSpool
 
@@ -20,6 +21,8 @@ INLINE_BYTES = 128 << 10
 """Bodies up to this size are kept in memory and in the database; larger ones are written to a file on arrival."""
 
 MAX_JSON = 65_536
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,17 +137,20 @@ class _Chunks:
         return chunk
 
 
-async def read_object(call: Call, *, optional: bool = False) -> dict[str, Any]:
-    """Read a JSON object; ``optional`` accepts a missing body as an empty object.
+async def read_json(call: Call, kind: type[T]) -> T:
+    """Read a JSON object; a missing body is an empty object.
 
     Raises:
         Refusal: ``unsupported-media-type``, ``bad-request``, and those of ``received``.
     """
-    kind = call.header(b"content-type").partition(";")[0].strip().lower()
+    media_type = call.header(b"content-type").partition(";")[0].strip().lower()
     async with received(call, MAX_JSON) as got:
-        if optional and got.size == 0:
-            return {}
-        if kind not in {"", "application/json"}:
+        if got.size and media_type not in {"", "application/json"}:
             raise Refusal("unsupported-media-type", "the body has to be application/json")
         assert isinstance(got.body, bytes)
-        return parse_object(got.body)
+        try:
+            return msgspec.json.decode(got.body or b"{}", type=kind)
+        except (ValueError, RecursionError) as error:
+            # An unknown key is not repeated: it may be anything.
+            reason = "it has an unknown key" if "unknown field" in str(error) else error
+            raise Refusal("bad-request", f"the JSON body cannot be used: {reason}") from error

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import contextlib
-import json
 import re
-from collections.abc import Iterator
-from typing import Any
-from urllib.parse import parse_qsl
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
+from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope
 
@@ -23,12 +23,58 @@ from relay_worker.services import MAX_WAITING, MAX_WAITING_EACH, Services
 MAX_WAIT = 30.0
 MAX_QUERY = 4096
 
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,15}")
-_SECONDS = re.compile(r"[0-9]{1,2}(?:\.[0-9]{1,6})?")
-_ID = re.compile(r"[0-9a-f]{32}")
-_TOKEN_ID = re.compile(r"[0-9a-z]{16}")
-_DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
 _VERSION = re.compile(r"1(?:\.[0-9]{1,3})?")
+
+T = TypeVar("T")
+N = TypeVar("N", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class Form(Generic[T]):
+    """Strict form of a value in a path, a query or a header.
+
+    Attributes:
+        pattern: Regular expression of the whole text.
+        words: What it is, for the refusal.
+        read: Converts the text, or raises ``ValueError``.
+    """
+
+    pattern: str
+    words: str
+    read: Callable[[str], T]
+
+    def parse(self, name: str, text: str) -> T:
+        """Convert a text.
+
+        Raises:
+            Refusal: ``bad-request``.
+        """
+        try:
+            if re.fullmatch(self.pattern, text):
+                return self.read(text)
+        except ValueError:
+            pass
+        raise Refusal("bad-request", f"{name} is not {self.words}")
+
+
+def number(low: int = 0, high: int = MAX_NUMBER) -> Form[int]:
+    """Return the form of a whole number in a range."""
+    return Form("0|[1-9][0-9]{0,15}", f"a number from {low} to {high}", partial(_within, int, low, high))
+
+
+def _within(kind: Callable[[str], N], low: N, high: N, text: str) -> N:
+    found = kind(text)
+    if not low <= found <= high:
+        raise ValueError
+    return found
+
+
+ID = Form("[0-9a-f]{32}", "32 lower-case hexadecimal digits", bytes.fromhex)
+SECONDS = Form(
+    r"[0-9]{1,2}(\.[0-9]{1,6})?", f"a number of seconds from 0 to {MAX_WAIT:g}", partial(_within, float, 0.0, MAX_WAIT)
+)
+RESEND = Form("[01]", "0 or 1", "1".__eq__)
+DIGEST = Form("sha-256=:[A-Za-z0-9+/]{43}=:", "sha-256=:<base64>:", lambda text: base64.b64decode(text[9:-1]))
 
 
 class Call:
@@ -166,97 +212,27 @@ class Call:
 
     # -- path and query
 
-    def path(self, name: str) -> str:
-        """Return a part of the path unchanged."""
-        value: str = self.scope["path_params"][name]
-        return value
+    def path(self, name: str, form: Form[T]) -> T:
+        """Return a part of the path."""
+        text: str = self.scope["path_params"][name]
+        return form.parse(f"the {name} in the path", text)
 
-    def path_id(self, name: str) -> bytes:
-        """Return a stream or object id from the path."""
-        text = self.path(name)
-        if not _ID.fullmatch(text):
-            raise Refusal("bad-request", f"the {name} in the path is not 32 lower-case hexadecimal digits")
-        return bytes.fromhex(text)
-
-    def path_number(self, name: str, highest: int = MAX_NUMBER) -> int:
-        """Return a number of the path, from 1."""
-        number = _number(self.path(name))
-        if number is None or not 1 <= number <= highest:
-            raise Refusal("bad-request", f"the {name} in the path is not a number from 1 to {highest}")
-        return number
-
-    def path_token_id(self) -> str:
-        """Return a token id from the path."""
-        text = self.path("token_id")
-        if not _TOKEN_ID.fullmatch(text):
-            raise Refusal("bad-request", "a token's id is 16 digits and lower-case letters")
-        return text
-
-    def query(self, name: str) -> str | None:
-        """Return a query parameter, None if missing."""
+    def query(self, name: str, form: Form[T], default: T) -> T:
+        """Return a query parameter."""
         if self._query is None:
-            self._query = self._read_query()
+            raw: bytes = self.scope["query_string"]
+            if len(raw) > MAX_QUERY:
+                raise Refusal("bad-request", f"the query is longer than {MAX_QUERY} bytes")
+            self._query = parse_qs(raw.decode("latin-1"), keep_blank_values=True)
         values = self._query.get(name, [])
         if len(values) > 1:
             raise Refusal("bad-request", f"{name} is given {len(values)} times")
-        return values[0] if values else None
-
-    def _read_query(self) -> dict[str, list[str]]:
-        raw: bytes = self.scope["query_string"]
-        if len(raw) > MAX_QUERY:
-            raise Refusal("bad-request", f"the query is longer than {MAX_QUERY} bytes")
-        found: dict[str, list[str]] = {}
-        for name, value in parse_qsl(raw.decode("latin-1"), keep_blank_values=True):
-            found.setdefault(name, []).append(value)
-        return found
-
-    def query_number(self, name: str, default: int, *, low: int = 0, high: int = MAX_NUMBER) -> int:
-        """Return an integer of the query."""
-        text = self.query(name)
-        if text is None:
-            return default
-        number = _number(text)
-        if number is None or not low <= number <= high:
-            raise Refusal("bad-request", f"{name} is not a number from {low} to {high}")
-        return number
-
-    def query_wait(self) -> float:
-        """Return the seconds that the client is willing to wait."""
-        text = self.query("wait")
-        if text is None:
-            return 0.0
-        if not _SECONDS.fullmatch(text) or float(text) > MAX_WAIT:
-            raise Refusal("bad-request", f"wait is not a number of seconds from 0 to {MAX_WAIT:g}")
-        return float(text)
-
-    def query_id(self, name: str) -> bytes:
-        """Return an id of the query, empty if missing."""
-        text = self.query(name)
-        if text is None:
-            return b""
-        if not _ID.fullmatch(text):
-            raise Refusal("bad-request", f"{name} is not 32 lower-case hexadecimal digits")
-        return bytes.fromhex(text)
-
-    def query_resend(self) -> bool:
-        """Return True if an identical body must be stored again."""
-        text = self.query("resend")
-        if text not in {None, "0", "1"}:
-            raise Refusal("bad-request", "resend is neither 0 nor 1")
-        return text == "1"
+        return form.parse(name, values[0]) if values else default
 
     def content_digest(self) -> bytes | None:
         """Return the SHA-256 announced by the client."""
         text = self.header(b"content-digest")
-        if not text:
-            return None
-        found = _DIGEST.fullmatch(text)
-        if found is None:
-            raise Refusal("bad-request", "Content-Digest is not sha-256=:<base64>:")
-        try:
-            return base64.b64decode(found[1], validate=True)
-        except binascii.Error as error:
-            raise Refusal("bad-request", "Content-Digest is not sha-256=:<base64>:") from error
+        return DIGEST.parse("Content-Digest", text) if text else None
 
     # -- waiting
 
@@ -295,44 +271,3 @@ class Call:
     async def _disconnected(self) -> None:
         while (await self.receive())["type"] != "http.disconnect":
             pass
-
-
-def _number(text: str) -> int | None:
-    return int(text) if _NUMBER.fullmatch(text) else None
-
-
-def parse_object(text: bytes) -> dict[str, Any]:
-    """Parse a JSON object strictly: UTF-8, no duplicate keys, no NaN.
-
-    Raises:
-        Refusal: ``bad-request``.
-    """
-    try:
-        found = json.loads(text.decode("utf-8"), object_pairs_hook=_once, parse_constant=_refuse_constant)
-    except Refusal:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise Refusal("bad-request", "the body is not JSON in UTF-8") from error
-    if not isinstance(found, dict):
-        raise Refusal("bad-request", "the body is not a JSON object")
-    return found
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise Refusal("bad-request", "a key stands twice in the JSON body")
-    return found
-
-
-def _refuse_constant(_: str) -> None:
-    raise Refusal("bad-request", "the body is not JSON: NaN and Infinity are not numbers")
-
-
-def refuse_other_keys(found: dict[str, Any], *known: str) -> None:
-    """Refuse a JSON object with unknown or missing keys."""
-    if set(found) - set(known):
-        raise Refusal("bad-request", f"the JSON body has a key that is not {' or '.join(known) or 'known'}")
-    for name in known:
-        if name not in found:
-            raise Refusal("bad-request", f"the JSON body has no {name}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relay_worker.errors import Refusal
 from relay_worker.http.body import received
-from relay_worker.http.call import Call
+from relay_worker.http.call import ID, RESEND, Call, number
 from relay_worker.http.reply import NO_CONTENT, Reply, json_reply, stored_as, stored_reply
 from relay_worker.store import objects
 
@@ -12,7 +12,7 @@ from relay_worker.store import objects
 async def put_object(call: Call) -> Reply:
     """Store an object. The answer is sent after the fsync."""
     relay = call.relay
-    object_id, resend = call.path_id("id"), call.query_resend()
+    object_id, resend = call.path("id", ID), call.query("resend", RESEND, default=False)
     call.need("objects:write")
     async with received(call, relay.settings.max_body) as got:
         if got.size == 0:
@@ -25,14 +25,14 @@ async def put_object(call: Call) -> Reply:
 
 async def get_object(call: Call) -> Reply:
     """Send an object."""
-    object_id = call.path_id("id")
+    object_id = call.path("id", ID)
     call.need("objects:read")
     return stored_reply(await call.relay.store.fetch(objects.find, call.account, object_id))
 
 
 async def delete_object(call: Call) -> Reply:
     """Delete an object if it exists."""
-    object_id = call.path_id("id")
+    object_id = call.path("id", ID)
     call.need("objects:write")
     await call.relay.store.write(objects.delete, call.account, object_id)
     return NO_CONTENT
@@ -40,7 +40,7 @@ async def delete_object(call: Call) -> Reply:
 
 async def list_objects(call: Call) -> Reply:
     """List a page of objects."""
-    after, limit = call.query_id("after"), call.query_number("limit", 1000, low=1, high=1000)
+    after, limit = call.query("after", ID, b""), call.query("limit", number(1, 1000), 1000)
     call.need("objects:read", "objects:write")
     page = await call.relay.store.read(objects.list_after, call.account, after, limit)
     return json_reply(

@@ -6,19 +6,21 @@ Side ``a`` is home with its token, side ``b`` the first client that claimed the 
 from __future__ import annotations
 
 import hashlib
-import re
+
+import msgspec
 
 from relay_worker.errors import Refusal
-from relay_worker.http.body import read_object, received
-from relay_worker.http.call import Call, refuse_other_keys
+from relay_worker.http.body import read_json, received
+from relay_worker.http.call import SECONDS, Call, Form, number
 from relay_worker.http.reply import NO_CONTENT, Reply, bytes_reply, json_reply
 from relay_worker.model import Mailbox
 from relay_worker.store import mailboxes
 from relay_worker.tokens import hash_secret, is_secret_of
 
 MAX_MAIL = 16_384
-MAX_NAMEPLATE = 999_999
-_PHASE = re.compile(r"[a-z0-9-]{1,32}")
+NAMEPLATE = number(1, 999_999)
+SIDE = Form("[ab]", "a or b", str)
+PHASE = Form("[a-z0-9-]{1,32}", "1 to 32 of a-z, 0-9 and -", str)
 
 
 def nameplates(random: bytes) -> list[int]:
@@ -27,11 +29,15 @@ def nameplates(random: bytes) -> list[int]:
     return [number % 10 ** min(6, 1 + at // 4) or 10 for at, number in enumerate(numbers)]
 
 
+class MailboxRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Body for opening a mailbox: nothing, or ``{}``."""
+
+
 async def open_mailbox(call: Call) -> Reply:
     """Open a mailbox for ten minutes."""
     relay = call.relay
     call.need("pair")
-    refuse_other_keys(await read_object(call, optional=True))
+    await read_json(call, MailboxRequest)
     box = await relay.store.write(mailboxes.open_one, call.account, nameplates(relay.random(96)), relay.now())
     return json_reply({"nameplate": box.nameplate, "expires_at": box.expires_at}, 201)
 
@@ -39,7 +45,7 @@ async def open_mailbox(call: Call) -> Reply:
 async def claim_mailbox(call: Call) -> Reply:
     """Become side ``b``."""
     relay = call.relay
-    nameplate = _nameplate(call)
+    nameplate = call.path("nameplate", NAMEPLATE)
     wait = relay.claims.take(call.address)
     if wait:
         raise Refusal("rate-limited", "too many claims of this address", retry_after=wait)
@@ -51,7 +57,7 @@ async def claim_mailbox(call: Call) -> Reply:
 async def put_mail(call: Call) -> Reply:
     """Write a message. It cannot be replaced."""
     relay = call.relay
-    nameplate, side, phase = _nameplate(call), _side(call), _phase(call)
+    nameplate, side, phase = _place(call)
     if await _mine(call, nameplate) is None:
         raise mailboxes.gone(nameplate)
     if side != ("a" if call.token else "b"):
@@ -68,7 +74,7 @@ async def put_mail(call: Call) -> Reply:
 async def get_mail(call: Call) -> Reply:
     """Read a message, waiting for it."""
     relay = call.relay
-    nameplate, side, phase, wait = _nameplate(call), _side(call), _phase(call), call.query_wait()
+    nameplate, side, phase, wait = *_place(call), call.query("wait", SECONDS, 0.0)
     ends_at = relay.monotonic() + wait
     while True:
         with relay.signals.expect(f"mailbox {nameplate}") as news:
@@ -83,7 +89,7 @@ async def get_mail(call: Call) -> Reply:
 
 async def close_mailbox(call: Call) -> Reply:
     """Delete the mailbox."""
-    nameplate = _nameplate(call)
+    nameplate = call.path("nameplate", NAMEPLATE)
     if await _mine(call, nameplate) is not None:
         await call.relay.store.write(mailboxes.close, nameplate)
         call.relay.signals.notify(f"mailbox {nameplate}")
@@ -106,19 +112,5 @@ async def _mine(call: Call, nameplate: int) -> Mailbox | None:
     return box
 
 
-def _nameplate(call: Call) -> int:
-    return call.path_number("nameplate", MAX_NAMEPLATE)
-
-
-def _side(call: Call) -> str:
-    side = call.path("side")
-    if side not in {"a", "b"}:
-        raise Refusal("bad-request", "the side in the path is neither a nor b")
-    return side
-
-
-def _phase(call: Call) -> str:
-    phase = call.path("phase")
-    if not _PHASE.fullmatch(phase):
-        raise Refusal("bad-request", "the phase in the path is not 1 to 32 of a-z, 0-9 and -")
-    return phase
+def _place(call: Call) -> tuple[int, str, str]:
+    return call.path("nameplate", NAMEPLATE), call.path("side", SIDE), call.path("phase", PHASE)

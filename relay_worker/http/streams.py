@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from relay_worker.crb1 import check_envelope
 from relay_worker.errors import Refusal
-from relay_worker.http.body import read_object, received
-from relay_worker.http.call import Call, refuse_other_keys
+from relay_worker.http.body import read_json, received
+from relay_worker.http.call import ID, RESEND, SECONDS, Call, number
 from relay_worker.http.reply import NO_CONTENT, Reply, json_reply, stored_as, stored_reply
 from relay_worker.model import MAX_NUMBER, StreamState
 from relay_worker.store import blobs
 from relay_worker.tokens import prefixes_of
+
+SEQ = number(1)
+
+
+class Acknowledgement(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of an acknowledgement. JSON Schema takes 1.0 for a whole number; all of these are exact as a float."""
+
+    upto: Annotated[float, msgspec.Meta(ge=0, le=MAX_NUMBER, multiple_of=1)]
 
 
 def _state(state: StreamState) -> dict[str, Any]:
@@ -28,7 +38,7 @@ def _state(state: StreamState) -> dict[str, Any]:
 async def put_blob(call: Call) -> Reply:
     """Store a blob. The answer is sent after the fsync."""
     relay = call.relay
-    stream, seq, resend = call.path_id("stream"), call.path_number("seq"), call.query_resend()
+    stream, seq, resend = call.path("stream", ID), call.path("seq", SEQ), call.query("resend", RESEND, default=False)
     call.need_stream(stream, "write")
     async with received(call, relay.settings.max_body) as got:
         check_envelope(got.head, got.size, stream=stream, seq=seq)
@@ -41,15 +51,15 @@ async def put_blob(call: Call) -> Reply:
 
 async def get_blob(call: Call) -> Reply:
     """Send a blob."""
-    stream, seq = call.path_id("stream"), call.path_number("seq")
+    stream, seq = call.path("stream", ID), call.path("seq", SEQ)
     call.need_stream(stream, "read")
     return stored_reply(await call.relay.store.fetch(blobs.find, call.account, stream, seq))
 
 
 async def list_blobs(call: Call) -> Reply:
     """List a page of a stream."""
-    stream = call.path_id("stream")
-    after, limit = call.query_number("after", 0), call.query_number("limit", 100, low=1, high=1000)
+    stream = call.path("stream", ID)
+    after, limit = call.query("after", number(), 0), call.query("limit", number(1, 1000), 100)
     call.need_stream(stream, "write", "read", "ack")
     state, page = await call.relay.store.read(blobs.list_after, call.account, stream, after, limit)
     return json_reply(
@@ -64,23 +74,17 @@ async def list_blobs(call: Call) -> Reply:
 
 async def get_stream(call: Call) -> Reply:
     """Return the state of a stream."""
-    stream = call.path_id("stream")
+    stream = call.path("stream", ID)
     call.need_stream(stream, "write", "read", "ack")
     return json_reply(_state(await call.relay.store.read(blobs.state, call.account, stream)))
 
 
 async def acknowledge(call: Call) -> Reply:
     """Delete what the reader has acknowledged."""
-    stream = call.path_id("stream")
+    stream = call.path("stream", ID)
     call.need_stream(stream, "ack")
-    asked = await read_object(call)
-    refuse_other_keys(asked, "upto")
-    upto = asked["upto"]
-    if isinstance(upto, float) and upto.is_integer():
-        upto = int(upto)
-    if not isinstance(upto, int) or isinstance(upto, bool) or not 0 <= upto <= MAX_NUMBER:
-        raise Refusal("bad-request", f"upto is not a number from 0 to {MAX_NUMBER}")
-    await call.relay.store.write(blobs.ack, call.account, stream, upto, call.relay.now())
+    asked = await read_json(call, Acknowledgement)
+    await call.relay.store.write(blobs.ack, call.account, stream, int(asked.upto), call.relay.now())
     return NO_CONTENT
 
 
@@ -88,7 +92,7 @@ async def list_streams(call: Call) -> Reply:
     """List changed streams, waiting for the first change."""
     relay = call.relay
     assert call.token is not None, "the route takes a token"
-    changed_after, wait = call.query_number("changed_after", 0), call.query_wait()
+    changed_after, wait = call.query("changed_after", number(), 0), call.query("wait", SECONDS, 0.0)
     prefixes = prefixes_of(call.token.scopes)
     if prefixes is not None and not prefixes:
         raise Refusal("forbidden", "the token names no streams")
