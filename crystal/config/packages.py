@@ -67,7 +67,9 @@ PACKAGES = {
 _OPTIONAL_ON = {"re2": ("win32",)}
 
 
-_ASKED_BY_NAME = frozenset("certifi cryptography httpcore httpx mcp_types mnemonic msgspec segno spake2 tomlkit".split())
+_ASKED_BY_NAME = frozenset(
+    ["certifi", "cryptography", "httpcore", "httpx", "mcp_types", "mnemonic", "msgspec", "segno", "spake2", "tomlkit"]
+)
 """Packages of the relay, of providers and of agents, that take long to load: only whether they are there."""
 
 _COMPILED = {"numpy": "_core/_multiarray_umath*", "sqlite_vec": "vec0*"}

@@ -546,7 +546,9 @@ COMMENTS = st.sampled_from(["", "# c = 1", "#", "# [search]", "# ü \u2028 '''"]
 VALUES = st.one_of(
     st.integers(-9, 9).map(str),
     st.booleans().map(lambda flag: str(flag).lower()),
-    st.text(st.characters(blacklist_categories=["Cc", "Cs"]), max_size=8).map(lambda text: json.dumps(text, ensure_ascii=False)),
+    st.text(st.characters(blacklist_categories=["Cc", "Cs"]), max_size=8).map(
+        lambda text: json.dumps(text, ensure_ascii=False)
+    ),
     st.sampled_from(
         [
             "'a # b'",

@@ -126,9 +126,9 @@ def _write_arrays(file: BinaryIO, meta: Mapping[str, Any], arrays: Mapping[str, 
     file.write(MAGIC)
     listed: dict[str, dict[str, Any]] = {}
     for name, array in arrays.items():
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         at = _align(file)
-        file.write(data)  # type: ignore[arg-type]
+        file.write(data)
         listed[name] = {"dtype": array.dtype.str, "shape": array.shape, "at": at, "crc": zlib.crc32(data)}
     end = _align(file)
     directory = json.dumps({"meta": meta, "arrays": listed}).encode()
