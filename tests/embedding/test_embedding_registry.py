@@ -110,8 +110,9 @@ def test_the_recipe_for_a_new_provider_works_as_it_is_written(tmp_path: Path) ->
     shutil.copytree(ROOT / "crystal", tmp_path / "crystal", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "crystal" / "embedding" / "acme.py").write_text(module)
     table = tmp_path / "crystal" / "config" / "providers.py"
-    rows = table.read_text("utf-8").split("\n)\n\nEMBEDDING_PROVIDERS")
-    table.write_text(f"{rows[0]}\n{row})\n\nEMBEDDING_PROVIDERS{rows[1]}")
+    text = table.read_text("utf-8")
+    end_of_rows = text.index("\n)\n", text.index("_ROWS = (")) + 1
+    table.write_text(text[:end_of_rows] + row + text[end_of_rows:])
     home = tmp_path / "acme-home"
     home.mkdir()
     env = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(tmp_path)}
