@@ -333,7 +333,7 @@ def test_a_crash_at_any_call_leaves_the_old_key_or_the_new(
 
         return call
 
-    for owner, name in ((os, "fsync"), (os, "link"), (os, "fchmod"), (Path, "replace"), (Path, "unlink")):
+    for owner, name in ((os, "fsync"), (Path, "chmod"), (Path, "replace"), (Path, "unlink")):
         monkeypatch.setattr(owner, name, mortal(getattr(owner, name)))
     try:
         write_key(at(), TWO, replace=had_one)
@@ -362,24 +362,11 @@ def test_a_crash_at_any_call_leaves_the_old_key_or_the_new(
 @posix
 def test_the_bytes_are_on_the_disk_before_their_name(at, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
-    fsync, link = os.fsync, os.link
+    fsync, replace = os.fsync, Path.replace
     monkeypatch.setattr(os, "fsync", lambda handle: (order.append("fsync"), fsync(handle))[1])
-    monkeypatch.setattr(os, "link", lambda *a, **m: (order.append("name"), link(*a, **m))[1])
+    monkeypatch.setattr(Path, "replace", lambda *a: (order.append("name"), replace(*a))[1])
     write_key(at(), ONE)
     assert order == ["fsync", "name", "fsync"]
-
-
-@posix
-def test_without_hard_links_it_works_too(at, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_links(*_: object, **__: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", no_links)
-    write_key(at(), ONE)
-    write_key(at(), TWO, replace=True)
-    assert read_key(at()).key == TWO
-    with pytest.raises(UsageProblem):
-        write_key(at(), ONE)
 
 
 @posix

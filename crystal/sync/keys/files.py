@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import stat
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -118,65 +120,45 @@ def write_own_file(path: Path, data: bytes, *, replace: bool) -> Path | None:
         Unavailable: The system refuses. The old file is untouched.
     """
     make_private_dir(path.parent)
-    with alone_in(path.parent), _system_errors(path):
-        _sweep(path)
-        old = _old_bytes(path)
-        if old == data:
-            _close_to_others(path, data)
-            return None
-        if old is not None and not replace:
+    try:
+        with alone_in(path.parent):
+            return _write_alone(path, data, replace=replace)
+    except OSError as error:
+        raise refused(error, path) from error
+
+
+def _write_alone(path: Path, data: bytes, *, replace: bool) -> Path | None:
+    for rest in path.parent.glob(f".{path.name}.*.tmp"):  # a crash left it between writing and renaming
+        rest.unlink(missing_ok=True)
+    old, backup = _old_bytes(path), None
+    if old == data and not _is_open(path):
+        return None
+    if old not in (None, data):
+        if not replace:
             hint = "to put another in its place, say so: --replace; the old one is kept beside it"
             raise UsageProblem(f"{path} is there already and is not overwritten", hint=hint)
-        backup = _free_backup(path) if old is not None else None
-        if old is not None and backup is not None:
-            _place(backup, old, over=False)
-        _place(path, data, over=replace)
-        return backup
+        backup = next(one for one in backups(path) if not os.path.lexists(one))
+        _place(backup, old)
+    _place(path, data)
+    return backup
 
 
-def _place(path: Path, data: bytes, *, over: bool) -> None:
-    """Write ``data`` to ``path`` atomically; ``over`` says whether a file may already exist."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(6).hex()}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-    handle = os.open(temporary, flags, 0o600)
+def _place(path: Path, data: bytes) -> None:
+    """Write ``data`` to ``path`` atomically."""
+    handle, temporary = tempfile.mkstemp(".tmp", f".{path.name}.", path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            if sys.platform != "win32":
-                os.fchmod(file.fileno(), 0o600)  # regardless of the umask
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        if over:
-            temporary.replace(path)
-        else:
-            _rename_into_nothing(temporary, path)
+        Path(temporary).chmod(0o600)  # regardless of the umask
+        Path(temporary).replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            temporary.unlink()
+            Path(temporary).unlink()
         raise
     with contextlib.suppress(OSError):  # not supported by some file systems
         sync_folder(path.parent)
-
-
-def _rename_into_nothing(temporary: Path, path: Path) -> None:
-    """Rename, but fail if ``path`` exists: another process may have been faster.
-
-    Raises:
-        FileExistsError: ``path`` exists.
-    """
-    if sys.platform == "win32":
-        temporary.rename(path)
-        return
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        raise
-    except OSError:  # no hard links on this file system; the lock on the folder excludes other processes of crystal
-        if os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
-        temporary.replace(path)
-        return
-    temporary.unlink()
 
 
 def _old_bytes(path: Path) -> bytes | None:
@@ -191,29 +173,14 @@ def _old_bytes(path: Path) -> bytes | None:
         return file.read(MAX_FILE_BYTES + 1)
 
 
-def _close_to_others(path: Path, data: bytes) -> None:
-    """Write the same bytes again if others can access the file."""
-    if sys.platform != "win32" and problem_of_own_file(path.lstat(), os.geteuid()):
-        _place(path, data, over=True)
+def _is_open(path: Path) -> bool:
+    return sys.platform != "win32" and problem_of_own_file(path.lstat(), os.geteuid()) is not None
 
 
-def _free_backup(path: Path) -> Path:
-    number = 1
-    while True:
-        backup = path.with_name(f"{path.name}.bak" if number == 1 else f"{path.name}.bak.{number}")
-        if not os.path.lexists(backup):
-            return backup
-        number += 1
-
-
-def _sweep(path: Path) -> None:
-    """Delete files that a crash left between writing and renaming; the lock on the folder excludes other writers."""
-    if sys.platform == "win32":
-        return
-    for name in os.listdir(path.parent):  # noqa: PTH208 - names are enough
-        if name.startswith(f".{path.name}.") and name.endswith(".tmp"):
-            with contextlib.suppress(OSError):
-                (path.parent / name).unlink()
+def backups(path: Path) -> Iterator[Path]:
+    """Yield the names under which replaced secrets are kept, in order."""
+    yield path.with_name(f"{path.name}.bak")
+    yield from (path.with_name(f"{path.name}.bak.{number}") for number in itertools.count(2))
 
 
 def _checked_read(path: Path, handle: int, problem_of: Callable[[os.stat_result, int], str | None]) -> bytes:
@@ -243,13 +210,3 @@ def _unreadable(path: Path, error: OSError) -> NotConfigured:
         return NotConfigured(f"{path} is a symbolic link, which is not followed here", hint=hint)
     reason = (error.strerror or "cannot be read").lower()
     return NotConfigured(f"{path}: {reason}", hint=f"make it readable for you alone: {path}")
-
-
-@contextlib.contextmanager
-def _system_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except FileExistsError as error:
-        raise UsageProblem(f"{path} has just been written by somebody else", hint="look at it, then decide") from error
-    except OSError as error:
-        raise refused(error, path) from error
