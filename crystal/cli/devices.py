@@ -10,6 +10,7 @@ import typer
 
 from crystal.cli.capture import count_words
 from crystal.cli.confirm import confirm
+from crystal.cli.relay_status import json_row
 from crystal.cli.render import cells, note, one_line, padded, say
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def devices(context: typer.Context, *, as_json: AsJson = False) -> None:
         found = list_devices(machine)
         now, role = machine.now(), machine.config.role
     if as_json:
-        print(json.dumps({"schema": 1, "role": role, "devices": [_json(one) for one in found]}))
+        found_json = [_json(one) for one in found]
+        print(json.dumps({"schema": 1, "role": role, "devices": found_json}, default=bytes.hex))
         return
     if not found:
         say(
@@ -63,25 +65,13 @@ def _remarks(one: DeviceStatus) -> list[str]:
 
 
 def _json(one: DeviceStatus) -> dict[str, Any]:
-    from crystal.timewords.parse import iso
-
     peer = one.peer
     return {
-        "name": peer.name,
-        "id": peer.device_id.hex(),
-        "side": peer.side,
-        "agent": peer.agent,
-        "generation": peer.generation,
+        **json_row(peer, "name", "side", "agent", "generation", id="device_id", paired="paired_at"),
+        **json_row(peer, last_heard="heard_at", revoked="revoked_at", forked="forked_at"),
+        **json_row(one, "state", "missing", "waiting", set_aside="aside"),
         "rotating": peer.generation > peer.accepted_from,
-        "paired": iso(peer.paired_at),
-        "last_heard": iso(peer.heard_at),
-        "state": one.state,
-        "missing": one.missing,
-        "waiting": one.waiting,
-        "set_aside": one.aside,
-        "revoked": iso(peer.revoked_at),
         "token_waits": peer.revoked_at is not None and peer.token_id is not None,
-        "forked": iso(peer.forked_at),
     }
 
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 WAITS, REFUSED, DAMAGED = 1, 5, 6
 MAX_UNPROVEN_SHOWN = 3
+_KEPT = ("stream", "seq", "code", "detail", "times")
+_TIMES = ("at", "since", "retry_at", "heard_at", "paired_at", "revoked_at", "forked_at", "first_at", "last_at")
+_SEEN = {"first": "first_at", "last": "last_at"}
 
 
 def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
@@ -38,7 +41,7 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
         now = machine.now()
     code = code_of(state)
     if as_json:
-        print(json.dumps({"schema": 1, "ok": code == 0, **_json(state)}))
+        print(json.dumps({"schema": 1, "ok": code == 0, **_json(state)}, default=bytes.hex))
     else:
         for name, words in _lines(state, lambda ms: "never" if ms is None else ago(ms, now)):
             say(f"{name:<10} {one_line(words)}")
@@ -72,92 +75,63 @@ def _home_name(home: Peer) -> str:
     return str(home.told.get("home") or home.name)
 
 
+def json_row(one: object, *names: str, **renamed: str) -> dict[str, Any]:
+    """Return attributes of a value for JSON, times as text.
+
+    Args:
+        one: The value.
+        names: Attributes that are called the same in JSON.
+        renamed: Attributes that are not, by their name in JSON.
+    """
+    from crystal.timewords.parse import iso
+
+    attributes = {**dict(zip(names, names, strict=True)), **renamed}
+    values = {name: getattr(one, attribute) for name, attribute in attributes.items()}
+    return {name: iso(value) if attributes[name] in _TIMES else value for name, value in values.items()}
+
+
 def _json(state: RelayState) -> dict[str, Any]:
     from crystal.timewords.parse import iso
 
-    home, backlog, resting = state.home, state.backlog, state.resting
+    home, outbox, refused = None, None, state.refused
+    if state.home is not None:
+        home = {"name": _home_name(state.home), **json_row(state.home, "generation", last_heard="heard_at")}
+    if state.backlog is not None:
+        resting = None if state.resting is None else json_row(state.resting, "retry_at", problem="message")
+        outbox = json_row(state.backlog, "blobs", "bytes", "unsent", "since")
+        outbox |= resting or {"problem": None, "retry_at": None}
     names = {one.known.stream: one.device for one in state.streams}
+    problem = None if state.problem is None else state.problem.message
     return {
         "role": state.role,
-        "relay": {
-            "url": state.url,
-            "reachable": state.reachable,
-            "problem": None if state.problem is None else state.problem.message,
-        },
-        "home": None
-        if home is None
-        else {
-            "name": _home_name(home),
-            "last_heard": iso(home.heard_at),
-            "generation": home.generation,
-        },
-        "outbox": None
-        if backlog is None
-        else {
-            "blobs": backlog.blobs,
-            "bytes": backlog.bytes,
-            "unsent": backlog.unsent,
-            "since": iso(backlog.since),
-            "problem": None if resting is None else resting.message,
-            "retry_at": None if resting is None else iso(resting.retry_at),
-        },
+        "relay": {"url": state.url, "reachable": state.reachable, "problem": problem},
+        "home": home,
+        "outbox": outbox,
         "forgotten": state.forgotten.as_json(iso),
-        "streams": [_stream_json(one, iso) for one in state.streams],
+        "streams": [_stream_json(one) for one in state.streams],
         "skips": [
-            {
-                "device": names.get(one.stream),
-                "stream": one.stream.hex(),
-                "seq": one.seq,
-                "code": one.code,
-                "at": iso(one.at),
-            }
-            for one in state.skips
+            {"device": names.get(one.stream), **json_row(one, "stream", "seq", "code", "at")} for one in state.skips
         ],
         "set_aside": [
-            {
-                "device": state.refused.names.get(one.peer),
-                "stream": one.stream.hex(),
-                "seq": one.seq,
-                "code": one.code,
-                "detail": one.detail,
-                "first": iso(one.first_at),
-                "last": iso(one.last_at),
-                "times": one.times,
-                "bytes": one.size,
-            }
-            for one in state.refused.kept
+            {"device": refused.names.get(one.peer), **json_row(one, *_KEPT, bytes="size", **_SEEN)}
+            for one in refused.kept
         ],
         "not_kept": [
-            {
-                "device": state.refused.names.get(one.peer),
-                "code": one.code,
-                "streams": one.streams,
-                "blobs": one.blobs,
-                "first": iso(one.first_at),
-                "last": iso(one.last_at),
-            }
-            for one in state.refused.counts
+            {"device": refused.names.get(one.peer), **json_row(one, "code", "streams", "blobs", **_SEEN)}
+            for one in refused.counts
         ],
-        "lost": [{"problem": one.message, "since": iso(one.since), "times": one.tries} for one in state.lost],
+        "lost": [json_row(one, "since", problem="message", times="tries") for one in state.lost],
     }
 
 
-def _stream_json(one: StreamStatus, iso: Callable[[int | None], str | None]) -> dict[str, Any]:
+def _stream_json(one: StreamStatus) -> dict[str, Any]:
     known = one.known
     return {
         "device": one.device,
-        "stream": known.stream.hex(),
-        "lane": known.lane,
-        "last": known.last_seq,
-        "head": known.head,
         "missing": [[known.last_seq + 1, known.head]] if one.missing else [],
         "at_relay": one.at_relay,
-        "state": known.state,
-        "code": known.code,
-        "detail": known.detail,
-        "since": iso(known.since),
-        "retry_at": iso(known.retry_at),
         "set_aside": one.aside,
+        **json_row(known, "stream", "lane", "head", "state", "code", "detail", "since", "retry_at", last="last_seq"),
     }
 
 

@@ -17,7 +17,7 @@ from crystal.app.relay_links import Keyring, key_places, link_to_device, relay_k
 from crystal.app.sync.devices import give_token, make_token
 from crystal.app.sync.home import DEMOTING, poll_relay, state_for
 from crystal.config.edit import set_value
-from crystal.errors import NotConfigured, UsageProblem
+from crystal.errors import UsageProblem
 from crystal.store import Store
 from crystal.store.notes import drop_note, read_note, write_note
 from crystal.store.sync import past, relay_peers
@@ -29,15 +29,7 @@ from crystal.sync.envelope import Channel
 from crystal.sync.handover import Handover, known_devices, to_words
 from crystal.sync.keys.derive import device_secret
 from crystal.sync.keys.forms import RelayKey
-from crystal.sync.keys.places import (
-    KeyPlaces,
-    RelayToken,
-    place_of_key,
-    place_of_token,
-    read_token,
-    write_key,
-    write_token,
-)
+from crystal.sync.keys.places import RelayToken, check_writable, read_token, write_key, write_token
 
 PROMOTING = "relay_promoting"
 """The store's note that this machine is home, and what of that is still to be done."""
@@ -53,22 +45,6 @@ class Plan:
     heir: str
     name: str
     own: int
-
-
-def check_writable(places: KeyPlaces, hint: str | None = None, *, but_key: bool = False) -> None:
-    """Raise now, before anything is sent or spent, what would fail at the end; ``but_key`` leaves out the key.
-
-    Raises:
-        NotConfigured: Key or token is read from a place that crystal does not write.
-    """
-    for what, place, variables in (
-        ("key", place_of_key(places), ("CRYSTAL_RELAY_KEY", "CRYSTAL_KEY_FILE")),
-        ("token", place_of_token(places), ("CRYSTAL_RELAY_TOKEN", "CRYSTAL_RELAY_TOKEN_FILE")),
-    ):
-        if place not in ("file", "keyring") and not (but_key and what == "key"):
-            hint = hint or f"put it into {places.data_dir / f'relay.{what}'}, mode 0600, and unset the other place"
-            where = dict(zip(("variable", "given file"), variables, strict=True)).get(place, "a command")
-            raise NotConfigured(f"the relay {what} is read from {where}, where crystal does not write", hint=hint)
 
 
 # -------------------------------------------------------------------------------------------------------- handing over

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from crystal.app.context import Machine
 from crystal.app.relay_links import key_places
-from crystal.app.sync.handover import check_writable
 from crystal.app.sync.install_keys import is_leftover, keep, take_back
 from crystal.app.sync.names import clean_name
 from crystal.app.sync.pair_home import JOIN_PREFIX, shared_ids, words_of_bundle
@@ -36,7 +35,7 @@ from crystal.sync.keys.codes import PairingCode, parse_code
 from crystal.sync.keys.derive import Random, device_secret
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.pairing import PairingFailed
-from crystal.sync.keys.places import KeyMissing, KeyPlaces, RelayToken, read_key, read_token
+from crystal.sync.keys.places import KeyMissing, KeyPlaces, RelayToken, check_writable, read_key, read_token
 from crystal.sync.keys.words import words_of_bits
 
 DONE_SECONDS = 30.0

@@ -24,7 +24,7 @@ from crystal.app.relay_links import (
 )
 from crystal.app.sync.device import deliver_relay
 from crystal.app.sync.device_registry import ignore_streams, read_registry
-from crystal.app.sync.handover import check_writable, finish_promotion, hand_over, is_promoting, note_promotion, settle
+from crystal.app.sync.handover import finish_promotion, hand_over, is_promoting, note_promotion, settle
 from crystal.errors import NotConfigured, UsageProblem
 from crystal.ingest.ingest import prepare
 from crystal.store.capture import ledger
@@ -40,7 +40,16 @@ from crystal.sync.forgotten import read_told
 from crystal.sync.handover import Handover, KnownDevice, from_words, take_devices
 from crystal.sync.keys.derive import new_root
 from crystal.sync.keys.forms import RelayKey
-from crystal.sync.keys.places import KeyMissing, KeyPlaces, RelayToken, read_key, read_token, write_key, write_token
+from crystal.sync.keys.places import (
+    KeyMissing,
+    KeyPlaces,
+    RelayToken,
+    check_writable,
+    read_key,
+    read_token,
+    write_key,
+    write_token,
+)
 from crystal.sync.wire import decode_segment
 
 

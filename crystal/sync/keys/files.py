@@ -137,7 +137,7 @@ def _write_alone(path: Path, data: bytes, *, replace: bool) -> Path | None:
         if not replace:
             hint = "to put another in its place, say so: --replace; the old one is kept beside it"
             raise UsageProblem(f"{path} is there already and is not overwritten", hint=hint)
-        backup = next(one for one in backups(path) if not os.path.lexists(one))
+        backup = next(one for one in map(path.with_name, backup_names(path.name)) if not os.path.lexists(one))
         _place(backup, old)
     _place(path, data)
     return backup
@@ -177,10 +177,10 @@ def _is_open(path: Path) -> bool:
     return sys.platform != "win32" and problem_of_own_file(path.lstat(), os.geteuid()) is not None
 
 
-def backups(path: Path) -> Iterator[Path]:
-    """Yield the names under which replaced secrets are kept, in order."""
-    yield path.with_name(f"{path.name}.bak")
-    yield from (path.with_name(f"{path.name}.bak.{number}") for number in itertools.count(2))
+def backup_names(name: str) -> Iterator[str]:
+    """Yield the names under which replaced secrets are kept beside ``name``, in order."""
+    yield f"{name}.bak"
+    yield from (f"{name}.bak.{number}" for number in itertools.count(2))
 
 
 def _checked_read(path: Path, handle: int, problem_of: Callable[[os.stat_result, int], str | None]) -> bytes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
 from crystal.errors import CrystalError
-from crystal.sync.keys.files import read_own_file
+from crystal.sync.keys.files import backup_names, read_own_file
 from crystal.sync.keys.forms import RelayKey, parse_key, parse_key_file
 from crystal.sync.keys.places import KeyPlaces, place_of_key
 from crystal.sync.keys.ring import read_entry
@@ -21,9 +23,6 @@ def read_old_keys(places: KeyPlaces) -> list[RelayKey]:
             except CrystalError:
                 continue
     elif place == "keyring":
-        for number in range(1, 10):
-            text = read_entry("relay.bak" if number == 1 else f"relay.bak.{number}")
-            if text is None:
-                break
-            found.append(parse_key(text))
+        texts = map(read_entry, backup_names("relay"))
+        found = [parse_key(text) for text in itertools.takewhile(bool, texts) if text]
     return found

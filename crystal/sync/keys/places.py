@@ -189,6 +189,18 @@ def write_token(places: KeyPlaces, token: RelayToken, *, replace: bool = False) 
     return _write(places, _TOKEN_NAMES, token.reveal(), replace=replace)
 
 
+def check_writable(places: KeyPlaces, hint: str | None = None, *, but_key: bool = False) -> None:
+    """Raise now, before anything is sent or spent, what would fail at the end; ``but_key`` leaves out the key.
+
+    Raises:
+        NotConfigured: Key or token is read from a place that crystal does not write.
+    """
+    for names in (_TOKEN_NAMES,) if but_key else (_KEY, _TOKEN_NAMES):
+        if _place(places, names) not in ("file", "keyring"):
+            mend = f"put it into {places.data_dir / names.file}, mode 0600, and unset the other place"
+            raise _read_only(places, names, hint or mend)
+
+
 def _place(places: KeyPlaces, names: _Names) -> Place:
     if places.env.get(names.variable, "").strip():
         return "variable"
@@ -236,9 +248,14 @@ def _write(places: KeyPlaces, names: _Names, text: str, *, replace: bool) -> Wri
     if place == "keyring":
         user = write_entry(names.user, text, replace=replace)
         return Written(f"keyring {SERVICE}/{names.user}", f"keyring {SERVICE}/{user}" if user else None)
-    read_from = {"variable": names.variable, "given file": names.file_variable}.get(place, "a command")
     hint = "unset it for this command, or choose a place that crystal writes: crystal config set relay.key_place file"
-    raise NotConfigured(f"the {names.secret} is read from {read_from}, where crystal does not write", hint=hint)
+    raise _read_only(places, names, hint)
+
+
+def _read_only(places: KeyPlaces, names: _Names, hint: str) -> NotConfigured:
+    place = _place(places, names)
+    read_from = {"variable": names.variable, "given file": names.file_variable}.get(place, "a command")
+    return NotConfigured(f"the {names.secret} is read from {read_from}, where crystal does not write", hint=hint)
 
 
 def _note(places: KeyPlaces, names: _Names) -> str | None:

@@ -7,6 +7,7 @@ from types import ModuleType
 
 from crystal.config.packages import install_command
 from crystal.errors import NotConfigured, UsageProblem
+from crystal.sync.keys.files import backup_names
 
 SERVICE = "crystal"
 """Service name in the keyring; ``crystal.credentials.api_keys`` uses the same, with the provider as the user."""
@@ -20,9 +21,10 @@ def read_entry(user: str) -> str | None:
     """
     ring = _keyring()
     try:
-        return _text(ring.get_password(SERVICE, user))
+        found = ring.get_password(SERVICE, user)
     except Exception as error:  # back ends are plug-ins that may raise anything; translate only
         raise _failure(error) from error
+    return found if isinstance(found, str) else None
 
 
 def write_entry(user: str, secret: str, *, replace: bool) -> str | None:
@@ -43,7 +45,7 @@ def write_entry(user: str, secret: str, *, replace: bool) -> str | None:
         raise UsageProblem(f"keyring {SERVICE}/{user} is there already and is not overwritten", hint=hint)
     backup = None
     if old is not None:
-        backup = _free_backup(user)
+        backup = next(name for name in backup_names(user) if read_entry(name) is None)
         _store(backup, old)
     _store(user, secret)
     return backup
@@ -60,15 +62,6 @@ def _store(user: str, secret: str) -> None:
         raise NotConfigured("the system's keyring does not keep what it is given", hint=hint)
 
 
-def _free_backup(user: str) -> str:
-    number = 1
-    while True:
-        backup = f"{user}.bak" if number == 1 else f"{user}.bak.{number}"
-        if read_entry(backup) is None:
-            return backup
-        number += 1
-
-
 def _keyring() -> ModuleType:
     try:
         import keyring
@@ -77,10 +70,6 @@ def _keyring() -> ModuleType:
         hint = f"{install_command('keyring')}, or: crystal config set relay.key_place file"
         raise NotConfigured("the keyring is chosen, but its package is not installed", hint=hint) from error
     return keyring
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _failure(error: Exception) -> NotConfigured:

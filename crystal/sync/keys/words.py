@@ -29,11 +29,6 @@ def word_list() -> tuple[str, ...]:
 
 
 @functools.cache
-def _places() -> dict[str, int]:
-    return {word: place for place, word in enumerate(word_list())}
-
-
-@functools.cache
 def _starts() -> dict[str, str]:
     """Map the first four letters, which are unique, to the word."""
     return {word[:_UNIQUE_START]: word for word in word_list()}
@@ -63,7 +58,7 @@ def known_words(typed: Sequence[str], *, name: str) -> tuple[str, ...]:
 
 
 def _known(typed: str, number: int, name: str) -> str:
-    if typed in _places():
+    if typed in word_list():
         return typed
     full = _starts().get(typed[:_UNIQUE_START], "")
     if len(typed) >= _UNIQUE_START and full.startswith(typed):
