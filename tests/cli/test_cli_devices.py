@@ -13,10 +13,10 @@ from crystal.store.sync import inbox
 from crystal.store.sync.relay_peers import all_peers, home_peer
 from crystal.sync.client import RelayClient
 from crystal.sync.errors import RelayDenied
-from tests.cli.test_cli_relay import check_json, deliver, in_stream, joined, on, pairs, poll, say, site, waiting
 from tests.support.command import Done
 from tests.support.over_httpx import OverHttpx
 from tests.support.pairing_boxes import URL, Pairs
+from tests.support.relay_commands import check_json, deliver, in_stream, joined, on, pairs, poll, say, site, waiting
 
 __all__ = ["on", "pairs", "site"]
 On = Callable[..., Done]

@@ -1,4 +1,4 @@
-"""Where key and token are kept: real files with wrong modes and owners, a real keyring back end, real commands."""
+"""Where key and token are kept: variables, named files, a real keyring back end, real commands."""
 
 from __future__ import annotations
 
@@ -8,24 +8,18 @@ import os
 import pickle
 import stat
 import sys
-import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import keyring
 import keyring.errors
 import pytest
-from keyring.backend import KeyringBackend
 
 from crystal.credentials.api_keys import KeyCommand, run_key_command
-from crystal.errors import CrystalError, NotConfigured, Unavailable, UsageProblem
-from crystal.sync.keys import files
+from crystal.errors import CrystalError, NotConfigured, UsageProblem
 from crystal.sync.keys.files import is_managed, problem_of_given_file, problem_of_managed_file, problem_of_own_file
 from crystal.sync.keys.forms import RelayKey, format_key
 from crystal.sync.keys.places import (
-    Choice,
     KeyMissing,
-    KeyPlaces,
     RelayToken,
     place_of_key,
     place_of_token,
@@ -34,6 +28,7 @@ from crystal.sync.keys.places import (
     write_key,
     write_token,
 )
+from tests.support.fake_keyring import FakeKeyring
 
 ONE = RelayKey("root", bytes(range(32)))
 TWO = RelayKey("device", bytes(range(100, 132)), bytes(range(16)), 4)
@@ -42,53 +37,6 @@ TOKEN = RelayToken("crt_0123_" + "a" * 43 + "_89ab")
 OTHER = RelayToken("crt_4567_" + "b" * 43 + "_cdef")
 posix = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes and owners of this kind")
 as_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away")
-
-
-class FakeKeyring(KeyringBackend):
-    """A keyring in memory that can be made to fail."""
-
-    priority = 1  # type: ignore[assignment]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entries: dict[tuple[str, str], str] = {}
-        self.failure: Exception | None = None
-        self.forgets = False
-
-    def get_password(self, service: str, username: str) -> str | None:
-        if self.failure:
-            raise self.failure
-        return self.entries.get((service, username))
-
-    def set_password(self, service: str, username: str, password: str) -> None:
-        if self.failure:
-            raise self.failure
-        if not self.forgets:
-            self.entries[service, username] = password
-
-
-@pytest.fixture
-def ring() -> Iterator[FakeKeyring]:
-    before = keyring.get_keyring()
-    fake = FakeKeyring()
-    keyring.set_keyring(fake)
-    yield fake
-    keyring.set_keyring(before)
-
-
-@pytest.fixture
-def data(home: Path) -> Path:
-    return home / ".ldm/memory"
-
-
-@pytest.fixture
-def at(home: Path, data: Path) -> Callable[..., KeyPlaces]:
-    def places(
-        chosen: Choice | None = None, command: Callable[[str], str] | None = None, **env: str | Path
-    ) -> KeyPlaces:
-        return KeyPlaces(data, home, {name: str(value) for name, value in env.items()}, chosen, command)
-
-    return places
 
 
 def mode_of(path: Path) -> int:
@@ -100,9 +48,6 @@ def put(path: Path, text: str, mode: int = 0o600) -> Path:
     path.write_text(text)
     path.chmod(mode)
     return path
-
-
-# ------------------------------------------------------------------------------------------------- which place counts
 
 
 def test_variables_win_over_the_setting_and_the_setting_over_the_command(at) -> None:
@@ -158,269 +103,6 @@ def test_nothing_set_up_is_told_apart_from_something_broken(at, data: Path, ring
     with pytest.raises(NotConfigured, match="is empty") as caught:
         read_key(at())
     assert not isinstance(caught.value, KeyMissing)
-
-
-# ------------------------------------------------------------------------------------------------------------ the file
-
-
-@pytest.mark.parametrize("key", [ONE, TWO], ids=["root", "device"])
-def test_a_key_comes_back_from_its_file(key: RelayKey, at, data: Path) -> None:
-    written = write_key(at(), key)
-    found = read_key(at())
-    assert (found.key, found.source, found.note) == (key, str(data / "relay.key"), None)
-    assert (written.source, written.backup) == (found.source, None)
-    assert (data / "relay.key").read_text() == format_key(key) + "\n"
-
-
-def test_a_token_comes_back_from_its_file(at, data: Path) -> None:
-    write_token(at(), TOKEN)
-    assert read_token(at()).token == TOKEN
-    assert read_token(at()).source == str(data / "relay.token")
-
-
-@posix
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o777])
-def test_file_and_folder_are_for_their_owner_only_whatever_the_umask(umask: int, at, data: Path) -> None:
-    if umask == 0o777:
-        data.mkdir(parents=True, mode=0o700)
-    before = os.umask(umask)
-    try:
-        write_key(at(), ONE)
-        write_key(at(), TWO, replace=True)
-    finally:
-        os.umask(before)
-    assert mode_of(data) == 0o700
-    assert {path.name: mode_of(path) for path in data.iterdir()} == {"relay.key": 0o600, "relay.key.bak": 0o600}
-
-
-def test_a_key_is_never_overwritten_silently(at, data: Path) -> None:
-    write_key(at(), ONE)
-    with pytest.raises(UsageProblem, match="is there already"):
-        write_key(at(), TWO)
-    assert read_key(at()).key == ONE
-    assert write_key(at(), ONE).backup is None
-    assert [path.name for path in data.iterdir()] == ["relay.key"]
-
-
-def test_what_is_replaced_stays_beside_it(at, data: Path) -> None:
-    write_key(at(), ONE)
-    assert write_key(at(), TWO, replace=True).backup == str(data / "relay.key.bak")
-    assert write_key(at(), THREE, replace=True).backup == str(data / "relay.key.bak.2")
-    assert write_key(at(), THREE, replace=True).backup is None
-    texts = {path.name: path.read_text().strip() for path in data.iterdir()}
-    assert texts == {
-        "relay.key": format_key(THREE),
-        "relay.key.bak": format_key(ONE),
-        "relay.key.bak.2": format_key(TWO),
-    }
-
-
-def test_even_rubbish_is_not_overwritten_silently(at, data: Path) -> None:
-    put(data / "relay.key", "somebody's notes")
-    with pytest.raises(UsageProblem, match="is there already"):
-        write_key(at(), ONE)
-    write_key(at(), ONE, replace=True)
-    assert (data / "relay.key.bak").read_text() == "somebody's notes"
-
-
-@posix
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644, 0o777, 0o610, 0o601])
-def test_a_file_open_to_others_is_not_read(mode: int, at, data: Path) -> None:
-    write_key(at(), ONE)
-    (data / "relay.key").chmod(mode)
-    with pytest.raises(NotConfigured, match=f"can be used by others \\(mode {mode:04o}\\)") as caught:
-        read_key(at())
-    assert "chmod 600" in (caught.value.hint or "")
-    # Writing the same key again closes it.
-    write_key(at(), ONE)
-    assert read_key(at()).key == ONE
-
-
-@posix
-@pytest.mark.parametrize("mode", [0o600, 0o400, 0o700])
-def test_a_file_closed_to_others_is_read(mode: int, at, data: Path) -> None:
-    write_key(at(), ONE)
-    (data / "relay.key").chmod(mode)
-    assert read_key(at()).key == ONE
-
-
-@as_root
-def test_a_file_of_another_user_is_not_read(at, data: Path) -> None:
-    write_key(at(), ONE)
-    os.chown(data / "relay.key", 12345, -1)
-    with pytest.raises(NotConfigured, match="belongs to user 12345") as caught:
-        read_key(at())
-    assert "chown" in (caught.value.hint or "")
-
-
-@posix
-def test_a_folder_open_to_others_is_told(at, data: Path) -> None:
-    data.mkdir(parents=True, mode=0o700)
-    data.chmod(0o755)
-    write_key(at(), ONE)
-    assert "chmod 700" in (read_key(at()).note or "")
-    data.chmod(0o700)
-    assert read_key(at()).note is None
-
-
-@posix
-def test_a_link_in_place_of_the_file_is_neither_followed_nor_replaced(at, data: Path, home: Path) -> None:
-    elsewhere = put(home / "elsewhere", format_key(ONE))
-    data.mkdir(parents=True)
-    (data / "relay.key").symlink_to(elsewhere)
-    with pytest.raises(NotConfigured, match="symbolic link") as caught:
-        read_key(at())
-    assert "CRYSTAL_KEY_FILE" in (caught.value.hint or "")
-    for replace in (False, True):
-        with pytest.raises(UsageProblem, match="not an ordinary file"):
-            write_key(at(), TWO, replace=replace)
-    assert elsewhere.read_text() == format_key(ONE)
-    # The way that the hint names works.
-    assert read_key(at(CRYSTAL_KEY_FILE=data / "relay.key")).key == ONE
-
-
-@posix
-@pytest.mark.parametrize("kind", ["folder", "pipe", "dangling"])
-def test_what_is_no_file_is_refused_and_waits_for_nobody(kind: str, at, data: Path) -> None:
-    data.mkdir(parents=True)
-    path = data / "relay.key"
-    {"folder": path.mkdir, "pipe": lambda: os.mkfifo(path), "dangling": lambda: path.symlink_to("nowhere")}[kind]()
-    for places in (at(), at(CRYSTAL_KEY_FILE=path)):
-        with pytest.raises(NotConfigured):
-            read_key(places)
-    with pytest.raises(UsageProblem, match="not an ordinary file"):
-        write_key(at(), ONE, replace=True)
-
-
-def test_a_file_that_is_too_large_is_not_read_to_its_end(at, data: Path) -> None:
-    put(data / "relay.key", format_key(ONE) + "\n" * 5000)
-    with pytest.raises(NotConfigured, match="larger than 4096"):
-        read_key(at())
-
-
-def test_a_damaged_file_names_itself_and_shows_nothing(at, data: Path) -> None:
-    text = format_key(ONE)
-    put(data / "relay.key", text[:30] + ("a" if text[30] != "a" else "b") + text[31:])
-    with pytest.raises(NotConfigured, match=r"relay\.key.*typing error") as caught:
-        read_key(at())
-    assert text[13:25] not in caught.value.message
-
-
-@posix
-@pytest.mark.parametrize("had_one", [False, True], ids=["first", "replacing"])
-@pytest.mark.parametrize("nth", range(1, 9))
-def test_a_crash_at_any_call_leaves_the_old_key_or_the_new(
-    nth: int, had_one: bool, at, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Power goes at the nth call into the system: nothing after it happens, not even the cleaning up."""
-
-    class PowerCut(BaseException):
-        pass
-
-    if had_one:
-        write_key(at(), ONE)
-    calls = 0
-    dead = False
-
-    def mortal(real: Callable) -> Callable:
-        def call(*args, **more):
-            nonlocal calls, dead
-            calls += 1
-            dead = dead or calls == nth
-            if dead:
-                raise PowerCut
-            return real(*args, **more)
-
-        return call
-
-    for owner, name in ((os, "fsync"), (Path, "chmod"), (Path, "replace"), (Path, "unlink")):
-        monkeypatch.setattr(owner, name, mortal(getattr(owner, name)))
-    try:
-        write_key(at(), TWO, replace=had_one)
-        survived = True
-    except PowerCut:
-        survived = False
-    monkeypatch.undo()
-    if survived:
-        assert read_key(at()).key == TWO
-        return
-    try:
-        found = read_key(at()).key
-    except KeyMissing:
-        found = None
-    assert found in ((ONE, TWO) if had_one else (None, TWO))
-    # And the next try succeeds, loses nothing and leaves no rest.
-    write_key(at(), TWO, replace=had_one)
-    assert read_key(at()).key == TWO
-    names = {path.name for path in data.iterdir()}
-    assert not [name for name in names if name.endswith(".tmp")]
-    if had_one:
-        backups = [path.read_text().strip() for path in data.glob("relay.key.bak*")]
-        assert format_key(ONE) in backups
-
-
-@posix
-def test_the_bytes_are_on_the_disk_before_their_name(at, monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[str] = []
-    fsync, replace = os.fsync, Path.replace
-    monkeypatch.setattr(os, "fsync", lambda handle: (order.append("fsync"), fsync(handle))[1])
-    monkeypatch.setattr(Path, "replace", lambda *a: (order.append("name"), replace(*a))[1])
-    write_key(at(), ONE)
-    assert order == ["fsync", "name", "fsync"]
-
-
-@posix
-def test_of_many_writers_at_once_one_wins_and_the_others_are_told(at, data: Path) -> None:
-    keys = [RelayKey("root", os.urandom(32)) for _ in range(8)]
-    outcomes: list[RelayKey | None] = []
-
-    def write(key: RelayKey) -> None:
-        try:
-            write_key(at(), key)
-            outcomes.append(key)
-        except UsageProblem:
-            outcomes.append(None)
-
-    threads = [threading.Thread(target=write, args=(key,)) for key in keys]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    (winner,) = [key for key in outcomes if key is not None]
-    assert len(outcomes) == 8
-    assert read_key(at()).key == winner
-    assert [path.name for path in data.iterdir()] == ["relay.key"]
-
-
-@posix
-@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written_is_an_error_in_words(at, data: Path) -> None:
-    data.mkdir(parents=True)
-    data.chmod(0o500)
-    with pytest.raises(Unavailable):
-        write_key(at(), ONE)
-
-
-def test_a_full_disk_changes_nothing(at, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_key(at(), ONE)
-
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(files.os, "fsync", full)
-    with pytest.raises(Unavailable, match="no space left"):
-        write_key(at(), TWO, replace=True)
-    monkeypatch.undo()
-    assert read_key(at()).key == ONE
-    assert not list(data.glob(".*.tmp"))
-
-
-def test_a_weak_key_is_not_kept(at) -> None:
-    with pytest.raises(UsageProblem, match="weak"):
-        write_key(at(), RelayKey("root", bytes(32)))
-
-
-# -------------------------------------------------------------------------------------------------- variables and files
 
 
 def test_a_key_from_the_environment(at) -> None:
@@ -547,9 +229,6 @@ def test_crystal_does_not_write_where_it_only_reads(at, home: Path) -> None:
     assert named.read_text() == format_key(ONE)
 
 
-# ------------------------------------------------------------------------------------------------------------- keyring
-
-
 def test_key_and_token_come_back_from_the_keyring(at, ring: FakeKeyring, data: Path) -> None:
     assert write_key(at("keyring"), TWO).source == "keyring crystal/relay"
     write_token(at("keyring"), TOKEN)
@@ -615,9 +294,6 @@ def test_the_keyring_without_its_package_says_what_to_install(at, monkeypatch: p
     assert "pip install keyring, or: crystal config set relay.key_place file" in (caught.value.hint or "")
 
 
-# ------------------------------------------------------------------------------------------------------------- command
-
-
 @posix
 def test_a_real_command_gives_key_and_token(at, home: Path) -> None:
     script = put(
@@ -649,9 +325,6 @@ def test_a_real_command_that_fails_is_an_error(line: str, at) -> None:
         read_key(places)
     assert "somebody" not in caught.value.message
     assert caught.value.hint
-
-
-# ------------------------------------------------------------------------------------------------------- staying unseen
 
 
 @pytest.mark.parametrize("text", ["", " ", "two words", "crt_\n", "ünsafe", "x" * 1025, "a\0b"])

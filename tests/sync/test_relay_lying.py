@@ -13,10 +13,10 @@ import pytest
 from crystal.app.sync.device_registry import read_registry
 from crystal.store.problems import find_problem
 from crystal.sync.losses import LOST, LOST_MIRROR
-from tests.cli.test_cli_relay import check_json, deliver, joined, on, pairs, poll, say, site, waiting
 from tests.support.capture_machine import line
 from tests.support.command import Done
 from tests.support.pairing_boxes import ROOT, Pairs
+from tests.support.relay_commands import check_json, deliver, joined, on, pairs, poll, say, site, waiting
 from tests.support.relay_fate import assert_settled, faults, texts
 from tests.support.relay_world import Weather, World
 

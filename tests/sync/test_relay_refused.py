@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from crystal.app.sync.device_registry import read_registry
@@ -11,12 +9,11 @@ from crystal.app.sync.names import short_ids
 from crystal.store.sync import inbox, relay_peers
 from crystal.store.sync.quarantine import DEFAULT_BUDGET, RefusedBlob, amount_kept, count_refusal, quarantine
 from crystal.sync.handover import known_devices
-from tests.cli.test_cli_relay import check_json, deliver, forge, in_stream, joined, on, pairs, poll, say, site
-from tests.support.command import Done
+from tests.cli.test_cli_relay import forge
 from tests.support.pairing_boxes import ROOT, Pairs
+from tests.support.relay_commands import On, check_json, deliver, in_stream, joined, on, pairs, poll, say, site
 
 __all__ = ["on", "pairs", "site"]
-On = Callable[..., Done]
 
 
 def set_aside(pairs: Pairs, count: int, size: int = 50_000) -> None:

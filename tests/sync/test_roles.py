@@ -39,6 +39,7 @@ def everything(*computers: Computer) -> list[list[str]]:
     return [computer.texts() for computer in computers]
 
 
+@pytest.mark.slow
 def test_a_machine_that_joins_brings_its_past(desk, tmp_path):
     lap = Computer(tmp_path / "lap")
     lap.say(SECOND, line("said before joining"))
@@ -139,6 +140,7 @@ def test_a_lost_home_is_replaced_from_the_paper_key(desk, tmp_path, relay):
     assert lap.crystal("verify").code == 0
 
 
+@pytest.mark.slow
 def test_a_device_without_a_memory_of_its_own_keeps_all_when_it_leaves(desk, tmp_path):
     lap = Computer(tmp_path / "lap")
     pair_by_hand(desk, lap, "lap", "--no-local-memory")
@@ -154,6 +156,7 @@ def test_a_device_without_a_memory_of_its_own_keeps_all_when_it_leaves(desk, tmp
     assert lap.crystal("verify").code == 0
 
 
+@pytest.mark.slow
 def test_a_device_without_a_memory_of_its_own_can_become_home(desk, tmp_path):
     lap = Computer(tmp_path / "lap")
     pair_by_hand(desk, lap, "lap", "--no-local-memory")
@@ -197,6 +200,7 @@ def test_init_as_home_refuses_a_token_that_the_relay_does_not_know(tmp_path, rel
     assert not (other.home / ".ldm" / "memory" / "relay.key").exists()
 
 
+@pytest.mark.slow
 def test_what_was_private_on_one_machine_stays_out_on_the_others(desk, tmp_path):
     lap = Computer(tmp_path / "lap")
     pair_by_hand(desk, lap, "lap")
@@ -226,6 +230,7 @@ def test_a_relay_that_refuses_is_told_from_one_that_is_silent(desk, tmp_path):
     assert lap.crystal("relay", "sync").code == 4
 
 
+@pytest.mark.slow
 def test_a_device_whose_key_cannot_be_read_goes_on_capturing_and_says_so(desk, tmp_path):
     lap = Computer(tmp_path / "lap")
     pair_by_hand(desk, lap, "lap")

@@ -14,6 +14,8 @@ from crystal.sync.keys.paper import to_words
 from tests.support.capture_machine import line
 from tests.support.two_machines import Computer, RelayProcess, account_of, make_home, pair_by_hand
 
+pytestmark = pytest.mark.slow  # two machines and a relay, each a process
+
 FIRST = "11111111-1111-4111-8111-111111111111"
 SECOND = "21111111-1111-4111-8111-111111111111"
 ALL = ["said at the desk", "said on the lap"]
@@ -93,7 +95,6 @@ def settle(desk: Computer, lap: Computer) -> None:
         assert computer.crystal("verify").code == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize(("room", "name", "nth"), STEPS, ids=NAMES)
 def test_demote_goes_on_where_it_was_cut_off(desk, lap, room, name, nth, before):
@@ -134,7 +135,6 @@ PROMOTING: list[tuple[Any, str, int]] = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize(("room", "name", "nth"), PROMOTING, ids=[name for _, name, _ in PROMOTING])
 def test_promote_goes_on_where_it_was_cut_off(desk, lap, room, name, nth, before):
@@ -148,7 +148,6 @@ def test_promote_goes_on_where_it_was_cut_off(desk, lap, room, name, nth, before
     settle(desk, lap)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", ["again", "plain"])
 @pytest.mark.parametrize("name", ["take_mirror", "set_value"])
 def test_a_lost_home_is_replaced_though_it_was_cut_off(desk, lap, relay, name, way):

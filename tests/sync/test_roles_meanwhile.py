@@ -13,6 +13,8 @@ from tests.support.capture_machine import line
 from tests.support.two_machines import Computer, pair_by_hand
 from tests.sync.test_roles_interrupted import ALL, FIRST, SECOND, cut_off, desk, lap, relay
 
+pytestmark = pytest.mark.slow  # two machines and a relay, each a process
+
 __all__ = ["desk", "lap", "relay"]
 
 

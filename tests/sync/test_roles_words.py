@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.capture_machine import line
 from tests.support.two_machines import Computer, pair_by_hand
 from tests.sync.test_roles_interrupted import SECOND, desk, lap, relay
+
+pytestmark = pytest.mark.slow  # two machines and a relay, each a process
 
 __all__ = ["desk", "lap", "relay"]
 

@@ -1,0 +1,56 @@
+"""Two machines and a relay in this process; the places of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import keyring
+import pytest
+
+from crystal.app.sync import pair_device, pair_mailbox
+from crystal.sync.keys.places import Choice, KeyPlaces
+from tests.support.fake_keyring import FakeKeyring
+from tests.support.pairing_boxes import Pairs, two_machines
+from tests.support.relay_world import RelaySite
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[RelaySite]:
+    site = RelaySite(tmp_path / "relay")
+    yield site
+    site.stop()
+
+
+@pytest.fixture
+def pairs(tmp_path: Path, site: RelaySite, monkeypatch: pytest.MonkeyPatch) -> Pairs:
+    """A home that is ready to pair and a machine that keeps to itself, neither of which waits for long."""
+    monkeypatch.setattr(pair_mailbox, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(pair_mailbox, "PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(pair_mailbox, "ASK_SECONDS", 5.0)
+    monkeypatch.setattr(pair_device, "DONE_SECONDS", 5.0)
+    return two_machines(tmp_path, site)
+
+
+@pytest.fixture
+def ring() -> Iterator[FakeKeyring]:
+    before = keyring.get_keyring()
+    fake = FakeKeyring()
+    keyring.set_keyring(fake)
+    yield fake
+    keyring.set_keyring(before)
+
+
+@pytest.fixture
+def data(home: Path) -> Path:
+    return home / ".ldm/memory"
+
+
+@pytest.fixture
+def at(home: Path, data: Path) -> Callable[..., KeyPlaces]:
+    def places(
+        chosen: Choice | None = None, command: Callable[[str], str] | None = None, **env: str | Path
+    ) -> KeyPlaces:
+        return KeyPlaces(data, home, {name: str(value) for name, value in env.items()}, chosen, command)
+
+    return places
