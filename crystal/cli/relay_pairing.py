@@ -97,26 +97,24 @@ def _say_paired(paired: Paired) -> None:
 
 
 def _say_offline(paired: Paired) -> None:
-    assert paired.secret is not None
-    name = one_line(paired.peer.name)
-    say(paired.secret)
-    sys.stdout.flush()
-    _draw(paired.secret.upper())
-    say(f"whoever reads this string is {name}; give it to: crystal relay join", stream=sys.stderr)
-    say(f"words:  {' '.join(paired.words)}", stream=sys.stderr)
-    note(*paired.notes)
+    secret = str(paired.secret)
+    say(secret)
+    _draw(secret.upper())
+    _say_how(paired, f"whoever reads this string is {one_line(paired.peer.name)}; give it to: crystal relay join")
 
 
 def _say_shared(paired: Paired, machine: Machine) -> None:
-    assert paired.secret is not None
-    name = one_line(paired.peer.name)
-    say(paired.secret)
-    sys.stdout.flush()
-    relay = str(machine.config.relay_url)
+    name, relay = one_line(paired.peer.name), str(machine.config.relay_url)
     command = shlex.join(["crystal", "relay", "join", "--shared", "--name", name, "--relay", relay])
     where = "the root in CRYSTAL_RELAY_KEY and this token in CRYSTAL_RELAY_TOKEN, or both on standard input"
-    say(f"on {name}, with {where}:", f"  {command}", stream=sys.stderr)
-    say(f"words:  {' '.join(paired.words)}", stream=sys.stderr)
+    say(str(paired.secret))
+    _say_how(paired, f"on {name}, with {where}:", f"  {command}")
+
+
+def _say_how(paired: Paired, *lines: str) -> None:
+    """Print what to do with what is carried by hand, beside it."""
+    sys.stdout.flush()
+    say(*lines, f"words:  {' '.join(paired.words)}", stream=sys.stderr)
     note(*paired.notes)
 
 
@@ -164,11 +162,13 @@ def _join(machine: Machine, relay: str | None, ca_file: Path | None, *, over: bo
     from crystal.errors import UsageProblem
     from crystal.sync.errors import NotAtRelay
 
-    invited, rest = _read_invited(machine)
+    invited = _read_invited()
     if invited.bundle is not None:
         return pair_device.join_offline(machine, invited.bundle, over=over)
     assert invited.code is not None
-    url = relay or invited.url or rest or machine.config.relay_url or _ask_address()
+    url = relay or invited.url or machine.config.relay_url
+    if not url and sys.stdin.isatty():
+        url = _typed("address of the relay: ")
     if not url:
         raise UsageProblem("the code alone does not say where the relay is", hint="crystal relay join --relay URL")
     with pair_device.joining_client(machine, url, ca_file) as client:
@@ -180,23 +180,18 @@ def _join(machine: Machine, relay: str | None, ca_file: Path | None, *, over: bo
             raise UsageProblem(f"no pairing with number {number} waits at {client.shown}", hint=hint) from error
 
 
-def _read_invited(machine: Machine) -> tuple[Invited, str]:
-    """Read an invitation, typed or piped, and the address that may stand in a line after a piped code."""
+def _read_invited() -> Invited:
+    """Read an invitation, typed or piped."""
     from crystal.app.sync.pair_device import read_invitation
     from crystal.errors import UsageProblem
     from crystal.sync.keys.bundle import OFFLINE_PREFIX
 
-    del machine
     if not sys.stdin.isatty():
-        text = sys.stdin.read(MAX_TYPED).strip()
-        first, _, rest = text.partition("\n")
-        if "://" in rest and ":" not in first:
-            return read_invitation(first), rest.strip()
-        return read_invitation(text), ""
+        return read_invitation(sys.stdin.read(MAX_TYPED))
     text = _typed("code, or the string that home shows: ")
     while True:
         try:
-            return read_invitation(text), ""
+            return read_invitation(text)
         except UsageProblem:
             # What was copied from a terminal may have a line break wherever the window had its edge.
             more = _typed("") if text.lower().startswith(OFFLINE_PREFIX) and len(text) < MAX_TYPED else ""
@@ -205,29 +200,20 @@ def _read_invited(machine: Machine) -> tuple[Invited, str]:
             text += more
 
 
-def _ask_address() -> str:
-    return _typed("address of the relay: ") if sys.stdin.isatty() else ""
-
-
 def _typed(prompt: str) -> str:
-    say_prompt(prompt)
-    return sys.stdin.readline(MAX_TYPED).strip()
-
-
-def say_prompt(prompt: str) -> None:
-    """Ask for something where it does not mix with results."""
+    """Read a line; the prompt stands where it does not mix with results."""
     sys.stderr.write(prompt)
     sys.stderr.flush()
+    return sys.stdin.readline(MAX_TYPED).strip()
 
 
 def read_all(prompt: str) -> str:
     """Read standard input: all of it, or on a terminal the lines up to an empty one."""
     if not sys.stdin.isatty():
         return sys.stdin.read(MAX_TYPED)
-    say_prompt(prompt)
-    lines: list[str] = []
-    while line := sys.stdin.readline(MAX_TYPED).strip():
-        lines.append(line)
+    lines = [_typed(prompt)]
+    while lines[-1]:
+        lines.append(_typed(""))
     return "\n".join(lines)
 
 
@@ -244,16 +230,15 @@ def _join_shared(machine: Machine, relay: str | None, name: str | None, *, over:
     places = key_places(machine)
     key: RelayKey | None = None
     token: RelayToken | None = None
-    has_both = True
-    for read in (read_key, read_token):
-        try:
-            read(places)
-        except KeyMissing:
-            has_both = False
-    if not has_both or over:
+    try:
+        read_key(places)
+        is_complete = bool(read_token(places))
+    except KeyMissing:
+        is_complete = False
+    if not is_complete or over:
         words = read_all("root key and token, a line each, then an empty line: ").split()
         tokens = [word for word in words if word.startswith("crt_")]
-        keys = [word for word in words if not word.startswith("crt_")]
+        keys = [word for word in words if word not in tokens]
         if len(tokens) > 1 or len(keys) > 1:
             raise UsageProblem("standard input holds more than one key and one token", hint="one a line, nothing else")
         token = RelayToken(tokens[0]) if tokens else None

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-from crystal.config.paths import AGENT_ID
 from crystal.errors import WatermarkMoved
 from crystal.ingest.ingest import IngestReport, Prepared, prepare
 from crystal.memories.serialize import BadMemory, memory_from_dict
@@ -148,20 +147,7 @@ class MessageHandler:
 
     def _agent(self, peer: Peer, said: str) -> str:
         """Return the agent id to store: the one claimed, or the device's own if that belongs to another."""
-        if peer.vouches or self._may_use(peer, said):
-            return said
-        own = AGENT_ID.fullmatch(f"{said}-{peer.name}")
-        if own is not None and self._may_use(peer, own[0]):
-            return own[0]
-        return f"device-{peer.device_id.hex()}"
-
-    def _may_use(self, peer: Peer, agent: str) -> bool:
-        owner = relay_peers.owner_of_agent(self.store, agent)
-        if owner is not None:
-            return owner == peer.id
-        if agent.lower() == self.own_agent.lower() or relay_peers.others_use(self.store, agent, peer.name):
-            return False
-        return relay_peers.own_agent(self.store, agent, peer.id)
+        return said if peer.vouches else relay_peers.take_agent(self.store, peer, said, self.own_agent)
 
     def _control(self, peer: Peer, words: ControlMessage, now: int) -> None:
         fields = words.fields

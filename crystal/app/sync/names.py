@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crystal.config.paths import AGENT_ID
 from crystal.errors import UsageProblem
 from crystal.store import Store
-from crystal.store.sync.relay_peers import Peer, all_peers, others_use, owner_of_agent
+from crystal.store.sync.relay_peers import all_peers
 
 UNFINISHED = "unfinished-"
 """How the name of a device begins whose pairing has not ended."""
@@ -34,24 +33,7 @@ def checked_name(name: str) -> str:
 
 def free_name(store: Store, wanted: str, own: str) -> str:
     """Return the name, with the first number appended that makes it unique if another machine has it."""
-    return _free(wanted, {own, *(peer.name for peer in all_peers(store))})
-
-
-def agent_for(store: Store, peer: Peer, wanted: str, name: str, own: str) -> str:
-    """Return the agent id for what a device sends, as ``crystal.sync.taking`` will choose it."""
-
-    def is_free(agent: str) -> bool:
-        owner = owner_of_agent(store, agent)
-        taken = owner is not None and owner != peer.id
-        return not taken and agent.lower() != own.lower() and not others_use(store, agent, name)
-
-    longer = f"{wanted}-{name}"
-    if is_free(wanted):
-        return wanted
-    return longer if AGENT_ID.fullmatch(longer) and is_free(longer) else f"device-{peer.device_id.hex()}"
-
-
-def _free(wanted: str, taken: set[str]) -> str:
+    taken = {own, *(peer.name for peer in all_peers(store))}
     name, number = wanted, 2
     while name in taken:
         end = f"-{number}"

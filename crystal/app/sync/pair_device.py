@@ -78,9 +78,14 @@ class Joined:
 def read_invitation(text: str) -> Invited:
     """Read what home showed: the code, the string of its QR code, or that of an offline pairing.
 
+    The relay's address may stand in a line of its own after the code.
+
     Raises:
         UsageProblem: It is none of them.
     """
+    first, _, rest = text.strip().partition("\n")
+    if "://" in rest and ":" not in first:
+        return Invited(parse_code(first), rest.strip())
     word = "".join(text.split())
     if word.lower().startswith(OFFLINE_PREFIX):
         return Invited(bundle=parse_offline(word))

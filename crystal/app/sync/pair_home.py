@@ -18,7 +18,7 @@ from pathlib import Path
 from crystal.app.context import Machine, now_ms
 from crystal.app.relay_links import key_places, relay_address, relay_keys
 from crystal.app.sync.devices import give_token, retry_revocations
-from crystal.app.sync.names import UNFINISHED, agent_for, checked_name, clean_name, free_name
+from crystal.app.sync.names import UNFINISHED, checked_name, clean_name, free_name
 from crystal.app.sync.pair_mailbox import opened_mailbox
 from crystal.errors import NotConfigured, UsageProblem
 from crystal.store.sync import relay_peers
@@ -126,14 +126,17 @@ def pair(
 
 def _take_answer(machine: Machine, peer: Peer, answer: Answer, asked: str) -> Paired:
     """Give the device its name and its agent, neither of which another one has."""
-    name = free_name(machine.store, asked, machine.config.device)
-    agent = agent_for(machine.store, peer, answer.agent_id, name, machine.config.agent_id)
+    store, config = machine.store, machine.config
+    name = free_name(store, asked, config.device)
+    with store.transaction():
+        agent = relay_peers.take_agent(store, replace(peer, name=name), answer.agent_id, config.agent_id)
+        named = relay_peers.settle_peer(store, peer.id, name, agent)
     notes = []
     if name != asked:
         notes.append(f"another machine is called {asked}: this device is {name} here")
     if agent != answer.agent_id:
         notes.append(f"agent id {answer.agent_id} is another machine's: what this device says is kept under {agent}")
-    return Paired(_settle(machine, peer, name, agent), (), tuple(notes))
+    return Paired(named, (), tuple(notes))
 
 
 # ---------------------------------------------------------------------------------------------------------- by hand
@@ -151,7 +154,8 @@ def pair_offline(machine: Machine, client: RelayClient, *, name: str | None, ran
     given = free_name(machine.store, asked, machine.config.device)
     with _admitted(machine, client, random(16), random(8), random(8)) as admitted:
         bundle = _make_bundle(machine, client, offer, admitted, given)
-        peer = _settle(machine, admitted, given, None)
+        with machine.store.transaction():
+            peer = relay_peers.settle_peer(machine.store, admitted.id, given)
     notes = (f"another machine is called {asked}: this device is {given}",) if name and given != asked else ()
     return Paired(peer, words_of_bundle(bundle), notes, format_offline(bundle))
 
@@ -192,7 +196,8 @@ def pair_shared(machine: Machine, client: RelayClient, name: str) -> Paired:
         raise UsageProblem(f"another machine is called {name}", hint="choose another name, the same on both machines")
     with _admitted(machine, client, device_id, up, down) as peer:
         token = give_token(machine, client, peer)
-        return Paired(_settle(machine, peer, name, None), words, (), token)
+        with machine.store.transaction():
+            return Paired(relay_peers.settle_peer(machine.store, peer.id, name), words, (), token)
 
 
 # ---------------------------------------------------------------------------------------------------------- the parts
@@ -267,12 +272,6 @@ def _admitted(machine: Machine, client: RelayClient, device_id: bytes, up: bytes
             relay_peers.set_revoked(store, ident, now_ms())
         retry_revocations(machine, client)
         raise
-
-
-def _settle(machine: Machine, peer: Peer, name: str, agent: str | None) -> Peer:
-    with machine.store.transaction():
-        relay_peers.settle_peer(machine.store, peer.id, name, agent)
-    return relay_peers.peer_by_id(machine.store, peer.id)
 
 
 def _make_bundle(machine: Machine, client: RelayClient, offer: Offer, peer: Peer, proposed: str) -> Bundle:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, fields
 from typing import Any, Literal, Protocol
 
+from crystal.config.paths import AGENT_ID
 from crystal.errors import NotFound, UsageProblem
 from crystal.store.connection import Row, Store
 from crystal.store.sync import quarantine
@@ -211,11 +212,10 @@ def set_token(store: Store, ident: int, token_id: str | None) -> None:
     store.execute("UPDATE relay_peers SET token_id = ? WHERE id = ?", (token_id, ident))
 
 
-def settle_peer(store: Store, ident: int, name: str, agent: str | None) -> None:
+def settle_peer(store: Store, ident: int, name: str, agent: str | None = None) -> Peer:
     """Give a device whose pairing has ended its own name, and its agent if it is known. Inside a transaction."""
     store.execute("UPDATE relay_peers SET name = ?, agent = ? WHERE id = ?", (name, agent, ident))
-    if agent is not None:
-        own_agent(store, agent, ident)
+    return peer_by_id(store, ident)
 
 
 def heard(store: Store, ident: int, now: int) -> None:
@@ -327,10 +327,24 @@ def own_agent(store: Store, agent: str, peer: int) -> bool:
     return owner in (None, peer)
 
 
-def others_use(store: Store, agent: str, device: str) -> bool:
-    """Return True if transcripts of another machine than ``device`` are kept under an agent id."""
+def take_agent(store: Store, peer: Peer, wanted: str, own: str) -> str:
+    """Return the agent id for what a device sends: the one that it names, or else one that no other machine has.
+
+    It belongs to the device from then on. ``own`` is this machine's. Inside a transaction.
+    """
+    for agent in (wanted, f"{wanted}-{peer.name}"):
+        if AGENT_ID.fullmatch(agent) and _may_use(store, peer, agent, own):
+            return agent
+    return f"device-{peer.device_id.hex()}"
+
+
+def _may_use(store: Store, peer: Peer, agent: str, own: str) -> bool:
+    owner = owner_of_agent(store, agent)
+    if owner is not None:
+        return owner == peer.id
     sql = "SELECT 1 FROM capture_state WHERE agent = ? COLLATE NOCASE AND device <> ? LIMIT 1"
-    return store.value(sql, (agent, device)) is not None
+    is_anothers = agent.lower() == own.lower() or store.value(sql, (agent, peer.name)) is not None
+    return not is_anothers and own_agent(store, agent, peer.id)
 
 
 def rename_peer(store: Store, peer: Peer, name: str) -> None:
