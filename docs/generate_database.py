@@ -86,6 +86,7 @@ WORDS = {
 CREATE = re.compile(r"^CREATE (?:VIRTUAL )?TABLE (?P<name>\w+)", re.MULTILINE)
 DROPPED = re.compile(r"^DROP TABLE (?P<name>\w+)", re.MULTILINE)
 ADDED = re.compile(r"^ALTER TABLE (?P<name>\w+) ADD COLUMN (?P<column>[^;]+); -- (?P<comment>.*)$", re.MULTILINE)
+REMOVED = re.compile(r"^ALTER TABLE (?P<name>\w+) DROP COLUMN (?P<column>\w+);", re.MULTILINE)
 RENAMED = re.compile(
     r"^ALTER TABLE (?P<name>\w+) RENAME COLUMN (?P<old>\w+) TO (?P<new>\w+); -- (?P<comment>.*)$", re.MULTILINE
 )
@@ -107,6 +108,8 @@ def render() -> str:
             bodies[match["name"]] = line.sub(
                 lambda found, to=match: f"    {to['new']}{found['type']}-- {to['comment']}", bodies[match["name"]]
             )
+        for match in REMOVED.finditer(sql):
+            bodies[match["name"]] = re.sub(rf"\n    {match['column']} .*", "", bodies[match["name"]])
         for match in ADDED.finditer(sql):
             bodies[match["name"]] += f"\n    {match['column']}, -- {match['comment']}"
     return "\n".join([HEAD, *(_table(name, body) for name, body in bodies.items())])

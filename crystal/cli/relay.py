@@ -243,9 +243,9 @@ def skip(
         name = one_line(peer.name)
         lost = f"what number {seq} of {name} said will be missing for good ({one_line(known.detail or 'not here yet')})"
         confirm("leave it out for good?", yes=yes, consequence=lost)
-        done = skip_over(machine, peer, known)
-    after = f"; {count_words(done.left, 'number')} after it" if done.left else ""
-    say(f"skipped number {done.seq} of {name}, on record{after}")
+        left = skip_over(machine, known)
+    after = f"; {count_words(left, 'number')} after it" if left else ""
+    say(f"skipped number {seq} of {name}, on record{after}")
     say("go on with: crystal relay poll")
 
 

@@ -263,7 +263,7 @@ class Delivery:
         # Only part of the message: the whole may hold keys.
         keep = {"home": document.body.get("home")} if channel == Channel.RECEIPTS else {}
         with self.store.transaction():
-            if relay_peers.take_document(self.store, peer.id, channel, document, self.clock(), keep=keep):
+            if relay_peers.take_document(self.store, peer.id, channel, document.serial, self.clock(), keep=keep):
                 relay_peers.exceed(self.store, peer.id, document.body.get("stale"))
                 report.heard = True
 

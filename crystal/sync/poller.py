@@ -353,7 +353,7 @@ class Poller:
                 inbox.bind(self._store, known.id, sender.peer.id, newest.channel, "latest")
                 inbox.advance(self._store, known, newest.seq, opened.tag)
                 if relay_peers.take_document(
-                    self._store, sender.peer.id, newest.channel, document, now, keep=document.body
+                    self._store, sender.peer.id, newest.channel, document.serial, now, keep=document.body
                 ):
                     self._take_claims(known, sender.peer, claims, now)
                     relay_peers.exceed(self._store, sender.peer.id, document.body.get("stale"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from crystal.app.context import Machine, now_ms
 from crystal.app.relay_links import relay_keys, senders
@@ -16,17 +15,6 @@ from crystal.store.sync.inbox import InStream
 from crystal.store.sync.quarantine import quarantined_at
 from crystal.store.sync.relay_peers import Peer
 from crystal.sync.envelope import Channel, LinkKeys, Refused, open_blob, read_header
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A number that was skipped: of whose stream, why it could not be taken, how many numbers are known after it."""
-
-    peer: Peer
-    stream: bytes
-    seq: int
-    code: str | None
-    left: int
 
 
 def plan_skip(machine: Machine, name: str, seq: int, stream: str | None) -> tuple[Peer, InStream]:
@@ -59,8 +47,10 @@ def plan_skip(machine: Machine, name: str, seq: int, stream: str | None) -> tupl
     raise UsageProblem(f"number {seq} of {peer.name} does not stand in the way", hint=hint)
 
 
-def skip(machine: Machine, peer: Peer, known: InStream) -> Skipped:
-    """Move over the number that stands in the way, on record. Nothing is deleted, what was kept of it stays.
+def skip(machine: Machine, known: InStream) -> int:
+    """Move over the number that stands in the way, on record; return how many numbers are known after it.
+
+    Nothing is deleted, what was kept of it stays.
 
     Raises:
         WatermarkMoved: A poll has taken it meanwhile.
@@ -69,7 +59,7 @@ def skip(machine: Machine, peer: Peer, known: InStream) -> Skipped:
     tag = _proved_tag(machine, known, seq)
     with machine.store.transaction():
         inbox.skip_over(machine.store, known, seq, tag, now_ms())
-    return Skipped(peer, known.stream, seq, known.code, max(0, known.head - seq))
+    return max(0, known.head - seq)
 
 
 def _proved_tag(machine: Machine, known: InStream, seq: int) -> bytes:

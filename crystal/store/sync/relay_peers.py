@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, fields
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from crystal.config.paths import AGENT_ID
 from crystal.errors import NotFound, UsageProblem
@@ -32,7 +32,6 @@ class Peer:
         up_prefix, down_prefix: The first 8 bytes of the streams from and to the device.
         token_id: The device's token at the relay.
         paired_at, revoked_at, heard_at: Times by our clock, ms.
-        told_at: The newest time that its documents name, by its clock, ms.
         serials_in: Of the newest documents taken, by channel number.
         serial_out: Of the newest document sent.
         told: What its newest document says.
@@ -55,7 +54,6 @@ class Peer:
     paired_at: int
     revoked_at: int | None
     heard_at: int | None
-    told_at: int | None
     serials_in: Mapping[str, int]
     serial_out: int
     told: Mapping[str, Any]
@@ -65,19 +63,17 @@ class Peer:
     forked_at: int | None
 
 
-_COLUMNS = (
-    "id, device_id, side, name, agent, generation, accepted_from, up_prefix, down_prefix, token_id, paired_at,"
-    " revoked_at, heard_at, told_at, serials_in, serial_out, told, sent, stale, vouches, forked_at"
-)
+_FIELDS = [one.name for one in fields(Peer)]
+_COLUMNS = ", ".join(_FIELDS)
 
 
 def _peer(row: Row) -> Peer:
-    fields = list(row)
-    fields[1], fields[7], fields[8] = bytes(row[1]), bytes(row[7]), bytes(row[8])
-    fields[14] = json.loads(row[14])
-    fields[16], fields[17] = json.loads(row[16] or "{}"), json.loads(row[17] or "{}")
-    fields[18], fields[19] = json.loads(row[18]), bool(row[19])
-    return Peer(*fields)
+    values = dict(zip(_FIELDS, row, strict=True))
+    for name in ("device_id", "up_prefix", "down_prefix"):
+        values[name] = bytes(values[name])
+    for name in ("serials_in", "told", "sent", "stale"):
+        values[name] = json.loads(values[name] or "{}")
+    return Peer(**{**values, "vouches": bool(values["vouches"])})
 
 
 def all_peers(store: Store, side: Side | None = None) -> list[Peer]:
@@ -223,20 +219,8 @@ def heard(store: Store, ident: int, now: int) -> None:
     store.execute("UPDATE relay_peers SET heard_at = max(coalesce(heard_at, ?1), ?1) WHERE id = ?2", (now, ident))
 
 
-class Told(Protocol):
-    """The fields of a document that ``take_document`` needs."""
-
-    @property
-    def serial(self) -> int:
-        """Return a number higher than that of every document before it."""
-
-    @property
-    def as_of(self) -> int:
-        """Return when it was written, by the writer's clock, ms."""
-
-
 def take_document(
-    store: Store, ident: int, channel: int, told: Told, now: int, *, keep: Mapping[str, Any] | None = None
+    store: Store, ident: int, channel: int, serial: int, now: int, *, keep: Mapping[str, Any] | None = None
 ) -> bool:
     """Store a peer's document; False if a newer one of the channel was stored already. Inside a transaction.
 
@@ -249,16 +233,16 @@ def take_document(
     serials, before, stale = (json.loads(text) for text in row)
     name = str(int(channel))
     newest = serials.get(name, 0)
-    if told.serial <= newest:
-        if told.serial < newest and stale.get(name) != newest:
+    if serial <= newest:
+        if serial < newest and stale.get(name) != newest:
             store.execute("UPDATE relay_peers SET stale = ? WHERE id = ?", (json.dumps({**stale, name: newest}), ident))
         return False
-    serials[name] = told.serial
+    serials[name] = serial
     stale.pop(name, None)
     store.execute(
-        "UPDATE relay_peers SET serials_in = ?, told_at = max(coalesce(told_at, 0), ?), told = ?, heard_at = ?,"
+        "UPDATE relay_peers SET serials_in = ?, told = ?, heard_at = ?,"
         " stale = ? WHERE id = ?",
-        (json.dumps(serials), told.as_of, json.dumps({**before, **(keep or {})}), now, json.dumps(stale), ident),
+        (json.dumps(serials), json.dumps({**before, **(keep or {})}), now, json.dumps(stale), ident),
     )
     return True
 
