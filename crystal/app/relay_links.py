@@ -84,7 +84,7 @@ def relay_client(machine: Machine) -> RelayClient:
     Raises:
         NotConfigured: No relay is set, or its token is missing.
     """
-    return client_at(machine, relay_address(machine), read_token(key_places(machine)).token.reveal())
+    return client_at(machine, relay_address(machine), read_token(key_places(machine)).reveal())
 
 
 @contextlib.contextmanager

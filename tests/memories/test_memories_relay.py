@@ -57,7 +57,7 @@ class Homestead:
 
     def deliver(self, name: str) -> None:
         with self.devices[name].open() as machine:
-            token = read_token(relay_links.key_places(machine)).token.reveal()
+            token = read_token(relay_links.key_places(machine)).reveal()
             with RelayClient(URL, token, transport=OverHttpx(self.pairs.site.transport())) as client:
                 assert deliver_relay(machine, client, insist=True).problem is None
 

@@ -120,7 +120,7 @@ class Place:
             yield machine
 
     def client(self, machine: Machine) -> RelayClient:
-        token = read_token(relay_links.key_places(machine)).token.reveal()
+        token = read_token(relay_links.key_places(machine)).reveal()
         return RelayClient(URL, token, transport=OverHttpx(self.weather))
 
     @property

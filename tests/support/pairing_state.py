@@ -22,7 +22,7 @@ def device_state(box: Box) -> dict[str, Any]:
         peer = home_peer(machine.store)
         try:
             key: Any = read_key(places).key
-            token: Any = read_token(places).token
+            token: Any = read_token(places)
         except KeyMissing:
             key, token = None, None
         return {

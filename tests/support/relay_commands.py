@@ -98,7 +98,7 @@ def say(pairs: Pairs, *texts: str) -> None:
 
 def deliver(pairs: Pairs) -> None:
     with pairs.device.open() as machine:
-        token = read_token(relay_links.key_places(machine)).token.reveal()
+        token = read_token(relay_links.key_places(machine)).reveal()
         with RelayClient(URL, token, transport=OverHttpx(pairs.device_way)) as client:
             report = deliver_relay(machine, client, insist=True)
             assert report.problem is None

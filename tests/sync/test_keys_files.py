@@ -54,7 +54,7 @@ def test_a_key_comes_back_from_its_file(key: RelayKey, at, data: Path) -> None:
 
 def test_a_token_comes_back_from_its_file(at, data: Path) -> None:
     write_token(at(), TOKEN)
-    assert read_token(at()).token == TOKEN
+    assert read_token(at()) == TOKEN
     assert read_token(at()).source == str(data / "relay.token")
 
 

@@ -87,7 +87,7 @@ def hand_over(machine: Machine, heir: Peer, client: RelayClient) -> tuple[str, .
         plan, token = _begin(machine, heir, client)
     keys, me = relay_keys(machine), peer_by_id(store, plan.own)
     is_told = keys.keys[0].device_id == me.device_id  # the key of a device is kept after the new home was told
-    if token is None and not (is_told and f"_{me.token_id}_" in read_token(places).token.reveal()):
+    if token is None and not (is_told and f"_{me.token_id}_" in read_token(places).reveal()):
         token = give_token(machine, client, me)
     if not is_told:
         _tell(machine, client, heir, keys)

@@ -179,7 +179,7 @@ def join_shared(
         check_free(machine, over=over, same=key)
     device_id, up, down = shared_ids(found.secret, name)
     secret = device_secret(found.secret, device_id, 1)
-    bundle = Bundle(url, (token or read_token(places).token).reveal(), device_id, 1, secret, up, down, "home", name)
+    bundle = Bundle(url, (token or read_token(places)).reveal(), device_id, 1, secret, up, down, "home", name)
     kept = keep(machine, bundle, over=over, key=key, token=token)
     return Joined(kept.home, url, words_of_bits(up, 4), None, kept.past, kept.notes)
 

@@ -85,7 +85,7 @@ def become_home(machine: Machine, *, url: str | None, token: str | None) -> Role
     if token is None and not has_token(machine):
         hint = "make one at the relay: crystal-relay token make --label home --scope home; give it with --token-stdin"
         raise KeyMissing("home needs a token of the relay", hint=hint)
-    text = token or read_token(places).token.reveal()
+    text = token or read_token(places).reveal()
     notes = _probe(machine, address, text)
     try:
         key = read_key(places).key

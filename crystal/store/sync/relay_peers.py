@@ -240,8 +240,7 @@ def take_document(
     serials[name] = serial
     stale.pop(name, None)
     store.execute(
-        "UPDATE relay_peers SET serials_in = ?, told = ?, heard_at = ?,"
-        " stale = ? WHERE id = ?",
+        "UPDATE relay_peers SET serials_in = ?, told = ?, heard_at = ?, stale = ? WHERE id = ?",
         (json.dumps(serials), json.dumps({**before, **(keep or {})}), now, json.dumps(stale), ident),
     )
     return True

@@ -6,14 +6,14 @@ that is an error: a fallback could seal with the wrong key. Order and reasons: d
 
 from __future__ import annotations
 
-import hmac
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal
 
 from crystal.config.paths import absolute, open_to_others
+from crystal.credentials.api_keys import Secret
 from crystal.errors import NotConfigured, UsageProblem
 from crystal.sync.keys.derive import checked_secret
 from crystal.sync.keys.files import is_managed, read_given_file, read_own_file, write_own_file
@@ -35,33 +35,16 @@ class KeyMissing(NotConfigured):
     """The selected place works but is empty: nothing has been set up yet."""
 
 
-class RelayToken:
-    """Token for the relay. Never shown in output, logs, tracebacks or pickles."""
+class RelayToken(Secret):
+    """Token for the relay, the description of its place, and a notice for the user, or None."""
 
-    __slots__ = ("_value",)
+    __slots__ = ()
 
-    def __init__(self, value: str) -> None:
+    def __init__(self, value: str, source: str = "relay", note: str | None = None) -> None:
         if not _TOKEN.fullmatch(value):
             hint = "a token is one word of ASCII letters, digits and signs; copy it again"
             raise UsageProblem("this cannot be a relay token", hint=hint)
-        self._value = value
-
-    def reveal(self) -> str:
-        """Return the token itself, for the request header only."""
-        return self._value
-
-    def __repr__(self) -> str:
-        return "RelayToken(***)"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, RelayToken):
-            return NotImplemented
-        return hmac.compare_digest(self._value, other._value)
-
-    __hash__ = None  # type: ignore[assignment]  # nothing about a secret belongs into a table
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a token is not copied or written anywhere but by crystal.sync.keys.places")
+        super().__init__(value, source, note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +52,6 @@ class FoundKey:
     """Key, a description of its place, and a notice for the user, or None."""
 
     key: RelayKey
-    source: str
-    note: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FoundToken:
-    """Token, a description of its place, and a notice for the user, or None."""
-
-    token: RelayToken
     source: str
     note: str | None = None
 
@@ -150,7 +124,7 @@ def read_key(places: KeyPlaces) -> FoundKey:
     return FoundKey(key, source, _note(places, _KEY))
 
 
-def read_token(places: KeyPlaces) -> FoundToken:
+def read_token(places: KeyPlaces) -> RelayToken:
     """Return the relay token from the selected place.
 
     Raises:
@@ -160,10 +134,9 @@ def read_token(places: KeyPlaces) -> FoundToken:
     data, source = _read(places, _TOKEN_NAMES)
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
     try:
-        token = RelayToken(text.removeprefix("\ufeff").strip())
+        return RelayToken(text.removeprefix("\ufeff").strip(), source, _note(places, _TOKEN_NAMES))
     except UsageProblem as error:
         raise NotConfigured(f"{source}: {error.message}", hint=error.hint) from error
-    return FoundToken(token, source, _note(places, _TOKEN_NAMES))
 
 
 def write_key(places: KeyPlaces, key: RelayKey, *, replace: bool = False) -> Written:
