@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterator
+from dataclasses import astuple
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -254,40 +255,20 @@ def _proof_words(proof: ForgetProof, named: Collection[str]) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------------------- JSON
 
 
+ITEM_KEYS = ("kind", "id", "because", "role", "text", "session", "project", "device", "at", "memory")
+DONE_KEYS = ("messages", "memories", "notes", "tombstones", "done", "pending", "machines")
+
+
 def _as_json(plan: ForgetPlan, done: Forgotten | None, proof: ForgetProof | None) -> dict[str, Any]:
     return {
         "schema": 1,
         "found": not plan.is_empty,
         "token": plan.token,
-        "items": [
-            {
-                "kind": item.kind,
-                "id": item.uuid,
-                "because": item.because,
-                "role": item.role,
-                "text": item.text,
-                "session": item.session_id,
-                "project": item.project,
-                "device": item.device,
-                "at": item.timestamp,
-                "memory": item.memory,
-            }
-            for item in plan.items
-        ],
+        "items": [dict(zip(ITEM_KEYS, astuple(item), strict=True)) for item in plan.items],
         "sessions": list(plan.sessions),
         "devices": list(plan.devices),
         "still_held": [str(path) for path in plan.still_held],
         "suggestions": [{"hit": hit.id, "role": hit.role, "text": hit.text} for hit in plan.suggestions],
-        "forgotten": None
-        if done is None
-        else {
-            "done": done.is_done,
-            "messages": done.lines,
-            "memories": done.memories,
-            "notes": done.notes,
-            "tombstones": list(done.tombstones),
-            "pending": list(done.pending),
-            "machines": list(done.machines),
-        },
+        "forgotten": None if done is None else dict(zip(DONE_KEYS, astuple(done), strict=True)),
         "proof": None if proof is None else proof.as_dict(),
     }

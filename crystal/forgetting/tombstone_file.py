@@ -6,15 +6,14 @@ forgotten again.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from crystal.config.paths import make_private_dir, write_private
 from crystal.store import Store
 from crystal.store.forget.forgetting import (
-    KINDS,
     NAMES_FILE,
     Tombstone,
     add_tombstones,
@@ -22,6 +21,8 @@ from crystal.store.forget.forgetting import (
     note_names,
     tombstones_after,
 )
+from crystal.sync.tombstones import read_tombstones
+from crystal.sync.wire import BadRecord
 
 PAGE = 500
 
@@ -41,7 +42,7 @@ def reconcile_tombstones(store: Store, ldm_home: Path, now: int) -> int:
     known = dict(_known(store))
     if told.keys() != known.keys():
         make_private_dir(ldm_home)
-        rows = [_as_json(tombstone) for tombstone in known.values()]
+        rows = [tombstone._asdict() for tombstone in known.values()]
         write_private(path, json.dumps({"schema": 1, "tombstones": rows}, indent=0).encode() + b"\n")
     note_names(store, path)
     return new
@@ -57,32 +58,9 @@ def _known(store: Store) -> Iterator[tuple[str, Tombstone]]:
 def _read(path: Path) -> Iterator[Tombstone]:
     """Return the tombstones of the file. Malformed ones are skipped, and written again."""
     try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        rows = list(json.loads(path.read_bytes())["tombstones"])
+    except (OSError, ValueError, RecursionError, LookupError, TypeError):
         return
-    rows = content.get("tombstones") if isinstance(content, dict) else None
-    for row in rows if isinstance(rows, list) else []:
-        tombstone = _tombstone(row) if isinstance(row, dict) else None
-        if tombstone is not None:
-            yield tombstone
-
-
-def _tombstone(row: Mapping[str, Any]) -> Tombstone | None:
-    uid, value, until, made, device = (row.get(name) for name in ("uid", "value", "until_at", "made_at", "device"))
-    kind = next((known for known in KINDS if known == row.get("kind")), None)
-    if kind is None or not isinstance(uid, str) or not isinstance(value, dict) or not isinstance(device, str):
-        return None
-    if type(made) is not int or not (until is None or type(until) is int):
-        return None
-    return Tombstone(uid, kind, value, until, made, device)
-
-
-def _as_json(tombstone: Tombstone) -> dict[str, Any]:
-    return {
-        "uid": tombstone.uid,
-        "kind": tombstone.kind,
-        "value": dict(tombstone.value),
-        "until_at": tombstone.until_at,
-        "made_at": tombstone.made_at,
-        "device": tombstone.device,
-    }
+    for row in rows:
+        with contextlib.suppress(BadRecord):
+            yield from read_tombstones([row], None)

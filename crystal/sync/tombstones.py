@@ -6,6 +6,7 @@ A tombstone holds ids, never text. Source: docs/spec/relay-messages.md, section 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,30 +15,19 @@ from crystal.store.forget.forgetting import KINDS, MAX_NAMES, Tombstone
 from crystal.sync.wire import MAX_NAME, MAX_PATH, BadRecord
 
 MAX_TIME = 1 << 53
+_UID = re.compile("[0-9a-f]{32}")
 
 _LISTS = ("folders", "memories", "sessions", "lines")
 
 
-def _can_travel(name: str) -> bool:
-    return 0 < len(name) <= MAX_PATH and "\0" not in name and is_unicode(name)
-
-
 def words_of(tombstone: Tombstone) -> dict[str, Any]:
-    """Encode a tombstone for a message or a document."""
-    value: dict[str, Any] = {
-        what: [name for name in tombstone.names(what) if _can_travel(name)]
-        for what in _LISTS
-        if what in tombstone.value
-    }
+    """Encode a tombstone for a message or a document; names that nobody accepts are left out."""
+    value = {what: list(filter(_is_name, tombstone.names(what))) for what in _LISTS if what in tombstone.value}
     if "session" in tombstone.value:
         value["session"] = tombstone.value["session"]
-    return {
-        "uid": tombstone.uid,
-        "kind": tombstone.kind,
-        "value": value,
-        "until_at": tombstone.until_at,
-        "made_at": tombstone.made_at,
-    }
+    words = tombstone._replace(value=value)._asdict()
+    del words["device"]
+    return words
 
 
 def read_tombstones(rows: object, device: str | None, *, most: int = MAX_NAMES) -> tuple[Tombstone, ...]:
@@ -60,34 +50,36 @@ def read_tombstones(rows: object, device: str | None, *, most: int = MAX_NAMES) 
 
 
 def _read(row: object, device: str | None) -> Tombstone:
-    if not isinstance(row, dict) or not isinstance(row.get("value"), dict) or row.get("kind") not in KINDS:
-        raise BadRecord("what is forgotten is of a kind that this crystal does not know", hint="update crystal")
-    uid, said, told = row.get("uid"), row["value"], row.get("device")
-    if not isinstance(uid, str) or len(uid) != 32 or not set(uid) <= set("0123456789abcdef"):
-        raise BadRecord("what is forgotten has no id")
-    value: dict[str, Any] = {what: _names(said[what]) for what in _LISTS if what in said}
-    if "session" in said:
-        value["session"] = _names([said["session"]])[0]
-    if row["kind"] == "session" and "session" not in value:
-        raise BadRecord("a forgotten session is not named")
-    until_at = None if row.get("until_at") is None else _time(row["until_at"])
-    if device is None:
-        if not isinstance(told, str) or not 0 < len(told) <= MAX_NAME or not is_unicode(told):
-            raise BadRecord("what is forgotten names no machine")
-        device = told
-    return Tombstone(uid, row["kind"], value, until_at, _time(row.get("made_at")), device)
+    match row:
+        case {"uid": str(uid), "kind": str(kind), "value": dict(said), "until_at": until, "made_at": made, **rest}:
+            told = rest.get("device") if device is None else device
+            value = {what: said[what] for what in (*_LISTS, "session") if what in said}
+            found = Tombstone(uid, kind, value, until, made, told)  # type: ignore[arg-type]
+            is_named = device is not None or (isinstance(told, str) and _is_name(told) and len(told) <= MAX_NAME)
+            if is_named and _is_valid(found):
+                return found
+    raise BadRecord("what is forgotten cannot be understood", hint="update crystal")
 
 
-def _names(found: object) -> list[str]:
-    if not isinstance(found, list) or not all(isinstance(name, str) and _can_travel(name) for name in found):
-        raise BadRecord("what is forgotten has something else where a name should be")
-    return found
+def _is_valid(one: Tombstone) -> bool:
+    lists = [one.value.get(what, []) for what in _LISTS]
+    checks = (
+        _UID.fullmatch(one.uid) is not None,
+        one.kind in KINDS,
+        all(isinstance(names, list) and all(map(_is_name, names)) for names in lists),
+        _is_name(one.value["session"]) if "session" in one.value else one.kind != "session",
+        one.until_at is None or _is_time(one.until_at),
+        _is_time(one.made_at),
+    )
+    return all(checks)
 
 
-def _time(value: object) -> int:
-    if type(value) is not int or not 0 <= value < MAX_TIME:
-        raise BadRecord("what is forgotten has something else where a time should be")
-    return value
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and 0 < len(name) <= MAX_PATH and "\0" not in name and is_unicode(name)
+
+
+def _is_time(value: object) -> bool:
+    return type(value) is int and 0 <= value < MAX_TIME
 
 
 def messages(tombstones: Sequence[Tombstone]) -> Iterator[bytes]:

@@ -7,9 +7,9 @@ The index may return too many turns, never too few: the caller reads those texts
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -59,37 +59,21 @@ class Candidates:
 
     def with_terms(self, terms: Terms) -> set[int] | None:
         """Return the turns that may have all words and phrases of a query."""
-        found = [self._whole(word) for word in terms.words]
-        found += [self._anywhere(phrase) for phrase in terms.phrases]
-        return self._in_all(found)
+        return _turns(_common([*map(self._whole, terms.words), *map(self._anywhere, terms.phrases)]))
 
     def repeating(self, texts: Sequence[str]) -> set[int] | None:
         """Return the turns that may equal, or contain, one of some texts."""
         sought = {text for text in map(folded, texts) if text}
         if len(sought) > MAX_TEXTS:
             return None
-        turns: set[int] = set()
-        for text in sought:
-            found = self._in_all([self._anywhere(text) if len(text) >= QUOTE else self._whole(text)])
-            if found is None:
-                return None
-            turns |= found
-        return turns
-
-    @staticmethod
-    def _in_all(found: Sequence[Turns | None]) -> set[int] | None:
+        found = [_turns(self._anywhere(text) if len(text) >= QUOTE else self._whole(text)) for text in sought]
         known = [turns for turns in found if turns is not None]
-        if not known:
-            return None
-        left = known[0]
-        for turns in known[1:]:
-            left = np.intersect1d(left, turns, assume_unique=True)
-        return {int(turn) for turn in left if turn}
+        return set().union(*known) if len(known) == len(found) else None
 
     def _whole(self, text: str) -> Turns | None:
         """Return the turns that have every word of a text that starts and ends at word borders."""
         words = sorted(set(self._tokenize(normalised(text))), key=lambda word: (-len(word), word))[:MAX_WORDS]
-        return self._having([self._one(word) for word in words]) if words and _is_usual(text) else None
+        return _common(map(self._one, words)) if _is_usual(text) else None
 
     def _anywhere(self, text: str) -> Turns | None:
         """Return the turns that may have a text that may start and end within a word."""
@@ -98,28 +82,30 @@ class Candidates:
         if inner is not None or not _is_usual(text):
             return inner
         parts = [self._kept_by_stems(word) for word in _WORD.findall(normalised(text))]
-        found = [self._index.turns_with_part(part) for part in parts if len(part) >= MIN_PART]
-        return self._having(found) if found else None
+        return _common(self._index.turns_with_part(part) for part in parts if len(part) >= MIN_PART)
 
     def _kept_by_stems(self, word: str) -> str:
         """Return the beginning of a word that the stem of every word containing it also contains."""
         if _is_ending(word):
             return ""
-        stems = self._tokenize(" ".join(f"{BEFORE}{word}{ending}" for ending in _endings()))
         whole = BEFORE + word
-        kept = min(next((at for at in range(len(stem)) if stem[at] != whole[at : at + 1]), len(stem)) for stem in stems)
+        stems = self._tokenize(" ".join(f"{whole}{ending}" for ending in _endings()))
+        kept = max(at for at in range(len(whole) + 1) if all(stem.startswith(whole[:at]) for stem in stems))
         return word[: max(0, kept - len(BEFORE))]
-
-    @staticmethod
-    def _having(found: Sequence[Turns]) -> Turns:
-        left = found[0]
-        for turns in found[1:]:
-            left = np.intersect1d(left, turns, assume_unique=True)
-        return left
 
     def _one(self, word: str) -> Turns:
         # A single character of a script without spaces is the start or the end of a pair.
         return self._index.turns_with(word) if len(word) > 1 or word.isascii() else self._index.turns_with_part(word)
+
+
+def _common(found: Iterable[Turns | None]) -> Turns | None:
+    """Return the turns in all of some results; None if none of them is known."""
+    known = [turns for turns in found if turns is not None]
+    return functools.reduce(functools.partial(np.intersect1d, assume_unique=True), known) if known else None
+
+
+def _turns(found: Turns | None) -> set[int] | None:
+    return None if found is None else {int(turn) for turn in found if turn}
 
 
 def _is_usual(text: str) -> bool:
@@ -127,7 +113,7 @@ def _is_usual(text: str) -> bool:
     return max(map(len, text.split()), default=0) <= MAX_WORD and _UNUSUAL.search(text) is None
 
 
-@cache
+@functools.cache
 def _endings() -> tuple[str, ...]:
     """Return possible endings of a part of a word such that stemming removes more than the ending."""
     return tuple(sorted({ending[at:] for ending in ENDINGS for at in range(len(ending))} | {"", "y"}))
@@ -138,7 +124,7 @@ def _is_ending(word: str) -> bool:
     return _endings_pattern().fullmatch(word) is not None
 
 
-@cache
+@functools.cache
 def _endings_pattern() -> re.Pattern[str]:
     whole = {*ENDINGS, "y"}
     begins = {ending[:at] for ending in whole for at in range(1, len(ending) + 1)}

@@ -99,16 +99,8 @@ class ForgetProof:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the keys that ``--json`` prints."""
-        return {
-            "proved": self.proved,
-            "files": self.files,
-            "bytes": self.bytes,
-            "texts": self.texts,
-            "by_rows_only": self.by_rows_only,
-            "findings": [asdict(one) for one in self.traces],
-            "unread": [asdict(one) for one in self.unread],
-            "transcripts": list(self.transcripts),
-        }
+        fields = asdict(self)
+        return {"proved": self.proved, "findings": fields.pop("traces"), **fields}
 
 
 def prove(grounds: ForgetContext, forgotten: ForgottenText) -> ForgetProof:

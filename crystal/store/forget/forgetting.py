@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from crystal.store.capture.privacy import is_private_line
-from crystal.store.connection import Row, Store
+from crystal.store.connection import Store
 from crystal.store.notes import read_note, write_note
 from crystal.store.search.scope import is_within
 
@@ -105,9 +105,13 @@ def _part(whole: Tombstone, number: int, names: Sequence[tuple[str, str]]) -> To
 _COLUMNS = "uid, kind, value, until_at, made_at, device"
 
 
-def _tombstone(row: Row) -> Tombstone:
-    uid, kind, value, until_at, made_at, device = row
-    return Tombstone(uid, kind, json.loads(value), until_at, made_at, device)
+def select_tombstones(store: Store, where: str, *values: int) -> list[tuple[int, Tombstone]]:
+    """Return some tombstones with their numbers, in the order in which this machine received them."""
+    rows = store.rows(f"SELECT id, {_COLUMNS} FROM tombstones WHERE {where}", values)
+    return [
+        (int(number), Tombstone(uid, kind, json.loads(value), until_at, made_at, device))
+        for number, uid, kind, value, until_at, made_at, device in rows
+    ]
 
 
 def add_tombstones(store: Store, tombstones: Iterable[Tombstone], now: int) -> int:
@@ -120,17 +124,9 @@ def add_tombstones(store: Store, tombstones: Iterable[Tombstone], now: int) -> i
     for tombstone in (part for one in tombstones for part in parts(one)):
         if store.value("SELECT 1 FROM tombstones WHERE uid = ?", (tombstone.uid,)) is not None:
             continue
-        store.execute(
-            f"INSERT INTO tombstones ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                tombstone.uid,
-                tombstone.kind,
-                json.dumps(dict(tombstone.value), ensure_ascii=False, sort_keys=True),
-                tombstone.until_at,
-                tombstone.made_at,
-                tombstone.device,
-            ),
-        )
+        value = json.dumps(dict(tombstone.value), ensure_ascii=False, sort_keys=True)
+        row = tombstone._replace(value=value)  # type: ignore[arg-type]
+        store.execute(f"INSERT INTO tombstones ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", row)
         _block(store, tombstone, now)
         new += 1
     if new:
@@ -180,9 +176,8 @@ def taint_sessions(store: Store, session_ids: Iterable[str]) -> None:
 
 
 def tombstones_after(store: Store, number: int, limit: int) -> list[tuple[int, Tombstone]]:
-    """Return tombstones after a number, with their numbers, in the order in which this machine received them."""
-    rows = store.rows(f"SELECT id, {_COLUMNS} FROM tombstones WHERE id > ? ORDER BY id LIMIT ?", (number, limit))
-    return [(int(row[0]), _tombstone(row[1:])) for row in rows]
+    """Return tombstones after a number."""
+    return select_tombstones(store, "id > ? ORDER BY id LIMIT ?", number, limit)
 
 
 def newest_tombstone(store: Store) -> int:
@@ -191,9 +186,8 @@ def newest_tombstone(store: Store) -> int:
 
 
 def open_tombstones(store: Store, limit: int = 1000) -> list[tuple[int, Tombstone]]:
-    """Return tombstones of which something may still be here, oldest first, with their numbers."""
-    rows = store.rows(f"SELECT id, {_COLUMNS} FROM tombstones WHERE done_at IS NULL ORDER BY id LIMIT ?", (limit,))
-    return [(int(row[0]), _tombstone(row[1:])) for row in rows]
+    """Return tombstones of which something may still be here, oldest first."""
+    return select_tombstones(store, "done_at IS NULL ORDER BY id LIMIT ?", limit)
 
 
 def is_work_left(store: Store) -> bool:

@@ -117,6 +117,7 @@ def lines_named(store: Store, uuids: Collection[str], memory: Memory = "local") 
 
 _SOME = "(SELECT value FROM json_each(?))"
 _FIRST = "(SELECT value FROM json_each(?1))"
+_BEFORE = "(?2 IS NULL OR ts IS NULL OR ts < ?2)"
 
 
 def _names(store: Store, sql: str, *values: object) -> set[str]:
@@ -132,36 +133,24 @@ def as_json(names: object) -> str:
 
 def uuids_of_sessions(store: Store, session_ids: Collection[str], until: int | None) -> set[str]:
     """Return the lines said in these sessions (not those that they repeat from others), before a moment."""
-    return _names(
-        store,
-        "SELECT t.uuid FROM turns t JOIN sessions s ON s.id = t.session"
-        f" WHERE s.session_id IN {_FIRST} AND (?2 IS NULL OR t.ts IS NULL OR t.ts < ?2)",
-        session_ids,
-        until,
-    )
+    named = f"session IN (SELECT id FROM sessions WHERE session_id IN {_FIRST})"
+    return _names(store, f"SELECT uuid FROM turns WHERE {named} AND {_BEFORE}", session_ids, until)
 
 
 def uuids_repeated(store: Store, session_ids: Collection[str], since: int) -> set[str]:
     """Return the lines since a moment that these sessions share with others, and the store has from the others."""
-    return _names(
-        store,
-        "SELECT t.uuid FROM turn_copies c JOIN turns t ON t.id = c.turn JOIN sessions s ON s.id = c.session"
-        f" WHERE s.session_id IN {_SOME} AND t.ts >= ?",
-        session_ids,
-        since,
-    )
+    sql = "SELECT t.uuid FROM turn_copies c JOIN turns t ON t.id = c.turn JOIN sessions s ON s.id = c.session"
+    return _names(store, f"{sql} WHERE s.session_id IN {_SOME} AND t.ts >= ?", session_ids, since)
 
 
 def uuids_lent(store: Store, session_ids: Collection[str], before: int) -> set[str]:
     """Return the lines before a moment that the store has from these sessions, and other sessions have as well."""
-    return _names(
-        store,
+    sql = (
         "SELECT t.uuid FROM sessions s JOIN turns t ON t.session = s.id JOIN turn_copies c ON c.turn = t.id"
-        f" JOIN sessions o ON o.id = c.session WHERE s.session_id IN {_FIRST}"
-        f" AND o.session_id NOT IN {_FIRST} AND t.ts < ?2",
-        session_ids,
-        before,
+        " JOIN sessions o ON o.id = c.session WHERE"
     )
+    where = f"s.session_id IN {_FIRST} AND o.session_id NOT IN {_FIRST} AND t.ts < ?2"
+    return _names(store, f"{sql} {where}", session_ids, before)
 
 
 def uuid_of_turn(store: Store, turn: int) -> str:
@@ -182,8 +171,7 @@ def folders_within(store: Store, folders: Collection[str]) -> list[int]:
 
 def uuids_of_projects(store: Store, projects: Sequence[int], until: int | None) -> set[str]:
     """Return the lines that were said in these projects before a moment."""
-    sql = f"SELECT uuid FROM turns WHERE project IN {_FIRST} AND (?2 IS NULL OR ts IS NULL OR ts < ?2)"
-    return _names(store, sql, projects, until)
+    return _names(store, f"SELECT uuid FROM turns WHERE project IN {_FIRST} AND {_BEFORE}", projects, until)
 
 
 def counts_before(store: Store, until: int) -> tuple[int, int, int | None]:
@@ -201,14 +189,9 @@ def memories_where(
     store: Store, *, sessions: Collection[str] = (), projects: Sequence[int] = (), before: int | None = None
 ) -> set[str]:
     """Return memories requested in these sessions, hold in these projects, or last changed before a moment."""
-    return _names(
-        store,
-        f"SELECT uid FROM memories WHERE session IN {_FIRST} OR project IN (SELECT value FROM json_each(?2))"
-        " OR (?3 IS NOT NULL AND updated_at < ?3)",
-        sessions,
-        projects,
-        before,
-    )
+    named = f"session IN {_FIRST} OR project IN (SELECT value FROM json_each(?2))"
+    sql = f"SELECT uid FROM memories WHERE {named} OR (?3 IS NOT NULL AND updated_at < ?3)"
+    return _names(store, sql, sessions, projects, before)
 
 
 def sessions_of(store: Store, uuids: Collection[str]) -> set[str]:
@@ -223,13 +206,10 @@ def sessions_of(store: Store, uuids: Collection[str]) -> set[str]:
 def summaries_after(store: Store, uuids: Collection[str]) -> set[str]:
     """Return the client's summaries of conversations (role summary) that follow some lines in their session."""
     later = "y.role = 'summary' AND (y.ts IS NULL OR t.ts IS NULL OR y.ts >= t.ts)"
-    return _names(
-        store,
-        f"SELECT y.uuid FROM turns t JOIN turns y ON y.session = t.session AND {later} WHERE t.uuid IN {_FIRST}"
-        " UNION SELECT y.uuid FROM turns t JOIN turn_copies c ON c.turn = t.id"
-        f" JOIN turns y ON y.session = c.session AND {later} WHERE t.uuid IN {_FIRST}",
-        uuids,
-    )
+    own = f"SELECT y.uuid FROM turns t JOIN turns y ON y.session = t.session AND {later}"
+    copied = "SELECT y.uuid FROM turns t JOIN turn_copies c ON c.turn = t.id JOIN turns y ON y.session = c.session"
+    some = f"t.uuid IN {_FIRST}"
+    return _names(store, f"{own} WHERE {some} UNION {copied} AND {later} WHERE {some}", uuids)
 
 
 def turns_of_session(store: Store, session_id: str) -> list[tuple[str, str, str | None, str]]:

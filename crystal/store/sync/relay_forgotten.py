@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from crystal.store.connection import Store
-from crystal.store.forget.forgetting import Tombstone
+from crystal.store.forget.forgetting import Tombstone, select_tombstones
 from crystal.store.notes import read_note, write_note
 
 _SERIES = "forgotten_series"
@@ -154,15 +154,7 @@ def tell_all_again(store: Store) -> None:
 
 def untold(store: Store, after: int, limit: int) -> list[tuple[int, Tombstone]]:
     """Return tombstones after a number that home is not known to have, in order, with their numbers."""
-    rows = store.rows(
-        "SELECT id, uid, kind, value, until_at, made_at, device FROM tombstones WHERE id > ? AND heard_at IS NULL"
-        " ORDER BY id LIMIT ?",
-        (after, limit),
-    )
-    return [
-        (int(number), Tombstone(uid, kind, json.loads(value), until_at, made_at, device))
-        for number, uid, kind, value, until_at, made_at, device in rows
-    ]
+    return select_tombstones(store, "id > ? AND heard_at IS NULL ORDER BY id LIMIT ?", after, limit)
 
 
 def note_heard(store: Store, uids: Iterable[str], as_of: int) -> None:
@@ -174,14 +166,7 @@ def note_heard(store: Store, uids: Iterable[str], as_of: int) -> None:
 
 def not_published(store: Store, published_at: int) -> list[Tombstone]:
     """Return tombstones that home did not, or may not, know when it published its memory; times by its clock."""
-    rows = store.rows(
-        "SELECT uid, kind, value, until_at, made_at, device FROM tombstones WHERE heard_at IS NULL OR heard_at >= ?",
-        (published_at,),
-    )
-    return [
-        Tombstone(uid, kind, json.loads(value), until_at, made_at, device)
-        for uid, kind, value, until_at, made_at, device in rows
-    ]
+    return [one for _, one in select_tombstones(store, "heard_at IS NULL OR heard_at >= ?", published_at)]
 
 
 def open_again(store: Store, after: int) -> None:
