@@ -174,6 +174,7 @@ def test_killed_at_any_statement_the_next_run_finishes_it(template: Path, tmp_pa
         run_killed_at_statement(template, tmp_path / "one", number)
 
 
+@pytest.mark.slow
 def test_killed_at_a_change_of_a_file_the_next_run_finishes_it(template: Path, tmp_path: Path) -> None:
     number = 1
     while True:

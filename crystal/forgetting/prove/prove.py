@@ -99,7 +99,7 @@ class ForgetProof:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the keys that ``--json`` prints."""
-        fields = asdict(self)
+        fields = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
         return {"proved": self.proved, "findings": fields.pop("traces"), **fields}
 
 

@@ -142,6 +142,7 @@ def test_deleting_half_halves_the_file(store, spread):
     assert_whole(store)
 
 
+@pytest.mark.slow
 def test_many_small_deletions_add_up(store):
     before = size(store.path)
     for start in range(1, 1_001, 100):
@@ -195,6 +196,7 @@ def test_it_stops_when_told_to_and_goes_on_the_next_time(store):
     assert_whole(store)
 
 
+@pytest.mark.slow
 def test_a_process_killed_at_any_statement_loses_nothing(store):
     delete(store, range(1, CHUNKS, 2))
     left = [0]
@@ -217,6 +219,7 @@ def test_a_process_killed_at_any_statement_loses_nothing(store):
     assert not is_due(store)
 
 
+@pytest.mark.slow
 def test_a_store_from_before_is_rewritten_once_and_cut_piece_by_piece_from_then_on(large, tmp_path, monkeypatch):
     monkeypatch.setattr("crystal.store.search.space.MIN_BYTES", 1 << 20)
     path = tmp_path / "old.db"
@@ -269,6 +272,7 @@ def test_new_chunks_go_into_what_was_given_back(store):
     assert_whole(store)
 
 
+@pytest.mark.slow
 def test_space_tells_holes_from_free_pages(store):
     assert space.space(store).holes == 0
     delete(store, range(1, 1_000, 2))
