@@ -7,7 +7,7 @@ docs/spec/relay-messages.md, section 7.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from crystal.sync.wire import BadRecord
 MAX_TOLD = 1 << 20
 """Approximate maximum bytes of tombstones in one document; the rest follows when they are confirmed."""
 AT_ONCE = 500
+MAX_MARK = 64
 AGAIN_MS = 6 * 3_600_000
 """After this time, tombstones that home received but never confirmed are sent again."""
 
@@ -78,19 +79,16 @@ def take_from_device(store: Store, tombstones: Sequence[Tombstone], now: int) ->
 # ---------------------------------------------------------------------------------------------------------- downwards
 
 
-def forgotten_for(store: Store, peer: Peer, random: Callable[[int], bytes]) -> dict[str, Any] | None:
+def forgotten_for(store: Store, peer: Peer) -> dict[str, Any] | None:
     """Return the tombstones for a device; None if it has confirmed all of them.
 
     If there are too many for one document, only the first are returned; the rest follows after confirmation. A device
-    that confirmed more than this home knows gets a new series from the start: home was restored from a backup, and the
+    that confirmed others than this home has gets all of them, and is told so: home was restored from a backup, and the
     device in turn sends it all its tombstones.
     """
-    own = relay_forgotten.series(store, peer.device_id, random)
-    said = relay_forgotten.confirmed_by(peer.told)
-    if said is not None and not relay_forgotten.is_of_this_history(store, own, said):
-        own = relay_forgotten.begin_series(store, peer.device_id, random)
-    start = relay_forgotten.number_of(said, own)
-    if start >= newest_tombstone(store) and (said is None or said.series in ("", own)):
+    confirmed = relay_forgotten.confirmed_by(store, peer.told)
+    start = confirmed or 0
+    if start >= newest_tombstone(store) and confirmed is not None:
         return None
     rows: list[dict[str, Any]] = []
     size, upto = 0, start
@@ -104,17 +102,20 @@ def forgotten_for(store: Store, peer: Peer, random: Callable[[int], bytes]) -> d
             rows.append(words)
             size, upto = size + length, number
     mark = relay_forgotten.mark_at(store, upto)
-    return {"series": own, "from": start, "tombstones": rows, "upto": upto, "mark": mark}
+    return {"from": start, "tombstones": rows, "upto": upto, "mark": mark, "lost": confirmed is None}
 
 
 @dataclass(frozen=True, slots=True)
 class TombstoneBatch:
-    """Tombstones sent by home: those after ``start``, up to ``upto``, in its series."""
+    """Tombstones sent by home: those after ``start``, up to ``upto``.
 
-    series: str
+    ``is_lost``: home does not have what the device confirmed.
+    """
+
     start: int
     upto: int
     mark: str
+    is_lost: bool
     tombstones: tuple[Tombstone, ...]
 
 
@@ -127,38 +128,28 @@ def read_told(found: object) -> TombstoneBatch | None:
     match found:
         case None:
             return None
-        case {
-            "series": str(series),
-            "from": int(start),
-            "upto": int(upto),
-            "mark": str(mark),
-            "tombstones": list(rows),
-        } if _is_place(series, mark, start, upto):
-            return TombstoneBatch(series, start, upto, mark, read_tombstones(rows, None, most=MAX_TOLD))
+        case {"from": int(start), "upto": int(upto), "mark": str(mark), "lost": bool(lost), "tombstones": list(rows)}:
+            if type(start) is type(upto) is int and 0 <= start <= upto < MAX_TIME and len(mark) <= MAX_MARK:
+                return TombstoneBatch(start, upto, mark, lost, read_tombstones(rows, None, most=MAX_TOLD))
     raise BadRecord("what home says of what was forgotten cannot be understood")
-
-
-def _is_place(series: str, mark: str, start: int, upto: int) -> bool:
-    is_named = 0 < len(series) <= 64 and len(mark) <= 64
-    return is_named and type(start) is type(upto) is int and 0 <= start <= upto < MAX_TIME
 
 
 def take_from_home(store: Store, peer: Peer, told: TombstoneBatch, *, now: int, as_of: int) -> int:
     """Store home's tombstones and the number to confirm. Return how many were new. Runs inside a transaction.
 
-    A new series means that home is another one or was restored from a backup: then this device sends it all its
+    A home that has lost what this device confirmed was restored from a backup: then this device sends it all its
     tombstones. A batch with a gap is ignored; home is told again how far this device is. ``as_of`` is the time of the
     document by home's clock.
     """
     stand = relay_forgotten.begin_stand(store, pairing_of(peer))
-    is_new = told.series != stand.series
-    if told.start != (0 if is_new else stand.number):
+    is_lost = told.is_lost and (told.upto, told.mark) != (stand.number, stand.mark)
+    if told.start != stand.number and not is_lost:
         relay_peers.tell_again(store, peer.id)
         return 0
-    if is_new and stand.series:
+    if is_lost:
         relay_forgotten.forget_heard(store)
         stand = replace(stand, sealed=0, sealed_at=0)
     added = add_tombstones(store, told.tombstones, now)
     relay_forgotten.note_heard(store, [one.uid for one in told.tombstones], as_of)
-    relay_forgotten.write_stand(store, replace(stand, series=told.series, number=told.upto, mark=told.mark))
+    relay_forgotten.write_stand(store, replace(stand, number=told.upto, mark=told.mark))
     return added

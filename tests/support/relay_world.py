@@ -190,7 +190,7 @@ class Home:
         for peer in relay_peers.all_peers(self.store, "device"):
             if peer.revoked_at is None:
                 body: dict[str, object] = {"home": "home", **receipts_for(self.store, peer)}
-                if (forgotten := forgotten_for(self.store, peer, os.urandom)) is not None:
+                if (forgotten := forgotten_for(self.store, peer)) is not None:
                     body["forgotten"] = forgotten
                 if peer.generation > peer.accepted_from:
                     secret = device_secret(ROOT, peer.device_id, peer.accepted_from + 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -73,7 +72,7 @@ def finish_soon(machine: Machine) -> list[str]:
 
 def forgotten_words(machine: Machine, peer: Peer) -> dict[str, Any]:
     """Return what was forgotten, for a device's state document; empty if the device has confirmed all of it."""
-    told = forgotten_for(machine.store, peer, os.urandom)
+    told = forgotten_for(machine.store, peer)
     return {} if told is None else {"forgotten": told}
 
 
@@ -125,6 +124,6 @@ def unconfirmed(store: Store) -> Unconfirmed:
     devices = tuple(
         PendingDevice(peer.name, *found)
         for peer in all_peers(store, "device")
-        if peer.revoked_at is None and (found := behind(store, peer.device_id, peer.told)) is not None
+        if peer.revoked_at is None and (found := behind(store, peer.told)) is not None
     )
     return Unconfirmed(count, since, devices)

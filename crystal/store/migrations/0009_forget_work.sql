@@ -2,3 +2,7 @@
 
 UPDATE forget_work SET kind = 'file' WHERE kind = 'document';
 DELETE FROM forget_work WHERE kind IN ('daily', 'title', 'summary', 'outbox', 'swept');
+
+-- How far two machines have each other's tombstones is a number and a hash, without a random name for the numbers.
+UPDATE meta SET value = json_remove(value, '$.series') WHERE key = 'forgotten_relay';
+DELETE FROM meta WHERE key LIKE 'forgotten\_series %' ESCAPE '\';

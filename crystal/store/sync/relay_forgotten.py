@@ -1,14 +1,14 @@
 """Progress of tombstones between machines: what is still to be sent, and who has confirmed what.
 
-Numbers are those of the table ``tombstones`` at home. They mean nothing without home's series, and a hash of all the
-uids up to a number tells whether the two ends mean the same ones.
+Numbers are those of the table ``tombstones`` at home. A hash of all the uids up to a number tells whether the two ends
+mean the same ones: a home that was restored from a backup gives out its numbers again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,7 +16,6 @@ from crystal.store.connection import Store
 from crystal.store.forget.forgetting import Tombstone, select_tombstones
 from crystal.store.notes import read_note, write_note
 
-_SERIES = "forgotten_series"
 _STAND = "forgotten_relay"
 
 NO_MARK = ""
@@ -25,28 +24,6 @@ _COUNT = "count(DISTINCT made_at || ' ' || device)"
 
 
 # ---------------------------------------------------------------------------------------------------------- at home
-
-
-@dataclass(frozen=True, slots=True)
-class Confirmed:
-    """How far a device has home's tombstones: the number and its mark, in a series of numbers."""
-
-    series: str
-    number: int
-    mark: str
-
-
-def series(store: Store, device_id: bytes, random: Callable[[int], bytes]) -> str:
-    """Return the series of numbers for a device; created at the first call."""
-    found = read_note(store, f"{_SERIES} {device_id.hex()}")
-    return found if found is not None else begin_series(store, device_id, random)
-
-
-def begin_series(store: Store, device_id: bytes, random: Callable[[int], bytes]) -> str:
-    """Begin another series: the device gets all tombstones from the start, and sends all of its own."""
-    made = random(16).hex()
-    write_note(store, f"{_SERIES} {device_id.hex()}", made)
-    return made
 
 
 def mark_at(store: Store, number: int) -> str:
@@ -59,35 +36,20 @@ def mark_at(store: Store, number: int) -> str:
     return found.hexdigest()[:16]
 
 
-def confirmed_by(told: Mapping[str, Any]) -> Confirmed | None:
-    """Return what a device confirms in its heartbeat; None if it says nothing that can be parsed."""
-    match told.get("forgotten"):
-        case [str(name), int(number), str(mark)] if type(number) is int and 0 <= number < 1 << 53:
-            return Confirmed(name, number, mark) if max(len(name), len(mark)) <= 64 else None
-    return None
+def confirmed_by(store: Store, told: Mapping[str, Any]) -> int | None:
+    """Return the number up to which a device confirms this home's tombstones; None if it confirms others.
 
-
-def is_of_this_history(store: Store, own_series: str, said: Confirmed) -> bool:
-    """Return True if a device of this series has what this home has up to the number that it names.
-
-    If not, this home was restored from a backup: it has given out numbers that it does not know any more.
+    0 if its heartbeat says nothing that can be parsed.
     """
-    if said.series != own_series:
-        return True  # of another home, or of this one before: it gets everything
-    newest = int(store.value("SELECT max(id) FROM tombstones") or 0)
-    return said.number <= newest and said.mark == mark_at(store, said.number)
+    match told.get("forgotten"):
+        case [int(number), str(mark)] if type(number) is int and 0 <= number < 1 << 53:
+            return number if mark == mark_at(store, number) else None
+    return 0
 
 
-def number_of(said: Confirmed | None, own_series: str) -> int:
-    """Return the number up to which a device confirms a series; 0 if it has reported none."""
-    return said.number if said is not None and said.series == own_series else 0
-
-
-def behind(store: Store, device_id: bytes, told: Mapping[str, Any]) -> tuple[int, int] | None:
+def behind(store: Store, told: Mapping[str, Any]) -> tuple[int, int] | None:
     """Return how many forgettings a device has not confirmed, and the time of the oldest; None if it has all."""
-    own = read_note(store, f"{_SERIES} {device_id.hex()}")
-    number = 0 if own is None else number_of(confirmed_by(told), own)
-    row = store.row(f"SELECT {_COUNT}, min(made_at) FROM tombstones WHERE id > ?", (number,))
+    row = store.row(f"SELECT {_COUNT}, min(made_at) FROM tombstones WHERE id > ?", (confirmed_by(store, told) or 0,))
     return None if row is None or not row[0] else (int(row[0]), int(row[1]))
 
 
@@ -101,20 +63,19 @@ class Stand:
     Attributes:
         home: The pairing.
         sealed: Its own tombstones up to this number are sealed for home, at ``sealed_at``.
-        series, number, mark: How far it has home's.
+        number, mark: How far it has home's.
     """
 
     home: str
     sealed: int = 0
     sealed_at: int = 0
-    series: str = ""
     number: int = 0
     mark: str = NO_MARK
 
     @property
     def confirms(self) -> list[Any]:
         """Return what the heartbeat reports: never empty, so that a restored device withdraws what it said before."""
-        return [self.series, self.number, self.mark]
+        return [self.number, self.mark]
 
 
 def read_stand(store: Store) -> Stand | None:
