@@ -7,28 +7,14 @@ anywhere; the next process continues it.
 
 from crystal.forgetting.execute.execute import carry_out, finish
 from crystal.forgetting.plan.plan import complete, plan
-from crystal.forgetting.request import (
-    Because,
-    ForgetContext,
-    ForgetPlan,
-    ForgetRequest,
-    Forgotten,
-    Item,
-    OutboxCleaner,
-    Place,
-)
-from crystal.store.forget.forgetting import Tombstone
+from crystal.forgetting.request import ForgetContext, ForgetPlan, ForgetRequest, Forgotten, Item
 
 __all__ = [
-    "Because",
     "ForgetContext",
     "ForgetPlan",
     "ForgetRequest",
     "Forgotten",
     "Item",
-    "OutboxCleaner",
-    "Place",
-    "Tombstone",
     "carry_out",
     "complete",
     "finish",

@@ -86,10 +86,10 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Lines of an archived stretch: ``row`` of the ledger, numbers of its lines; None for all."""
+    """Lines of an archived stretch: ``row`` of the ledger, numbers of its lines."""
 
     row: int
-    lines: tuple[int, ...] | None
+    lines: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ the list of files to delete.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from crystal import transcript
@@ -21,8 +21,8 @@ from crystal.store.forget import forgotten_rows, forgotten_work
 from crystal.store.forget.forgotten_rows import KeptRow
 from crystal.store.health import checks
 
-Lines = Mapping[int, frozenset[int] | None]
-"""Numbers of forgotten lines by ledger row, None for all."""
+Lines = Mapping[int, set[int]]
+"""Numbers of forgotten lines by ledger row."""
 
 
 def rewrite(store: Store, transcript_row: int, gone: Lines, ldm_home: Path, now: int) -> None:
@@ -37,30 +37,22 @@ def rewrite(store: Store, transcript_row: int, gone: Lines, ldm_home: Path, now:
     if not any(row.id in gone for row in rows):
         return
     old = rows[0].archive
-    kept: list[KeptRow] = []
-    changed: dict[int, bytes] = {}
+    kept: list[tuple[KeptRow, bytes | None]] = []
     for row in rows:
-        text = _without(row, gone[row.id], ldm_home) if row.id in gone else b""
-        if text is None:
+        text = _without(row, gone[row.id], ldm_home) if row.id in gone else None
+        if text == b"":
             forgotten_rows.close_row(store, row.id, BY_FORGETTING)
-            continue
-        kept.append(row)
-        if row.id in gone:
-            changed[row.id] = text
-    if kept:
-        name = _free_name(store, old)
-        frames = archive.write_anew(ldm_home / name, _frames(kept, changed, ldm_home))
-        forgotten_rows.move_archive(store, transcript_row, name)
-        for row, frame in zip(kept, frames, strict=True):
-            if row.id in changed:
-                text = changed[row.id]
-                forgotten_rows.place_lines(
-                    store, row.id, frame.offset, frame.length, hashlib.sha256(text).digest(), len(text)
-                )
-            else:
-                checks.place_frame(store, row.id, frame.offset, frame.length)
-    else:
-        forgotten_rows.move_archive(store, transcript_row, None)
+        else:
+            kept.append((row, text))
+    name = _free_name(store, old) if kept else None
+    frames = archive.write_anew(ldm_home / name, _frames(kept, ldm_home)) if name is not None else []
+    forgotten_rows.move_archive(store, transcript_row, name)
+    for (row, text), frame in zip(kept, frames, strict=True):
+        if text is None:
+            checks.place_frame(store, row.id, frame.offset, frame.length)
+        else:
+            sha = hashlib.sha256(text).digest()
+            forgotten_rows.place_lines(store, row.id, frame.offset, frame.length, sha, len(text))
     forgotten_work.add_work(store, "file", old, None, now)
 
 
@@ -72,27 +64,23 @@ def _free_name(store: Store, old: str) -> str:
     return name
 
 
-def _frames(rows: list[KeptRow], changed: Mapping[int, bytes], ldm_home: Path) -> Iterator[bytes]:
-    for row in rows:
-        if row.id in changed:
-            yield archive.compressed(changed[row.id])
-        else:
+def _frames(kept: Sequence[tuple[KeptRow, bytes | None]], ldm_home: Path) -> Iterator[bytes]:
+    for row, text in kept:
+        if text is None:
             yield archive.read_raw(ldm_home / row.archive, archive.Frame(row.offset, row.length))
+        else:
+            yield archive.compressed(text)
 
 
-def _without(row: KeptRow, numbers: frozenset[int] | None, ldm_home: Path) -> bytes | None:
-    """Return a row's lines without the forgotten ones; None if none is left or it cannot be read."""
-    if numbers is None:
-        return None
+def _without(row: KeptRow, numbers: set[int], ldm_home: Path) -> bytes:
+    """Return a row's lines without the forgotten ones; empty if none is left or it cannot be read."""
     try:
         text = archive.read_frame(ldm_home / row.archive, archive.Frame(row.offset, row.length))
     except Damaged:
-        return None  # it is unknown whether it holds the text
+        return b""  # it is unknown whether it holds the text
     lines = text.split(b"\n")[:-1]
     kept = [shell_of(line) if number in numbers else line for number, line in enumerate(lines)]
-    if not any(line.strip() for line in kept):
-        return None
-    return b"".join(line + b"\n" for line in kept)
+    return b"".join(line + b"\n" for line in kept) if any(line.strip() for line in kept) else b""
 
 
 def title_left(store: Store, session_id: str, ldm_home: Path) -> str | None:

@@ -45,8 +45,7 @@ def carry_out(grounds: ForgetContext, plan: ForgetPlan, now: int) -> Forgotten:
         with grounds.store.transaction():
             add_tombstones(grounds.store, tombstones, now)
             for place in plan.places:
-                lines = None if place.lines is None else list(place.lines)
-                forgotten_work.add_work(grounds.store, ARCHIVE, str(place.row), lines, now)
+                forgotten_work.add_work(grounds.store, ARCHIVE, str(place.row), list(place.lines), now)
             grounds.on_tombstones(grounds.store, tombstones)
         pending = _finish(grounds, now)
     counts = {kind: sum(item.kind == kind for item in plan.items) for kind in ("line", "memory", "note")}

@@ -76,11 +76,9 @@ class Finisher:
             self._try(self._archive, transcript, works)
 
     def _archive(self, transcript: int, works: Sequence[Work]) -> None:
-        gone: dict[int, frozenset[int] | None] = {}
+        gone: dict[int, set[int]] = {}
         for work in works:
-            row, numbers = int(work.target), work.detail
-            known = gone.get(row, frozenset())
-            gone[row] = None if numbers is None or known is None else known | frozenset(map(int, numbers))
+            gone.setdefault(int(work.target), set()).update(work.detail)
         with self._store.transaction():
             archives.rewrite(self._store, transcript, gone, self._grounds.ldm_home, self._now)
             forgotten_work.end_works(self._store, works)

@@ -26,7 +26,7 @@ from crystal.store.memories.memories import delete_memories
 from crystal.store.search import space
 
 ARCHIVE = "archive"
-"""Work: lines of an archived row. The target is the row, the detail their numbers or null for all."""
+"""Work: lines of an archived row. The target is the row, the detail their numbers."""
 FILE = "file"
 """Work: a file that is to be deleted; a path below the LDM home."""
 SESSION = "session"

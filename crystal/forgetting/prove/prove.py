@@ -216,15 +216,6 @@ class _Search:
         except CrystalError as error:
             self.cannot_read(name, error.message)
 
-    def _look_into_copy(self, found: places.Found) -> None:
-        if any(found.path == store.path for store in self.stores):
-            return
-        try:
-            with traces.opened_copy(found.path) as store:
-                self.look_into_store(store)
-        except CrystalError as error:
-            self.cannot_read(found.name, error.message)
-
     # -- files -------------------------------------------------------------------------------------------------------
 
     def look_into_file(self, found: places.Found) -> None:
@@ -245,8 +236,6 @@ class _Search:
             self.cannot_read(found.name, error.strerror or str(error))
         except places.Unreadable as error:
             self.cannot_read(found.name, str(error))
-        if traces.is_database(head):
-            self._look_into_copy(found)
 
     def _look_at_bytes(self, found: places.Found, *, is_compressed: bool) -> None:
         """Check a file as it is. What is compressed holds short words by chance."""

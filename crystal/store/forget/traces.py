@@ -6,13 +6,8 @@ are also queried through the database. Everything here only reads.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Iterator
-from pathlib import Path
 
-import apsw
-
-from crystal.store import migrate, texts
 from crystal.store.connection import Store, translated
 from crystal.store.forget.forgotten_rows import as_json, each_text, pages
 from crystal.store.search.candidates import quoted
@@ -145,25 +140,3 @@ def entries_alone(store: Store) -> int:
 def blobs_aside(store: Store) -> int:
     """Return how many refused blobs of other machines are kept that cannot be opened here."""
     return int(store.value("SELECT count(*) FROM quarantine"))
-
-
-@contextlib.contextmanager
-def opened_copy(path: Path) -> Iterator[Store]:
-    """Open a database file that nobody writes, such as a copy made before an upgrade; its log is ignored.
-
-    Raises:
-        StoreDamaged, Unavailable: It cannot be read.
-    """
-    with translated(path):
-        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        db = apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags)
-        texts.register(db)
-        try:
-            yield Store(path, db)
-        finally:
-            db.close()
-
-
-def is_database(head: bytes) -> bool:
-    """Return True if a file with this beginning is a database."""
-    return head.startswith(migrate.HEADER)
