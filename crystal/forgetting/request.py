@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from crystal.errors import CrystalError
 from crystal.model.capture import Memory
 from crystal.model.recall import Hit
 from crystal.store import Store
-from crystal.store.forget.forgetting import Tombstone
+from crystal.store.forget.forgetting import Tombstone, TombstoneKind
 from crystal.store.forget.forgotten_rows import Said
+
+if TYPE_CHECKING:
+    from crystal.sync.cleaning import SealedOutbox
 
 T = TypeVar("T")
 
@@ -113,7 +116,7 @@ class ForgetPlan:
 
     wish: ForgetRequest
     items: tuple[Item, ...] = ()
-    kinds: tuple[tuple[str, dict[str, Any], int | None], ...] = ()
+    kinds: tuple[tuple[TombstoneKind, dict[str, Any], int | None], ...] = ()
     places: tuple[Place, ...] = ()
     sessions: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
@@ -150,23 +153,6 @@ class Forgotten:
     is_done: bool
     pending: tuple[str, ...] = ()
     machines: tuple[str, ...] = ()
-
-
-class OutboxCleaner(Protocol):
-    """Reads and replaces waiting messages of the outbox that hold forgotten text."""
-
-    def payloads(self) -> Iterable[tuple[str, bytes]]:
-        """Yield the place and the plain bytes of every message."""
-
-    def clean(self) -> None:
-        """Replace what was forgotten by blobs without the text. Idempotent."""
-
-    def unopened(self) -> int:
-        """Return how many blobs cannot be opened."""
-
-
-def _tell_nobody(_: Store, __: Sequence[Tombstone]) -> None:
-    """Do nothing: there is no other machine."""
 
 
 Progress = Callable[[str, int, int], None]
@@ -211,8 +197,8 @@ class ForgetContext:
     roots: tuple[Path, ...]
     open_mirror: Callable[[], AbstractContextManager[Store | None]]
     capture_lock: Callable[[], AbstractContextManager[None]]
-    outbox: OutboxCleaner | None = None
-    on_tombstones: Callable[[Store, Sequence[Tombstone]], None] = _tell_nobody
+    outbox: SealedOutbox | None = None
+    on_tombstones: Callable[[Store, Sequence[Tombstone]], None] = lambda *_: None
     suggest: Callable[[str], Sequence[Hit]] = lambda _: ()
     machines: Callable[[Store], Sequence[str]] = lambda _: ()
     progress: Progress = lambda *_: None

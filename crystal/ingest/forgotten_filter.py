@@ -6,13 +6,12 @@ archive, a file that was read before the tombstone existed.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Sequence
 
 from crystal import transcript
 from crystal.model.capture import Origin, Piece, Segment, Turn
 from crystal.store import Store
-from crystal.store.forget.forgetting import FORGOTTEN, Blocks, Tombstone, add_tombstones, is_session_forgotten
+from crystal.store.forget.forgetting import FORGOTTEN, Blocks, add_tombstones, is_session_forgotten, make_tombstone
 
 BY_FORGETTING = f"private-{FORGOTTEN}"
 """Rule name for bytes that are private because they were forgotten."""
@@ -63,10 +62,8 @@ def note_touched(store: Store, segment: Segment, now: int) -> None:
 
 def name_touched(store: Store, sessions: Sequence[str], device: str, now: int) -> None:
     """Name sessions in a separate tombstone, so that all machines leave out what may repeat forgotten text."""
-    text = "\n".join(("touched", *sessions)).encode("utf-8", "surrogatepass")
-    uid = hashlib.sha256(text).hexdigest()[:32]
     value = {"lines": [], "sessions": list(sessions)}
-    add_tombstones(store, [Tombstone(uid, "lines", value, None, now, device)], now)
+    add_tombstones(store, [make_tombstone("lines", value, None, now, device)], now)
 
 
 def without_lines(segment: Segment, gone: Collection[int]) -> Segment:

@@ -92,24 +92,26 @@ def _wish(arguments: Mapping[str, Any], now: int) -> ForgetRequest:
     return ForgetRequest(targets=targets, before=moment(arguments, "before", now), **named)
 
 
-def _plan_data(plan: ForgetPlan) -> Json:
+def _data(plan: ForgetPlan, notes: Sequence[str], done: Forgotten | None) -> Json:
     return {
+        "is_done": done is not None and done.is_done,
+        "token": None if plan.is_empty or done is not None else plan.token,
         "items_in_all": len(plan.items), "sessions": len(plan.sessions), "first_at": iso(plan.first_at),
         "last_at": iso(plan.last_at), "devices": [label(device) for device in plan.devices[:SHOWN_PLACES]],
+        "notes": noted(notes), "tombstones": 0 if done is None else len(done.tombstones),
+        "pending": [] if done is None else noted(done.pending),
+        "machines": [] if done is None else [label(one) for one in done.machines[:SHOWN_PLACES]],
     }  # fmt: skip
 
 
 def _preview(plan: ForgetPlan, room: int) -> Answer:
-    notes = (
-        [f"{len(plan.still_held)} files of other programs still hold it and are not touched"] if plan.still_held else []
-    )
+    notes = []
+    if plan.still_held:
+        notes.append(f"{len(plan.still_held)} files of other programs still hold it and are not touched")
     if plan.suggestions:
         names = ", ".join(hit_name(hit.id) for hit in plan.suggestions[:SHOWN_PLACES])
         notes.append(f"these hits are near to it, and would not go: {names}")
-    data = {
-        "is_done": False, "token": None if plan.is_empty else plan.token, **_plan_data(plan), "notes": noted(notes),
-        "tombstones": 0, "pending": [], "machines": [],
-    }  # fmt: skip
+    data = _data(plan, notes, None)
 
     def compose(items: Sequence[Item]) -> Answer:
         if plan.is_empty:
@@ -134,23 +136,15 @@ def _going(going: Going) -> Make:
 
     def make(room: int) -> Item:
         text, _ = excerpt(" ".join(going.text.split()), min(room, SNIPPET))
-        data = {
-            "kind": going.kind,
-            "id": going.uuid,
-            "because": going.because,
-            "text": text,
-            "when": iso(going.timestamp),
-        }
+        names = {"kind": going.kind, "id": going.uuid, "because": going.because}
+        data = {**names, "text": text, "when": iso(going.timestamp)}
         return Item(f"{going.kind} {going.uuid} {by} {going.because}".replace("  ", " "), place, text, data)
 
     return make
 
 
 def _done(done: Forgotten, plan: ForgetPlan, room: int) -> Answer:
-    data = {
-        "is_done": done.is_done, "token": None, **_plan_data(plan), "notes": [], "tombstones": len(done.tombstones),
-        "pending": noted(done.pending), "machines": [label(one) for one in done.machines[:SHOWN_PLACES]],
-    }  # fmt: skip
+    data = _data(plan, (), done)
 
     def compose(items: Sequence[Item]) -> Answer:
         lines = [f"forgotten: {done.lines} lines, {done.memories} memories, {done.notes} notes"]

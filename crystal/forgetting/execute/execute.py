@@ -6,8 +6,6 @@ later step can be killed anywhere and is repeated.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 
 from crystal.errors import CrystalError
@@ -17,7 +15,7 @@ from crystal.forgetting.plan.plan import complete
 from crystal.forgetting.request import ForgetContext, ForgetPlan, Forgotten
 from crystal.forgetting.tombstone_file import reconcile_tombstones
 from crystal.store.forget import forgotten_work
-from crystal.store.forget.forgetting import KINDS, Tombstone, add_tombstones, is_work_left, open_tombstones
+from crystal.store.forget.forgetting import Tombstone, add_tombstones, is_work_left, make_tombstone, open_tombstones
 
 
 def tombstones_of(plan: ForgetPlan, device: str, now: int) -> list[Tombstone]:
@@ -26,10 +24,7 @@ def tombstones_of(plan: ForgetPlan, device: str, now: int) -> list[Tombstone]:
     for kind, value, until in plan.kinds:
         if kind in ("session", "project", "before"):
             until = now if until is None else min(until, now)  # noqa: PLW2901 - the moment is now
-        text = json.dumps([kind, value, until, now, device], sort_keys=True)
-        uid = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        name = next(known for known in KINDS if known == kind)
-        made.append(Tombstone(uid, name, value, until, now, device))
+        made.append(make_tombstone(kind, value, until, now, device, until, now))
     return made
 
 

@@ -6,8 +6,6 @@ places, in the transaction that deletes the first rows.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +19,7 @@ from crystal.ingest.forgotten_filter import BY_FORGETTING
 from crystal.store import Store
 from crystal.store.capture.privacy import add_private_lines
 from crystal.store.forget import forgotten_rows, forgotten_work, traces
-from crystal.store.forget.forgetting import Tombstone, add_tombstones, open_tombstones, taint_sessions
+from crystal.store.forget.forgetting import Tombstone, add_tombstones, make_tombstone, open_tombstones, taint_sessions
 from crystal.store.memories.memories import delete_memories
 from crystal.store.search import space
 
@@ -177,9 +175,7 @@ def _made(
     kind: Literal["lines", "memory"], names: Iterable[str], sessions: Iterable[str], device: str, now: int
 ) -> Tombstone:
     value = {"lines" if kind == "lines" else "memories": sorted(names), "sessions": sorted(sessions)}
-    text = json.dumps([kind, value, device], sort_keys=True)
-    uid = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return Tombstone(uid, kind, value, None, now, device)
+    return make_tombstone(kind, value, None, now, device)
 
 
 # -------------------------------------------------------------------------------------------------------- searching

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from crystal.errors import NotFound, UsageProblem
 from crystal.forgetting.match.archive_lines import Found, LineMatcher, Searcher, began_at
@@ -34,6 +34,7 @@ from crystal.forgetting.request import (
 from crystal.model.capture import Memory, is_unicode
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
+from crystal.store.forget.forgetting import TombstoneKind
 from crystal.store.memories.memories import memory_of
 
 TEXT_CHARACTERS = 300
@@ -121,7 +122,7 @@ class _Planner:
         self._search_archives(plan, is_brief=False)
         return replace(self._listed(), needles=plan.needles)
 
-    def _scope_name(self) -> Because:
+    def _scope_name(self) -> Literal["asked", "session", "project", "before"]:
         if not self.is_scope or (self.wish.session is not None and self.wish.project is not None):
             return "asked"
         return "session" if self.wish.session else "project" if self.wish.project else "before"
@@ -214,7 +215,7 @@ class _Planner:
                     text, place = one.text[:TEXT_CHARACTERS], (one.session_id, one.project, one.device)
                     yield Item("memory", uid, because, "memory", text, *place, one.created_at, which)
 
-    def _kinds(self, sessions: Sequence[str]) -> Iterator[tuple[str, dict[str, Any], int | None]]:
+    def _kinds(self, sessions: Sequence[str]) -> Iterator[tuple[TombstoneKind, dict[str, Any], int | None]]:
         """Return the tombstones: one each for the scope, for lines and for memories."""
         lines, scope = sorted(self.lines), self._scope_name()
         if self.is_scope and scope != "asked":

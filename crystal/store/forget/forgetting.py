@@ -70,6 +70,15 @@ class Tombstone(NamedTuple):
         return self.names("folders")
 
 
+def make_tombstone(
+    kind: TombstoneKind, value: Mapping[str, Any], until_at: int | None, made_at: int, device: str, *more: object
+) -> Tombstone:
+    """Return a tombstone whose uid follows from what it names, on which machine, and ``more``."""
+    text = json.dumps([kind, value, device, *more], sort_keys=True)
+    uid = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return Tombstone(uid, kind, value, until_at, made_at, device)
+
+
 MAX_NAMES = 1_000
 MAX_LETTERS = 1 << 18
 """Maximum number of names in a tombstone, and of their characters (approximate): messages have a limited size."""
