@@ -28,7 +28,7 @@ from crystal.store.sync import mirror_apply
 SUGGESTIONS = 5
 
 
-def grounds_of(machine: Machine, progress: Progress = lambda *_: None) -> ForgetContext:
+def forget_context(machine: Machine, progress: Progress = lambda *_: None) -> ForgetContext:
     """Return what forgetting works on, on this machine; ``progress`` is called with the progress."""
     places = machine.places
     return ForgetContext(
@@ -55,12 +55,12 @@ def plan_forget(machine: Machine, wish: ForgetRequest) -> ForgetPlan:
         UsageProblem: A target is unknown, or the request is empty.
     """
     run_capture(machine, lambda capture: capture.sweep())
-    return plan(grounds_of(machine), wish)
+    return plan(forget_context(machine), wish)
 
 
 def carry_out(machine: Machine, plan: ForgetPlan, progress: Progress = lambda *_: None) -> Forgotten:
     """Forget what a plan lists, on this machine now and on the others when they hear of it."""
-    done = forget(grounds_of(machine, progress), plan, machine.now())
+    done = forget(forget_context(machine, progress), plan, machine.now())
     refresh(machine)
     return done
 
@@ -69,16 +69,16 @@ def carry_out_and_prove(
     machine: Machine, plan: ForgetPlan, progress: Progress = lambda *_: None
 ) -> tuple[Forgotten, ForgetProof]:
     """Forget what a plan lists, then look at every byte of crystal's for what is left of it."""
-    grounds = grounds_of(machine, progress)
-    plan = complete(grounds, plan)
-    forgotten = forgotten_text(grounds, plan)
+    context = forget_context(machine, progress)
+    plan = complete(context, plan)
+    forgotten = forgotten_text(context, plan)
     done = carry_out(machine, plan, progress)
-    return done, prove(grounds, forgotten)
+    return done, prove(context, forgotten)
 
 
 def finish_left(machine: Machine) -> int:
     """Finish pending deletions; return the number of tombstones still open. See ``finish_forgetting``."""
-    left = finish(grounds_of(machine), machine.now())
+    left = finish(forget_context(machine), machine.now())
     refresh(machine)
     return left
 

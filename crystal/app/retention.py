@@ -41,11 +41,11 @@ def apply_retention(machine: Machine) -> int:
     days, now = machine.config.retention_days, machine.now()
     if not days or machine.config.role == "device" or not _is_due(machine, days, now):
         return 0
-    from crystal.app.forget import carry_out, grounds_of  # noqa: PLC0415 - brings NumPy, 0.4 s: once a day at most
+    from crystal.app.forget import carry_out, forget_context  # noqa: PLC0415 - brings NumPy, 0.4 s: once a day at most
     from crystal.forgetting import ForgetRequest, plan  # noqa: PLC0415 - the same
 
     wish = ForgetRequest(before=now - days * DAY_MS, keep_memories=True)
-    found = plan(grounds_of(machine), wish)
+    found = plan(forget_context(machine), wish)
     gone = 0 if found.is_empty else carry_out(machine, found).lines
     _note_next(machine, days, now + DAY_MS)
     return gone

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from crystal.forgetting.request import ForgetRequest
-from tests.support.forgetting_world import HOUR, Place, World
+from tests.support.forgetting_places import Place
+from tests.support.forgetting_world import HOUR, World
 from tests.support.relay_weather import FAULTS
 
 SESSIONS = [f"5e55{number:04d}-0000-4000-8000-000000000000" for number in range(6)]

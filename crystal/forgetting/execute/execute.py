@@ -28,53 +28,53 @@ def tombstones_of(plan: ForgetPlan, device: str, now: int) -> list[Tombstone]:
     return made
 
 
-def carry_out(grounds: ForgetContext, plan: ForgetPlan, now: int) -> Forgotten:
+def carry_out(context: ForgetContext, plan: ForgetPlan, now: int) -> Forgotten:
     """Forget what a plan lists: block it first, then delete it. ``finish`` does what cannot be done now.
 
     Raises:
         StoreBusy, StoreFull, Unavailable: Raised before the tombstones are written; nothing has changed.
     """
-    plan = complete(grounds, plan)
-    tombstones = tombstones_of(plan, grounds.device, now)
-    with grounds.capture_lock():
-        with grounds.store.transaction():
-            add_tombstones(grounds.store, tombstones, now)
+    plan = complete(context, plan)
+    tombstones = tombstones_of(plan, context.device, now)
+    with context.capture_lock():
+        with context.store.transaction():
+            add_tombstones(context.store, tombstones, now)
             for place in plan.places:
-                forgotten_work.add_work(grounds.store, ARCHIVE, str(place.row), list(place.lines), now)
-            grounds.on_tombstones(grounds.store, tombstones)
-        pending = _finish(grounds, now)
+                forgotten_work.add_work(context.store, ARCHIVE, str(place.row), list(place.lines), now)
+            context.on_tombstones(context.store, tombstones)
+        pending = _finish(context, now)
     counts = {kind: sum(item.kind == kind for item in plan.items) for kind in ("line", "memory", "note")}
     return Forgotten(
         counts["line"],
         counts["memory"],
         counts["note"],
         tuple(tombstone.uid for tombstone in tombstones),
-        not is_work_left(grounds.store),
+        not is_work_left(context.store),
         tuple(pending),
-        tuple(grounds.machines(grounds.store)),
+        tuple(context.machines(context.store)),
     )
 
 
-def finish(grounds: ForgetContext, now: int) -> int:
+def finish(context: ForgetContext, now: int) -> int:
     """Execute open tombstones. Return how many are still open. Idempotent, cheap if there are none.
 
     Raises:
         StoreBusy, StoreFull, Unavailable: The rest is done by the next run.
     """
-    reconcile_tombstones(grounds.store, grounds.ldm_home, now)
-    if not is_work_left(grounds.store):
+    reconcile_tombstones(context.store, context.ldm_home, now)
+    if not is_work_left(context.store):
         return 0
-    with grounds.capture_lock():
-        _finish(grounds, now)
-    return len(open_tombstones(grounds.store))
+    with context.capture_lock():
+        _finish(context, now)
+    return len(open_tombstones(context.store))
 
 
-def _finish(grounds: ForgetContext, now: int) -> Sequence[str]:
+def _finish(context: ForgetContext, now: int) -> Sequence[str]:
     """Delete rows, then do the resulting work on files. Return why something is left, in words."""
     try:
-        reconcile_tombstones(grounds.store, grounds.ldm_home, now)
-        with grounds.mirror() as (mirror, problem):
-            delete_here(grounds, mirror, now)
-            return Finisher(grounds, mirror, now).run(problem)
+        reconcile_tombstones(context.store, context.ldm_home, now)
+        with context.mirror() as (mirror, problem):
+            delete_here(context, mirror, now)
+            return Finisher(context, mirror, now).run(problem)
     except CrystalError as error:
         return [error.message]

@@ -27,26 +27,26 @@ LOG_MS = 1_500
 class Finisher:
     """One run over the remaining work."""
 
-    def __init__(self, grounds: ForgetContext, mirror: Store | None, now: int) -> None:
-        self._grounds, self._now = grounds, now
-        self._store = grounds.store
+    def __init__(self, context: ForgetContext, mirror: Store | None, now: int) -> None:
+        self._context, self._now = context, now
+        self._store = context.store
         self._stores = [self._store, *([] if mirror is None else [mirror])]
         self._pending: list[str] = []
 
     def run(self, problem: str | None) -> Sequence[str]:
         """Do what can be done. Return why something is left, in words, beginning with a problem that is known."""
         self._pending += [] if problem is None else [problem]
-        grounds = self._grounds
+        context = self._context
         self._archives()
         for work in forgotten_work.works(self._store, rows.FILE):
-            self._try(derived_files.delete_file, grounds.ldm_home / work.target, done=[work])
+            self._try(derived_files.delete_file, context.ldm_home / work.target, done=[work])
         self._try(self._leftovers)
         self._try(self._half_made_mirror)
-        if grounds.outbox is not None:
-            self._try(grounds.outbox.clean)
+        if context.outbox is not None:
+            self._try(context.outbox.clean)
         for work in forgotten_work.works(self._store, rows.WORDS):
             self._try(space.merge_words, self._store, done=[work])
-        grounds.progress("taking it out of the search index", 0, 0)
+        context.progress("taking it out of the search index", 0, 0)
         for store in self._stores:
             self._try(derived_files.purge_index, store, self._now)
         for work in forgotten_work.works(self._store, rows.SESSION):
@@ -80,18 +80,18 @@ class Finisher:
         for work in works:
             gone.setdefault(int(work.target), set()).update(work.detail)
         with self._store.transaction():
-            archives.rewrite(self._store, transcript, gone, self._grounds.ldm_home, self._now)
+            archives.rewrite(self._store, transcript, gone, self._context.ldm_home, self._now)
             forgotten_work.end_works(self._store, works)
 
     def _leftovers(self) -> None:
-        home, data_dir = self._grounds.ldm_home, self._grounds.data_dir
+        home, data_dir = self._context.ldm_home, self._context.data_dir
         newest = max((tombstone.made_at for _, tombstone in open_tombstones(self._store)), default=0)
         derived_files.delete_leftovers(home, data_dir, newest, self._now)
         derived_files.delete_temporaries((home, data_dir), self._now)
 
     def _half_made_mirror(self) -> None:
         """Delete a mirror that is being built; it is built from scratch."""
-        path = self._grounds.data_dir / "mirror.db.new"
+        path = self._context.data_dir / "mirror.db.new"
         if not path.exists():
             return
         with try_alone(path.with_name("mirror.db.lock")) as alone:
@@ -104,19 +104,19 @@ class Finisher:
         """Make a session's lines in the daily log, its title and its summary again from what is left."""
         agent, has_summary = work.detail
         with self._store.transaction():  # the log is written under the same lock
-            derived_files.clean_daily(self._grounds.agent_folder(agent), work.target)
+            derived_files.clean_daily(self._context.agent_folder(agent), work.target)
             forgotten_work.log_again(self._store, work.target)
-            title = archives.title_left(self._store, work.target, self._grounds.ldm_home)
+            title = archives.title_left(self._store, work.target, self._context.ldm_home)
             if title is not None:
                 forgotten_work.give_title(self._store, work.target, title)
         if has_summary:
-            summarize_anew(self._store, [work.target], agent_folder=self._grounds.agent_folder, now=self._now)
+            summarize_anew(self._store, [work.target], agent_folder=self._context.agent_folder, now=self._now)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
         """Close the tombstones if no other file holds anything: rewrite the databases, and empty their logs."""
-        self._grounds.progress("rewriting the database", 0, 0)
+        self._context.progress("rewriting the database", 0, 0)
         for store in self._stores:
             self._try(rewrite, store)
         kinds = forgotten_work.work_kinds(self._store)

@@ -54,18 +54,18 @@ class DeletionSet:
     has_words: bool = False
 
 
-def delete_here(grounds: ForgetContext, mirror: Store | None, now: int) -> None:
+def delete_here(context: ForgetContext, mirror: Store | None, now: int) -> None:
     """Delete the rows of open tombstones here and in the copy of home's memory. Idempotent."""
-    store = grounds.store
+    store = context.store
     swept = {work.target for work in forgotten_work.works(store, SWEPT)}
     todo = [tombstone for _, tombstone in open_tombstones(store) if tombstone.uid not in swept]
     if not todo:
         return
     stores = [store, *([] if mirror is None else [mirror])]
-    gone, more = _gather(grounds, stores, todo, now, _hand_over(grounds, stores, todo))
-    places = _search(grounds, stores, gone)
+    gone, more = _gather(context, stores, todo, now, _hand_over(context, stores, todo))
+    places = _search(context, stores, gone)
     gone.sessions.update(*(forgotten_rows.sessions_of(one, gone.lines) for one in stores))
-    more += _tell_sessions(grounds.device, gone.sessions, todo, now)
+    more += _tell_sessions(context.device, gone.sessions, todo, now)
     if mirror is not None:
         _delete_many(mirror, gone, now)
         with mirror.transaction():
@@ -75,7 +75,7 @@ def delete_here(grounds: ForgetContext, mirror: Store | None, now: int) -> None:
         add_private_lines(store, sorted(gone.lines))
         taint_sessions(store, sorted(gone.sessions))
         if more:
-            grounds.on_tombstones(store, more)
+            context.on_tombstones(store, more)
         for row, numbers in sorted(places.items()):
             forgotten_work.add_work(store, ARCHIVE, str(row), sorted(numbers), now)
     _delete_many(store, gone, now)
@@ -84,7 +84,7 @@ def delete_here(grounds: ForgetContext, mirror: Store | None, now: int) -> None:
         forgotten_rows.close_relayed(store, gone.whole, BY_FORGETTING)
         for reset in resets:
             if reset.summary_path is not None:
-                path = _below(grounds.agent_folder(reset.agent) / reset.summary_path, grounds.ldm_home)
+                path = _below(context.agent_folder(reset.agent) / reset.summary_path, context.ldm_home)
                 forgotten_work.add_work(store, FILE, path, None, now)
             detail = [reset.agent, reset.summary_path is not None]
             forgotten_work.add_work(store, SESSION, reset.session_id, detail, now)
@@ -95,19 +95,19 @@ def delete_here(grounds: ForgetContext, mirror: Store | None, now: int) -> None:
 # -------------------------------------------------------------------------------------------------------- gathering
 
 
-def _hand_over(grounds: ForgetContext, stores: Sequence[Store], todo: Sequence[Tombstone]) -> set[str]:
+def _hand_over(context: ForgetContext, stores: Sequence[Store], todo: Sequence[Tombstone]) -> set[str]:
     """Return rows of deleted forks to sessions that stay: backfill may have read a fork before its original."""
     kept: set[str] = set()
     sessions = sorted({session for one in todo if one.kind == "session" for session in one.sessions})
     for session in sessions:
-        began = began_at(forgotten_rows.kept_rows_of_session(grounds.store, session), grounds.ldm_home)
+        began = began_at(forgotten_rows.kept_rows_of_session(context.store, session), context.ldm_home)
         if began is None:
             continue
         for store in stores:
             lent = forgotten_rows.uuids_lent(store, sessions, began) & forgotten_rows.uuids_of_sessions(
                 store, [session], began
             )
-            if lent and store is grounds.store:
+            if lent and store is context.store:
                 with store.transaction():
                     forgotten_work.hand_over(store, lent, sessions)
             kept |= lent
@@ -115,7 +115,7 @@ def _hand_over(grounds: ForgetContext, stores: Sequence[Store], todo: Sequence[T
 
 
 def _gather(
-    grounds: ForgetContext, stores: Sequence[Store], todo: Sequence[Tombstone], now: int, kept: Collection[str]
+    context: ForgetContext, stores: Sequence[Store], todo: Sequence[Tombstone], now: int, kept: Collection[str]
 ) -> tuple[DeletionSet, list[Tombstone]]:
     """Collect the rows of tombstones, and make tombstones for copies that only this machine knows.
 
@@ -129,7 +129,7 @@ def _gather(
         gone.has_words |= tombstone.kind in ("lines", "memory") and bool(tombstone.lines or tombstone.memories)
         if tombstone.until_at is not None:
             _add_scope(gone, stores, tombstone, tombstone.until_at, set(kept) - set(tombstone.lines))
-    foreign = [one for one in todo if one.device != grounds.device]
+    foreign = [one for one in todo if one.device != context.device]
     lines = {uuid for one in foreign if one.kind == "lines" for uuid in one.lines}
     memories = {uid for one in foreign for uid in one.memories}
     new_lines: set[str] = set()
@@ -142,7 +142,7 @@ def _gather(
     gone.lines |= new_lines
     gone.memories |= new_memories
     made = [("lines", new_lines), ("memory", new_memories)]
-    return gone, [_made(kind, names, (), grounds.device, now) for kind, names in made if names]  # type: ignore[arg-type]
+    return gone, [_made(kind, names, (), context.device, now) for kind, names in made if names]  # type: ignore[arg-type]
 
 
 def _add_scope(
@@ -181,7 +181,7 @@ def _made(
 # -------------------------------------------------------------------------------------------------------- searching
 
 
-def _search(grounds: ForgetContext, stores: Sequence[Store], gone: DeletionSet) -> dict[int, set[int]]:
+def _search(context: ForgetContext, stores: Sequence[Store], gone: DeletionSet) -> dict[int, set[int]]:
     """Return the numbers of the archived lines to delete, by ledger row."""
     touched = gone.sessions.union(*(forgotten_rows.sessions_of(store, gone.lines) for store in stores))
     texts = text_matcher(stores, gone.lines, gone.memories) if gone.has_words else None
@@ -190,10 +190,10 @@ def _search(grounds: ForgetContext, stores: Sequence[Store], gone: DeletionSet) 
         return uuid not in gone.lines and any(traces.has_line(store, uuid) for store in stores)
 
     places: dict[int, set[int]] = {}
-    rows = forgotten_rows.kept_rows(grounds.store)
-    told = counted(rows, "looking through the archives", len(rows), grounds.progress)
+    rows = forgotten_rows.kept_rows(context.store)
+    told = counted(rows, "looking through the archives", len(rows), context.progress)
     searcher = Searcher(LineMatcher(frozenset(gone.lines), tuple(gone.scopes), texts, touched, None, stays))
-    for found in searcher.search(told, grounds.ldm_home):
+    for found in searcher.search(told, context.ldm_home):
         places.setdefault(found.row.id, set()).add(found.number)
         gone.sessions.add(found.row.session_id)
         if found.because == "copy" or (found.because == "session" and any(map(stays, found.turns))):

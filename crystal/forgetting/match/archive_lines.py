@@ -97,9 +97,9 @@ class ArchivedLine(NamedTuple):
 class Searcher:
     """Search through archives."""
 
-    def __init__(self, judge: LineMatcher) -> None:
-        self._judge = judge
-        self._lines = frozenset(judge.lines)
+    def __init__(self, matcher: LineMatcher) -> None:
+        self._matcher = matcher
+        self._lines = frozenset(matcher.lines)
         ids = [uuid.encode("utf-8", "surrogatepass") for uuid in self._lines]
         # An id that is too short to search for, or is in no line, requires reading every line.
         self._every = any(len(uuid) < MIN_LENGTH or uuid.startswith(b"line-") for uuid in ids)
@@ -123,7 +123,7 @@ class Searcher:
 
     def _look(self, row: KeptRow, text: bytes) -> Iterator[Found]:
         """Yield the matching lines of one frame; one that cannot match is not parsed."""
-        hits = [] if self._judge.texts is None else list(self._judge.texts.find(text))
+        hits = [] if self._matcher.texts is None else list(self._matcher.texts.find(text))
         if not hits and not self._is_worth_it(row, text):
             return
         for number, line in enumerate(self._parsed(row, text.split(b"\n")[:-1], hits)):
@@ -132,15 +132,15 @@ class Searcher:
             because = self._because(row, line)
             if because is not None:
                 yield Found(row, number, because, line.uuid, line.turns)
-            elif self._judge.scopes and line.uuid is None and line.fields.get("type") not in ("user", "assistant"):
+            elif self._matcher.scopes and line.uuid is None and line.fields.get("type") not in ("user", "assistant"):
                 self._unplaced.append(Found(row, number, "bookkeeping"))
 
     def _is_worth_it(self, row: KeptRow, text: bytes) -> bool:
-        judge = self._judge
+        matcher = self._matcher
         return (
             (self._every and bool(self._lines))
-            or any(scope.may_hold(row.session_id) for scope in judge.scopes)
-            or (judge.terms is not None and may_hold(judge.terms, text))
+            or any(scope.may_hold(row.session_id) for scope in matcher.scopes)
+            or (matcher.terms is not None and may_hold(matcher.terms, text))
             or self._ids.is_in(text)
         )
 
@@ -163,19 +163,19 @@ class Searcher:
             yield ArchivedLine(line, fields, own.uuid, ids, *when, number in hit)
 
     def _because(self, row: KeptRow, line: ArchivedLine) -> Because | None:
-        judge = self._judge
+        matcher = self._matcher
         if line.uuid in self._lines or any(turn in self._lines for turn in line.turns):
             return "copy"
-        if any(scope.holds(row.session_id, line.at, line.cwd) for scope in judge.scopes):
+        if any(scope.holds(row.session_id, line.at, line.cwd) for scope in matcher.scopes):
             return "session"
-        stays = any(judge.stays(turn) for turn in line.turns)
-        if judge.terms is not None and _has_words(judge.terms, line.line, line.fields, whole=not stays):
+        stays = any(matcher.stays(turn) for turn in line.turns)
+        if matcher.terms is not None and _has_words(matcher.terms, line.line, line.fields, whole=not stays):
             return "asked"
-        if not line.is_hit or judge.texts is None:
+        if not line.is_hit or matcher.texts is None:
             return None
-        if not stays and row.session_id in judge.sessions:
+        if not stays and row.session_id in matcher.sessions:
             return "bookkeeping"
-        if not judge.texts.is_quoted(line.line):  # a single line is often repeated by chance
+        if not matcher.texts.is_quoted(line.line):  # a single line is often repeated by chance
             return None
         return "quote" if stays else "bookkeeping"
 

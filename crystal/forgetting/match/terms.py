@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate, islice
 
 from crystal.forgetting.match.multi_pattern import MAX_LENGTH, MIN_LENGTH, MultiPatternMatcher
 from crystal.forgetting.request import Selection
@@ -16,6 +18,9 @@ SAME = 12
 
 QUOTE = 24
 """Minimum characters: a text that contains one of this length as a whole quotes it."""
+
+BATCH = 500
+"""Texts that are searched in one pass."""
 
 _QUOTED = re.compile('"([^"]+)"')
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
@@ -123,15 +128,18 @@ def may_hold(terms: Terms, data: bytes) -> bool:
 def repetitions(texts: Iterable[str], others: Iterable[Said]) -> tuple[Selection, Selection]:
     """Return what equals one of some texts, and what contains one. Texts too short to be distinctive have none."""
     same, quoting = Selection(), Selection()
-    sought = {text for text in map(folded, texts) if _says_something(text)}
-    quotable = (text.encode("utf-8", "replace") for text in sought if len(text) >= QUOTE)
-    matcher = MultiPatternMatcher(sorted({text for text in quotable if len(text) <= MAX_LENGTH}))
-    for said in others if sought else ():
-        text = folded(said.text)
-        if text in sought:
-            same.add(said)
-        elif len(matcher) and matcher.is_in(text.encode("utf-8", "replace")):
-            quoting.add(said)
+    sought = {text.encode("utf-8", "replace") for text in map(folded, texts) if _says_something(text)}
+    quotable = sorted(text for text in sought if len(text.decode()) >= QUOTE and len(text) <= MAX_LENGTH)
+    matcher, left = MultiPatternMatcher(quotable), iter(others)
+    while sought and (batch := list(islice(left, BATCH))):
+        found = [folded(said.text).encode("utf-8", "replace") for said in batch]
+        ends = list(accumulate(len(text) + 1 for text in found))
+        holding = {bisect_right(ends, place) for place, _ in matcher.find(b"\0".join(found))}
+        for number, (said, text) in enumerate(zip(batch, found, strict=True)):
+            if text in sought:
+                same.add(said)
+            elif number in holding:
+                quoting.add(said)
     return same, quoting
 
 

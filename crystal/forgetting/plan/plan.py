@@ -42,7 +42,7 @@ TEXT_CHARACTERS = 300
 Stores = Sequence[tuple[Memory, Store]]
 
 
-def plan(grounds: ForgetContext, wish: ForgetRequest) -> ForgetPlan:
+def plan(context: ForgetContext, wish: ForgetRequest) -> ForgetPlan:
     """List what a request selects, with all duplicates. Changes nothing.
 
     Raises:
@@ -56,30 +56,30 @@ def plan(grounds: ForgetContext, wish: ForgetRequest) -> ForgetPlan:
     for value in (*wish.targets, wish.query, wish.session, wish.project, wish.key):
         if value is not None and ("\0" in value or not is_unicode(value)):
             raise UsageProblem(f"{value!r} is no text", hint="write it in UTF-8")
-    with _stores(grounds) as stores:
-        return _Planner(grounds, wish, stores).plan()
+    with _stores(context) as stores:
+        return _Planner(context, wish, stores).plan()
 
 
-def complete(grounds: ForgetContext, plan: ForgetPlan) -> ForgetPlan:
+def complete(context: ForgetContext, plan: ForgetPlan) -> ForgetPlan:
     """Search all archives for what a plan lists, if that was not done when it was made. Changes nothing."""
     if not plan.is_brief:
         return plan
-    with _stores(grounds) as stores:
-        return _Planner(grounds, plan.wish, stores).complete(plan)
+    with _stores(context) as stores:
+        return _Planner(context, plan.wish, stores).complete(plan)
 
 
 @contextmanager
-def _stores(grounds: ForgetContext) -> Iterator[Stores]:
+def _stores(context: ForgetContext) -> Iterator[Stores]:
     """Return the memories of this machine: its own, and the copy of home's if there is one."""
-    with grounds.mirror() as (mirror, _):
-        yield [("local", grounds.store), *([("mirror", mirror)] if mirror is not None else [])]  # type: ignore[list-item]
+    with context.mirror() as (mirror, _):
+        yield [("local", context.store), *([("mirror", mirror)] if mirror is not None else [])]  # type: ignore[list-item]
 
 
 class _Planner:
     """Plan under construction: ``lines`` and ``memories`` by id, each with its reason."""
 
-    def __init__(self, grounds: ForgetContext, wish: ForgetRequest, stores: Stores) -> None:
-        self.grounds, self.wish, self.stores = grounds, wish, stores
+    def __init__(self, context: ForgetContext, wish: ForgetRequest, stores: Stores) -> None:
+        self.context, self.wish, self.stores = context, wish, stores
         self.every = [store for _, store in stores]
         self.sessions = sessions_meant(self.every, wish.session) if wish.session is not None else ()
         self.folders = folders_meant(self.every, wish.project) if wish.project is not None else ()
@@ -92,8 +92,8 @@ class _Planner:
         """Run all steps."""
         self._check_targets()
         asked = self._scope_name()
-        rows = [row for name in self.sessions for row in forgotten_rows.kept_rows_of_session(self.grounds.store, name)]
-        began = began_at(rows, self.grounds.ldm_home)
+        rows = [row for name in self.sessions for row in forgotten_rows.kept_rows_of_session(self.context.store, name)]
+        began = began_at(rows, self.context.ldm_home)
         for which, store in self.stores:
             own = forgotten_rows.uuids_repeated(store, self.sessions, began) if began is not None else set()
             found = select(store, self.wish, which, self.sessions, self.folders, own)
@@ -110,7 +110,7 @@ class _Planner:
         self._search_archives(plan, is_brief=is_brief)
         plan = replace(self._listed(), is_brief=is_brief)
         if plan.is_empty and self.wish.query is not None:
-            return replace(plan, suggestions=tuple(self.grounds.suggest(self.wish.query)))
+            return replace(plan, suggestions=tuple(self.context.suggest(self.wish.query)))
         return replace(plan, needles=tuple(self._needles()))
 
     def complete(self, plan: ForgetPlan) -> ForgetPlan:
@@ -149,13 +149,13 @@ class _Planner:
         terms = Terms.of(self.wish.query) if self._is_query_alone() and self.wish.query is not None else None
         if self.is_scope or (plan.is_empty and terms is None):
             return
-        rows = forgotten_rows.kept_rows(self.grounds.store)
+        rows = forgotten_rows.kept_rows(self.context.store)
         if is_brief:
             rows = [row for row in rows if row.session_id in plan.sessions]
         texts = None if plan.is_empty or is_brief else text_matcher(self.every, self.lines, self.memories)
-        judge = LineMatcher(frozenset(self.lines), (), texts, set(plan.sessions), terms, self._stays)
-        told = counted(rows, "looking through the archives", len(rows), self.grounds.progress)
-        for found in Searcher(judge).search(told, self.grounds.ldm_home):
+        matcher = LineMatcher(frozenset(self.lines), (), texts, set(plan.sessions), terms, self._stays)
+        told = counted(rows, "looking through the archives", len(rows), self.context.progress)
+        for found in Searcher(matcher).search(told, self.context.ldm_home):
             if found.because == "copy":
                 if found.uuid is not None:
                     self.lines.setdefault(found.uuid, "copy")
@@ -236,7 +236,7 @@ class _Planner:
 
     def _still_held(self, sessions: Sequence[str]) -> Iterator[Path]:
         """Return Claude Code's own files of the sessions: crystal does not change them."""
-        paths = forgotten_rows.files_of_sessions(self.grounds.store, sessions, self.grounds.device)
+        paths = forgotten_rows.files_of_sessions(self.context.store, sessions, self.context.device)
         for path in dict.fromkeys(Path(os.fsdecode(path)) for path in paths):
             if path.is_file():
                 yield path

@@ -103,19 +103,19 @@ class ForgetProof:
         return {"proved": self.proved, "findings": fields.pop("traces"), **fields}
 
 
-def prove(grounds: ForgetContext, forgotten: ForgottenText) -> ForgetProof:
+def prove(context: ForgetContext, forgotten: ForgottenText) -> ForgetProof:
     """Search every file of crystal on this machine for what was forgotten. Changes nothing.
 
     Args:
-        grounds: This machine.
+        context: This machine.
         forgotten: What was read before it was forgotten.
     """
-    with grounds.open_mirror() as mirror:
-        search = _Search(grounds, forgotten, [grounds.store, *([mirror] if mirror is not None else [])])
+    with context.open_mirror() as mirror:
+        search = _Search(context, forgotten, [context.store, *([mirror] if mirror is not None else [])])
         for store in search.stores:
             search.look_into_store(store)
-        folders = (grounds.ldm_home, grounds.data_dir)
-        others = places.models_as_installed(grounds.ldm_home / "models") | set(grounds.roots)
+        folders = (context.ldm_home, context.data_dir)
+        others = places.models_as_installed(context.ldm_home / "models") | set(context.roots)
         for one in places.files_of(folders, others, search.cannot_read):
             search.look_into_file(one)
         search.look_into_outbox()
@@ -131,12 +131,12 @@ class _Search:
         retained: What retained texts hold as well: it proves nothing.
     """
 
-    def __init__(self, grounds: ForgetContext, forgotten: ForgottenText, stores: Sequence[Store]) -> None:
-        self.grounds, self.forgotten, self.stores = grounds, forgotten, stores
+    def __init__(self, context: ForgetContext, forgotten: ForgottenText, stores: Sequence[Store]) -> None:
+        self.context, self.forgotten, self.stores = context, forgotten, stores
         self.findings: dict[tuple[str, str, Source], tuple[int, int]] = {}
         self.unread: list[Unread] = []
         self.files = self.size = 0
-        tokenize = tokenizer(grounds.store)
+        tokenize = tokenizer(context.store)
         texts = (*forgotten.texts, *forgotten.asked)
         self.stretches = {text: {one for one in stretches_of(text) if one.lower() not in own_words()} for text in texts}
         words = {word for text in texts for word in (*words_of(text), *index_words(text, tokenize))}
@@ -149,7 +149,7 @@ class _Search:
         self.retained: set[Source] = set()
         self.limit = MAX_TRACES
         self.sessions = {
-            grounds.ldm_home / row.archive: row.session_id for row in forgotten_rows.kept_rows(grounds.store)
+            context.ldm_home / row.archive: row.session_id for row in forgotten_rows.kept_rows(context.store)
         }
 
     def _is_said(self, store: Store, word: str) -> bool:
@@ -189,7 +189,7 @@ class _Search:
         forgotten = self.forgotten
         for store in self.stores:
             texts = traces.retained_texts(store, forgotten.lines, forgotten.memories, forgotten.sessions)
-            for text in counted(texts, "reading what stays", traces.count_turns(store), self.grounds.progress):
+            for text in counted(texts, "reading what stays", traces.count_turns(store), self.context.progress):
                 yield folded(text).encode("utf-8", "replace")
 
     def _retained_bodies(self) -> Iterator[bytes]:
@@ -200,7 +200,7 @@ class _Search:
 
     def look_into_store(self, store: Store) -> None:
         """Check an open database for rows, values and words."""
-        name = places.name_of(store.path, self.grounds.ldm_home)
+        name = places.name_of(store.path, self.context.ldm_home)
         try:
             if traces.rows_left(store, self.forgotten.lines, self.forgotten.memories):
                 self.add(name, 0, "row")
@@ -248,7 +248,7 @@ class _Search:
 
     def _count(self, size: int) -> None:
         self.size += size
-        self.grounds.progress("looking at every byte", self.size, 0)
+        self.context.progress("looking at every byte", self.size, 0)
 
     def _look_at_lines(self, found: places.Found, head: bytes) -> None:
         """Check the decompressed lines of an archive."""
@@ -285,20 +285,20 @@ class _Search:
 
     def look_into_outbox(self) -> None:
         """Check the sealed blobs that wait for other machines."""
-        if self.grounds.outbox is None:
+        if self.context.outbox is None:
             return
         try:
-            for place, payload in self.grounds.outbox.payloads():
+            for place, payload in self.context.outbox.payloads():
                 for offset, _, source in self._in_lines(payload):
                     self.add(f"outbox: {place}", offset, "outbox", source)
-            if unopened := self.grounds.outbox.unopened():
+            if unopened := self.context.outbox.unopened():
                 self.cannot_read("outbox", f"{unopened} blobs that no key here opens")
         except CrystalError as error:
             self.cannot_read("outbox", error.message)
 
     def look_into_transcripts(self) -> None:
         """Check the files of Claude Code for the texts."""
-        paths = (path for root in self.grounds.roots for path in sorted(root.rglob("*.jsonl")))
+        paths = (path for root in self.context.roots for path in sorted(root.rglob("*.jsonl")))
         for path in islice(paths, MAX_TRANSCRIPTS):
             with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
                 for offset, _, source in self.patterns.find(_pieces(file)):
