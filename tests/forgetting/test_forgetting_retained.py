@@ -8,6 +8,7 @@ from pathlib import Path
 from crystal.forgetting import ForgetRequest, carry_out, plan
 from crystal.forgetting.match.forgotten_text import forgotten_text
 from crystal.forgetting.prove import prove
+from crystal.ingest import archive
 from tests.support.archive_frames import frames_in
 from tests.support.capture_machine import line
 from tests.support.forgetting_ground import Ground, forgotten, ground
@@ -97,3 +98,19 @@ def test_what_differs_in_spaces_alone_proves_nothing(tmp_path: Path) -> None:
 def _archived_text(found: Ground) -> bytes:
     paths = sorted(found.home.glob("agents/*/memory/transcripts/**/*.zst"))
     return b"".join(text for path in paths for text in frames_in(path))
+
+
+def test_a_line_of_a_forgotten_project_that_only_an_archive_has_is_found(tmp_path: Path) -> None:
+    found = ground(tmp_path / "home")
+    note = {"type": "attachment", "attachment": {"stdout": SECRET}, "timestamp": "2026-01-01T10:00:00Z"}
+    here, there = (json.dumps({**note, "uuid": f"note-of-{cwd}", "cwd": cwd}).encode() for cwd in ("/zoo", "/other"))
+    found.say("5e551011-7", line(SECRET, cwd="/zoo"), here + b"\n", line("stays", cwd="/other"), there + b"\n")
+    wanted = plan(found.grounds, ForgetRequest(project="/zoo"))
+    sought = forgotten_text(found.grounds, wanted)
+    carry_out(found.grounds, wanted, NOW)
+    assert b"note-of-/other" in _archived_text(found)
+    assert prove.prove(found.grounds, sought).proved
+    left = found.home / "agents/cc-test/memory/transcripts/left.zst"
+    for text, is_proved in ((there, True), (here, False)):
+        left.write_bytes(archive.compressed(text + b"\n"))
+        assert prove.prove(found.grounds, sought).proved == is_proved

@@ -37,6 +37,7 @@ from crystal.forgetting.request import ForgetContext, counted
 from crystal.search.index.files import MAGIC
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
+from crystal.store.forget.forgetting import read_blocks
 from crystal.store.search.words import tokenizer
 
 MAX_TRACES = 10_000
@@ -148,6 +149,7 @@ class _Search:
         self.ids = MultiPatternMatcher(sorted(uuid for uuid in ids if len(uuid) >= MIN_LENGTH))
         self.retained: set[Source] = set()
         self.limit = MAX_TRACES
+        self.blocks = read_blocks(context.store)
         self.sessions = {
             context.ldm_home / row.archive: row.session_id for row in forgotten_rows.kept_rows(context.store)
         }
@@ -252,34 +254,34 @@ class _Search:
 
     def _look_at_lines(self, found: places.Found, head: bytes) -> None:
         """Check the decompressed lines of an archive."""
-        session = self.sessions.get(found.path)
-        is_touched = session is None or session in self.forgotten.sessions
         at = 0
         for text in places.lines_of(places.decompressed(found.path, head)):
-            for offset, kind, source in self._in_lines(text, is_touched=is_touched):
+            for offset, kind, source in self._in_lines(text, self.sessions.get(found.path)):
                 self.add(found.name, at + offset, kind, source)
             at += len(text)
 
-    def _in_lines(self, text: bytes, *, is_touched: bool = True) -> Iterator[tuple[int, str, Source]]:
-        """Yield the place, the kind and the source of matches that may not be there.
-
-        ``is_touched``: the lines are of a session that something was forgotten from, or of an unknown one.
-        """
+    def _in_lines(self, text: bytes, session: str | None = None) -> Iterator[tuple[int, str, Source]]:
+        """Yield the place, the kind and the source of matches that may not be there, in lines of a known session."""
+        is_touched = session is None or session in self.forgotten.sessions
         for offset, _ in self.ids.find(text):
             line = _line_at(text, offset)
             if transcript.line_facts(line).uuid in self.forgotten.lines and not is_shell(line):
                 yield offset, "line", ""
         for offset, source in self.patterns.find_in_lines(text):
             is_elsewhere = not is_touched and (source in self.words or self.forgotten.is_scope)
-            if not is_elsewhere and not self._stays(_line_at(text, offset)):
+            if not is_elsewhere and not self._stays(_line_at(text, offset), session):
                 yield offset, self._kind(source), source
 
-    def _stays(self, line: bytes) -> bool:
-        """Return True if a line may contain the text: it was not forgotten with what it holds."""
-        uuid = transcript.line_facts(line).uuid
-        if uuid is None or uuid in self.forgotten.lines:
+    def _stays(self, line: bytes, session: str | None) -> bool:
+        """Return True if a line may contain the text: it is in the memory, or outside of what was forgotten."""
+        facts = transcript.line_facts(line)
+        if facts.uuid is None or facts.uuid in self.forgotten.lines:
             return False
-        return self.forgotten.is_scope or any(traces.has_line(store, uuid) for store in self.stores)
+        if any(traces.has_line(store, facts.uuid) for store in self.stores):
+            return True
+        where = (session or facts.session_id or "", facts.timestamp_ms, facts.cwd)
+        is_forgotten = self.blocks is not None and self.blocks.holds(facts.uuid, *where)
+        return self.forgotten.is_scope and not is_forgotten
 
     # -- elsewhere ---------------------------------------------------------------------------------------------------
 
