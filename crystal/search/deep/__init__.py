@@ -6,19 +6,7 @@ else; what it is shown are the question and passages that the search found, fenc
 docs/adr/0016-deep-search.md.
 """
 
-from crystal.search.deep.asker import Asker, ChatAsker, SamplingAsker
-from crystal.search.deep.expansion import expand
-from crystal.search.deep.reranking import MAX_PASSAGES, rerank
-from crystal.search.deep.session import EXPANSION_SECONDS, RERANKING_SECONDS, Deep
+from crystal.search.deep.asker import Asker, ChatAsker
+from crystal.search.deep.session import Deep
 
-__all__ = [
-    "EXPANSION_SECONDS",
-    "MAX_PASSAGES",
-    "RERANKING_SECONDS",
-    "Asker",
-    "ChatAsker",
-    "Deep",
-    "SamplingAsker",
-    "expand",
-    "rerank",
-]
+__all__ = ["Asker", "ChatAsker", "Deep"]

@@ -37,15 +37,15 @@ def json_of(text: str) -> Any:
 
 def strings_in(value: Any) -> list[str]:
     """Return every string in a JSON value, in order, without the keys of objects."""
-    return [leaf for leaf in _leaves(value) if isinstance(leaf, str)]
+    return [one for one in _values(value) if isinstance(one, str)]
 
 
 def numbers_in(value: Any) -> list[int]:
     """Return the integers of the first list of them in a JSON value; of objects in a list, the identifying number."""
-    for one in _lists(value):
-        found = [number for item in one[:_MAX_VALUES] if (number := _number_of(item)) is not None]
-        if found:
-            return found
+    for one in _values(value):
+        numbers = list(map(_number_of, one[:_MAX_VALUES])) if isinstance(one, list) else []
+        if any(number is not None for number in numbers):
+            return [number for number in numbers if number is not None]
     return []
 
 
@@ -57,28 +57,13 @@ def _number_of(item: Any) -> int | None:
     return item if isinstance(item, int) and not isinstance(item, bool) else None
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def _values(value: Any) -> Iterator[Any]:
+    """Yield the values in a JSON value in order, containers before what they hold."""
     stack, seen = [value], 0
     while stack and seen < _MAX_VALUES:
         one = stack.pop()
         seen += 1
-        if isinstance(one, dict):
-            stack.extend(reversed(list(one.values())[:_MAX_VALUES]))
-        elif isinstance(one, list):
-            stack.extend(reversed(one[:_MAX_VALUES]))
-        else:
-            yield one
-
-
-def _lists(value: Any) -> Iterator[list[Any]]:
-    stack, seen = [value], 0
-    while stack and seen < _MAX_VALUES:
-        one = stack.pop()
-        seen += 1
-        if isinstance(one, list):
-            yield one
-            stack.extend(reversed([item for item in one[:_MAX_VALUES] if isinstance(item, (list, dict))]))
-        elif isinstance(one, dict):
-            stack.extend(
-                reversed([item for item in list(one.values())[:_MAX_VALUES] if isinstance(item, (list, dict))])
-            )
+        yield one
+        if isinstance(one, (dict, list)):
+            inside = list(one.values()) if isinstance(one, dict) else one
+            stack.extend(reversed(inside[:_MAX_VALUES]))

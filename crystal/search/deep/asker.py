@@ -1,4 +1,4 @@
-"""Models to ask: a chat model under a deadline and a daily cap, or a client's model through sampling."""
+"""Ask a chat model under a deadline and a daily cap."""
 
 from __future__ import annotations
 
@@ -72,35 +72,6 @@ class ChatAsker:
             return answer.text
 
         return within(self.seconds, paid)[:MAX_CHARACTERS]
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingAsker:
-    """The model of a client that is connected, asked through it. What it costs is the client's own affair.
-
-    Attributes:
-        sample: Takes a prompt and the most tokens of an answer, and gives the answer.
-        seconds: After how long nobody waits for the answer any more.
-    """
-
-    sample: Callable[[str, int], str]
-    seconds: float
-
-    def ask(self, prompt: str, *, most_tokens: int) -> str:
-        """Ask the client's model once, see ``Asker``."""
-
-        def sampled() -> str:
-            try:
-                answer = self.sample(f"{_TASK}\n{prompt}", most_tokens)
-            except CrystalError:
-                raise
-            except Exception as error:
-                raise ModelUnavailable(f"the client's model failed: {type(error).__name__}") from error
-            if not isinstance(answer, str):
-                raise ModelUnavailable("the client's model answered with something that is no text")
-            return answer
-
-        return within(self.seconds, sampled)[:MAX_CHARACTERS]
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
-from crystal.errors import CrystalError
 from crystal.search.deep.answers import body_of, json_of, strings_in
-from crystal.search.deep.asker import Asker
 from crystal.search.deep.fence import fenced
 from crystal.timewords.parse import iso
 
 MAX_VARIANTS = 4
-ANSWER_TOKENS = 300
+EXPANSION_TOKENS = 300
 
 _QUESTION, _VARIANT = 1_000, 240
 _TASK = """\
@@ -29,35 +26,16 @@ _UNUSABLE = re.compile('["\u201c\u201d\u201e\u00ab\u00bb`\x00-\x1f\x7f-\x9f\ud80
 _LITERAL = re.compile(r'"([^"\\\n]{3,300})"')
 
 
-def expand(asker: Asker, question: str, *, now: int, note: Callable[[str], None] = lambda _: None) -> tuple[str, ...]:
-    """Ask for other wordings.
-
-    Args:
-        asker: Who is asked.
-        question: As the user typed it.
-        now: The time, ms; for questions that hold times.
-        note: Told why there are none.
-
-    Returns:
-        The question itself, and up to four wordings: one line each, bounded, without quotation marks (which a search
-        would take for a phrase that an answer must have). The question alone when there is no answer.
-    """
-    if not any(character.isalnum() for character in question):
-        return (question,)
-    task = _TASK.format(now=(iso(now) or "")[:16])
-    try:
-        answer = asker.ask(fenced(task, "question", question[:_QUESTION]), most_tokens=ANSWER_TOKENS)
-    except CrystalError as error:
-        note(f"no other wordings: {error.message}")
-        return (question,)
-    variants = variants_in(answer, question)
-    if not variants:
-        note("no other wordings: the model's answer holds none")
-    return (question, *variants)
+def expansion_prompt(question: str, now: int) -> str:
+    """Return the prompt that asks for other wordings; ``now`` in ms, for questions that hold times."""
+    return fenced(_TASK.format(now=(iso(now) or "")[:16]), "question", question[:_QUESTION])
 
 
 def variants_in(answer: str, question: str) -> tuple[str, ...]:
-    """Return the wordings in an answer: the strings of JSON, or lines with or without list marks."""
+    """Return up to four wordings in an answer: the strings of JSON, or lines with or without list marks.
+
+    Each is one bounded line without quotation marks, which a search would take for a phrase that an answer must have.
+    """
     body = body_of(answer)
     value = json_of(body)
     if value is not None:

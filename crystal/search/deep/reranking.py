@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from crystal.errors import CrystalError
 from crystal.search.deep.answers import body_of, json_of, numbers_in
-from crystal.search.deep.asker import Asker
 from crystal.search.deep.fence import fenced
 from crystal.summarize.condense import estimated_tokens
 
 MAX_PASSAGES = 20
-ANSWER_TOKENS = 200
+RERANKING_TOKENS = 200
 
 PASSAGE_CHARACTERS = 800
 PASSAGE_TOKENS = 280
@@ -29,35 +27,10 @@ _LIST = re.compile(r"\[[\s0-9,]{1,400}\]")
 _ONLY_NUMBERS = re.compile(r"[\s0-9,;>.()\[\]#=-]{1,600}")
 
 
-def rerank(
-    asker: Asker, question: str, passages: Sequence[str], *, note: Callable[[str], None] = lambda _: None
-) -> list[int] | None:
-    """Ask for the order of passages.
-
-    Args:
-        asker: Who is asked.
-        question: As the user typed it.
-        passages: What was found, best first. Of the first twenty the beginnings are shown; the others stay where
-            they are.
-        note: Told why there is no order.
-
-    Returns:
-        Every index of ``passages`` once, those that the answer names first; None when it names none.
-    """
-    shown = passages[:MAX_PASSAGES]
-    if len(shown) < 2:
-        return list(range(len(passages)))
-    data = "\n".join([f"Question: {_line(question, _QUESTION)}", *map(_passage, range(1, len(shown) + 1), shown)])
-    try:
-        answer = asker.ask(fenced(_TASK, "passages", data), most_tokens=ANSWER_TOKENS)
-    except CrystalError as error:
-        note(f"not put into order by a model: {error.message}")
-        return None
-    order = order_in(answer, len(shown))
-    if not order:
-        note("not put into order by a model: its answer holds no numbers of passages")
-        return None
-    return order + [at for at in range(len(passages)) if at not in set(order)]
+def reranking_prompt(question: str, passages: Sequence[str]) -> str:
+    """Return the prompt that asks for the order of passages; the beginning of each is shown."""
+    lines = [f"Question: {_line(question, _QUESTION)}", *map(_passage, range(1, len(passages) + 1), passages)]
+    return fenced(_TASK, "passages", "\n".join(lines))
 
 
 def order_in(answer: str, count: int) -> list[int]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from crystal.errors import CrystalError, Unavailable
 from crystal.search.deep.asker import Asker
-from crystal.search.deep.expansion import expand
-from crystal.search.deep.reranking import MAX_PASSAGES, rerank
+from crystal.search.deep.expansion import EXPANSION_TOKENS, expansion_prompt, variants_in
+from crystal.search.deep.reranking import MAX_PASSAGES, RERANKING_TOKENS, order_in, reranking_prompt
 
 EXPANSION_SECONDS = 8.0
 RERANKING_SECONDS = 12.0
@@ -31,31 +31,38 @@ class Deep:
     is_lost: bool = False
 
     def expand(self, question: str) -> tuple[str, ...]:
-        """Run ``crystal.search.deep.expand`` within at most eight seconds."""
-        if self.asker is None:
+        """Return the question and up to four other wordings; the question alone when there is no answer."""
+        if not any(character.isalnum() for character in question):
             return (question,)
-        asker = _Watched(self.asker(EXPANSION_SECONDS), self)
-        return expand(asker, question, now=self.now, note=self.reasons.append)
+        failed = "no other wordings"
+        answer = self._ask(EXPANSION_SECONDS, expansion_prompt(question, self.now), EXPANSION_TOKENS, failed)
+        variants = () if answer is None else variants_in(answer, question)
+        if answer is not None and not variants:
+            self.reasons.append(f"{failed}: the model's answer holds none")
+        return (question, *variants)
 
     def rerank(self, question: str, passages: Sequence[str]) -> list[int] | None:
-        """Run ``crystal.search.deep.rerank`` within at most twelve seconds, on the passages that are shown."""
+        """Return the order of the first twenty passages, those that the answer names first; None when there is none."""
+        shown = passages[:MAX_PASSAGES]
+        if len(shown) < 2:
+            return list(range(len(shown)))
+        failed = "not put into order by a model"
+        answer = self._ask(RERANKING_SECONDS, reranking_prompt(question, shown), RERANKING_TOKENS, failed)
+        if answer is None:
+            return None
+        order = order_in(answer, len(shown))
+        if not order:
+            self.reasons.append(f"{failed}: its answer holds no numbers of passages")
+            return None
+        return order + [at for at in range(len(shown)) if at not in order]
+
+    def _ask(self, seconds: float, prompt: str, most_tokens: int, failed: str) -> str | None:
+        """Return the model's answer; None without one, with the reason noted."""
         if self.asker is None or self.is_lost:
             return None
-        asker = _Watched(self.asker(RERANKING_SECONDS), self)
-        return rerank(asker, question, passages[:MAX_PASSAGES], note=self.reasons.append)
-
-
-@dataclass(frozen=True, slots=True)
-class _Watched:
-    """Asks, and records that the model is unavailable."""
-
-    asker: Asker
-    deep: Deep
-
-    def ask(self, prompt: str, *, most_tokens: int) -> str:
-        """Ask, see ``Asker``; record if the model is unavailable."""
         try:
-            return self.asker.ask(prompt, most_tokens=most_tokens)
+            return self.asker(seconds).ask(prompt, most_tokens=most_tokens)
         except CrystalError as error:
-            self.deep.is_lost = isinstance(error, Unavailable)
-            raise
+            self.is_lost = isinstance(error, Unavailable)
+            self.reasons.append(f"{failed}: {error.message}")
+            return None
