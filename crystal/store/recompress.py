@@ -26,12 +26,8 @@ def rewrite(db: apsw.Connection) -> None:
     """Rewrite all texts and vectors of a store."""
     db.execute("UPDATE chunks SET body = packed(body) WHERE typeof(body) = 'text'")
     db.execute("INSERT INTO meta (key, value) VALUES (?, '1') ON CONFLICT DO NOTHING", (SPARSE,))
-    serving = None
-    for ident, dimension, serves in list(db.execute("SELECT id, dimension, serving FROM embedding_generations")):
+    for ident, dimension in list(db.execute("SELECT id, dimension FROM embedding_generations")):
         _rewrite_vectors(db, f"chunks_vec_{int(ident)}", int(dimension))
-        serving = int(ident) if serves else serving
-    if serving is not None:
-        db.execute(f"CREATE VIEW chunks_vec AS SELECT rowid AS id, embedding FROM chunks_vec_{serving}")
 
 
 def _rewrite_vectors(db: apsw.Connection, table: str, dimension: int) -> None:

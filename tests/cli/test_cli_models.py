@@ -393,7 +393,6 @@ def test_at_whatever_statement_a_change_over_is_killed_one_whole_model_serves(tm
             kept = vectors_by_chunk(store, serving.id)
             wanted = {n + 1: stored(Dice(serving.model).embed_query(str(n))) for n in range(3)}
             assert kept == wanted
-            assert dict(store.rows("SELECT id, embedding FROM chunks_vec")) == wanted
             served.add(serving.model)
         statement += 1
     assert served == {"old", "new"}

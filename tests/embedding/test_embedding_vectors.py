@@ -50,7 +50,7 @@ def test_a_new_model_serves_only_when_nothing_waits_for_it_and_then_the_old_one_
     assert vectors.generations(store) == [vectors.Generation(new, "dice", "b", 8, True)]
     assert set(vectors_by_chunk(store, new)) == {*ids, late}
     assert store.value("SELECT count(*) FROM sqlite_schema WHERE name LIKE ?", (f"chunks_vec_{old}%",)) == 0
-    assert store.value("SELECT count(*) FROM chunks_vec") == 6
+    assert store.value(f"SELECT count(*) FROM chunks_vec_{new}") == 6
 
 
 def test_going_back_to_the_old_model_asks_again_for_what_only_the_new_one_had(store: Store):

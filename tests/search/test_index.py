@@ -22,14 +22,14 @@ from crystal.search.index import bring_up_to_date, folder_of, parts, step
 from crystal.search.index.files import IndexDamaged
 from crystal.search.index.plan import merges
 from crystal.search.index.reader import Absent, open_index
-from crystal.search.index.refresh import check, drop, rebuild, refresh
+from crystal.search.index.refresh import check, drop, refresh
 from crystal.search.index.terms import camel_parts, document_words, query_terms
 from crystal.store import Store
 from crystal.store.search import index_log, vectors
 from crystal.store.search.scope import Scope, scope_of
 from crystal.store.search.words import tokenizer
 from crystal.store.sync.mirror_apply import copy_over
-from tests.support.index_store import DIMENSION, NOW, WORDS, IndexStore, reference, vector
+from tests.support.index_store import DIMENSION, NOW, WORDS, IndexStore, rebuild, reference, vector
 
 
 @pytest.fixture
@@ -104,7 +104,8 @@ def assert_same_vectors(world, index, generation, ids):
 def test_a_new_index_says_what_the_store_says(world):
     world.add(200)
     world.embed()
-    assert world.refresh().documents == 200
+    world.refresh()
+    assert world.open().documents == 200
     assert_says_what_the_store_says(world, world.open(), is_fresh=True)
 
 
@@ -655,6 +656,6 @@ def test_rebuilding_gives_the_same(world):
     world.embed()
     world.refresh()
     before, _ = world.open().scores([(["alpha"], 1.0)], None)
-    rebuild(world.store, world.folder, now=NOW)
+    rebuild(world)
     after, _ = world.open().scores([(["alpha"], 1.0)], None)
     assert np.array_equal(before, after)

@@ -237,24 +237,11 @@ def mapped(path: Path, arrays: Arrays) -> tuple[mmap.mmap, Arrays]:
 
 
 @pytest.mark.usefixtures("few_candidates")
-def test_parts_of_files_answer_the_same_and_give_their_memory_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_of_files_answer_the_same(tmp_path: Path) -> None:
     vectors = drawn(11, 4000, 256)
     arrays = arrays_of(vectors)
     _, views = mapped(tmp_path / "part", arrays)
-    monkeypatch.setattr(meanings, "RESIDENT", 0)
     for query in vectors[::500]:
         one, other = Kept(vectors, views).nearest(query, 10), Kept(vectors, arrays).nearest(query, 10)
         assert one[0].tolist() == other[0].tolist()
         assert one[1].tobytes() == other[1].tobytes()
-
-
-def test_rows_that_can_be_written_are_never_let_go_of(tmp_path: Path) -> None:
-    path = tmp_path / "part"
-    path.write_bytes(bytes(40 * 16))
-    arrays = dict(build_arrays(tuple, 40, 64))
-    arrays["rows"] = np.memmap(path, np.uint8, "c", shape=(40, 16))
-    arrays["rows"][:] = 5
-    Meanings(arrays).let_go()
-    assert (arrays["rows"] == 5).all()

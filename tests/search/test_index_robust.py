@@ -15,12 +15,12 @@ from crystal.app import background, maintenance
 from crystal.errors import Unavailable
 from crystal.search.index import bring_up_to_date, files, parts, refresh, step
 from crystal.search.index.reader import Absent, open_index
-from crystal.search.index.refresh import check, drop, rebuild
+from crystal.search.index.refresh import check, drop
 from crystal.store import Store
 from crystal.store.search import index_log
 from crystal.store.sync.mirror_apply import copy_over
 from tests.search.test_index import all_bytes, assert_says_what_the_store_says
-from tests.support.index_store import NOW, IndexStore
+from tests.support.index_store import NOW, IndexStore, rebuild
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="looks at blocks, modes and links")
 
@@ -93,7 +93,7 @@ def test_wrong_bytes_that_keep_their_time_are_found_when_files_are_merged(world)
         world.refresh()
         if not check(world.store, world.folder):
             continue  # it was put together without a symptom
-    rebuild(world.store, world.folder, now=NOW)
+    rebuild(world)
     assert_says_what_the_store_says(world, world.open(), is_fresh=True)
 
 
@@ -151,7 +151,7 @@ def test_an_index_that_another_process_begins_anew_is_written_by_that_one(world,
 
     def late(*what):
         monkeypatch.setattr(step, "write_file", real)
-        refresh.rebuild(world.store, world.folder, now=NOW)
+        rebuild(world)
         return real(*what)
 
     with world.store.reading():
@@ -224,7 +224,7 @@ def test_an_index_made_anew_is_not_taken_for_the_one_before(world):
     def first(*values):
         index_log.change = real
         world.delete([lost])
-        rebuild(world.store, world.folder, now=NOW)
+        rebuild(world)
         return real(*values)
 
     index_log.change = first

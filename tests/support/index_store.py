@@ -10,7 +10,7 @@ from collections import Counter
 import numpy as np
 
 from crystal.search.index.reader import Absent, open_index
-from crystal.search.index.refresh import refresh
+from crystal.search.index.refresh import drop, refresh
 from crystal.search.index.scoring import FLAT, FREE, FREE_PADDED, K1, SPAN, SPAN_PADDED
 from crystal.search.index.terms import document_words
 from crystal.search.index.words import TIMES
@@ -114,6 +114,11 @@ class IndexStore:
 
     def close(self):
         self.store.close()
+
+
+def rebuild(world):
+    drop(world.store, world.folder)
+    refresh(world.store, world.folder, now=NOW, budget_seconds=3600)
 
 
 def vector(seed):

@@ -42,7 +42,7 @@ def bring_up_to_date(
         return False
     from crystal.search.index.refresh import refresh
 
-    return refresh(store, folder, now=now, budget_seconds=budget_seconds, progress=progress).left
+    return refresh(store, folder, now=now, budget_seconds=budget_seconds, progress=progress)
 
 
 def why_unusable(store: Store, folder: Path) -> str | None:

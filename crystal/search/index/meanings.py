@@ -16,7 +16,6 @@ wherever it lies, whatever BLAS is at hand, so that equal texts stay in order an
 from __future__ import annotations
 
 import math
-import mmap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
@@ -54,10 +53,6 @@ TIED = 4
 """Rows of the last distance are taken whole until there are so many times more candidates than needed."""
 SELECTIVE = 8
 """A mask that leaves less than one row of so many: only the signs of its rows are looked at."""
-RESIDENT = 200_000_000
-"""Bytes of mapped rows that stay in the process's memory; parts beyond it are released after reading."""
-
-
 STRIPE = 16_384
 """Rows whose signs are compared at once: they stay in the processor's cache."""
 GATHER = 200_000
@@ -163,10 +158,6 @@ class Meanings:
             found[block] = rows.astype(np.float32) @ padded
         return found * self._scale.take(ordinals)
 
-    def let_go(self) -> None:
-        """Release the memory of mapped rows; the system keeps what it can in its cache and maps it again."""
-        _let_go(self._rows)
-
 
 def likely(parts: Sequence[Meanings], query: Floats, k: int, masks: Sequence[Mask | None]) -> Ordinals:
     """Return rows that include the ``k`` nearest to a question, ascending: some more than ``k``, if there are.
@@ -183,7 +174,8 @@ def likely(parts: Sequence[Meanings], query: Floats, k: int, masks: Sequence[Mas
     chosen = _candidates(parts, (whole / _length(whole)).astype(np.float32), k, masks)
     starts = np.cumsum([0, *(part.size for part in parts)])
     ordinals = np.concatenate([start + some for start, some in zip(starts, chosen, strict=False)])
-    ordinals, _ = best(ordinals, _guessed(parts, whole.astype(np.float32), chosen), TIMES * k + MORE)
+    guessed = [part.guessed(whole.astype(np.float32), some) for part, some in zip(parts, chosen, strict=True)]
+    ordinals, _ = best(ordinals, np.concatenate(guessed), TIMES * k + MORE)
     ordinals.sort()
     return ordinals
 
@@ -201,16 +193,6 @@ def measured(query: Floats, rows: Sequence[bytes | None]) -> Floats:
         cosines = wide @ whole / (np.sqrt(np.square(wide).sum(axis=1)) * _length(whole))
         found[known[block]] = np.clip(cosines, -1.0, 1.0)
     return found
-
-
-def _guessed(parts: Sequence[Meanings], whole: Floats, chosen: Sequence[Ordinals]) -> Floats:
-    found, resident = [], 0
-    for part, some in zip(parts, chosen, strict=True):
-        found.append(part.guessed(whole, some))
-        resident += part.size * part.dimension // 4
-        if resident > RESIDENT:
-            part.let_go()
-    return np.concatenate(found)
 
 
 def _candidates(parts: Sequence[Meanings], query: Floats, k: int, masks: Sequence[Mask | None]) -> list[Ordinals]:
@@ -271,18 +253,6 @@ def _whole(query: Floats, dimension: int, largest: int, exact: float) -> Wide | 
 
 def _length(vector: npt.NDArray[Any]) -> float:
     return float(np.sqrt(np.square(vector, dtype=np.float64).sum()))
-
-
-def _let_go(rows: Array) -> None:
-    """Tell the system that the pages under a read-only map are not needed now."""
-    owner: Any = rows
-    while owner is not None and not isinstance(owner, mmap.mmap):
-        owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
-    if owner is None or rows.flags.writeable or not hasattr(mmap, "MADV_DONTNEED"):
-        return
-    first = rows.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
-    start = first // mmap.PAGESIZE * mmap.PAGESIZE
-    owner.madvise(mmap.MADV_DONTNEED, start, first + rows.nbytes - start)
 
 
 def best(ordinals: Ordinals, cosines: Floats, k: int) -> tuple[Ordinals, Floats]:

@@ -90,7 +90,7 @@ def _contents(documents: Documents, words: dict[str, Array]) -> Contents:
 
 
 MAX_RESIDENT = 320_000_000
-"""When more of files than this is in memory, searches give it back before they begin: what is needed least first."""
+"""When more of files than this is in memory, searches give it back before they begin."""
 
 _opened: dict[Path, tuple[Contents, Any]] = {}
 
@@ -113,14 +113,9 @@ def open_meanings(folder: Path, file: PartFile) -> Meanings:
 
 def spare_memory() -> None:
     """Release the memory of all maps if it is large: the pages of many searches add up."""
-    if not _opened or resident_bytes() <= MAX_RESIDENT:
-        return
-    opened = list(_opened.values())
-    words = [contents for contents, made in opened if isinstance(made, Part)]
-    for some in (words, [contents for contents, _ in opened]):
-        if resident_bytes() > MAX_RESIDENT:
-            for contents in some:
-                contents.let_go()
+    if _opened and resident_bytes() > MAX_RESIDENT:
+        for contents, _ in _opened.values():
+            contents.let_go()
 
 
 def written(file: PartFile) -> Written:

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from crystal.search.index.files import IndexDamaged, check_file, files_in, is_same, path_of, prove_room, remove_file
@@ -30,21 +29,6 @@ BYTES_EACH = 2_048
 """Of a document with its vector, roughly."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refreshed:
-    """What a refresh did.
-
-    Attributes:
-        documents: How many documents are in the files now.
-        parts: How many files were written.
-        left: Whether something is left for the next one.
-    """
-
-    documents: int
-    parts: int
-    left: bool
-
-
 def refresh(
     store: Store,
     folder: Path,
@@ -52,17 +36,20 @@ def refresh(
     now: int,
     budget_seconds: float = 20.0,
     progress: Callable[[int, int], None] = lambda *_: None,
-) -> Refreshed:
+) -> bool:
     """Bring the index up to date, as far as the time allows; call it outside of transactions.
 
     Two processes at once do no harm, but one of them works in vain. ``progress`` is called before the first step and
     after each with the number of documents done, and of all to do.
 
+    Returns:
+        True when something is left for the next call.
+
     Raises:
         StoreBusy, StoreFull, OSError: The index is as it was, or further; try again later.
     """
     deadline = time.monotonic() + budget_seconds
-    parts = damaged = 0
+    damaged = 0
     _look(store, folder, now)
     _sweep(store, folder, now)
     total = index_log.most_to_write(store)
@@ -81,19 +68,11 @@ def refresh(
             else:
                 _look(store, folder, now, thoroughly=True)
             continue
-        parts += step.written
         left = index_log.most_to_write(store)
         progress(max(0, total - left), max(total, left))
         if not is_more or time.monotonic() > deadline:
             _sweep(store, folder, now)
-            documents = sum(file.documents for file in index_log.parts(store) if file.kind == "words")
-            return Refreshed(documents, parts, index_log.has_news(store))
-
-
-def rebuild(store: Store, folder: Path, *, now: int, budget_seconds: float = 3600.0) -> Refreshed:
-    """Rebuild the index."""
-    drop(store, folder)
-    return refresh(store, folder, now=now, budget_seconds=budget_seconds)
+            return index_log.has_news(store)
 
 
 def drop(store: Store, folder: Path) -> None:

@@ -61,7 +61,6 @@ class Step:
         self._retired: list[str] = []
         self._purged: list[str] = []
         self._forgets = False
-        self.written = 0
 
     def take(self) -> bool:
         """Do what is most urgent; False when there is nothing to do, or another process does it.
@@ -89,7 +88,6 @@ class Step:
         gone = self._purged if is_changed else [file.name for file in self._added]
         for path in [*(path_of(self._folder, name) for name in gone), *(leftovers if is_changed else [])]:
             remove_file(path)
-        self.written = len(self._added) if is_changed else 0
         return is_changed
 
     def _leftovers(self) -> list[Path]:

@@ -152,14 +152,11 @@ def _make(store: Store, provider: str, model: str, dimension: int, now: int) -> 
 
 def _serve(store: Store, generation: int) -> None:
     store.execute("UPDATE embedding_generations SET serving = (id = ?)", (generation,))
-    store.execute("DROP VIEW IF EXISTS chunks_vec")
-    store.execute(f"CREATE VIEW chunks_vec AS SELECT rowid AS id, embedding FROM {table_of(generation)}")
 
 
 def _drop(store: Store, generation: int) -> None:
     store.execute("DELETE FROM embedding_generations WHERE id = ?", (generation,))
     if serving_generation(store) is None:
-        store.execute("DROP VIEW IF EXISTS chunks_vec")
         for newest in generations(store)[-1:]:
             _serve(store, newest.id)
     store.execute(f"DROP TABLE IF EXISTS {table_of(generation)}")
