@@ -89,7 +89,10 @@ def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
 # -------------------------------------------------------------------------------------------------- what is found
 
 
-@pytest.mark.parametrize(("n", "dim"), [(20_000, 256), (20_000, 384), (3000, 1536), (6000, 100)])
+@pytest.mark.parametrize(("n", "dim"), [
+    pytest.param(20_000, 256, marks=pytest.mark.slow), pytest.param(20_000, 384, marks=pytest.mark.slow),
+    pytest.param(3000, 1536, marks=pytest.mark.slow), (6000, 100),
+])  # fmt: skip
 @pytest.mark.usefixtures("few_candidates")
 def test_the_ten_nearest_are_the_ten_nearest(n: int, dim: int) -> None:
     vectors = turned(drawn(1, n, dim)).astype(np.float32)

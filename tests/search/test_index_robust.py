@@ -19,17 +19,10 @@ from crystal.search.index.refresh import check, drop
 from crystal.store import Store
 from crystal.store.search import index_log
 from crystal.store.sync.mirror_apply import copy_over
-from tests.search.test_index import all_bytes, assert_says_what_the_store_says
+from tests.support.index_checks import all_bytes, assert_says_what_the_store_says
 from tests.support.index_store import NOW, IndexStore, rebuild
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="looks at blocks, modes and links")
-
-
-@pytest.fixture
-def world(tmp_path):
-    one = IndexStore(tmp_path)
-    yield one
-    one.close()
 
 
 # ------------------------------------------------------------------------------------------------------- full disks

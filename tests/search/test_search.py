@@ -7,7 +7,7 @@ from crystal.model.recall import Filters
 from crystal.search.results import freshness
 from crystal.store import Store
 from crystal.store.search.vectors import drop_generation, ensure_generation
-from tests.support.ranked_by import each_way, search, search_home_first  # noqa: F401 - a fixture
+from tests.support.ranked_by import by_default_too, search, search_home_first  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, NOW, SESSION, Meaning, add_turn, chunk_id, embed_all, open_store
 
 pytestmark = pytest.mark.usefixtures("ranked_by")

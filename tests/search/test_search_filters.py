@@ -272,7 +272,7 @@ def allowed(hit, filters, store):
     return all(checks)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(query=QUERIES, filters=FILTERS, meaning=st.booleans(), limit=st.integers(1, 30))
 def test_no_question_raises_and_nothing_excluded_is_returned(varied, way, query, filters, meaning, limit):
     store, embedder = varied

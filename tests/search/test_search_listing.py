@@ -12,7 +12,7 @@ from crystal.search.request import How
 from crystal.store import Store
 from crystal.summarize.models import OpenAIChat
 from tests.support.chat_server import Reply, chat_server, openai_reply
-from tests.support.ranked_by import each_way, search  # noqa: F401 - a fixture
+from tests.support.ranked_by import by_default_too, search  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, HOUR, NOW, Meaning, add_turn, embed_all, open_store
 
 pytestmark = pytest.mark.usefixtures("ranked_by")

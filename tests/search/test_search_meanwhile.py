@@ -101,7 +101,7 @@ def test_every_exact_word_is_found_whatever_happened_before(tmp_path):
     class Here(Changing):
         folder = tmp_path
 
-    Here.TestCase.settings = settings(max_examples=25, stateful_step_count=15, suppress_health_check=list(HealthCheck))
+    Here.TestCase.settings = settings(max_examples=10, stateful_step_count=15, suppress_health_check=list(HealthCheck))
     Here.TestCase().runTest()
 
 

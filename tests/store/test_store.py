@@ -198,6 +198,7 @@ def _open(path: str) -> int:
         return int(store.value("PRAGMA user_version"))
 
 
+@pytest.mark.slow
 def test_eight_processes_that_make_the_store_at_once_make_one(path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(8) as pool:
         assert pool.map(_open, [str(path)] * 8) == [migrate.newest()] * 8

@@ -29,13 +29,24 @@ WAYS = ("memory", "index", "tail", "late")
 _way = "memory"
 
 
-PARAMS = [way if way in ("memory", "late") else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
-"""All ways share one ranking: in the fast suite without files, and with all that there is."""
+def _params(*fast):
+    return [way if way in fast else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
+
+
+PARAMS = _params("memory")
+"""All ways share one ranking: the fast suite asks the one without files, and where the order matters the default."""
 
 
 @pytest.fixture(params=PARAMS, name="ranked_by")
 def each_way(request, monkeypatch):
     """Run the test in every way; gives the way."""
+    with using(request.param, monkeypatch):
+        yield request.param
+
+
+@pytest.fixture(params=_params("memory", "late"), name="ranked_by")
+def by_default_too(request, monkeypatch):
+    """Run the test in every way, in the fast suite in the way that users search as well."""
     with using(request.param, monkeypatch):
         yield request.param
 

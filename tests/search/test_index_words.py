@@ -1,0 +1,79 @@
+"""The derived index: which parts are merged, and what the words of a document are."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import apsw
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crystal.search.index.plan import merges
+from crystal.search.index.terms import camel_parts, document_words, query_terms
+from crystal.store import Store
+from crystal.store.search.words import tokenizer
+from tests.support.index_store import rebuild
+
+
+@given(st.lists(st.integers(0, 70_000), max_size=60))
+def test_merging_leaves_few_parts_and_loses_none(sizes):
+    for _ in range(20):
+        groups = merges(sizes, most=65_536)
+        members = [at for group in groups for at in group]
+        assert len(members) == len(set(members))
+        assert all(len(group) > 1 and sum(sizes[at] for at in group) <= 65_536 for group in groups)
+        total = sum(sizes)
+        kept = [size for at, size in enumerate(sizes) if at not in members]
+        sizes = kept + [sum(sizes[at] for at in group) for group in groups]
+        assert sum(sizes) == total
+        if not groups:
+            break
+    assert not groups
+    assert sum(0 < size < 512 for size in sizes) <= 1
+    assert sum(512 <= size < 4_096 for size in sizes) < 8
+
+
+def document_terms(store, text, ts):
+    """All words under which a document is found."""
+    words = document_words(tokenizer(store), text, ts)
+    return [*words.header, *words.text, *words.parts]
+
+
+@given(st.text(), st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)))
+def test_any_text_has_words(text, ts):
+    with contextlib.closing(apsw.Connection(":memory:")) as db:
+        store = Store(Path("memory"), db)
+        assert all(isinstance(word, str) for word in document_terms(store, text, ts))
+        assert all(word in document_terms(store, text, ts) for word in query_terms(store, text))
+
+
+def test_words_of_a_document(world):
+    words = document_terms(world.store, "FindMostRecentSession walked 東京都 x 京 München", 1_683_504_000_000)
+    assert words == [
+        *["8", "mai", "2023", "mondai"],
+        *["findmostrecentsess", "walk", "東京", "京都", "x", "京", "munchen"],
+        *["find", "most", "recent", "session"],
+        "都",  # the last of a run: every other character begins a pair
+    ]
+    assert camel_parts("HTTPServer parseJSONFile aB getURL2x plain UPPER") == [
+        "parse",
+        "JSON",
+        "File",
+        "a",
+        "B",
+        "get",
+        "URL",
+    ]
+    assert camel_parts("a" * 200_000) == []
+
+
+def test_rebuilding_gives_the_same(world):
+    world.add(100)
+    world.embed()
+    world.refresh()
+    before, _ = world.open().scores([(["alpha"], 1.0)], None)
+    rebuild(world)
+    after, _ = world.open().scores([(["alpha"], 1.0)], None)
+    assert np.array_equal(before, after)
