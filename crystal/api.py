@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from crystal.forgetting.prove.prove import ForgetProof
     from crystal.integrity.restore import Restored
     from crystal.integrity.verify import Proof
-    from crystal.model.recall import Filters, FormerMemory, Remembered
+    from crystal.model.recall import FormerMemory, Remembered
     from crystal.search.request import SearchResult
     from crystal.sessions.reading import Conversation, SessionSummary
     from crystal.sessions.timeline import Day, Message
@@ -118,9 +118,11 @@ class Crystal:
             UsageProblem: A value that cannot be used.
         """
         from crystal.app.search import checked_role, prepare_search
+        from crystal.model.recall import Filters
         from crystal.search.engine import search
 
-        filters = self._filters(project, session, checked_role(role), agent, device, branch, source, since, before)
+        start, end = self._moment(since, "since"), self._moment(before, "before")
+        filters = Filters(project, session, checked_role(role), agent, device, branch, source, start, end)
         sources, request = prepare_search(
             self._machine, self._mirrored(), query, limit, filters,
             recency=recency, fusion=fusion, as_of=as_of, deep=deep,
@@ -368,29 +370,3 @@ class Crystal:
         from crystal.timewords.parse import parse_when
 
         return parse_when(value, now=self._machine.now(), name=name) if isinstance(value, str) else value
-
-    def _filters(
-        self,
-        project: str | None,
-        session: str | None,
-        role: str | None,
-        agent: str | None,
-        device: str | None,
-        branch: str | None,
-        source: str | None,
-        since: int | str | None,
-        before: int | str | None,
-    ) -> Filters:
-        from crystal.model.recall import Filters
-
-        return Filters(
-            project,
-            session,
-            role,
-            agent,
-            device,
-            branch,
-            source,
-            self._moment(since, "since"),
-            self._moment(before, "before"),
-        )

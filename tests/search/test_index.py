@@ -16,7 +16,7 @@ from crystal.search.index import bring_up_to_date
 from crystal.search.index.reader import Absent, open_index
 from crystal.search.index.refresh import check
 from crystal.store.search import vectors
-from crystal.store.search.scope import Scope, scope_of
+from crystal.store.search.scope import Scope, scope_of, where
 from tests.support.index_checks import (
     assert_says_what_the_store_says,
 )
@@ -128,7 +128,7 @@ def test_a_mask_is_what_the_condition_says(world, filters):
     assert not scope.is_empty
     assert all(one.kind != "sql" for one in scope.conditions)
     expected = {ident for (ident,) in world.store.rows(f"SELECT id FROM chunks WHERE {scope.sql}", scope.values)}
-    for one in (scope, Scope(scope.sql, scope.values), scope & Scope("id % 2 = 0")):
+    for one in (scope, where(scope.sql, *scope.values), scope & where("id % 2 = 0")):
         index = world.open()
         mask = index.mask(one)
         found = set(index.take("id", np.flatnonzero(mask)).tolist())

@@ -13,7 +13,7 @@ from crystal.search.index import bring_up_to_date, folder_of, parts
 from crystal.search.index.files import IndexDamaged
 from crystal.search.index.reader import Absent, open_index
 from crystal.search.index.refresh import check, drop
-from crystal.store.search.scope import Scope
+from crystal.store.search.scope import where
 from crystal.store.sync.mirror_apply import copy_over
 from tests.support.index_checks import (
     all_bytes,
@@ -141,7 +141,7 @@ def test_no_wrong_byte_that_keeps_its_time_does_more_than_damage(world):
             with contextlib.suppress(IndexDamaged):
                 index.nearest(generation, query, 10, None)
             with contextlib.suppress(IndexDamaged):
-                index.mask(Scope("id > 0"))
+                index.mask(where("id > 0"))
         path.write_bytes(whole)
         os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
 

@@ -12,7 +12,7 @@ from crystal.app.sync.device import _keep_mirror
 from crystal.search.index import folder_of
 from crystal.search.index.reader import Absent, open_index
 from crystal.store.search import vectors
-from crystal.store.search.scope import Scope
+from crystal.store.search.scope import where
 from crystal.store.search.space import delete_chunks
 from crystal.store.sync.mirror_apply import open_mirror
 from crystal.sync.client import RelayClient
@@ -81,7 +81,7 @@ def index_of(device):
             index = open_index(store, folder_of(store.path))
             assert not isinstance(index, Absent), index
             assert index.documents == store.value("SELECT count(*) FROM chunks")
-            ids = sorted(index.take("id", np.flatnonzero(index.mask(Scope("1")))).tolist())
+            ids = sorted(index.take("id", np.flatnonzero(index.mask(where("1")))).tolist())
             assert ids == [ident for (ident,) in store.rows("SELECT id FROM chunks ORDER BY id")]
             serving = vectors.serving_generation(store)
             assert serving is None or index.has_vectors(serving.id)

@@ -10,7 +10,7 @@ import apsw
 
 from crystal.model.capture import Category
 from crystal.store.connection import Store
-from crystal.store.search.scope import Scope
+from crystal.store.search.scope import Scope, where
 
 _MAX_READ = 20_000
 
@@ -133,12 +133,12 @@ def substring_candidates(store: Store, parts: Sequence[str], scope: Scope, limit
 
 def contains_text(run: str) -> Scope:
     """Return a filter for the chunks that contain some characters; SQLite reads every text for it."""
-    return Scope("instr(lower(text), lower(?)) > 0", (run,))
+    return where("instr(lower(text), lower(?)) > 0", run)
 
 
 def matches_fts(expression: str) -> Scope:
     """Return a filter, for any engine, for the chunks that match an FTS5 expression."""
-    return Scope("id IN (SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ?)", (expression,))
+    return where("id IN (SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ?)", expression)
 
 
 def has_any(store: Store, scope: Scope) -> bool:

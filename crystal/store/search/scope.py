@@ -26,11 +26,11 @@ _NAMES_SHOWN = 5
 
 
 class Condition(NamedTuple):
-    """One of the conditions that a scope joins by AND, for engines other than SQLite.
+    """One of the conditions that a scope joins by AND.
 
     Attributes:
         kind: ``in``: the column has one of the values. ``from``, ``before``: the time is known and not earlier than
-            the value; earlier. ``session``: of the session whose row id is the value, or a turn that it copied.
+            the value; earlier. ``session``: of the session whose row id is the value (twice), or a turn it copied.
             ``subagent``: the role is one of the values, or a subagent said it. ``held``: of one of the projects, or a
             memory that holds everywhere. ``sql``: only SQLite can tell; the column is the condition.
         column: Of ``chunks``.
@@ -41,41 +41,59 @@ class Condition(NamedTuple):
     column: str
     values: tuple[Any, ...]
 
+    @property
+    def sql(self) -> str:
+        """Return the condition on columns of ``chunks``."""
+        inside = f"{self.column} IN ({', '.join('?' * len(self.values))})"
+        return {
+            "in": inside,
+            "from": f"{self.column} >= ?",
+            "before": f"{self.column} < ?",
+            "session": "(session = ? OR turn IN (SELECT turn FROM turn_copies WHERE session = ?))",
+            "subagent": f"({inside} OR subagent IS NOT NULL)",
+            "held": f"({inside} OR (project IS NULL AND source = 'memory'))",
+            "sql": self.column,
+        }[self.kind]
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
     """The part of the store that a search covers.
 
     Attributes:
-        sql: A condition on columns of ``chunks``, empty when everything is allowed.
-        values: The values of its question marks.
+        conditions: What all of it fulfils; none when everything is allowed.
         notes: Why nothing can be found, for names that the store does not have.
-        is_empty: Nothing meets the condition; a search is unnecessary.
+        is_empty: Nothing meets the conditions; a search is unnecessary.
         session: The session that the filter names, with its row id, when it names one.
-        parts: The same as ``sql``, condition by condition; see ``conditions``.
     """
 
-    sql: str = ""
-    values: tuple[Any, ...] = ()
+    conditions: tuple[Condition, ...] = ()
     notes: tuple[str, ...] = ()
     is_empty: bool = False
     session: tuple[int, str] | None = None
-    parts: tuple[Condition, ...] = ()
 
     @property
-    def conditions(self) -> tuple[Condition, ...]:
-        """Return the conditions that together are the same as ``sql``."""
-        return self.parts or ((Condition("sql", self.sql, self.values),) if self.sql else ())
+    def sql(self) -> str:
+        """Return the conditions as one on columns of ``chunks``, empty when everything is allowed."""
+        return " AND ".join(condition.sql for condition in self.conditions)
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """Return the values of the question marks in ``sql``."""
+        return tuple(value for condition in self.conditions for value in condition.values)
 
     def __and__(self, other: Scope) -> Scope:
         return Scope(
-            " AND ".join(part for part in (self.sql, other.sql) if part),
-            self.values + other.values,
+            self.conditions + other.conditions,
             self.notes + other.notes,
             self.is_empty or other.is_empty,
             self.session or other.session,
-            self.conditions + other.conditions,
         )
+
+
+def where(sql: str, *values: Any) -> Scope:
+    """Return the scope of an SQL condition on columns of ``chunks``."""
+    return Scope((Condition("sql", sql, values),))
 
 
 def scope_of(store: Store, filters: Filters) -> Scope:
@@ -94,9 +112,9 @@ def scope_of(store: Store, filters: Filters) -> Scope:
         if value is not None:
             scope &= _name_scope(store, column, value)
     if filters.since is not None:
-        scope &= _meaning("from", "ts >= ?", "ts", (_clamped(filters.since),))
+        scope &= _one("from", "ts", _clamped(filters.since))
     if filters.before is not None:
-        scope &= _meaning("before", "ts < ?", "ts", (_clamped(filters.before),))
+        scope &= _one("before", "ts", _clamped(filters.before))
     return scope
 
 
@@ -201,8 +219,7 @@ def _plain(path: str) -> str:
 def _project_scope(store: Store, wanted: str) -> Scope:
     ids = project_ids(store, wanted)
     if ids:
-        sql = f"project IN ({', '.join(map(str, ids))})"
-        return Scope(sql, parts=(Condition("in", "project", tuple(ids)),))
+        return _one("in", "project", *ids)
     by_use = (
         "SELECT p.name FROM projects p LEFT JOIN sessions s ON s.project = p.id"
         " GROUP BY p.name ORDER BY max(s.last_at) DESC, p.name"
@@ -213,16 +230,14 @@ def _project_scope(store: Store, wanted: str) -> Scope:
 
 def _held_scope(store: Store, wanted: str) -> Scope:
     """Return a filter for what is of a project, and memories that hold everywhere; only these if it is unknown here."""
-    ids = project_ids(store, wanted)
-    sql = f"(project IN ({', '.join(map(str, ids))}) OR (project IS NULL AND source = 'memory'))"
-    return Scope(sql, parts=(Condition("held", "project", tuple(ids)),))
+    return _one("held", "project", *project_ids(store, wanted))
 
 
 def without_memories(rows: Sequence[int]) -> Scope:
     """Return a filter for what is not a part of some memories."""
     if not rows:
         return Scope()
-    return Scope(f"(memory IS NULL OR memory NOT IN ({', '.join(str(int(row)) for row in rows)}))")
+    return where(f"(memory IS NULL OR memory NOT IN ({', '.join('?' * len(rows))}))", *rows)
 
 
 # -------------------------------------------------------------------------------------------------------- sessions
@@ -247,10 +262,7 @@ def session_matches(store: Store, wanted: str, limit: int = _NAMES_SHOWN + 1) ->
 def _session_scope(store: Store, wanted: str) -> Scope:
     found = session_matches(store, wanted)
     if len(found) == 1:
-        ident = found[0][0]
-        in_fork = "turn IN (SELECT turn FROM turn_copies WHERE session = ?)"
-        parts = (Condition("session", "session", (ident,)),)
-        return Scope(f"(session = ? OR {in_fork})", (ident, ident), session=found[0], parts=parts)
+        return replace(_one("session", "session", *[found[0][0]] * 2), session=found[0])
     if found:
         names = ", ".join(session for _, session in found[:_NAMES_SHOWN])
         more = ", ..." if len(found) > _NAMES_SHOWN else ""
@@ -265,16 +277,13 @@ def _role_scope(wanted: str) -> Scope:
     roles = roles_named(wanted)
     if not roles:
         return Scope(notes=(f"no role {wanted!r}; known: {role_words()}",), is_empty=True)
-    sql = f"role IN ({', '.join('?' * len(roles))})"
-    if "subagent" in roles:
-        return _meaning("subagent", f"({sql} OR subagent IS NOT NULL)", "role", roles)
-    return _meaning("in", sql, "role", roles)
+    return _one("subagent" if "subagent" in roles else "in", "role", *roles)
 
 
 def _source_scope(wanted: str) -> Scope:
     if wanted.strip().lower() not in SOURCES:
         return Scope(notes=(f"no source {wanted!r}; known: {', '.join(SOURCES)}",), is_empty=True)
-    return _meaning("in", "source = ?", "source", (wanted.strip().lower(),))
+    return _one("in", "source", wanted.strip().lower())
 
 
 def _name_scope(store: Store, column: str, wanted: str) -> Scope:
@@ -285,7 +294,7 @@ def _name_scope(store: Store, column: str, wanted: str) -> Scope:
             f"SELECT {column} FROM sessions WHERE {column} IS NOT NULL GROUP BY 1 ORDER BY max(last_at) DESC"
         )
         return _nothing(column, wanted, [name for (name,) in known])
-    return _meaning("in", f"{column} = ?", column, (wanted,))
+    return _one("in", column, wanted)
 
 
 def _nothing(kind: str, wanted: str, known: Iterable[str]) -> Scope:
@@ -301,10 +310,8 @@ def _nothing(kind: str, wanted: str, known: Iterable[str]) -> Scope:
     return Scope(notes=(f"no {kind} {wanted!r}{tail}",), is_empty=True)
 
 
-def _meaning(
-    kind: Literal["in", "from", "before", "subagent"], sql: str, column: str, values: tuple[Any, ...]
-) -> Scope:
-    return Scope(sql, values, parts=(Condition(kind, column, values),))
+def _one(kind: Literal["in", "from", "before", "session", "subagent", "held"], column: str, *values: Any) -> Scope:
+    return Scope((Condition(kind, column, values),))
 
 
 def _clamped(ms: int) -> int:
