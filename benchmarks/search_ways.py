@@ -15,6 +15,7 @@ from search_text import END
 
 from crystal.embedding.late import StaticLate
 from crystal.embedding.static import static_model
+from crystal.model.recall import Filters
 from crystal.search.candidates import QuestionVector
 from crystal.search.engine import search
 from crystal.search.index import folder_of
@@ -67,7 +68,7 @@ class Crystal:
 
     def answer(self, question: Question) -> list[int]:
         self.embedder.vector = question.vector
-        request = SearchRequest(question.text, END, TOP, question.crystal_filters, self.how)
+        request = SearchRequest(question.text, END, TOP, question.crystal_filters or Filters(), self.how)
         found = search([MemorySource(self.store, embedder=self.embedder)], request)
         return [hit.id for hit in found.hits]
 
