@@ -36,7 +36,7 @@ FLOORS = {"embedded": 0.25}
 FLOOR = 0.15
 """The cosine under which two texts have nothing to do with each other, by provider; measured for the embedded model."""
 
-FEW = 2_000
+FEW = 1_000
 """So many chunks are ranked whole where there is no index; of more, what FTS5 and sqlite-vec put first."""
 
 MIN_PREFIX = 3

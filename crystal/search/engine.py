@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Notes = tuple[str, ...]
 Ranked = TypeVar("Ranked")
 
-CANDIDATES = 1_000
+CANDIDATES = 250
 """How many answers each engine of the store proposes at least, where there is no index."""
 
 
