@@ -194,18 +194,8 @@ def _choose_installed(asked: Choice) -> ChosenEmbedder:
 
     found = read_manifest(asked.models, asked.model)
     size = _only_dimension(f"the model {asked.model}", found.dimension, asked.asked_dimension)
-    choice = Choice(
-        asked.provider,
-        found.full_name,
-        size,
-        None,
-        asked.asked_dimension,
-        asked.timeout,
-        asked.models,
-        asked.threads,
-        has_tokens=found.token_output is not None,
-    )
-    return ChosenEmbedder(choice, None)
+    has_tokens = found.token_output is not None
+    return ChosenEmbedder(asked._replace(model=found.full_name, dimension=size, has_tokens=has_tokens), None)
 
 
 def _only_dimension(name: str, dimension: int, asked: int | None) -> int:

@@ -14,7 +14,7 @@ from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from crystal.embedding.wordpiece import WordPiece
 from crystal.errors import Damaged
@@ -34,39 +34,60 @@ _RAISED = bytes((byte + 128) % 256 for byte in range(256))
 """Bytes that stand for -128 to 127, raised by 128."""
 
 
-class SmallStaticModel:
-    """The table of ``StaticModel``, read with the standard library alone.
+class Table(NamedTuple):
+    """The table of token vectors: int8 rows, a float32 scale for each (little-endian), and the vocabulary."""
 
-    Args:
-        folder: Where ``vectors.npy``, ``scales.npy`` and ``vocabulary.txt`` are.
+    vectors: memoryview
+    scales: bytes
+    dimension: int
+    words: WordPiece
+    unknown: int
+
+    def tokens(self, text: str) -> list[int]:
+        """Return the known tokens of a text."""
+        return [token for token in self.words.encode(text) if token != self.unknown]
+
+
+def read_table(folder: Path) -> Table:
+    """Map the table of a folder, which holds ``vectors.npy``, ``scales.npy`` and ``vocabulary.txt``.
 
     Raises:
         Damaged: They are not there, or not what they should be.
     """
+    try:
+        with (folder / "vectors.npy").open("rb") as file:
+            mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        at, (rows, dimension) = _npy_header(mapped, "|i1")
+        scales = (folder / "scales.npy").read_bytes()
+        scales = scales[_npy_header(memoryview(scales), "<f4")[0] :]
+        tokens = (folder / "vocabulary.txt").read_text("utf-8").rstrip("\n").split("\n")
+        unknown = tokens.index(UNKNOWN)
+        if not len(tokens) == rows == len(scales) // 4 or len(mapped) - at != rows * dimension:
+            raise ValueError(rows)
+    except (OSError, ValueError) as error:
+        hint = "install crystal again: docs/how-to/upgrade.md"
+        raise Damaged(f"the embedded model in {folder} is damaged", hint=hint) from error
+    return Table(mapped[at:], scales, dimension, WordPiece(tokens, unknown), unknown)
+
+
+class SmallStaticModel:
+    """The table, used with the standard library alone, as ``StaticModel`` uses it.
+
+    Args:
+        folder: See ``read_table``.
+    """
 
     def __init__(self, folder: Path = DATA) -> None:
-        try:
-            with (folder / "vectors.npy").open("rb") as file:
-                mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-            at, (rows, self._dimension) = _npy_header(mapped, "|i1")
-            self._vectors = mapped[at:]
-            scales = (folder / "scales.npy").read_bytes()
-            self._scales = array("f", scales[_npy_header(memoryview(scales), "<f4")[0] :])
-            tokens = (folder / "vocabulary.txt").read_text("utf-8").rstrip("\n").split("\n")
-            self._unknown = tokens.index(UNKNOWN)
-        except (OSError, ValueError) as error:
-            raise damaged(folder) from error
-        if not len(tokens) == rows == len(self._scales) or len(self._vectors) != rows * self._dimension:
-            raise damaged(folder)
-        self._words = WordPiece(tokens, self._unknown)
+        self._table = read_table(folder)
+        self._scales = array("f", self._table.scales)
 
     def vector(self, text: str) -> bytes:
         """Return the text's vector as ``StaticModel.vector`` does: little-endian float32, of length 1."""
-        known = [token for token in self._words.encode(text) if token != self._unknown] or [self._unknown]
+        known = self._table.tokens(text) or [self._table.unknown]
         counts = {token: count * self._scales[token] for token, count in Counter(known).items()}
         total = self._sum(counts)
         if not any(total):  # opposite tokens may cancel out
-            total = self._sum({self._unknown: 1.0})
+            total = self._sum({self._table.unknown: 1.0})
         length = math.sqrt(sum(value * value for value in total))
         return array("f", [value / length for value in total]).tobytes()
 
@@ -78,11 +99,11 @@ class SmallStaticModel:
         rounded to integers of 54 bits together, so that no sum needs more than 64.
         """
         unit = 2.0**54 / sum(weights.values())
-        lanes, total, offset = bytearray(8 * self._dimension), 0, 0
+        vectors, size = self._table.vectors, self._table.dimension
+        lanes, total, offset = bytearray(8 * size), 0, 0
         for token, weight in weights.items():
             whole = round(weight * unit)
-            row = bytes(self._vectors[token * self._dimension : (token + 1) * self._dimension])
-            lanes[::8] = row.translate(_RAISED)
+            lanes[::8] = bytes(vectors[token * size : (token + 1) * size]).translate(_RAISED)
             total += whole * int.from_bytes(lanes, "little")
             offset += 128 * whole
         return [value - offset for value in array("Q", total.to_bytes(len(lanes), "little"))]
@@ -141,8 +162,3 @@ class StaticEmbedder:
     def take_tokens(self) -> int:
         """Return 0: nothing is paid."""
         return 0
-
-
-def damaged(folder: Path) -> Damaged:
-    """Return the error for a table that cannot be read."""
-    return Damaged(f"the embedded model in {folder} is damaged", hint="install crystal again: docs/how-to/upgrade.md")

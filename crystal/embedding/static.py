@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from crystal.embedding.embedded import DATA, UNKNOWN, damaged
+from crystal.embedding.embedded import DATA, read_table
 from crystal.embedding.embedder import TokenRows
-from crystal.embedding.wordpiece import WordPiece
 
 PIECE = 8192
 """Tokens looked up at once: bounds the memory that an endless text takes."""
@@ -26,24 +25,13 @@ class StaticModel:
     """The table and its vocabulary.
 
     Args:
-        folder: Where ``vectors.npy``, ``scales.npy`` and ``vocabulary.txt`` are.
-
-    Raises:
-        Damaged: They are not there, or not what they should be.
+        folder: See ``read_table``.
     """
 
     def __init__(self, folder: Path = DATA) -> None:
-        try:
-            mapped = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
-            self._vectors: npt.NDArray[np.int8] = np.asarray(mapped)
-            self._scales: npt.NDArray[np.float32] = np.load(folder / "scales.npy", allow_pickle=False)
-            tokens = (folder / "vocabulary.txt").read_text("utf-8").rstrip("\n").split("\n")
-            self._unknown = tokens.index(UNKNOWN)
-        except (OSError, ValueError) as error:
-            raise damaged(folder) from error
-        if self._vectors.ndim != 2 or not len(tokens) == len(self._vectors) == len(self._scales):
-            raise damaged(folder)
-        self._words = WordPiece(tokens, self._unknown)
+        self._table = read_table(folder)
+        self._vectors = np.frombuffer(self._table.vectors, np.int8).reshape(-1, self._table.dimension)
+        self._scales = np.frombuffer(self._table.scales, "<f4")
 
     def vector(self, text: str) -> npt.NDArray[np.float32]:
         """Return the text's vector, of length 1. A text without a known token has that of the unknown token."""
@@ -54,21 +42,22 @@ class StaticModel:
             total += self._scales.take(piece) @ self._vectors.take(piece, axis=0).astype(np.float32)
         length = np.sqrt(total @ total)
         if not length > 0:  # opposite tokens may cancel out
-            return np.asarray(self._rows([self._unknown])[0], np.float32)
+            return np.asarray(self.rows([self._table.unknown])[0], np.float32)
         return np.asarray(total / length, np.float32)
 
     def token_vectors(self, text: str) -> TokenRows:
         """Return the known tokens of a text and their vectors, each of length 1: ``(tokens, dimension)``."""
         ids = self._known(text)
-        return ids, self._rows(ids)
+        return ids, self.rows(ids)
 
     def tokens(self, text: str) -> list[int]:
         """Return the known tokens of a text."""
-        return [token for token in self._words.encode(text) if token != self._unknown]
+        return self._table.tokens(text)
 
     def rows(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """Return the vectors of tokens, each of length 1: ``(tokens, dimension)``."""
-        return self._rows(list(tokens))
+        rows = self._vectors[list(tokens)].astype(np.float32)
+        return np.asarray(rows / np.sqrt((rows * rows).sum(axis=1, keepdims=True)), np.float32)
 
     def weights(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """Return how much each token counts in a text's vector: a rare one more."""
@@ -77,11 +66,7 @@ class StaticModel:
         return np.asarray(self._scales[ids] * np.sqrt((rows * rows).sum(axis=1)), np.float32)
 
     def _known(self, text: str) -> list[int]:
-        return self.tokens(text) or [self._unknown]
-
-    def _rows(self, ids: list[int]) -> npt.NDArray[np.float32]:
-        rows = self._vectors[ids].astype(np.float32)
-        return np.asarray(rows / np.sqrt((rows * rows).sum(axis=1, keepdims=True)), np.float32)
+        return self.tokens(text) or [self._table.unknown]
 
 
 @functools.cache

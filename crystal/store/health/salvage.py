@@ -245,31 +245,25 @@ def _copy_notes(db: apsw.Connection, store: Store) -> None:
 
 
 _COUNTED = {
-    "sessions": "session",
-    "turns": "turn",
-    "memories": "memory",
-    "private_marks": "time in which capture was off",
-    "private_lines": "line left out as private or forgotten",
-    "tombstones": "note of what was forgotten",
-    "relay_peers": "connection to another machine",
+    "sessions": ("session", "sessions"),
+    "turns": ("turn", "turns"),
+    "memories": ("memory", "memories"),
+    "private_marks": ("time in which capture was off", "times in which capture was off"),
+    "private_lines": ("line left out as private or forgotten", "lines left out as private or forgotten"),
+    "tombstones": ("note of what was forgotten", "notes of what was forgotten"),
+    "relay_peers": ("connection to another machine", "connections to other machines"),
 }
-_PLURALS = {
-    "memories": "memories",
-    "private_marks": "times in which capture was off",
-    "private_lines": "lines left out as private or forgotten",
-    "tombstones": "notes of what was forgotten",
-    "relay_peers": "connections to other machines",
-}
+"""How the rows of a table are called: one, and several."""
 
 
 def what_is_there(store: Store) -> list[str]:
     """Describe what a rebuilt store contains."""
     words = []
-    for table, noun in _COUNTED.items():
+    for table, (one, several) in _COUNTED.items():
         where = " WHERE reason <> 'forgotten'" if table == "private_marks" else ""
         count = int(store.value(f"SELECT count(*) FROM {table}{where}"))
         if count or table in ("sessions", "turns"):
-            words.append(f"{count:,} {noun if count == 1 else _PLURALS.get(table, noun + 's')}")
+            words.append(f"{count:,} {one if count == 1 else several}")
     return words
 
 
