@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from crystal.capture import files, tail
@@ -23,124 +25,119 @@ from crystal.store.health import checks
 
 
 def repair(
-    store: Store,
-    faults: Sequence[Fault],
-    *,
-    ldm_home: Path,
-    cleaner: tail.Cleaner,
-    find_project: FindProject,
+    store: Store, faults: Sequence[Fault], *, ldm_home: Path, cleaner: tail.Cleaner, find_project: FindProject
 ) -> list[str]:
     """Repair what needs no capture; the sweep handles ``behind``. Return what was done, in words.
 
     Order matters: archive frames first, because turns are written again from them.
     """
-    states = {state.id: state for state in ledger.all_states(store)}
-    done = _repair_archive(store, faults, states, ldm_home, cleaner)
-    done += _repair_turns(store, faults, states, ldm_home, find_project)
-    done += _restart_transcripts(store, faults, states)
-    done += _repair_index(store)
-    return done
+    work = _Repair(store, faults, ldm_home, cleaner, find_project)
+    return [*work.mend_archive(), *work.mend_turns(), *work.restart_transcripts(), *_repair_index(store)]
 
 
-def _repair_archive(
-    store: Store,
-    faults: Sequence[Fault],
-    states: dict[int, ledger.TranscriptState],
-    ldm_home: Path,
-    cleaner: tail.Cleaner,
-) -> list[str]:
-    """Archive damaged frames again."""
-    done: list[str] = []
-    for fault in faults:
-        if fault.kind == "archive" and fault.transcript in states:
-            row = _row(store, fault)
-            if row and _mend_frame(store, states[fault.transcript], row, ldm_home, cleaner):
-                done.append(f"{fault.what}: archived bytes {row.start} to {row.stop} again")
-    return done
+@dataclass(frozen=True)
+class _Repair:
+    """What the repairs of transcripts share."""
 
+    store: Store
+    faults: Sequence[Fault]
+    ldm_home: Path
+    cleaner: tail.Cleaner
+    find_project: FindProject
 
-def _repair_turns(
-    store: Store,
-    faults: Sequence[Fault],
-    states: dict[int, ledger.TranscriptState],
-    ldm_home: Path,
-    find_project: FindProject,
-) -> list[str]:
-    """Remove rows that point at missing rows, and write turns again from the archive."""
-    done: list[str] = []
-    rows_to_write = {fault.row for fault in faults if fault.kind == "turns"}
-    if checks.mend_orphans(store):
-        rows_to_write = {row.id for state in states.values() for row in checks.ledger_rows(store, state.id)}
-        done.append("rows that pointed at rows that are gone were let go")
-    broken = _broken_turns(store) if any(fault.kind == "chunks" for fault in faults) else {}
-    written = 0
-    for state in states.values():
-        for row in checks.ledger_rows(store, state.id):
-            if row.state == "captured" and row.length and (row.id in rows_to_write or row.id in broken):
-                written += _mend_turns(store, state, row, broken.get(row.id, []), ldm_home, find_project)
-    if written:
-        done.append(f"{written} turns written again from the archive")
-    return done
+    @cached_property
+    def states(self) -> dict[int, ledger.TranscriptState]:
+        """Return all transcripts of the ledger by row id."""
+        return {state.id: state for state in ledger.all_states(self.store)}
 
+    def mend_archive(self) -> Iterator[str]:
+        """Archive damaged frames again."""
+        for fault in self.faults:
+            state = self.states.get(fault.transcript or 0) if fault.kind == "archive" else None
+            rows = [] if state is None else checks.ledger_rows(self.store, state.id)
+            row = next((row for row in rows if row.id == fault.row), None)
+            if state is not None and row is not None and self._mend_frame(state, row):
+                yield f"{fault.what}: archived bytes {row.start} to {row.stop} again"
 
-def _restart_transcripts(store: Store, faults: Sequence[Fault], states: dict[int, ledger.TranscriptState]) -> list[str]:
-    """Reset the watermark of each existing transcript that was edited or has a wrong ledger."""
-    done: list[str] = []
-    for fault in faults:
-        if fault.kind in ("edited", "ledger") and fault.transcript in states and Path(fault.what).exists():
-            with store.transaction():
-                checks.restart(store, fault.transcript)
-            done.append(f"{fault.what}: will be read again from its first byte")
-    return done
+    def mend_turns(self) -> Iterator[str]:
+        """Remove rows that point at missing rows, and write turns again from the archive."""
+        wanted = {fault.row for fault in self.faults if fault.kind == "turns"}
+        are_orphans_gone = checks.mend_orphans(self.store)
+        if are_orphans_gone:
+            yield "rows that pointed at rows that are gone were let go"
+        broken = _broken_turns(self.store) if any(fault.kind == "chunks" for fault in self.faults) else {}
+        written = 0
+        for state in self.states.values():
+            for row in checks.ledger_rows(self.store, state.id):
+                is_wanted = are_orphans_gone or row.id in wanted or row.id in broken
+                if is_wanted and row.state == "captured" and row.length:
+                    written += self._write_turns(state, row, broken.get(row.id, []))
+        if written:
+            yield f"{written} turns written again from the archive"
 
+    def restart_transcripts(self) -> Iterator[str]:
+        """Reset the watermark of each existing transcript that was edited or has a wrong ledger."""
+        for fault in self.faults:
+            if fault.kind in ("edited", "ledger") and fault.transcript in self.states and Path(fault.what).exists():
+                with self.store.transaction():
+                    checks.restart(self.store, fault.transcript)
+                yield f"{fault.what}: will be read again from its first byte"
 
-def _repair_index(store: Store) -> list[str]:
-    """Repair what search derives from the text: the entries of memories, the keyword index and the vectors."""
-    done: list[str] = []
-    if remade := checks.mend_memories(store):
-        done.append(f"{remade} memories: what search finds of them was made again")
-    if not checks.keyword_index_agrees(store):
-        checks.rebuild_keyword_index(store)
-        done.append("the keyword index was made again")
-    for vector_fault in checks.vector_faults(store):
-        checks.mend_vectors(store, vector_fault)
-        done.append(f"vectors of generation {vector_fault.generation}: {len(vector_fault.missing)} will be made again")
-    return done
+    def _mend_frame(self, state: ledger.TranscriptState, row: checks.LedgerRow) -> bool:
+        """Archive a row's lines again from the transcript, if it still has exactly the captured bytes."""
+        path = Path(state.path)
+        if state.archive is None or files.look_at(path) is None or row.generation != state.mark.generation:
+            return False
+        with path.open("rb") as file:
+            file.seek(row.start)
+            raw = file.read(row.stop - row.start)
+        if self.cleaner.hash(raw) != row.raw_hash:
+            return False
+        clean = b"".join(self.cleaner.clean_line(line)[0] + b"\n" for line in raw.split(b"\n")[:-1])
+        if hashlib.sha256(clean).digest() != row.clean_hash:
+            return False
+        with self.store.transaction():
+            self._archive_again(state, row, self.ldm_home / state.archive, raw, clean)
+        return True
 
-
-def _row(store: Store, fault: Fault) -> checks.LedgerRow | None:
-    return next((row for row in checks.ledger_rows(store, fault.transcript or 0) if row.id == fault.row), None)
-
-
-def _mend_frame(
-    store: Store, state: ledger.TranscriptState, row: checks.LedgerRow, ldm_home: Path, cleaner: tail.Cleaner
-) -> bool:
-    """Archive a row's lines again from the transcript, if it still has exactly the captured bytes."""
-    path = Path(state.path)
-    if state.archive is None or files.look_at(path) is None or row.generation != state.mark.generation:
-        return False
-    with path.open("rb") as file:
-        file.seek(row.start)
-        raw = file.read(row.stop - row.start)
-    if cleaner.hash(raw) != row.raw_hash:
-        return False
-    clean = b"".join(cleaner.clean_line(line)[0] + b"\n" for line in raw.split(b"\n")[:-1])
-    if hashlib.sha256(clean).digest() != row.clean_hash:
-        return False
-    with store.transaction():
-        kept = _without_forgotten(store, state, row, raw, clean)
+    def _archive_again(
+        self, state: ledger.TranscriptState, row: checks.LedgerRow, target: Path, raw: bytes, clean: bytes
+    ) -> None:
+        kept = _without_forgotten(self.store, state, row, raw, clean)
         if not kept.strip():
-            forgotten_rows.close_row(store, row.id, BY_FORGETTING)
-            return True
-        target = ldm_home / state.archive
+            forgotten_rows.close_row(self.store, row.id, BY_FORGETTING)
+            return
         size = target.stat().st_size if target.exists() else 0
         frame = archive.append(target, size, [kept])[0]
+        sha = hashlib.sha256(kept).digest()
         if kept == clean:
-            checks.place_frame(store, row.id, frame.offset, frame.length)
+            checks.place_frame(self.store, row.id, frame.offset, frame.length)
         else:
-            sha = hashlib.sha256(kept).digest()
-            forgotten_rows.place_lines(store, row.id, frame.offset, frame.length, sha, len(kept))
-    return True
+            forgotten_rows.place_lines(self.store, row.id, frame.offset, frame.length, sha, len(kept))
+
+    def _write_turns(self, state: ledger.TranscriptState, row: checks.LedgerRow, broken: list[int]) -> int:
+        """Write the turns of an archived row again that are missing, different or broken. Return their number.
+
+        A row that cannot be read from the archive is left unchanged.
+        """
+        clean = archive.text_of(self.ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
+        if clean is None:
+            return 0
+        with self.store.transaction():
+            checks.drop_turns(self.store, broken)
+            return write_turns(self.store, state, row, clean, self.find_project)
+
+
+def _repair_index(store: Store) -> Iterator[str]:
+    """Repair what search derives from the text: the entries of memories, the keyword index and the vectors."""
+    if remade := checks.mend_memories(store):
+        yield f"{remade} memories: what search finds of them was made again"
+    if not checks.keyword_index_agrees(store):
+        checks.rebuild_keyword_index(store)
+        yield "the keyword index was made again"
+    for vector_fault in checks.vector_faults(store):
+        checks.mend_vectors(store, vector_fault)
+        yield f"vectors of generation {vector_fault.generation}: {len(vector_fault.missing)} will be made again"
 
 
 def _without_forgotten(
@@ -161,23 +158,3 @@ def _broken_turns(store: Store) -> dict[int, list[int]]:
     """Return the turns with damaged or missing text, by the ledger row that captured them."""
     broken = {*checks.turns_of_chunks(store, checks.chunks_with_wrong_hash(store)), *checks.turns_without_chunks(store)}
     return checks.rows_of_turns(store, sorted(broken))
-
-
-def _mend_turns(
-    store: Store,
-    state: ledger.TranscriptState,
-    row: checks.LedgerRow,
-    broken: list[int],
-    ldm_home: Path,
-    find_project: FindProject,
-) -> int:
-    """Write the turns of an archived row again that are missing, different or known to be broken. Return their number.
-
-    A row that cannot be read from the archive is left unchanged.
-    """
-    clean = archive.text_of(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
-    if clean is None:
-        return 0
-    with store.transaction():
-        checks.drop_turns(store, broken)
-        return write_turns(store, state, row, clean, find_project)
