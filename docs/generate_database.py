@@ -55,8 +55,6 @@ WORDS = {
     "forgotten_sessions": "Sessions of which something was forgotten.",
     "forget_work": "What is still to be taken out of files.",
     "injections": "What was told to the agent at the start of sessions.",
-    "entities": "People and things that are named; filled by a later version.",
-    "relationships": "What entities have to do with each other; filled by a later version.",
     "source_collections": "Folders of files to index; filled by a later version.",
     "source_files": "The files in them; filled by a later version.",
     "sources": "Which chunk comes from which file; filled by a later version.",
