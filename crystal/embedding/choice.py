@@ -8,9 +8,10 @@ from __future__ import annotations
 import hashlib
 import importlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from crystal.config.providers import EMBEDDING_PROVIDERS, EmbeddingProvider, Kind
 from crystal.errors import CrystalError, NotConfigured, UsageProblem
@@ -24,53 +25,38 @@ Key: TypeAlias = "str | Callable[[], str | None] | None"
 """An API key, or what fetches it when it is needed: asking a keyring takes time."""
 
 
-class Choice(NamedTuple):
-    """What the settings say.
+@dataclass(eq=False)
+class ChosenEmbedder:
+    """An embedder that is known by name and loaded when it is first asked, see ``Embedder``.
 
     Attributes:
-        provider: The provider's row in the registry.
+        row: The provider's row in the registry.
         model: By the provider's name for it.
         dimension: Numbers in a vector.
         base_url: Where the provider answers; None for its own address.
         asked_dimension: The dimension that is asked for; None for the model's own.
         timeout: Seconds for one request.
+        given_key: The API key, or what fetches it.
         models: The folder of installed models, if the provider needs it.
         threads: How many processors an installed model may use.
-        has_tokens: True if the model gives vectors of tokens.
+        has_token_vectors: True if ``token_vectors`` can be asked.
     """
 
-    provider: EmbeddingProvider
+    row: EmbeddingProvider
     model: str
     dimension: int
     base_url: str | None
     asked_dimension: int | None
     timeout: float
+    given_key: Key = field(default=None, repr=False)
     models: Path | None = None
     threads: int = 1
-    has_tokens: bool = False
-
-
-class ChosenEmbedder:
-    """An embedder that is known by name and loaded when it is first asked, see ``Embedder``."""
-
-    def __init__(self, choice: Choice, key: Key) -> None:
-        self._choice = choice
-        self._given_key = key
+    has_token_vectors: bool = False
 
     @property
     def provider(self) -> str:
         """Return the provider's name, see ``Embedder``."""
-        return self._choice.provider.name
-
-    @property
-    def model(self) -> str:
-        """Return the model's name, see ``Embedder``."""
-        return self._choice.model
-
-    @property
-    def dimension(self) -> int:
-        """Return the dimension, see ``Embedder``."""
-        return self._choice.dimension
+        return self.row.name
 
     @cached_property
     def identity(self) -> str:
@@ -79,26 +65,26 @@ class ChosenEmbedder:
             key = self._key or ""
         except CrystalError:  # a key that cannot be fetched is reported when a text is embedded
             key = ""
-        parts = (self.provider, self.model, str(self.dimension), self._choice.base_url or "", key)
+        parts = (self.provider, self.model, str(self.dimension), self.base_url or "", key)
         return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
 
     @cached_property
     def _key(self) -> str | None:
-        return self._given_key() if callable(self._given_key) else self._given_key
+        return self.given_key() if callable(self.given_key) else self.given_key
 
     @cached_property
     def _maker(self) -> Any:
-        choice, row = self._choice, self._choice.provider
+        row = self.row
         implementation = getattr(importlib.import_module(f"crystal.embedding.{row.module}"), row.implementation)
         if row.kind is Kind.EMBEDDED:
             return implementation()
         if row.kind is Kind.INSTALLED:
-            return implementation(choice.models, self.model, choice.threads)
+            return implementation(self.models, self.model, self.threads)
         from crystal.embedding.remote import RemoteEmbedder, checked_key
 
-        key = checked_key(self._key, row, has_own_server=choice.base_url is not None)
-        provider = implementation(self.model, choice.base_url or row.base_url, choice.asked_dimension, key)
-        return RemoteEmbedder(provider, self.dimension, choice.timeout)
+        key = checked_key(self._key, row, has_own_server=self.base_url is not None)
+        provider = implementation(self.model, self.base_url or row.base_url, self.asked_dimension, key)
+        return RemoteEmbedder(provider, self.dimension, self.timeout)
 
     def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
         """Embed documents, see ``Embedder``."""
@@ -109,11 +95,6 @@ class ChosenEmbedder:
         """Embed a question, see ``Embedder``."""
         made: bytes = self._maker.embed_query(text)
         return made
-
-    @property
-    def has_token_vectors(self) -> bool:
-        """Return True if ``token_vectors`` can be asked; nothing is loaded to know it."""
-        return self._choice.has_tokens
 
     def token_vectors(self, texts: Sequence[str]) -> list[TokenRows]:
         """Return token vectors, see ``TokenVectors``.
@@ -165,7 +146,7 @@ def make_embedder(
         raise UsageProblem(f"there is no embedding provider {provider!r}", hint=f"one of: {known}")
     name = model or row.default_model
     if row.kind is Kind.INSTALLED:
-        return _choose_installed(Choice(row, name, 0, None, dimension, timeout, models, threads))
+        return _choose_installed(ChosenEmbedder(row, name, 0, None, dimension, timeout, None, models, threads))
     size = dimension or known_dimension(name)
     if row.kind is Kind.EMBEDDED:
         if name not in row.dimensions:
@@ -177,7 +158,7 @@ def make_embedder(
             hint="set embedding.dimension to it (the model's page tells)",
         )
     has_tokens = row.kind is Kind.EMBEDDED
-    return ChosenEmbedder(Choice(row, name, size, base_url, dimension, timeout, has_tokens=has_tokens), key)
+    return ChosenEmbedder(row, name, size, base_url, dimension, timeout, key, has_token_vectors=has_tokens)
 
 
 def known_dimension(model: str) -> int | None:
@@ -186,7 +167,7 @@ def known_dimension(model: str) -> int | None:
     return next((row.dimensions[name] for row in EMBEDDING_PROVIDERS.values() if name in row.dimensions), None)
 
 
-def _choose_installed(asked: Choice) -> ChosenEmbedder:
+def _choose_installed(asked: ChosenEmbedder) -> ChosenEmbedder:
     if asked.models is None:
         hint = f"crystal models install {asked.model}"
         raise NotConfigured(f"the model {asked.model} is not installed", hint=hint)
@@ -195,7 +176,7 @@ def _choose_installed(asked: Choice) -> ChosenEmbedder:
     found = read_manifest(asked.models, asked.model)
     size = _only_dimension(f"the model {asked.model}", found.dimension, asked.asked_dimension)
     has_tokens = found.token_output is not None
-    return ChosenEmbedder(asked._replace(model=found.full_name, dimension=size, has_tokens=has_tokens), None)
+    return replace(asked, model=found.full_name, dimension=size, has_token_vectors=has_tokens)
 
 
 def _only_dimension(name: str, dimension: int, asked: int | None) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from crystal.embedding.remote import Answer, Purpose
-from crystal.provider_http.failures import WrongAnswer
+from crystal.errors import WrongAnswer
 from crystal.provider_http.post import address, post_json
 
 

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from crystal.config.prices import price_of
 from crystal.embedding.embedder import Embedder
 from crystal.embedding.retry import call_with_retries, next_attempt
-from crystal.errors import CrystalError, Unavailable
-from crystal.provider_http.failures import ServerFault, TextRefused, WrongAnswer
+from crystal.errors import CrystalError, ServerFault, TextRefused, Unavailable, WrongAnswer
 from crystal.store.connection import Store
 from crystal.store.costs import Cost, add_cost
 from crystal.store.problems import clear_problem, find_problem, record_problem

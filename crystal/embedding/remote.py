@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from crystal.config.providers import EmbeddingProvider
-from crystal.errors import NotConfigured
-from crystal.provider_http.failures import WrongAnswer
+from crystal.errors import NotConfigured, WrongAnswer
 
 Purpose = Literal["document", "query"]
 

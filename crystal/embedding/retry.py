@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from crystal.errors import Unavailable
-from crystal.provider_http.failures import ModelUnavailable
+from crystal.errors import ModelUnavailable, Unavailable
 
 Answer = TypeVar("Answer")
 

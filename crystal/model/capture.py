@@ -5,7 +5,6 @@ the start of a transcript file and always sit after a newline.
 """
 
 import re
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 Role = Literal["user", "assistant", "thinking", "tool_call", "tool_result", "subagent", "summary", "source", "memory"]
@@ -123,8 +122,7 @@ class Piece(NamedTuple):
     lines: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """How many secrets of one kind were taken out."""
 
     kind: str

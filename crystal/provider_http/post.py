@@ -19,8 +19,16 @@ from urllib.parse import urlsplit
 import httpx
 import orjson
 
-from crystal.errors import CrystalError, Denied, NotConfigured, UsageProblem
-from crystal.provider_http.failures import ModelUnavailable, ServerFault, TextRefused, WrongAnswer
+from crystal.errors import (
+    CrystalError,
+    Denied,
+    ModelUnavailable,
+    NotConfigured,
+    ServerFault,
+    TextRefused,
+    UsageProblem,
+    WrongAnswer,
+)
 
 CONNECT_SECONDS = 10.0
 MAX_ANSWER_BYTES = 64 << 20

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crystal.config.paths import make_private_dir, write_private
-from crystal.errors import CrystalError, Unavailable
-from crystal.provider_http.failures import ModelUnavailable
+from crystal.errors import CrystalError, ModelUnavailable, Unavailable
 from crystal.store import Store
 from crystal.store.costs import DAY_MS, day_start
 from crystal.store.problems import clear_problem, find_problem, record_problem

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crystal.config.providers import SUMMARIZERS
-from crystal.errors import CrystalError, NotConfigured, UsageProblem
-from crystal.provider_http.failures import TextRefused
+from crystal.errors import CrystalError, NotConfigured, TextRefused, UsageProblem
 from crystal.provider_http.post import address, is_loopback, post_json
 from crystal.summarize.llm import ANSWER_TOKENS, PROMPT_TOKENS, Completion, Prompt, SummaryModel
 

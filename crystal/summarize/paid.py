@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from crystal.config.prices import price_of
-from crystal.errors import CrystalError
-from crystal.provider_http.failures import ModelUnavailable
+from crystal.errors import CrystalError, ModelUnavailable
 from crystal.store import Store
 from crystal.store.costs import Cost, release, reserve, settle
 from crystal.summarize.condense import estimated_tokens

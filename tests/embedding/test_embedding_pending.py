@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from crystal.embedding.pending import ROOM, ROOM_REFUSED, Watch, embed_pending
-from crystal.errors import Denied, Unavailable
-from crystal.provider_http.failures import ModelUnavailable, ServerFault, TextRefused, WrongAnswer
+from crystal.errors import Denied, ModelUnavailable, ServerFault, TextRefused, Unavailable, WrongAnswer
 from crystal.store import Store
 from crystal.store.problems import find_problem, list_problems
 from crystal.store.search import vectors

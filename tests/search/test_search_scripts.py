@@ -7,7 +7,7 @@ import pytest
 from crystal.embedding.choice import make_embedder
 from crystal.embedding.late import StaticLate, TransformerLate
 from crystal.embedding.static import static_model
-from crystal.provider_http.failures import ModelUnavailable
+from crystal.errors import ModelUnavailable
 from crystal.search.deep import Deep
 from crystal.store.search import vectors
 from crystal.text.query import parse_query

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from crystal.errors import CrystalError, NotConfigured, UsageProblem
-from crystal.provider_http.failures import ModelUnavailable
+from crystal.errors import CrystalError, ModelUnavailable, NotConfigured, UsageProblem
 from crystal.store import Store
 from crystal.store.capture.turns import end_session
 from crystal.store.costs import DAY_MS, spent_since, totals

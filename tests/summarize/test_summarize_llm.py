@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.errors import CrystalError, Denied, NotConfigured, UsageProblem
-from crystal.provider_http.failures import ModelUnavailable, ServerFault, TextRefused, WrongAnswer
+from crystal.errors import (
+    CrystalError,
+    Denied,
+    ModelUnavailable,
+    NotConfigured,
+    ServerFault,
+    TextRefused,
+    UsageProblem,
+    WrongAnswer,
+)
 from crystal.store.sessions.sessions import Said
 from crystal.summarize.condense import condense, estimated_tokens
 from crystal.summarize.llm import ANSWER_SCHEMA, BadAnswer, Prompt, build_prompt, parse_answer

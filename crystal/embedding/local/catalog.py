@@ -1,12 +1,14 @@
-"""List the models that crystal knows by a short name.
+"""List the models that crystal knows by a short name: the rows of ``models.json``.
 
 ``sha256`` pins files whose hash is known here. For all other files the hub's own list of hashes is the only check.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,38 +42,9 @@ class KnownModel:
     sha256: Mapping[str, str] = field(default_factory=dict)
 
 
-MINILM = KnownModel(
-    "minilm",
-    "sentence-transformers/all-MiniLM-L6-v2",
-    "English; small and fast",
-    "Apache-2.0",
-    dimension=384,
-    megabytes=91,
-    most_tokens=256,
-    revision="1110a243fdf4706b3f48f1d95db1a4f5529b4d41",
-    sha256={
-        "onnx/model.onnx": "6fd5d72fe4589f189f8ebc006442dbb529bb7ce38f8082112682524616046452",
-        "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-    },
-)
-E5_SMALL = KnownModel(
-    "e5-small", "intfloat/multilingual-e5-small", "a hundred languages", "MIT", 384, 490, "query: ", "passage: "
-)
-E5_BASE = KnownModel(
-    "e5-base", "intfloat/multilingual-e5-base", "a hundred languages", "MIT", 768, 1130, "query: ", "passage: "
-)
-BGE_M3 = KnownModel(
-    "bge-m3", "BAAI/bge-m3", "a hundred languages, long texts; slow", "MIT", 1024, 2290, most_tokens=1024
-)
-EMBEDDING_GEMMA = KnownModel(
-    "embeddinggemma",
-    "onnx-community/embeddinggemma-300m-ONNX",
-    "a hundred languages; new",
-    "Gemma terms of use",
-    768,
-    1240,
-    "task: search result | query: ",
-    "title: none | text: ",
-    most_tokens=1024,
-)
-KNOWN: Mapping[str, KnownModel] = {known.name: known for known in (MINILM, E5_SMALL, E5_BASE, BGE_M3, EMBEDDING_GEMMA)}
+def _read_catalog() -> dict[str, KnownModel]:
+    rows = json.loads(Path(__file__).with_name("models.json").read_bytes())
+    return {row["name"]: KnownModel(**row) for row in rows}
+
+
+KNOWN: Mapping[str, KnownModel] = _read_catalog()

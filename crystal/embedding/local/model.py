@@ -18,8 +18,7 @@ import numpy.typing as npt
 from crystal.embedding.embedder import TokenRows
 from crystal.embedding.local.extra import import_package
 from crystal.embedding.local.manifest import GRAPH, TOKENIZER, Manifest, check_files, damaged_model, read_manifest
-from crystal.errors import Damaged, UsageProblem
-from crystal.provider_http.failures import WrongAnswer
+from crystal.errors import Damaged, UsageProblem, WrongAnswer
 
 Array = npt.NDArray[np.float32]
 

@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from crystal.errors import CrystalError
-from crystal.provider_http.failures import ModelUnavailable
+from crystal.errors import CrystalError, ModelUnavailable
 from crystal.store import Store
 from crystal.summarize.llm import Prompt, SummaryModel
 from crystal.summarize.models import OllamaChat, OpenAIChat
