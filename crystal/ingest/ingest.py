@@ -119,7 +119,7 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
             generation = segment.after.generation
             ledger.add_row(store, ident, generation, piece.start, piece.end, piece.state, piece.rule, now)
     privacy.add_private_lines(store, segment.private_uuids)
-    privacy.add_redactions(store, [(finding.kind, finding.count) for finding in segment.findings])
+    privacy.add_redactions(store, segment.findings)
     placed = [(turn, _row_of(turn, rows), chunks) for turn, chunks in prepared.said]
     added = turns.add_turns(store, segment.origin, placed, projects, prepared.title)
     return IngestReport(

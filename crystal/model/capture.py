@@ -126,7 +126,7 @@ class Finding(NamedTuple):
     """How many secrets of one kind were taken out."""
 
     kind: str
-    count: int
+    number: int
 
 
 class Segment(NamedTuple):

@@ -115,7 +115,7 @@ def _only_ledger(store: Store, segment: Segment, claim: Claim, now: int) -> Inge
             else:
                 ledger.add_row(store, ident, generation, piece.start, piece.end, piece.state, piece.rule, now)
         privacy.add_private_lines(store, segment.private_uuids)
-        privacy.add_redactions(store, [(finding.kind, finding.count) for finding in segment.findings])
+        privacy.add_redactions(store, segment.findings)
     return IngestReport(
         sum(piece.end - piece.start for piece in segment.pieces if piece.state == "captured"),
         sum(piece.end - piece.start for piece in segment.pieces if piece.state == "private"),

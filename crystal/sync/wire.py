@@ -50,7 +50,7 @@ def encode_segment(segment: Segment, projects: Mapping[str, Project], lane: Lane
         "before": _mark(segment.before),
         "after": _mark(segment.after),
         "pieces": [_piece(piece) for piece in segment.pieces],
-        "findings": [[finding.kind, finding.count] for finding in segment.findings],
+        "findings": [list(finding) for finding in segment.findings],
         "private": list(segment.private_uuids),
         "projects": [row for one in projects.values() if _fits(row := [one.cwd, one.git_root, one.remote, one.name])],
     }
