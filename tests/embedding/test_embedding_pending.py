@@ -285,6 +285,7 @@ def test_another_process_that_changes_the_model_meanwhile_ends_the_run(store: St
     assert len(dice.asked) == 1
 
 
+@pytest.mark.slow
 def test_two_at_once_make_every_vector_once(store: Store, tmp_path: Path):
     for n in range(300):
         add_chunk(store, str(n))
@@ -317,6 +318,7 @@ def kill_at(store: Store, statement: int) -> None:
     store.db.exec_trace = trace
 
 
+@pytest.mark.slow
 def test_killed_at_any_statement_and_run_again_nothing_is_lost_or_doubled(tmp_path: Path):
     template, survived, statement = tmp_path / "template", False, 0
     with open_store(template) as store:

@@ -79,7 +79,7 @@ def test_a_question_is_embedded_as_a_question(providers, provider, text, purpose
 
 @every_provider
 def test_many_texts_go_in_several_requests_and_no_texts_in_none(providers, provider):  # noqa: F811
-    asked = embedder(providers, provider)
+    asked = embedder(providers, provider, dimension=8)
     assert asked.embed_documents([]) == []
     assert providers.asked == []
     assert len(asked.embed_documents([f"text {n}" for n in range(300)])) == 300

@@ -50,6 +50,7 @@ def test_who_runs_here_is_never_guessed() -> None:
     assert not needs_key("none")
 
 
+@pytest.mark.slow
 def test_there_is_no_second_list_of_providers() -> None:
     """``voyage`` only embeds, so a list of embedding providers elsewhere would name it."""
     named = {
@@ -105,6 +106,7 @@ print(len(made.embed_query("hello")), made.take_tokens(), price_of("acme", made.
 """
 
 
+@pytest.mark.slow
 def test_the_recipe_for_a_new_provider_works_as_it_is_written(tmp_path: Path) -> None:
     module, row = re.findall(r"```(?:python|text)\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     shutil.copytree(ROOT / "crystal", tmp_path / "crystal", ignore=shutil.ignore_patterns("__pycache__"))

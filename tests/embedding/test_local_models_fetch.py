@@ -153,6 +153,7 @@ def test_a_stored_login_goes_to_no_other_server(tmp_path, hub, monkeypatch):
     assert not [one for one in hub.headers if "authorization" in {name.lower() for name in one}]
 
 
+@pytest.mark.slow
 def test_the_command_fetches_and_tells_what_it_checked(tmp_path, hub):
     env = {**os.environ, "HOME": str(tmp_path), "HF_ENDPOINT": hub.url, "NO_COLOR": "1"}
     words = [sys.executable, "-m", "crystal", "models", "install", REPOSITORY, "--name", "mine", "--json"]

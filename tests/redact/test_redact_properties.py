@@ -73,7 +73,7 @@ def pairs(line: bytes) -> Any:
     return json.loads(line, object_pairs_hook=kept)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(VALUES, st.booleans(), st.booleans())
 def test_valid_json_stays_valid_json_of_the_same_structure(value: Any, plain: bool, compact: bool) -> None:
     text = json.dumps(value, ensure_ascii=plain, separators=(",", ":") if compact else None)
@@ -88,7 +88,7 @@ def test_valid_json_stays_valid_json_of_the_same_structure(value: Any, plain: bo
     assert REDACTOR.clean_line(clean) == (clean, {})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.one_of(TEXTS, NAMED))
 @example("password=abc[redacted:password:0123abcd]def")
 @example("<private>[private]")
@@ -99,7 +99,7 @@ def test_cleaning_twice_is_cleaning_once(text: str) -> None:
     assert bool(findings) == (clean != text)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.one_of(st.binary(max_size=200), TEXTS.map(lambda text: text.encode("utf-8", "surrogatepass"))),
     st.binary(max_size=8),
@@ -111,7 +111,7 @@ def test_no_bytes_at_all_make_it_fail(line: bytes, more: bytes) -> None:
         assert REDACTOR.clean_line(clean) == (clean, {})
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from(sorted(samples.FORMATS)),
     st.integers(0, 50),
@@ -134,7 +134,7 @@ def test_a_secret_goes_whatever_stands_around_it(
     assert secret not in str(findings)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(TEXTS, TEXTS, TEXTS, st.integers(0, 3))
 def test_a_private_span_goes_whatever_stands_around_it(before: str, inside: str, after: str, levels: int) -> None:
     inside = inside.replace("<", "").replace("u003", "")
@@ -144,7 +144,7 @@ def test_a_private_span_goes_whatever_stands_around_it(before: str, inside: str,
         assert b"4711-" not in redactor.clean_line(line)[0]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(VALUES, st.one_of(TEXTS, NAMED), st.booleans())
 def test_the_first_look_lets_everything_through_that_the_rules_find(value: Any, text: str, plain: bool) -> None:
     thorough = Redactor(b"k")
@@ -159,7 +159,7 @@ def test_the_first_look_lets_everything_through_that_the_rules_find(value: Any, 
         assert thorough.clean_line(tried) == quick.clean_line(tried)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(TEXTS, st.booleans(), st.data())
 def test_a_view_leads_back_to_its_source(text: str, plain: bool, data: st.DataObject) -> None:
     source = json.dumps(text, ensure_ascii=plain).encode("utf-8", "surrogatepass")[1:-1]
@@ -174,7 +174,7 @@ def test_a_view_leads_back_to_its_source(text: str, plain: bool, data: st.DataOb
     assert view.text[start:end] in (source[begin:stop] if part is None else part.text)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(TEXTS, st.one_of(TEXTS, NAMED), TEXTS, st.integers(0, 4), st.booleans(), st.booleans())
 def test_what_was_recalled_goes_whatever_it_is_and_stands_in(
     before: str, inside: str, after: str, levels: int, plain: bool, closed: bool
@@ -196,7 +196,7 @@ TAGS = ["<crystal-memory>", "</crystal-memory>"]
 TAGS += [tag(nonce) for tag in (opening, closing) for nonce in ("7k2m9x", "abcdef")]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from([*TAGS, HEADER, "data:", "`", "a", "<", "\n", " "]), max_size=12).map("".join))
 def test_recalled_spans_begin_and_end_with_tags_and_never_overlap(text: str) -> None:
     raw = text.encode()
@@ -209,7 +209,7 @@ def test_recalled_spans_begin_and_end_with_tags_and_never_overlap(text: str) -> 
 
 
 def test_private_spans_never_overlap_and_are_in_order() -> None:
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=40, deadline=None)
     @given(st.lists(st.sampled_from(["<private>", "</private>", "<private/>", "a", "<", ">", "\n"]), max_size=12))
     def check(parts: list[str]) -> None:
         raw = "".join(parts).encode()

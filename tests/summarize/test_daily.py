@@ -110,6 +110,7 @@ class _Killed(BaseException):
     pass
 
 
+@pytest.mark.slow
 def test_killed_at_any_statement_every_line_is_there_once_after_another_run(tmp_path: Path) -> None:
     for at in range(1, 40):
         folder = tmp_path / str(at)
@@ -315,6 +316,7 @@ def test_nothing_new_costs_no_write(tmp_path: Path) -> None:
         assert not [sql for sql in said if not sql.startswith("SELECT")]
 
 
+@pytest.mark.slow
 def test_eight_processes_at_once_write_every_line_once(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         for index in range(60):

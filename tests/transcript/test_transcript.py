@@ -8,38 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.model.capture import Turn
 from crystal.transcript import (
-    NO_FACTS,
-    LineFacts,
     line_facts,
-    parse_line,
     parse_turns,
     read_segment,
     split_lines,
-    titles,
 )
+from tests.support.transcript_lines import WHEN, json_values, line_of, said, turns
 
 DATA = Path(__file__).parent.parent / "data" / "transcripts"
 EXPECTED: dict[str, list[list[Any]]] = json.loads((DATA / "turns.json").read_text("utf-8"))
-WHEN = "2026-11-20T23:51:53.936Z"
-
-
-def line_of(kind: str, content: object, **fields: object) -> dict[str, Any]:
-    line = {"type": kind, "uuid": "u1", "parentUuid": "u0", "timestamp": WHEN, "cwd": "/w", "gitBranch": "main"}
-    return {**line, "message": {"role": kind, "content": content}, **fields}
-
-
-def turns(*lines: object, subagent: bool = False) -> list[Turn]:
-    raw = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
-    return list(parse_turns(enumerate(raw), "session", subagent=subagent))
-
-
-def said(*lines: object, subagent: bool = False) -> list[tuple[str, str]]:
-    return [(turn.role, turn.text) for turn in turns(*lines, subagent=subagent)]
 
 
 def in_file(name: str) -> list[Turn]:
@@ -140,13 +122,6 @@ def test_a_tool_call_reads_as_its_name_its_main_argument_and_the_rest(
     block = {"type": "tool_use", "id": "t1", "name": tool, "input": arguments}
     [turn] = turns(line_of("assistant", [block]))
     assert (turn.role, turn.tool, turn.text) == ("tool_call", tool, text)
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
-    max_leaves=12,
-)
 
 
 def strings_in(value: object) -> Iterable[str]:
@@ -383,162 +358,3 @@ def test_an_assistant_may_quote_a_reminder() -> None:
 def test_a_text_full_of_unclosed_tags_costs_no_more_than_another() -> None:
     text = "<system-reminder>" * 50_000 + "</ide_selection>"
     assert said(line_of("user", text)) == [("user", text)]
-
-
-# -- no line makes it fail -----------------------------------------------------------------------------------------
-
-odd_values = (
-    json_values
-    | st.sampled_from(["user", "assistant", "attachment", "text", "tool_use", "tool_result", "thinking", "prompt"])
-    | st.sampled_from(["queued_command", WHEN, "2026-13-45T99:99:99Z", "\ud83d", "\0", "<system-reminder>", "human"])
-)
-KEYS = "type uuid parentUuid timestamp cwd gitBranch sessionId isMeta isSidechain isCompactSummary origin promptSource"
-BLOCK_KEYS = "type text thinking id name input tool_use_id content source title url kind prompt source_uuid commandMode"
-odd_blocks = st.dictionaries(st.sampled_from(BLOCK_KEYS.split()), odd_values, max_size=6)
-odd_messages = st.fixed_dictionaries(
-    {"content": odd_values | st.lists(odd_blocks | odd_values, max_size=4)},
-    optional={"id": odd_values, "model": odd_values},
-)
-odd_lines = st.builds(
-    lambda fields, kind, message, attachment: {**fields, "type": kind, "message": message, "attachment": attachment},
-    st.dictionaries(st.sampled_from(KEYS.split()), odd_values, max_size=8),
-    st.sampled_from(["user", "assistant", "attachment"]) | odd_values,
-    odd_messages | odd_values,
-    odd_blocks | odd_values,
-)
-
-
-@given(st.lists(odd_lines, max_size=3), st.booleans())
-def test_any_json_with_the_right_keys_gives_storable_turns_or_none(lines: list[dict[str, Any]], subagent: bool) -> None:
-    first = turns(*lines, subagent=subagent)
-    for turn in first:
-        texts = [turn.uuid, turn.text, turn.role, turn.parent_uuid, turn.cwd, turn.branch, turn.tool]
-        for text in filter(None, [*texts, turn.message_id, turn.model]):
-            assert "\0" not in text.encode().decode()
-        assert turn.text.strip()
-        assert turn.uuid
-        assert turn.full_length >= 1
-    assert turns(*lines, subagent=subagent) == first
-    for line in lines:
-        line_facts(json.dumps(line).encode())
-    titles(enumerate(json.dumps(line).encode() for line in lines))
-
-
-@given(st.binary(max_size=200) | st.text().map(lambda text: text.encode("utf-8", "surrogatepass")))
-@example(b'{"type":"user"')
-@example(b"\xff\xfe")
-@example(b'"user"')
-@example(b'["user"]')
-def test_any_bytes_are_taken_in_silence(line: bytes) -> None:
-    assert list(parse_turns([(0, line), (1, b'"user"' + line)], "s", subagent=False)) == []
-    assert isinstance(line_facts(line), LineFacts)
-    titles([(0, line)])
-
-
-@pytest.mark.parametrize("depth", [500, 1100, 100_000])
-@pytest.mark.parametrize("brackets", [("[", "]"), ('{"a":', "}")])
-def test_deep_nesting_is_read_or_skipped_and_what_follows_is_kept(depth: int, brackets: tuple[str, str]) -> None:
-    nested = brackets[0] * depth + '"leaf"' + brackets[1] * depth
-    call = (
-        f'{{"type":"assistant","uuid":"d","message":{{"content":[{{"type":"tool_use","name":"T","input":{nested}}}]}}}}'
-    )
-    found = said(call.encode(), line_of("user", "after"))
-    assert found[-1] == ("user", "after")
-    if depth == 500:
-        assert found[0][1].endswith("leaf")
-
-
-@pytest.mark.parametrize(
-    ("raw", "text"),
-    [
-        (b'"lone \\ud83d end \\ud83d\\ude00"', "lone \ufffd end 😀"),
-        (b'"a\\u0000b"', "a\ufffdb"),
-        (b'"broken \xff utf-8"', "broken \ufffd utf-8"),
-        (b'"raw \xe2\x80\xa8 and \xc2\x85"', "raw \u2028 and \u0085"),
-    ],
-)
-def test_what_sqlite_would_refuse_is_replaced_and_the_rest_stays(raw: bytes, text: str) -> None:
-    line = b'{"type":"user","uuid":"u","message":{"role":"user","content":' + raw + b"}}"
-    assert said(line) == [("user", text)]
-
-
-@pytest.mark.parametrize("extra", [b'"x":NaN', b'"x":-Infinity', b'"x":1e999', b'"x":' + b"9" * 6000, b'"x":1,"x":2'])
-def test_odd_numbers_do_not_cost_the_line(extra: bytes) -> None:
-    assert said(b'{"type":"user","message":{"content":"hi"},' + extra + b"}") == [("user", "hi")]
-
-
-def test_a_byte_order_mark_and_a_carriage_return_do_not_cost_the_line() -> None:
-    line = json.dumps(line_of("user", "hi")).encode()
-    assert said(b"\xef\xbb\xbf" + line, line + b"\r") == [("user", "hi"), ("user", "hi")]
-
-
-def test_a_line_without_uuid_gets_one_from_its_place_and_bytes() -> None:
-    line = json.dumps({"type": "user", "message": {"content": "y"}}).encode()
-    [one] = parse_turns([(0, line)], "s", subagent=False)
-    [again] = parse_turns([(0, line)], "s", subagent=False)
-    others = [
-        *parse_turns([(9, line)], "s", subagent=False),
-        *parse_turns([(0, line)], "t", subagent=False),
-        *parse_turns([(0, line + b" ")], "s", subagent=False),
-    ]
-    assert one.uuid == again.uuid
-    assert len({one.uuid, *(turn.uuid for turn in others)}) == 4
-    for odd in (5, "", " ", None, ["u"], "x" * 1000):
-        assert turns({**line_of("user", "y"), "uuid": odd})[0].uuid.startswith("line-")
-
-
-# -- facts, times, titles ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (WHEN, 1795218713936),
-        ("2026-11-20T23:51:53Z", 1795218713000),
-        ("2026-11-20T23:51Z", 1795218660000),
-        ("2026-11-20T23:51:53.9Z", 1795218713900),
-        ("2026-11-20T23:51:53.936999999Z", 1795218713936),
-        ("2026-11-20 23:51:53,936", 1795218713936),
-        ("2026-11-21T01:51:53.936+02:00", 1795218713936),
-        ("2026-11-20T18:21:53.936-0530", 1795218713936),
-        ("1969-12-31T23:59:59.999Z", -1),
-        ("2026-02-30T00:00:00Z", None),
-        ("2026-11-20T25:00:00Z", None),
-        ("0000-01-01T00:00:00Z", None),
-        ("٢٠٢٦-11-20T23:51:53Z", None),
-        ("2026-11-20", None),
-        ("soon", None),
-        ("", None),
-        (1795218713936, None),
-        (None, None),
-        ({}, None),
-    ],
-)
-def test_a_time_is_milliseconds_or_none(value: object, expected: int | None) -> None:
-    assert line_facts(json.dumps({"timestamp": value}).encode()).timestamp_ms == expected
-
-
-def test_facts_are_what_the_line_says_of_itself_and_not_what_is_inside_it() -> None:
-    line = {"type": "user", "uuid": "u", "sessionId": "s", "cwd": "/w", "timestamp": WHEN, "message": {"uuid": "no"}}
-    assert line_facts(json.dumps(line).encode()) == LineFacts("u", 1795218713936, "/w", "s", "user")
-    assert line_facts(b'{"session_id":"old","message":{"cwd":"/no","type":"no"}}') == LineFacts(session_id="old")
-    assert line_facts(b'{"type":5,"uuid":[],"cwd":"","sessionId":{},"timestamp":"x"}') == NO_FACTS
-    assert line_facts(b"not json") == NO_FACTS
-    assert parse_line(b"[1]") is None
-
-
-def test_the_users_title_wins_then_the_latest_of_the_client() -> None:
-    def title(*lines: dict[str, object]) -> str | None:
-        return titles(enumerate(json.dumps(line).encode() for line in lines))
-
-    custom = {"type": "custom-title", "customTitle": "Mine"}
-    client = {"type": "ai-title", "aiTitle": "Fix\n the  parser"}
-    foreign = {"type": "summary", "summary": "Another session", "leafUuid": "far"}
-    assert title(custom, client, foreign) == "Mine"
-    assert title({"type": "ai-title", "aiTitle": "Old"}, client) == "Fix the parser"
-    assert title(custom, {"type": "custom-title", "customTitle": "Newer"}) == "Newer"
-    assert title({"type": "custom-title", "customTitle": " "}, {"type": "ai-title", "aiTitle": 5}) is None
-    assert title(foreign) is None
-    assert title(foreign, {"type": "user", "uuid": "far"}) == "Another session"
-    assert title({"type": "summary", "summary": "Nobody's leaf"}) == "Nobody's leaf"
-    assert title(line_of("user", 'say "custom-title"')) is None
