@@ -64,9 +64,6 @@ PACKAGES = {
 }
 """What is imported, and the name under which it is installed."""
 
-_OPTIONAL_ON = {"re2": ("win32",)}
-
-
 _ASKED_BY_NAME = frozenset(
     ["certifi", "cryptography", "httpcore", "httpx", "mcp_types", "mnemonic", "msgspec", "segno", "spake2", "tomlkit"]
 )
@@ -83,8 +80,6 @@ def broken_packages(*, deep: bool = False) -> Iterator[NotConfigured]:
         deep: Load them all, however long that takes.
     """
     for module in PACKAGES:
-        if sys.platform in _OPTIONAL_ON.get(module, ()):
-            continue
         try:
             spec = importlib.util.find_spec(module)
             if spec is None:
