@@ -203,31 +203,33 @@ class Encoding(NamedTuple):
 
     Attributes:
         read: Undoes one level of it.
-        runs: Yields (length when read, begin and end in the source) of each stretch, verbatim or encoded.
+        edits: Yields (begin, end, length when read) of each stretch that is not verbatim, between two places.
         in_blocks: The source may be read in blocks.
     """
 
     read: Callable[[bytes], bytes]
-    runs: Callable[[bytes, int, int], Iterator[tuple[int, int, int]]]
+    edits: Callable[[bytes, int, int], Iterator[tuple[int, int, int]]]
     in_blocks: bool = True
 
-
-def _substituted(
-    pattern: Lazy, decode: Callable[[re.Match[bytes]], bytes]
-) -> Callable[[bytes, int, int], Iterator[tuple[int, int, int]]]:
-    def runs(source: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-        for found in pattern.finditer(source, begin, end):
-            start, stop = found.span()
+    def runs(self, source: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Yield (length when read, begin and end in the source) of each stretch, verbatim or encoded."""
+        for start, stop, size in self.edits(source, begin, end):
             if start > begin:
                 yield start - begin, begin, start
-            size = len(decode(found))
             if size:
                 yield size, start, stop
             begin = stop
         if begin < end:
             yield end - begin, begin, end
 
-    return runs
+
+def _substituted(
+    pattern: Lazy, decode: Callable[[re.Match[bytes]], bytes]
+) -> Callable[[bytes, int, int], Iterator[tuple[int, int, int]]]:
+    def edits(source: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+        return ((*found.span(), len(decode(found))) for found in pattern.finditer(source, begin, end))
+
+    return edits
 
 
 def _line_joints(source: bytes) -> list[tuple[int, int]]:
@@ -304,17 +306,10 @@ def _leaving_out(gaps: Callable[[bytes], list[tuple[int, int, bytes]]]) -> Encod
             at = end
         return b"".join([*parts, source[at:]]) if parts else source
 
-    def runs(source: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-        for start, stop, instead in gaps(source):
-            if start > begin:
-                yield start - begin, begin, start
-            if instead:
-                yield 1, start, stop
-            begin = stop
-        if begin < end:
-            yield end - begin, begin, end
+    def edits(source: bytes, _begin: int, _end: int) -> Iterator[tuple[int, int, int]]:
+        return ((start, stop, len(instead)) for start, stop, instead in gaps(source))
 
-    return Encoding(read, runs, in_blocks=False)
+    return Encoding(read, edits, in_blocks=False)
 
 
 ESCAPED = Encoding(_without_escapes, _substituted(_ESCAPE, _decoded))

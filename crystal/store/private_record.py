@@ -56,7 +56,7 @@ class PrivateRecord(NamedTuple):
 def read_record(path: Path) -> PrivateRecord | None:
     """Read a record file; None if there is none, or if it is not one.
 
-    Lines that cannot be parsed are skipped: the last one may be torn.
+    Blank lines are skipped, and what cannot be parsed: a killed process may have left a part of a line.
 
     Raises:
         CrystalError: The operating system refuses to read it.
@@ -203,19 +203,7 @@ class Recorder:
     def _add(self, *row: Any) -> str:
         """Add a row to the next commit; return the file's length after it."""
         self._pending.append(_line(row))
-        return str(self._end() + sum(map(len, self._pending)))
-
-    def _end(self) -> int:
-        """Return the offset of the next line: after a newline, which a torn last line lacks."""
-        size = self._size()
-        if size == 0:
-            return 0
-        try:
-            with self._path.open("rb") as file:
-                file.seek(size - 1)
-                return size if file.read(1) == b"\n" else size + 1
-        except OSError as error:
-            raise refused(error, self._path) from error
+        return str(self._size() + len(b"\n") + sum(map(len, self._pending)))
 
     def _flush(self) -> bool:
         """Write the pending rows durably. True refuses the commit."""
@@ -233,10 +221,9 @@ class Recorder:
         return False
 
     def _append(self, rows: bytes) -> None:
-        is_torn = self._end() != self._size()
         handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
         with os.fdopen(handle, "ab", buffering=0) as file:
-            data = memoryview(b"\n" * is_torn + rows)
+            data = memoryview(b"\n" + rows)  # ends what a killed process may have left of a line
             while data:
                 data = data[file.write(data) :]
             os.fsync(file.fileno())

@@ -44,7 +44,7 @@ def test_it_tells_what_the_tables_tell(record: Path) -> None:
         add_lines(store, "b")
     found = written(record)
     assert (found.marks, found.lines, found.complete) == ({(None, "off", 10, None): 20}, {"a", "b"}, True)
-    assert record.read_bytes().count(b"\n") == 5
+    assert len(record.read_bytes().split()) == 5
 
 
 def test_what_is_undone_in_the_database_is_not_written(record: Path) -> None:
