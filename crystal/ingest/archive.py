@@ -13,7 +13,6 @@ import hashlib
 import os
 import re
 import sys
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from io import FileIO
 from pathlib import Path
@@ -56,23 +55,19 @@ def _spelled(part: str) -> str:
     return "x" + (name.hex() if len(name) <= 90 else name[:60].hex() + hashlib.sha256(name).hexdigest()[:60])
 
 
-def append(path: Path, recorded_end: int, stretches: Sequence[bytes]) -> list[Frame]:
-    """Append each stretch as a separate frame and make them durable; see ``appending``."""
-    with appending(path, recorded_end, stretches) as frames:
-        return frames
+Written = dict[Path, int]
+"""Archive files with frames that are not durable yet, each with the offset of the first of them."""
 
 
-@contextlib.contextmanager
-def appending(path: Path, recorded_end: int, stretches: Sequence[bytes]) -> Iterator[list[Frame]]:
-    """Append each stretch as a separate frame. The frames are durable when the context has ended: commit after it.
-
-    The disk is flushed only at the end, so that the caller can write rows meanwhile.
+def append(path: Path, recorded_end: int, stretches: Sequence[bytes], written: Written) -> list[Frame]:
+    """Append each stretch as a separate frame. Call ``make_durable(written)`` before the commit.
 
     Args:
         path: The archive file; it and its folders are created (0600, 0700) if missing.
         recorded_end: End of the last frame known to the ledger. Bytes after it were left by a crash before the commit:
             they are removed if the new bytes begin with the same text, and kept otherwise.
         stretches: Clean lines, each stretch not empty.
+        written: Gets the file.
 
     Raises:
         StoreFull: No space; the file is unchanged.
@@ -83,20 +78,29 @@ def appending(path: Path, recorded_end: int, stretches: Sequence[bytes]) -> Iter
         if is_new:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
-        file = os.fdopen(descriptor, "r+b", buffering=0)  # do not retry the failed write at the close
-    with file:
-        with _translated(path):
+        # Unbuffered: a failed write is not tried again at the close.
+        with os.fdopen(descriptor, "r+b", buffering=0) as file:
             frames = _write(file, _usable_end(path, recorded_end, stretches[0]), stretches)
-        flush = _Flush(file.fileno(), path.parent if is_new else None)
-        try:
-            yield frames
-        finally:
-            flush.join()
-        if flush.error is not None:
-            with contextlib.suppress(OSError):
-                file.truncate(frames[0].offset)
-            with _translated(path):
-                raise flush.error
+        if is_new:
+            sync_folder(path.parent)
+    written.setdefault(path, frames[0].offset)
+    return frames
+
+
+def make_durable(written: Written) -> None:
+    """Flush files to the disk, each once.
+
+    Raises:
+        StoreFull, Unavailable: A file cannot be flushed; what was appended to it is removed.
+    """
+    for path, start in written.items():
+        with _translated(path), path.open("r+b", buffering=0) as file:
+            try:
+                os.fsync(file.fileno())
+            except OSError:
+                with contextlib.suppress(OSError):
+                    file.truncate(start)
+                raise
 
 
 def _write(file: FileIO, end: int, stretches: Sequence[bytes]) -> list[Frame]:
@@ -170,24 +174,6 @@ def read_raw(path: Path, frame: Frame) -> bytes:
     with _translated(path), path.open("rb") as file:
         file.seek(frame.offset)
         return file.read(frame.length)
-
-
-class _Flush(threading.Thread):
-    """Makes a file and its new folder durable; ``error`` holds a failure after ``join``."""
-
-    def __init__(self, descriptor: int, folder: Path | None) -> None:
-        super().__init__(name="archive flush")
-        self.error: OSError | None = None
-        self._descriptor, self._folder = descriptor, folder
-        self.start()
-
-    def run(self) -> None:
-        try:
-            os.fsync(self._descriptor)
-            if self._folder is not None:
-                sync_folder(self._folder)
-        except OSError as error:
-            self.error = error
 
 
 @contextlib.contextmanager

@@ -5,9 +5,8 @@ identified by its transcript line's uuid, so repeated lines (forks, replaced fil
 Forgotten lines are removed here, whatever their source.
 """
 
-import contextlib
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
@@ -61,8 +60,9 @@ def ingest(
     """
     prepared = prepare(segment)
     projects = {cwd: find_project(cwd) for cwd in prepared.folders}
-    with store.transaction(), contextlib.ExitStack() as flushes:
-        return write(
+    written: archive.Written = {}
+    with store.transaction():
+        report = write(
             store,
             segment,
             prepared,
@@ -71,8 +71,10 @@ def ingest(
             projects=projects,
             now=now,
             claim=claim,
-            flushes=flushes,
+            written=written,
         )
+        archive.make_durable(written)
+    return report
 
 
 class Prepared(NamedTuple):
@@ -100,11 +102,11 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
     projects: dict[str, Project],
     now: int,
     claim: Claim,
-    flushes: contextlib.ExitStack,
+    written: archive.Written,
 ) -> IngestReport:
-    """Write one segment inside the caller's transaction. Its archive is durable when ``flushes`` has ended.
+    """Write one segment inside the caller's transaction.
 
-    So several segments share one flush: end ``flushes`` before the transaction.
+    Call ``archive.make_durable(written)`` before the commit: several segments share one flush of a file.
     """
     blocks = forgetting.read_blocks(store)
     if blocks is not None and (kept := without_forgotten(blocks, segment)) != segment:
@@ -113,7 +115,7 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
     note_touched(store, segment, now)
     captured = [piece for piece in segment.pieces if piece.state == "captured"]
     ident = claim(store, segment, now)
-    rows = flushes.enter_context(_kept(store, segment, captured, ident, ldm_home, archive_folder, now))
+    rows = _keep(store, segment, captured, ident, ldm_home, archive_folder, now, written) if captured else []
     for piece in segment.pieces:
         if piece.state != "captured":
             generation = segment.after.generation
@@ -137,29 +139,29 @@ def _chunked(lines: list[tuple[int, bytes]], segment: Segment) -> list[tuple[Tur
     return [(turn, chunking.split(turn.text)) for turn in parsed]
 
 
-@contextlib.contextmanager
-def _kept(
-    store: Store, segment: Segment, captured: list[Piece], ident: int, ldm_home: Path, archive_folder: Path, now: int
-) -> Iterator[list[tuple[int, int, int]]]:
-    """Archive the captured pieces and write their ledger rows. Return (start, stop, row id) of each.
-
-    The archive is durable when the context has ended.
-    """
-    if not captured:
-        yield []
-        return
+def _keep(
+    store: Store,
+    segment: Segment,
+    captured: list[Piece],
+    ident: int,
+    ldm_home: Path,
+    archive_folder: Path,
+    now: int,
+    written: archive.Written,
+) -> list[tuple[int, int, int]]:
+    """Archive the captured pieces and write their ledger rows. Return (start, stop, row id) of each."""
     known = ledger.state_of(store, segment.origin.device, segment.before.transcript)
     relative = known.archive if known is not None else None
     if relative is None:
         relative = _free_name(store, segment, ldm_home, archive_folder)
         ledger.set_archive(store, ident, relative)
     end = ledger.archive_end(store, ident)
-    with archive.appending(ldm_home / relative, end, [piece.clean for piece in captured]) as frames:
-        generation = segment.after.generation
-        yield [
-            (piece.start, piece.end, ledger.add_captured(store, ident, generation, _kept_row(piece, frame), now))
-            for piece, frame in zip(captured, frames, strict=True)
-        ]
+    frames = archive.append(ldm_home / relative, end, [piece.clean for piece in captured], written)
+    generation = segment.after.generation
+    return [
+        (piece.start, piece.end, ledger.add_captured(store, ident, generation, _kept_row(piece, frame), now))
+        for piece, frame in zip(captured, frames, strict=True)
+    ]
 
 
 def _free_name(store: Store, segment: Segment, ldm_home: Path, folder: Path) -> str:

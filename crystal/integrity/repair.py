@@ -108,7 +108,9 @@ class _Repair:
             forgotten_rows.close_row(self.store, row.id, BY_FORGETTING)
             return
         size = target.stat().st_size if target.exists() else 0
-        frame = archive.append(target, size, [kept])[0]
+        written: archive.Written = {}
+        frame = archive.append(target, size, [kept], written)[0]
+        archive.make_durable(written)
         sha = hashlib.sha256(kept).digest()
         if kept == clean:
             checks.place_frame(self.store, row.id, frame.offset, frame.length)

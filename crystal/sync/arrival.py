@@ -8,7 +8,6 @@ number of times, in any order, over any stream.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -47,7 +46,7 @@ class Arrivals:
 
 
 def arrive(
-    arrivals: Arrivals, sent: Sent, prepared: Prepared, stream: bytes, *, now: int, flushes: ExitStack
+    arrivals: Arrivals, sent: Sent, prepared: Prepared, stream: bytes, *, now: int, written: archive.Written
 ) -> IngestReport:
     """Write the new part of a segment. Runs inside a transaction.
 
@@ -57,7 +56,7 @@ def arrive(
         prepared: The parsed content of the segment.
         stream: The stream that delivered it.
         now: The time, ms.
-        flushes: Makes the archive durable; finished before the transaction ends.
+        written: Gets the archive files to make durable before the transaction ends.
 
     Raises:
         WatermarkMoved: Another process was first: roll back and try again.
@@ -80,7 +79,7 @@ def arrive(
             projects={cwd: _project(arrivals.store, sent, cwd) for cwd in said.folders},
             now=now,
             claim=ledger.claim_sent,
-            flushes=flushes,
+            written=written,
         )
         total = _sum(total, report)
     return total

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 from crystal.errors import WatermarkMoved
+from crystal.ingest import archive
 from crystal.ingest.ingest import IngestReport, Prepared, prepare
 from crystal.memories.serialize import BadMemory, memory_from_dict
 from crystal.model.capture import is_unicode
@@ -113,15 +113,17 @@ class MessageHandler:
         if run[0].seq != known.last_seq + 1:
             raise WatermarkMoved(f"stream {known.stream.hex()[:8]}: the cursor is not before number {run[0].seq}")
         total = [0, 0, 0, 0, 0]
-        with self.store.transaction(), ExitStack() as flushes:
+        written: archive.Written = {}
+        with self.store.transaction():
             inbox.advance(self.store, known, run[-1].seq, run[-1].tag)
             relay_peers.heard(self.store, peer.id, now)
             for one in run:
-                report = self._take(peer, known, one, now, flushes)
+                report = self._take(peer, known, one, now, written)
                 total = [a + b for a, b in zip(total, _counts(report), strict=True)]
+            archive.make_durable(written)
         return IngestReport(*total)
 
-    def _take(self, peer: Peer, known: InStream, one: OpenedBlob, now: int, flushes: ExitStack) -> IngestReport:
+    def _take(self, peer: Peer, known: InStream, one: OpenedBlob, now: int, written: archive.Written) -> IngestReport:
         message = one.message
         if isinstance(message, Part):
             inbox.add_fragment(self.store, known.id, one.seq, message.body)
@@ -136,7 +138,7 @@ class MessageHandler:
         said = sent.segment.origin
         origin = said._replace(device=self._device(peer, said.device), agent=self._agent(peer, said.agent))
         trusted = replace(sent, segment=sent.segment._replace(origin=origin))
-        report = arrive(self.arrivals, trusted, message.prepared, known.stream, now=now, flushes=flushes)
+        report = arrive(self.arrivals, trusted, message.prepared, known.stream, now=now, written=written)
         if report.turns and sent.lane == "live":
             turns.reopen_session(self.store, origin.session_id)
         return report

@@ -728,7 +728,7 @@ def test_a_full_disk_at_home_stops_nothing_for_good(world: World, monkeypatch: p
         raise StoreFull("no space")
 
     with monkeypatch.context() as patch:
-        patch.setattr("crystal.ingest.ingest.archive.appending", full)
+        patch.setattr("crystal.ingest.ingest.archive.append", full)
         with pytest.raises(StoreFull):
             world.home.poll()
     assert texts(world.home.store) == []
@@ -1054,15 +1054,13 @@ def test_a_device_whose_lines_only_home_keeps_gives_them_to_the_next_home(world:
     piece = Piece(0, size, "captured", None, clean, bytes(32), lines)
     mark = Watermark("a", size)
     sent = Sent(Segment(state.origin, state.path, Watermark("a"), mark, (piece,)), {}, "past")
-    from contextlib import ExitStack
-
     from crystal.ingest.ingest import prepare
 
     arrivals = Arrivals(store, device.machine.home, lambda agent: device.machine.home / "agents" / agent / "memory")
     before = ledger.all_states(store)[0].mark
     for _ in range(2):
-        with store.transaction(), ExitStack() as flushes:
-            arrive(arrivals, sent, prepare(sent.segment), b"s" * 16, now=1, flushes=flushes)
+        with store.transaction():
+            arrive(arrivals, sent, prepare(sent.segment), b"s" * 16, now=1, written={})
     assert texts(store) == ["one", "two"]
     assert ledger.all_states(store)[0].mark == before
     device.machine.assert_sound()

@@ -7,7 +7,6 @@ goes, and a machine that was home sends its whole memory to the new one.
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +25,7 @@ from crystal.app.sync.device import deliver_relay
 from crystal.app.sync.device_registry import ignore_streams, read_registry
 from crystal.app.sync.handover import finish_promotion, hand_over, is_promoting, note_promotion, settle
 from crystal.errors import NotConfigured, UsageProblem
+from crystal.ingest import archive
 from crystal.ingest.ingest import prepare
 from crystal.store.capture import ledger
 from crystal.store.forget.forgetting import Tombstone, add_tombstones
@@ -214,8 +214,10 @@ def take_own_outbox(machine: Machine, peer: Peer) -> int:
             if opened.kind is Kind.RECORDS:
                 sent = decode_segment(b"".join(parts))
                 prepared = prepare(sent.segment)
-                with store.transaction(), ExitStack() as flushes:
-                    arrive(arrivals, sent, prepared, stream.stream, now=now_ms(), flushes=flushes)
+                written: archive.Written = {}
+                with store.transaction():
+                    arrive(arrivals, sent, prepared, stream.stream, now=now_ms(), written=written)
+                    archive.make_durable(written)
                 taken += 1
             parts = []
     return taken
