@@ -15,7 +15,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
 from dataclasses import replace
 
 from crystal import transcript
@@ -82,7 +82,7 @@ class Ahead:
         self._begin_next()
         try:
             return unpack(cleaned.result(), raw)
-        except Exception:  # noqa: BLE001 - whatever happened to the other process, the caller can do its work
+        except (BrokenExecutor, CancelledError):  # the processes have ended
             self._cleaners = None
             return None
 
