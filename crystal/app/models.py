@@ -100,15 +100,8 @@ def list_models() -> list[ModelRow]:
     config = this_config()
     size = sum(one.stat().st_size for one in DATA.iterdir() if one.is_file())
     model, dimension = next(iter(EMBEDDING_PROVIDERS["embedded"].dimensions.items()))
-    embedded = ModelRow(
-        "embedded",
-        "installed",
-        "part of crystal; English; very fast",
-        dimension,
-        size,
-        "int8",
-        "Apache-2.0",
-    )
+    about = "part of crystal; English; very fast"
+    embedded = ModelRow("embedded", "installed", about, dimension, size, "int8", "Apache-2.0")
     filled = _filled()
     rows = [_with_progress(config, filled, embedded, "embedded", model)]
     for found in installed_models(config.places.models):
@@ -131,17 +124,9 @@ def list_models() -> list[ModelRow]:
 
 def _row_of(found: Manifest) -> ModelRow:
     known = KNOWN.get(found.name.removesuffix("-float32"))
-    return ModelRow(
-        found.name,
-        "installed",
-        known.about if known else f"at most {found.most_tokens} tokens of a text",
-        found.dimension,
-        found.size,
-        found.weights,
-        found.licence,
-        found.origin,
-        found.verified,
-    )
+    about = known.about if known else f"at most {found.most_tokens} tokens of a text"
+    files = found.dimension, found.size, found.weights, found.licence, found.origin, found.verified
+    return ModelRow(found.name, "installed", about, *files)
 
 
 def _row_of_provider(config: Config, filled: _Filled) -> ModelRow:

@@ -301,9 +301,6 @@ def fingerprint(text: str) -> tuple[int, int]:
 def merge(tally: Tally, other: Tally) -> None:
     """Add what another run brought."""
     tally.files += other.files
-    tally.bytes_captured += other.bytes_captured
-    tally.bytes_private += other.bytes_private
-    tally.turns += other.turns
-    tally.chunks += other.chunks
+    tally.add(other)
     if other.problems:
         tally.problems = {**(tally.problems or {}), **other.problems}

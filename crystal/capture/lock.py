@@ -96,11 +96,8 @@ def try_lock(path: Path) -> Iterator[HeldLock | None]:
     Raises:
         UsageProblem, Unavailable: The lock file cannot be used.
     """
-    descriptor = _open(path)
-    try:
-        yield HeldLock(descriptor) if _try(descriptor) else None
-    finally:
-        os.close(descriptor)
+    with await_lock(path, seconds=0) as held:
+        yield held
 
 
 @contextlib.contextmanager

@@ -119,10 +119,7 @@ class PrivateNotes:
 
 def is_empty(spool: Path) -> bool:
     """Return whether no note waits."""
-    try:
-        return not any(entry.name.endswith(".json") for entry in spool.iterdir())
-    except (FileNotFoundError, NotADirectoryError):
-        return True
+    return not _names(spool)
 
 
 def kept_name(note: Note) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,19 +54,7 @@ def _print_log(told: list[Injection], now: int, *, as_json: bool) -> None:
     from crystal.timewords.parse import clock, iso
 
     if as_json:
-        entries = [
-            {
-                "at": iso(one.at),
-                "session_id": one.session_id,
-                "source": one.source,
-                "candidates": one.candidates,
-                "chosen": list(one.chosen),
-                "omitted": one.omitted,
-                "tokens": one.tokens,
-            }
-            for one in told
-        ]
-        print(json.dumps({"schema": 1, "told": entries}))
+        print(json.dumps({"schema": 1, "told": [{**asdict(one), "at": iso(one.at)} for one in told]}))
         return
     if not told:
         render.say("crystal: nothing was told yet", stream=sys.stderr)
@@ -96,10 +85,7 @@ def _as_json(shown: Preview, notes: tuple[str, ...]) -> dict[str, Any]:
         "tokens": shown.told.tokens,
         "omitted": shown.told.omitted,
         "text": _text(shown),
-        "candidates": [
-            {"id": one.id, "kind": one.kind, "text": one.text, "chosen": one.chosen, "why": one.why}
-            for one in shown.told.choices
-        ],
+        "candidates": [asdict(one) for one in shown.told.choices],
     }
 
 

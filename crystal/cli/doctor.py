@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -25,10 +26,7 @@ def doctor(
     checks = examine(this_config, open_reader, deep=deep)
     failed = any(check.verdict == "failure" for check in checks)
     if as_json:
-        rows = [
-            {"name": check.name, "verdict": check.verdict, "message": check.message, "fix": check.fix}
-            for check in checks
-        ]
+        rows = [asdict(check) for check in checks]
         typer.echo(json.dumps({"schema": 1, "ok": not failed, "checks": rows}))
     else:
         look = look_of(sys.stdout)

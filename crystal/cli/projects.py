@@ -108,11 +108,6 @@ def _as_json(one: KnownProject) -> dict[str, Any]:
     from crystal.timewords.parse import iso
 
     return {
-        "name": one.name,
-        "folders": list(one.folders),
-        "identity": one.identity,
-        "joined": one.joined,
-        "sessions": one.sessions,
-        "memories": one.memories,
-        "last_at": iso(one.last_at),
+        name: iso(one.last_at) if name == "last_at" else getattr(one, name)
+        for name in ("name", "folders", "identity", "joined", "sessions", "memories", "last_at")
     }

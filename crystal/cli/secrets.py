@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -103,8 +104,5 @@ def _as_json(rows: list[Exposure], transcripts: int) -> dict[str, object]:
         "schema": 1,
         "transcripts": transcripts,
         "secrets": sum(row.count for row in rows),
-        "found": [
-            {"path": str(row.path), "line": row.line, "offset": row.offset, "kind": row.kind, "count": row.count}
-            for row in rows
-        ],
+        "found": [{**asdict(row), "path": str(row.path)} for row in rows],
     }

@@ -256,12 +256,6 @@ def _transcripts(found: dict[str, Any]) -> str:
 
 
 def _waiting(queues: dict[str, int]) -> str:
-    parts = [
-        count_words(queues[name], noun)
-        for name, noun in (
-            ("notes", "note"),
-            ("chunks_without_vector", "chunk"),
-            ("sessions_without_summary", "session"),
-        )
-    ]
-    return f"{parts[0]} of the hook, {parts[1]} without vector, {parts[2]} without summary"
+    notes, chunks = count_words(queues["notes"], "note"), count_words(queues["chunks_without_vector"], "chunk")
+    sessions = count_words(queues["sessions_without_summary"], "session")
+    return f"{notes} of the hook, {chunks} without vector, {sessions} without summary"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 EXIT_BEHIND = 1
 EXIT_DAMAGED = 6
+FAULT_FIELDS = ("kind", "what", "message", "start", "stop")
 
 
 def verify(
@@ -96,10 +97,7 @@ def _as_json(mended: Mended) -> dict[str, object]:
         "transcripts": proof.transcripts,
         "files_gone": proof.files_gone,
         "bytes": proof.bytes_by_state,
-        "faults": [
-            {"kind": fault.kind, "what": fault.what, "message": fault.message, "start": fault.start, "stop": fault.stop}
-            for fault in proof.faults
-        ],
+        "faults": [{name: getattr(fault, name) for name in FAULT_FIELDS} for fault in proof.faults],
         "repaired": mended.done,
         "came_back": mended.back,
         "missing": mended.missing,

@@ -47,10 +47,9 @@ def _english_wish(rest: str) -> "tuple[str, bool] | None":
     if explicit is not None:
         words = _trimmed(explicit)
     words = words.rstrip()
-    is_reminder = rest.lstrip()[:1] in (",", "\uff0c")
     if not any(letter.isalnum() for letter in words):
         return None
-    if not _is_lasting(words, is_explicit=explicit is not None, is_reminder=is_reminder):
+    if not _is_lasting(words, is_explicit=explicit is not None):
         return None
     return words, everywhere
 
@@ -113,22 +112,18 @@ def _trimmed(text: str) -> str:
 # ------------------------------------------------------------------------------------------------- what lasts
 
 
-def _is_lasting(words: str, *, is_explicit: bool, is_reminder: bool) -> bool:
+def _is_lasting(words: str, *, is_explicit: bool) -> bool:
     """Return True if words without a mark state something that lasts: no question, no task, no passing state.
 
-    ``is_explicit`` tells ``remember that``, which may be followed by more; ``is_reminder`` tells ``remember,``, which
-    mostly begins an order and may be followed by less.
+    ``is_explicit`` tells ``remember that``, which may be followed by more.
     """
     raw = words.replace("\u2019", "'").split()
     if any(word.rstrip("\"')*_.!").endswith(("?", "\uff1f")) for word in raw):
         return False
     bare = [_bare(word) for word in raw]
     is_standing = _has_phrase(bare, lists.STANDING)
-    if (
-        _has_phrase(bare, lists.THIS_WORK)
-        or (_has_phrase(bare, lists.PASSING) and not (is_standing and bare[0] in ("to", "always")))
-        or _is_until_then(bare)
-        or ("now" in bare and not is_explicit)
+    if (_has_phrase(bare, lists.PASSING) and not (is_standing and bare[0] in ("to", "always"))) or (
+        "now" in bare and not is_explicit
     ):
         return False
     clauses = _clauses(words)
@@ -139,23 +134,12 @@ def _is_lasting(words: str, *, is_explicit: bool, is_reminder: bool) -> bool:
     statement = _Statement(clauses[0].words, raw, is_explicit=is_explicit, is_standing=is_standing)
     if statement.points_at_work() or ("you" in bare and not (statement.is_standing or is_explicit)):
         return False
-    if is_reminder and statement.words[0] not in ("i", "we"):
-        return False
     return statement.is_lasting()
 
 
 def _has_phrase(bare: "list[str]", phrases: "tuple[str, ...]") -> bool:
     spoken = f" {' '.join(word for word in bare if word)} "
     return any(f" {phrase} " in spoken for phrase in phrases)
-
-
-def _is_until_then(bare: "list[str]") -> bool:
-    """Return True for what holds until something is done; a year or a day is a date."""
-    dates = lists.MONTHS
-    return any(
-        word == "until" and not after[:1].isdigit() and after not in dates
-        for word, after in zip(bare, [*bare[1:], ""], strict=False)
-    )
 
 
 class _Clause:
@@ -199,16 +183,12 @@ def _apart(word: str) -> "list[str]":
     for end, verb in (("'re", "are"), ("'m", "am"), ("'ve", "have"), ("'ll", "will"), ("'d", "would")):
         if word.endswith(end):
             return [word[: -len(end)], verb]
-    if word in ("it's", "that's", "he's", "she's", "there's", "this's", "what's", "who's", "here's"):
-        return [word[:-2], "is"]
     return [word]
 
 
 def _asks_for_work(clause: _Clause, *, is_explicit: bool) -> bool:
     """Return True if a clause tells the agent to do something now."""
     words = clause.words
-    if "please" in words:
-        return True
     for before, word, after in zip(words, words[1:], [*words[2:], ""], strict=False):
         is_order = word in lists.ACTIONS or word in lists.SOFT_ACTIONS if is_explicit else word not in lists.SUBJECTS
         if before in ("so", "then") and word != "that" and is_order:
@@ -218,8 +198,6 @@ def _asks_for_work(clause: _Clause, *, is_explicit: bool) -> bool:
     if clause.is_first:
         return False
     start = next((word for word in words if word not in ("and", "but", "so", "also", "thus", "hence", "or")), "")
-    if start in lists.SOFT_ACTIONS:
-        return not is_explicit
     if start in lists.ACTIONS:
         return True
     return clause.begins_sentence and start not in lists.SUBJECTS
@@ -305,8 +283,6 @@ class _Statement:
         """Return True if a noun is followed by a verb in the present, and by nothing that makes it a reference."""
         words = self.words
         start, is_own = words[0], words[0] in lists.OWN
-        if start == "no" and "without" in words:
-            return True
         if (start in ("a", "an") and not self.is_explicit) or (start in lists.DETERMINERS and words[1] in lists.TASKS):
             return False
         first = 2 if start in lists.DETERMINERS else 1
@@ -355,8 +331,6 @@ class _Statement:
     def _may_be_name(self) -> bool:
         """Return True if a word without an article may be what a statement is about."""
         start, raw = self.words[0], self.raw[0]
-        if start in lists.FEATURES:
-            return self.is_explicit
         if self.is_explicit:
             return start not in lists.MOMENTS or self.words[1].endswith("s")
         is_code = any(mark in raw for mark in './_`0123456789"\u201c') and not raw.startswith(("(", "_", ".", "="))

@@ -75,10 +75,6 @@ HABITS = _words(
     publish version pin avoid start finish meet pair charge bill pay accept require cache mirror translate measure
     mock commit allow sell serve represent encode identify number separate generate treat round sleep cook"""
 )
-PLACES = _words(
-    """in on our my at called named owned managed hosted stored located protected deprecated based only kept written
-    frozen generated maintained reviewed read-only"""
-)
 KINDS = _words("monorepo fork library public private python rust typescript django rails")
 WHOLES = _words("repo repository project codebase monorepo package app service team company machine laptop workspace")
 DECISIONS = _words(
@@ -127,14 +123,6 @@ SUBJECTS = _words("we i my our the this all every each no never always productio
 ENVIRONMENTS = _words(
     "production staging prod main master everyone everybody nobody deployment deploys dev ci qa mypy ruff eslint pytest"
 )
-FEATURES = _words(
-    """token tokens password passwords cookie cookies checkbox checkboxes button buttons device devices login logins
-    state states choice choices selection selections session sessions user users toggle toggles flag flags option
-    options setting settings feature features command commands hook hooks prompt prompts tool tools function
-    functions method methods api apis endpoint endpoints key keys field fields box link links icon page modal dialog
-    popup screen scroll window position previous filter filters sort size layout theme credentials email emails
-    username column columns preference preferences value values input inputs tab history credential results changes"""
-)
 MOMENTS = _words(
     "time day one thing guy moment bug issue error feeling conversation discussion meeting part way trick hack function"
 )
@@ -145,6 +133,5 @@ TASKS = _words(
 )
 NO_LABELS = TASKS | _words("error errors output log warning exception trace todo step steps context")
 LITERALS = _words("true false null none undefined nil nan yes no on off 0 1")
-MONTHS = _words("january february march april may june july august september october november december")
 SHORTENED = _words("mr mrs ms dr st vs etc e.g i.e no nr prof inc ltd")
 ROLE = ("you are", "you're", "you have", "you can", "you don't", "you cannot", "you can't")

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from crystal.config.paths import make_private_dir, refused, write_private
+from crystal.config.paths import make_private_dir, write_private
 from crystal.errors import CrystalError, NotConfigured, Unavailable, UsageProblem
+from crystal.install.files import system_errors
 
 BY_HAND = (
     "nothing is lost without: the hooks sweep at every session start; or let any scheduler run: crystal sync, and on"
@@ -63,7 +64,6 @@ class Schedule:
 SWEEP = Schedule("crystal sync", "sync", 15, 2, 0, "capture what no hook told of")
 POLL = Schedule("crystal relay poll", "poll", 2, 1, 20, "fetch what the devices sent")
 SCHEDULES = (SWEEP, POLL)
-MINUTES, UNIT, LABEL, MARK = SWEEP.minutes, SWEEP.unit, SWEEP.label, SWEEP.mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +99,6 @@ class Host:
     def systemd_folder(self) -> Path:
         """Folder of the user's own systemd units."""
         return self.config_home / "systemd" / "user"
-
-    @property
-    def plist(self) -> Path:
-        """Path of the launchd job for the sweep."""
-        return self.plist_of(SWEEP)
 
     def plist_of(self, schedule: Schedule) -> Path:
         """Return the path of a launchd job of ours."""
@@ -241,23 +236,12 @@ def apply(plan: TimerPlan, run: Runner) -> None:
             make_private_dir(step.path.parent)
             write_private(step.path, step.text.encode("utf-8", "surrogateescape"))
         elif step.path is not None:
-            _remove(step.path)
+            with system_errors(step.path):
+                step.path.unlink(missing_ok=True)
         else:
             ran = run(step.words, step.text)
             if ran.code != 0 and step.required:
                 raise _failed(step, ran)
-
-
-def installed(host: Host, run: Runner, schedule: Schedule = SWEEP) -> tuple[Kind, ...]:
-    """Return the kinds of schedulers in which a timer of ours is installed."""
-    found: list[Kind] = []
-    if (host.systemd_folder / f"{schedule.unit}.timer").exists():
-        found.append("systemd")
-    if host.plist_of(schedule).exists():
-        found.append("launchd")
-    if host.platform != "win32" and schedule.mark in (_read_crontab(run) or ""):
-        found.append("cron")
-    return tuple(found)
 
 
 # --- the texts
@@ -356,13 +340,6 @@ def _read_crontab(run: Runner) -> str | None:
     if ran.code == 0:
         return ran.stdout
     return "" if "no crontab for" in ran.stderr else None
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        raise refused(error, path) from error
 
 
 def _failed(step: Step, ran: Ran) -> CrystalError:

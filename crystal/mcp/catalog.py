@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Schema = dict[str, Any]
@@ -108,7 +108,6 @@ SEARCHING = Tool(
         "deep": flag("Let the model that the user has set up for it find other wordings and the order; slower."),
         "include_current": _CURRENT,
         "around": flag("Also the beginning of what was said just before and after each hit."),
-        "response_format": FORMAT,
     },
     ("query",),
     open_world=True,
@@ -126,7 +125,6 @@ GETTING = Tool(
         "context": number("With a hit: so many turns before and after it. Default 2.", 0, 20),
         "offset": number("With a session: leave out so many turns from its beginning.", 0, 1_000_000),
         "start": number("With a hit or a memory: begin at this character of its text.", 0, 100_000_000),
-        "response_format": FORMAT,
     },
 )
 
@@ -144,7 +142,6 @@ RECENT_TOOL = Tool(
         "project": text("Another project, by its name."),
         "before": text(f"Only what is older than: {_TIME}.", 60),
         "include_current": _CURRENT,
-        "response_format": FORMAT,
     },
 )
 
@@ -160,7 +157,6 @@ TELLING = Tool(
         "project": text(_PROJECT),
         "limit": number("How many entries. Default 50.", 1, 200),
         "offset": number(_OFFSET, 0, 500),
-        "response_format": FORMAT,
     },
 )
 
@@ -170,7 +166,7 @@ STATUS_TOOL = Tool(
     "Whether conversations are captured, how much is kept, what waits and what is wrong. Use it when the memory seems "
     "to lack something, or when the user asks about it.",
     "standing:status",
-    {"response_format": FORMAT},
+    {},
 )
 
 CATEGORIES = ("fact", "preference", "event", "opinion", "skill")
@@ -189,7 +185,6 @@ REMEMBERING = Tool(
         "key": text("A name for exact look-up, such as user_name; it names one memory."),
         "project": text("Where it holds: the name of a project. Left out: everywhere."),
         "this_project": flag("It holds in the project of the current folder."),
-        "response_format": FORMAT,
     },
     ("text",),
     reads=False,
@@ -219,14 +214,16 @@ FORGETTING = Tool(
         "before": text(f"Everything that is older than: {_TIME}.", 60),
         "key": text("The memory with this key."),
         "confirm": text("The token of the preview: carry out exactly what it showed."),
-        "response_format": FORMAT,
     },
     reads=False,
     destroys=True,
     repeats=False,
 )
 
-TOOLS = (SEARCHING, REMEMBERING, FORGETTING, STATUS_TOOL, GETTING, RECENT_TOOL, TELLING)
+TOOLS = tuple(
+    replace(tool, properties={**tool.properties, "response_format": FORMAT})
+    for tool in (SEARCHING, REMEMBERING, FORGETTING, STATUS_TOOL, GETTING, RECENT_TOOL, TELLING)
+)
 
 ALIASES = (
     Tool("search_memory", "Search the memory (other name)", "The same as crystal_search, by another name.",

@@ -11,7 +11,7 @@ from crystal.app.timeline import days
 from crystal.errors import UsageProblem
 from crystal.mcp.asker import ClientContext, mirror_of, refuse_folder
 from crystal.mcp.hits import Make, ShortIds, memory_item, message_item
-from crystal.mcp.page import Answer, Item, answered, bounded, noted
+from crystal.mcp.page import Answer, Item, noted, one_page
 from crystal.mcp.reading import place_of, session_data, title_of
 from crystal.mcp.said import label
 from crystal.mcp.searching import moment
@@ -38,16 +38,12 @@ def recent(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
         makers, why = _recent(machine, asker, arguments, what, project, offset + limit + 1)
     data = {"what": what, "scope": scope, "offset": offset, "notes": noted([*notes, *why])}
 
-    def compose(items: Sequence[Item]) -> Answer:
-        at = offset + len(items)
-        next_offset = at if at < len(makers) else None
-        more = None if next_offset is None else f"more: what={what} offset={at}"
+    def head(at: int) -> str:
         where = f"of {label(scope)}" if scope else "of all projects"
         columns = ": id, turns, last day" if what == "sessions" else ""
-        head = f"{what} {where}{columns}" if items else f"no {what} {where}"
-        return answered(head, items, "items", {**data, "next_offset": next_offset}, more)
+        return f"{what} {where}{columns}" if at > offset else f"no {what} {where}"
 
-    return bounded(makers[offset : offset + limit], compose, asker.room)
+    return one_page(makers, data, "items", asker.room, head, lambda at: f"what={what} offset={at}", limit)
 
 
 def _scope(
@@ -108,15 +104,12 @@ def tell(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
     offset, limit = arguments.get("offset") or 0, arguments.get("limit") or 50
     data = {"since": iso(since), "before": iso(end), "offset": offset, "notes": noted(why)}
 
-    def compose(items: Sequence[Item]) -> Answer:
-        at = offset + len(items)
-        next_offset = at if at < len(makers) else None
-        more = None if next_offset is None else f"more: the same times, offset={at}"
-        span = f"{local(since):%Y-%m-%d %H:%M} to {local(end):%Y-%m-%d %H:%M}"
-        head = span if items else f"nothing from {span}"
-        return answered(head, items, "entries", {**data, "next_offset": next_offset}, more)
+    span = f"{local(since):%Y-%m-%d %H:%M} to {local(end):%Y-%m-%d %H:%M}"
 
-    return bounded(makers[offset : offset + limit], compose, asker.room)
+    def head(at: int) -> str:
+        return span if at > offset else f"nothing from {span}"
+
+    return one_page(makers, data, "entries", asker.room, head, lambda at: f"the same times, offset={at}", limit)
 
 
 def _day(date: str, sessions: Sequence[Stretch], memories: Sequence[Remembered], ids: ShortIds) -> list[Make]:

@@ -125,6 +125,37 @@ def answered(head: str, items: Sequence[Item], name: str, data: Mapping[str, Any
     return Answer("\n".join([fenced("\n".join(lines), NONCE), *([more] if more else [])]), whole)
 
 
+def one_page(
+    makers: Sequence[Callable[[int], Item]],
+    data: Mapping[str, Any],
+    name: str,
+    room: int,
+    head: Callable[[int], str],
+    more: Callable[[int], str],
+    limit: int | None = None,
+) -> Answer:
+    """Return a page of a list with its JSON field ``next_offset``, and how to get the next page.
+
+    Args:
+        makers: Each makes its item; all of the list, or one more than is shown.
+        data: The rest of the JSON; ``offset`` is where the page begins.
+        name: The JSON field of the items.
+        room: Maximum number of characters of the answer.
+        head: Returns the first line, given the offset of the next page; the page is empty if that is ``offset``.
+        more: Returns how to ask for the next page, given its offset.
+        limit: Maximum number of items, None for all that fit.
+    """
+    offset = data["offset"]
+
+    def compose(items: Sequence[Item]) -> Answer:
+        at = offset + len(items)
+        is_last = at >= len(makers)
+        whole = {**data, "next_offset": None if is_last else at}
+        return answered(head(at), items, name, whole, None if is_last else f"more: {more(at)}")
+
+    return bounded(makers[offset:][:limit], compose, room)
+
+
 def _is_cut(data: Mapping[str, Any]) -> bool:
     return bool(data.get("characters_left") or (data.get("memory") or {}).get("characters_left"))
 

@@ -11,7 +11,7 @@ from crystal.app.search import checked_role, prepare_search, unreadable_mirror_n
 from crystal.errors import UsageProblem
 from crystal.mcp.asker import ClientContext, refuse_folder
 from crystal.mcp.hits import ShortIds, hit_item
-from crystal.mcp.page import Answer, Item, answered, bounded, noted
+from crystal.mcp.page import Answer, noted, one_page
 from crystal.model.recall import Filters, Hit
 from crystal.search.engine import search as ask
 from crystal.search.request import MAX_LIMIT, SearchResult
@@ -43,20 +43,16 @@ def search(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
             )
         found = find(machine, asker, arguments, offset + limit + 1)
         notes = [*found.result.notes, *unreadable_mirror_notes(machine)]
-        shown, ids = found.hits[offset : offset + limit], ShortIds(machine)
-        makers = [hit_item(hit, ids, around=bool(arguments.get("around"))) for hit in shown]
+        ids, around = ShortIds(machine), bool(arguments.get("around"))
+        makers = [hit_item(hit, ids, around=around) for hit in found.hits]
     if found.own:
         notes.append(f"{found.own} of this very session left out; include_current=true has them")
     data = {"mode": found.result.mode, "offset": offset, "notes": noted(notes)}
 
-    def compose(items: list[Item]) -> Answer:
-        at = offset + len(items)
-        next_offset = at if at < len(found.hits) else None
-        more = None if next_offset is None else f"more: offset={at}"
-        first = f"hits {offset + 1}-{at}" if items else "nothing found"
-        return answered(first, items, "hits", {**data, "next_offset": next_offset}, more)
+    def head(at: int) -> str:
+        return f"hits {offset + 1}-{at}" if at > offset else "nothing found"
 
-    return bounded(makers, compose, asker.room)  # type: ignore[arg-type]
+    return one_page(makers, data, "hits", asker.room, head, lambda at: f"offset={at}", limit)
 
 
 def find(machine: Machine, asker: ClientContext, arguments: Mapping[str, Any], count: int) -> Found:

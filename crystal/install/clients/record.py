@@ -10,9 +10,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from crystal.config.paths import make_private_dir, refused, write_private
+from crystal.install.files import system_errors
 
 What = Literal["file", "servers", "entry"]
 
@@ -46,16 +47,14 @@ def read_record(ldm_home: Path) -> dict[str, Made]:
         Unavailable: The system refuses to read it.
     """
     try:
-        known = json.loads(record_path(ldm_home).read_bytes())
+        known = json.loads(record_path(ldm_home).read_bytes())["clients"]
+        return {name: Made(**{**made, "folders": tuple(made["folders"])}) for name, made in known.items()}
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise refused(error, record_path(ldm_home)) from error
-    except (ValueError, RecursionError):
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return {}
-    clients = known.get("clients") if isinstance(known, dict) else None
-    found = {name: _made(value) for name, value in clients.items()} if isinstance(clients, dict) else {}
-    return {name: made for name, made in found.items() if made is not None}
 
 
 def write_record(ldm_home: Path, record: Mapping[str, Made]) -> None:
@@ -66,23 +65,9 @@ def write_record(ldm_home: Path, record: Mapping[str, Made]) -> None:
     """
     path = record_path(ldm_home)
     if not record:
-        try:
+        with system_errors(path):
             path.unlink(missing_ok=True)
-        except OSError as error:
-            raise refused(error, path) from error
         return
     make_private_dir(ldm_home)
     clients = {name: asdict(made) for name, made in sorted(record.items())}
     write_private(path, (json.dumps({"schema": 1, "clients": clients}, indent=2) + "\n").encode())
-
-
-def _made(value: Any) -> Made | None:
-    if not isinstance(value, dict) or not isinstance(value.get("path"), str):
-        return None
-    blank, folders = value.get("blank"), value.get("folders")
-    return Made(
-        value["path"],
-        value["what"] if value.get("what") in ("file", "servers") else "entry",
-        blank if isinstance(blank, str) and not blank.strip() else None,
-        tuple(each for each in folders if isinstance(each, str)) if isinstance(folders, list) else (),
-    )

@@ -45,10 +45,8 @@ def _stored(path: Path | str) -> str | bytes:
 
 
 def _state(row: Row) -> TranscriptState:
-    ident, agent, device, session, subagent, path, key, offset, dev, inode, generation, tail, archive, updated = row
-    origin = Origin(agent, device, session, subagent)
-    mark = Watermark(key, offset, dev, inode, generation, bytes(tail))
-    return TranscriptState(ident, origin, os.fsdecode(path), mark, archive, updated)
+    mark = Watermark._make((*row[6:11], bytes(row[11])))
+    return TranscriptState(row[0], Origin(*row[1:5]), os.fsdecode(row[5]), mark, row[12], row[13])
 
 
 def state_of(store: Store, device: str, transcript: str) -> TranscriptState | None:
@@ -121,13 +119,16 @@ def claim_tail(store: Store, segment: Segment, now: int) -> int:
         return _insert_state(store, segment.origin, segment.path, segment.after, now)
     if (known.mark.offset, known.mark.generation) != (segment.before.offset, segment.before.generation):
         raise WatermarkMoved(f"{segment.path}: captured up to byte {known.mark.offset} by another process")
-    after = segment.after
+    _move(store, known.id, segment.path, segment.after, now)
+    return known.id
+
+
+def _move(store: Store, transcript: int, path: str, mark: Watermark, now: int) -> None:
     store.execute(
         "UPDATE capture_state SET path = ?, offset = ?, dev = ?, inode = ?, generation = ?, tail_hash = ?,"
         " updated_at = ? WHERE id = ?",
-        (_stored(segment.path), after.offset, after.dev, after.inode, after.generation, after.tail_hash, now, known.id),
+        (_stored(path), *mark[1:], now, transcript),
     )
-    return known.id
 
 
 def claim_skipped(store: Store, segment: Segment, now: int) -> int:
@@ -185,11 +186,7 @@ def claim_sent(store: Store, segment: Segment, now: int) -> int:
     mark = known.mark
     if generation < FORKED_FROM and (generation, stop) > (mark.generation, mark.offset):
         mark = _mark_at(segment, stop)
-    store.execute(
-        "UPDATE capture_state SET path = ?, offset = ?, dev = ?, inode = ?, generation = ?, tail_hash = ?,"
-        " updated_at = ? WHERE id = ?",
-        (_stored(segment.path), mark.offset, mark.dev, mark.inode, mark.generation, mark.tail_hash, now, known.id),
-    )
+    _move(store, known.id, segment.path, mark, now)
     return known.id
 
 
@@ -257,11 +254,7 @@ def moved(store: Store, state: TranscriptState, path: str, dev: int, inode: int)
 
 def set_restored(store: Store, state: TranscriptState, path: str, mark: Watermark, now: int) -> None:
     """Point a transcript at the file that was written back from its archive. Inside a transaction."""
-    store.execute(
-        "UPDATE capture_state SET path = ?, dev = ?, inode = ?, generation = ?, offset = ?, tail_hash = ?,"
-        " updated_at = ? WHERE id = ?",
-        (_stored(path), mark.dev, mark.inode, mark.generation, mark.offset, mark.tail_hash, now, state.id),
-    )
+    _move(store, state.id, path, mark, now)
 
 
 def add_row(
@@ -290,39 +283,20 @@ class Kept(NamedTuple):
 def add_captured(store: Store, transcript: int, generation: int, kept: Kept, now: int) -> int:
     """Write a ledger row for captured bytes and return its id. Inside a transaction."""
     store.execute(
-        "INSERT INTO segments (transcript, generation, start, stop, state, raw_hash, archive_offset, archive_length,"
-        " clean_hash, clean_length, captured_at) VALUES (?, ?, ?, ?, 'captured', ?, ?, ?, ?, ?, ?)",
-        (
-            transcript,
-            generation,
-            kept.start,
-            kept.stop,
-            kept.raw_hash,
-            kept.archive_offset,
-            kept.archive_length,
-            kept.clean_hash,
-            kept.clean_length,
-            now,
-        ),
+        "INSERT INTO segments (transcript, generation, state, start, stop, raw_hash, archive_offset, archive_length,"
+        " clean_hash, clean_length, captured_at) VALUES (?, ?, 'captured', ?, ?, ?, ?, ?, ?, ?, ?)",
+        (transcript, generation, *kept, now),
     )
     return int(store.value("SELECT last_insert_rowid()"))
 
 
 def add_relayed(store: Store, transcript: int, generation: int, piece: Piece, now: int) -> None:
     """Write a ledger row for captured bytes whose lines only home keeps. Inside a transaction."""
+    clean = hashlib.sha256(piece.clean).digest(), len(piece.clean)
     store.execute(
         "INSERT INTO segments (transcript, generation, start, stop, state, raw_hash, clean_hash, clean_length,"
         " captured_at) VALUES (?, ?, ?, ?, 'captured', ?, ?, ?, ?)",
-        (
-            transcript,
-            generation,
-            piece.start,
-            piece.end,
-            piece.raw_hash,
-            hashlib.sha256(piece.clean).digest(),
-            len(piece.clean),
-            now,
-        ),
+        (transcript, generation, piece.start, piece.end, piece.raw_hash, *clean, now),
     )
 
 
@@ -366,21 +340,8 @@ def meet_root(store: Store, root: Path, now: int) -> None:
 
 def _insert_state(store: Store, origin: Origin, path: str, mark: Watermark, now: int) -> int:
     store.execute(
-        "INSERT INTO capture_state (device, transcript, agent, session_id, subagent, path, dev, inode, generation,"
-        " offset, tail_hash, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            origin.device,
-            mark.transcript,
-            origin.agent,
-            origin.session_id,
-            origin.subagent,
-            _stored(path),
-            mark.dev,
-            mark.inode,
-            mark.generation,
-            mark.offset,
-            mark.tail_hash,
-            now,
-        ),
+        "INSERT INTO capture_state (agent, device, session_id, subagent, path, transcript, offset, dev, inode,"
+        " generation, tail_hash, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*origin, _stored(path), *mark, now),
     )
     return int(store.value("SELECT last_insert_rowid()"))
