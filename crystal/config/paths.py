@@ -173,17 +173,22 @@ def write_derived(path: Path, data: bytes) -> None:
     Raises:
         OSError: The system refuses. The old file is untouched.
     """
-    _replace(path, data, lambda _: None)
+    replace_file(path, data, lambda *_: None)
 
 
-def _replace(target: Path, data: bytes, flush: Callable[[int], None]) -> None:
+def replace_file(target: Path, data: bytes, finish: Callable[[Path, int], None]) -> None:
+    """Replace a file as a whole. ``finish`` is called with the new file, still under another name, and its handle.
+
+    Raises:
+        OSError: The system refuses. The old file is untouched.
+    """
     temporary = target.with_name(f".crystal-{os.getpid()}-{os.urandom(6).hex()}.tmp")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
-            flush(file.fileno())
+            finish(temporary, file.fileno())
         temporary.replace(target)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -201,7 +206,7 @@ def write_private(path: Path, data: bytes) -> None:
     """
     with _system_errors(path):
         target = Path(os.path.realpath(path))
-        _replace(target, data, os.fsync)
+        replace_file(target, data, lambda _, handle: os.fsync(handle))
         with contextlib.suppress(OSError):  # some file systems cannot
             sync_folder(target.parent)
 

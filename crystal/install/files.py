@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from crystal.config.paths import make_private_dir, refused, sync_folder
+from crystal.config.paths import make_private_dir, refused, replace_file, sync_folder
 from crystal.errors import Unavailable, UsageProblem
 from crystal.install import jsontext
 
@@ -136,19 +136,16 @@ def system_errors(path: Path) -> Iterator[None]:
 
 def write_whole(path: Path, data: bytes, *, like: Path) -> None:
     """Replace a file as a whole, with the mode and owner of ``like`` if it exists, else private."""
-    temporary = path.with_name(f".crystal-{os.getpid()}-{os.urandom(6).hex()}.tmp")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            with contextlib.suppress(FileNotFoundError):
-                _imitate(temporary, like.stat())
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    imitated: os.stat_result | None = None
+    with contextlib.suppress(FileNotFoundError):
+        imitated = like.stat()
+
+    def finish(temporary: Path, handle: int) -> None:
+        if imitated is not None:
+            _imitate(temporary, imitated)
+        os.fsync(handle)
+
+    replace_file(path, data, finish)
     sync_folder(path.parent)
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from crystal.errors import CrystalError, Damaged, UsageProblem
-from crystal.install.claude_settings.hooks import same
 from crystal.install.clients import jsonfile, tomlfile
 from crystal.install.clients.record import Made, read_record, write_record
 from crystal.install.clients.table import SERVER, Client, Entry, is_ours, updated
@@ -94,10 +93,10 @@ def plan_add(client: Client, entry: Entry, record: Mapping[str, Made], program: 
     with _telling(client, client.file, text):
         document = _document(client, text)
         after = _with_server(client, text, entry)
-        _check_rest(client, document, _document(client, after))
-    old = document.get(client.servers, {}).get(SERVER)
+        old = document.get(client.servers, {}).get(SERVER)
+        shall = entry.as_document(typed=client.typed) if old is None else updated(old, entry)
+        _check_rest(client, document, _document(client, after), shall)
     data = mark + encoded(client.file, after)
-    shall = entry.as_document(typed=client.typed) if old is None else updated(old, entry)
     known = record.get(client.name)
     made = known if old is not None and known and known.path == str(client.file) else None
     if made is None:
@@ -174,7 +173,7 @@ def _plan_remove(client: Client, path: Path, made: Made | None, program: str | N
             group_too = made is None or made.what != "entry"
             comments = client.format == "jsonc"
             left = jsonfile.without_server(text, client.servers, group_too=group_too, comments=comments)
-        _check_rest(client, document, _document(client, left))
+        _check_rest(client, document, _document(client, left), None)
     after: bytes | None = mark + left.encode()
     if made and made.what == "file" and left.strip() in ("", "{}"):
         after = None if made.blank is None else mark + made.blank.encode()
@@ -222,23 +221,18 @@ def _document(client: Client, text: str) -> Any:
     return jsonfile.document_of(text, comments=client.format == "jsonc")
 
 
-def _check_rest(client: Client, old: Any, new: Any) -> None:
-    """Check that only our entry differs, independently of how the change was made."""
+def _check_rest(client: Client, old: Any, new: Any, entry: Mapping[str, Any] | None) -> None:
+    """Check that only our entry differs, and is as wanted, independently of how the change was made."""
 
-    def rest(document: Any) -> Any:
-        servers = document.get(client.servers) if isinstance(document, dict) else None
-        if not isinstance(servers, dict):
-            return document
+    def split(document: Any) -> tuple[str, Any]:
+        servers = document.get(client.servers, {})
         left = {name: value for name, value in servers.items() if name != SERVER}
-        return {
-            name: left if name == client.servers else value
-            for name, value in document.items()
-            if name != client.servers or left
-        }
+        rest = {name: left if name == client.servers else value for name, value in document.items()}
+        if not left:
+            rest.pop(client.servers, None)
+        return json.dumps(rest, default=repr), servers.get(SERVER)
 
-    if client.format == "toml":
-        return  # compared there, including dates
-    if not same(rest(old), rest(new)):
+    if split(new) != (split(old)[0], entry):
         raise Damaged("the entry cannot be changed without changing more")
 
 
