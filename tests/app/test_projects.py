@@ -67,6 +67,7 @@ def test_a_repository_without_a_remote_keeps_its_project_when_it_moves(ready, tm
     assert [(one["sessions"], sorted(one["folders"])) for one in listed] == [(2, sorted([str(old), str(new)]))]
 
 
+@pytest.mark.slow
 def test_a_marked_folder_keeps_its_project_without_git(ready, tmp_path, monkeypatch):
     old = tmp_path / "notes"
     (old / "deep").mkdir(parents=True)

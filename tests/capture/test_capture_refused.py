@@ -209,6 +209,7 @@ def test_a_file_that_answers_again_loses_nothing(
     assert list(machine.spool.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="names descriptors by /proc")
 @pytest.mark.parametrize("call", ["open", "pread", "scandir"])
 def test_a_file_that_does_not_answer_never_holds_the_lock_and_is_not_waited_for_twice(
@@ -257,6 +258,7 @@ def test_a_file_that_does_not_answer_never_holds_the_lock_and_is_not_waited_for_
 WRITER = "import sys, time\nwhile True:\n    time.sleep(0.01)\n    open(sys.argv[1], 'ab').write(bytes.fromhex(sys.argv[2]) * 100)\n"
 
 
+@pytest.mark.slow
 def test_a_file_that_grows_forever_does_not_hold_capture(machine: CaptureMachine) -> None:
     path = machine.transcript("growing")
     path.write_bytes(line("one"))

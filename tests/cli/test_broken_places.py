@@ -19,6 +19,9 @@ from tests.support.capture_machine import line
 from tests.support.command import crystal
 from tests.support.whole_memory import ROOT
 
+pytestmark = pytest.mark.slow
+"""Each starts the program, often as another user or on another file system."""
+
 NOBODY = 65534
 POWERLESS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
 """Root without its powers: modes hold for it as for anybody, and its files are its own."""

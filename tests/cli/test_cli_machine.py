@@ -105,6 +105,7 @@ def test_backfill_of_what_is_not_there_says_so() -> None:
     assert "/no/such/place" in done.err
 
 
+@pytest.mark.slow
 def test_what_is_said_while_off_stays_out_for_good(projects: Path) -> None:
     crystal("init", "--yes")
     path = say(projects, "s", "onyx before")

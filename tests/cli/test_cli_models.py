@@ -258,6 +258,7 @@ def test_without_a_memory_a_model_can_be_chosen_all_the_same(home, tiny):
 # ------------------------------------------------------------------------------------------------------------- eval
 
 
+@pytest.mark.slow
 def test_a_trial_shows_the_difference_changes_nothing_and_is_the_same_twice(memory, tiny):
     crystal("models", "install", str(tiny))
     before = default_paths().db.read_bytes()
@@ -336,6 +337,7 @@ def test_a_trial_is_bounded_in_time_and_says_what_it_could_not_do(memory, tmp_pa
             try_model(machine.store, None, Dice(), scratch=tmp_path / "b", size=Size(10, 5, 1.0), now=NOW)
 
 
+@pytest.mark.slow
 def test_a_present_model_that_fails_is_left_out_and_a_new_one_that_fails_is_an_error(memory, tmp_path):
     def down(_: object) -> None:
         raise Unavailable("it is down")
@@ -350,6 +352,7 @@ def test_a_present_model_that_fails_is_left_out_and_a_new_one_that_fails_is_an_e
             try_model(machine.store, Dice(), broken, scratch=tmp_path / "b", size=Size(), now=NOW)
 
 
+@pytest.mark.slow
 def test_what_a_trial_pays_for_is_written_down(memory, monkeypatch):
     monkeypatch.setenv("VOYAGE_API_KEY", KEY)
     with serve_providers() as server:

@@ -221,6 +221,7 @@ def test_a_broken_file_can_be_found_and_mended_from_here(run: Run, file: Path) -
     assert run("get", "search.limit")[0] == "3\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no terminals of this kind there")
 def test_a_terminal_gets_a_table(home: Path) -> None:
     import pty

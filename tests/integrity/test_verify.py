@@ -16,8 +16,8 @@ from crystal.integrity.verify import Proof, verify
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.transcript.project import find_project
-from tests.capture.test_capture import backfill
 from tests.support.capture_machine import NOW, CaptureMachine, line
+from tests.support.capture_steps import backfill
 
 
 @pytest.fixture

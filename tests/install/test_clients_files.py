@@ -1,4 +1,4 @@
-"""Clients' files: what crystal puts in comes out again, whatever else stands there, and nothing else is touched."""
+"""Clients' files: each in its place, changed as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -7,23 +7,17 @@ import shlex
 import stat
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
-from crystal.config.file import parse_fragment
 from crystal.config.paths import resolve_places
 from crystal.errors import CrystalError, Damaged, Unavailable, UsageProblem
-from crystal.install.clients import jsonfile, tomlfile
 from crystal.install.clients.guidance import snippet
 from crystal.install.clients.plan import apply, plan_add, plan_remove, read_facts
 from crystal.install.clients.record import read_record
 from crystal.install.clients.table import NAMES, Client, Entry, is_ours, known_clients
+from tests.support.client_entries import ENTRY, OLDER
 
-ENTRY = Entry("/venv/bin/crystal", ("mcp",), {"LDM_HOME": "/home/user/my memory"})
-OLDER = Entry("/old venv/bin/crystal", ("mcp",), {"CRYSTAL_CONFIG": "/old.toml"})
 FILES = ("claude-code", "claude-desktop", "codex", "gemini", "cursor")
 
 
@@ -47,223 +41,6 @@ def remove(client: Client, ldm: Path) -> list[bool]:
 @pytest.fixture
 def ldm(home: Path) -> Path:
     return home / ".ldm"
-
-
-# --- JSON of every kind
-
-
-SPACES = st.text(" \t\n\r", max_size=2)
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
-SERVERS = st.dictionaries(
-    st.text(max_size=4).filter(lambda name: name != "crystal"),
-    st.fixed_dictionaries({"command": st.text(max_size=4)}, optional={"args": st.lists(st.text(max_size=3))}),
-    max_size=3,
-)
-OTHERS = st.dictionaries(
-    st.text(max_size=3).filter(lambda key: key != "mcpServers"), SCALARS | st.lists(SCALARS), max_size=3
-)
-
-
-@st.composite
-def documents(draw: st.DrawFn, *, comments: bool = False) -> str:
-    """A document in some consistent or wild formatting."""
-    between: dict[str, Any] = {"mcpServers": draw(SERVERS)} if draw(st.booleans()) else {}
-    value = {**draw(OTHERS), **between, **draw(OTHERS)}
-    style = "wild" if comments else draw(st.sampled_from(["indent", "compact", "minified", "wild"]))
-    if style == "wild":
-        gaps = SPACES | st.sampled_from([" // a comment, {\n", '/* {\n"crystal": 1 } */']) if comments else SPACES
-        return draw(gaps) + written_wildly(draw, value, gaps) + draw(gaps)
-    indent = draw(st.sampled_from(["  ", "    ", "\t", "", " "])) if style == "indent" else None
-    text = json.dumps(value, indent=indent, separators=(",", ":") if style == "minified" else None)
-    return text.replace("\n", draw(st.sampled_from(["\n", "\r\n"]))) + draw(st.sampled_from(["", "\n", "\r\n"]))
-
-
-def written_wildly(draw: st.DrawFn, value: Any, gaps: st.SearchStrategy[str]) -> str:
-    if isinstance(value, dict):
-        parts = [
-            f"{draw(gaps)}{json.dumps(key)}{draw(gaps)}:{draw(gaps)}{written_wildly(draw, item, gaps)}{draw(gaps)}"
-            for key, item in value.items()
-        ]
-        return "{" + (",".join(parts) or draw(gaps)) + "}"
-    if isinstance(value, list):
-        parts = [f"{draw(gaps)}{written_wildly(draw, item, gaps)}{draw(gaps)}" for item in value]
-        return "[" + (",".join(parts) or draw(gaps)) + "]"
-    return json.dumps(value)
-
-
-def check_json(text: str, *, comments: bool) -> None:
-    old = jsonfile.document_of(text, comments=comments)
-    after = jsonfile.with_server(text, "mcpServers", ENTRY, comments=comments)
-    new = jsonfile.document_of(after, comments=comments)
-    assert new == {**old, "mcpServers": {**old.get("mcpServers", {}), "crystal": ENTRY.as_document()}}
-    assert list(new) == [*old, *(["mcpServers"] if "mcpServers" not in old else [])], "the order of keys"
-    assert jsonfile.with_server(after, "mcpServers", ENTRY, comments=comments) == after
-    group_too = "mcpServers" not in old
-    assert jsonfile.without_server(after, "mcpServers", group_too=group_too, comments=comments) == text
-    older = jsonfile.with_server(text, "mcpServers", OLDER, comments=comments)
-    brought_up = jsonfile.with_server(older, "mcpServers", ENTRY, comments=comments)
-    assert jsonfile.document_of(brought_up, comments=comments) == new
-    assert jsonfile.without_server(brought_up, "mcpServers", group_too=group_too, comments=comments) == text
-
-
-@settings(max_examples=60)
-@given(documents())
-@example("{}")
-@example("{\n}")
-@example('{"mcpServers":{}}')
-@example('{\r\n  "mcpServers": {\r\n  }\r\n}')
-def test_json_any_document_is_kept_twice_is_once_and_out_is_as_before(text: str) -> None:
-    check_json(text, comments=False)
-
-
-@settings(max_examples=40)
-@given(documents(comments=True))
-@example("{ // mine\n}")
-@example('{"a": "// no comment", /* one */ "mcpServers": {"x": {"command": "y"} // last\n}}')
-def test_json_comments_are_kept_too(text: str) -> None:
-    check_json(text, comments=True)
-
-
-@settings(max_examples=40)
-@given(documents(), st.booleans())
-def test_json_what_was_added_around_ours_stays(text: str, first: bool) -> None:
-    document = jsonfile.document_of(jsonfile.with_server(text, "mcpServers", ENTRY))
-    ours = document["mcpServers"].pop("crystal") | {"timeout": 5}
-    other = {"another": {"command": "x"}}
-    pairs = {**other, "crystal": ours} if first else {"crystal": ours, **other}
-    document["mcpServers"] = {**document["mcpServers"], **pairs}
-    left = jsonfile.without_server(json.dumps(document, indent=2), "mcpServers", group_too=True)
-    del document["mcpServers"]["crystal"]
-    assert json.loads(left) == document
-
-
-def test_json_comments_beside_ours_stay_when_it_goes() -> None:
-    text = '{\n  "mcpServers": {\n    "x": {}, // of x\n    "crystal": {"command": "/c/crystal", "args": ["mcp"]} // of ours\n  } // end\n}\n'
-    left = jsonfile.without_server(text, "mcpServers", group_too=True, comments=True)
-    assert jsonfile.document_of(left, comments=True) == {"mcpServers": {"x": {}}}
-    assert [word in left for word in ("// of x", "// of ours", "// end")] == [True] * 3
-    text = '{"mcpServers": {"crystal": {"command": "/c/crystal", "args": ["mcp"]}, // ours\n "x": {} /* x */ }}'
-    left = jsonfile.without_server(text, "mcpServers", group_too=True, comments=True)
-    assert jsonfile.document_of(left, comments=True) == {"mcpServers": {"x": {}}}
-    assert "// ours\n" in left
-    text = '{"mcpServers": { // first\n "crystal": {"command": "/c/crystal", "args": ["mcp"]} // last\n }}'
-    left = jsonfile.without_server(text, "mcpServers", group_too=False, comments=True)
-    assert jsonfile.document_of(left, comments=True) == {"mcpServers": {}}
-
-
-# --- TOML of every kind
-
-
-KEYS = st.sampled_from(["a", "b-c", '"quoted = # key"', "d.e", "'x'"])
-VALUES = st.sampled_from(
-    ['"text"', "1", "1.5", "true", "[1, 2]", "[\n  1, # one\n  2,\n]", '"""\n[mcp_servers.crystal]\n"""', "'''\n# x\n'''",
-     "{ x = 1, y = { z = 2 } }", "2026-11-21T10:00:00Z", "10:00:00", "inf", '"a # b" # comment']
-)  # fmt: skip
-TABLES = st.sampled_from(
-    ["[t]", "[[list]]", "[mcp_servers.docs]", "[ mcp_servers . other ] # c", "[mcp_servers]", "[p.q]"]
-)
-
-
-@st.composite
-def toml_documents(draw: st.DrawFn) -> str:
-    """A document of statements, comments and blank lines; only those that are TOML."""
-    lines: list[str] = []
-
-    def fill() -> None:
-        for key in draw(st.lists(KEYS, max_size=2, unique=True)):
-            lines.extend(draw(st.sampled_from([[], [""], ["# a comment"]])))
-            lines.append(f"{key} = {draw(VALUES)}")
-
-    fill()
-    for header in draw(st.lists(TABLES, max_size=4)):
-        lines.extend(draw(st.sampled_from([[], [""], ["", "# of the table"]])))
-        lines.append(header)
-        fill()
-    text = "\n".join(lines).replace("\n", draw(st.sampled_from(["\n", "\r\n"])))
-    return text + (draw(st.sampled_from(["", "\n", "\n\n", "\r\n", "\n# end"])) if text else "")
-
-
-def said(tables: Any) -> str:
-    return json.dumps({key: value for key, value in tables.items() if value or key != "mcp_servers"}, default=repr)
-
-
-@settings(max_examples=80)
-@given(toml_documents().filter(lambda text: parse_fragment(text) is not None))
-@example("")
-@example("\n")
-@example("[mcp_servers]")
-@example('mcp_servers.docs.command = "x"')
-def test_toml_any_document_is_kept_twice_is_once_and_out_is_as_before(text: str) -> None:
-    old = tomlfile.document_of(text)
-    if isinstance(old.get("mcp_servers"), list):
-        return
-    after = tomlfile.with_server(text, "mcp_servers", ENTRY)
-    new = tomlfile.document_of(after)
-    assert new["mcp_servers"]["crystal"] == ENTRY.as_document()
-    assert tomlfile.with_server(after, "mcp_servers", ENTRY) == after
-    assert tomlfile.without_server(after, "mcp_servers") == text
-    older = tomlfile.with_server(text, "mcp_servers", OLDER)
-    brought_up = tomlfile.with_server(older, "mcp_servers", ENTRY)
-    assert said(tomlfile.document_of(brought_up)) == said(new)
-    assert tomlfile.without_server(brought_up, "mcp_servers") == text
-
-
-CODEX_WROTE = """\
-model = "gpt-5"  # mine
-
-[mcp_servers.docs]
-command = "docs"
-
-[mcp_servers.crystal]
-command = "/old/bin/crystal"
-# a comment in it
-args = ["mcp"]
-startup_timeout_sec = 20
-
-[mcp_servers.crystal.env]
-LDM_HOME = "/old"
-MINE = "1"
-
-[mcp_servers.crystal.tools.crystal_search]
-approval_mode = "approve"
-
-# about the screen
-[tui]
-theme = "x"
-"""
-
-
-def test_toml_an_entry_that_codex_has_rewritten_is_brought_up_and_goes_with_its_tables() -> None:
-    after = tomlfile.with_server(CODEX_WROTE, "mcp_servers", Entry("/new/crystal", ("mcp",), {"CRYSTAL_CONFIG": "/c"}))
-    expected = CODEX_WROTE.replace("/old/bin", "/new").replace(
-        'LDM_HOME = "/old"\nMINE = "1"\n', 'MINE = "1"\nCRYSTAL_CONFIG = "/c"\n'
-    )
-    assert after == expected
-    left = tomlfile.without_server(after, "mcp_servers")
-    assert (
-        left
-        == CODEX_WROTE[: CODEX_WROTE.index("\n[mcp_servers.crystal]")] + CODEX_WROTE[CODEX_WROTE.index("\n# about") :]
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "left"),
-    [
-        ('[mcp_servers]\ncrystal = { command = "/a/crystal", args = ["mcp"] }\nx = { command = "y" }\n', '[mcp_servers]\nx = { command = "y" }\n'),
-        ('mcp_servers.crystal.command = "/a/crystal"\nmcp_servers.crystal.args = ["mcp"]\n', ""),
-        ('mcp_servers = { crystal = { command = "/a/crystal", args = ["mcp"] } }\na = 1\n', "mcp_servers = {  }\na = 1\n"),
-    ],
-)  # fmt: skip
-def test_toml_other_ways_to_write_the_entry_are_understood(text: str, left: str) -> None:
-    entry = Entry("/new/crystal")
-    after = tomlfile.with_server(text, "mcp_servers", entry)
-    assert tomlfile.document_of(after)["mcp_servers"]["crystal"]["command"] == "/new/crystal"
-    assert tomlfile.without_server(after, "mcp_servers") == left
-
-
-def test_toml_servers_in_braces_are_not_rewritten() -> None:
-    with pytest.raises(Damaged):
-        tomlfile.with_server('mcp_servers = { x = { command = "y" } }\n', "mcp_servers", ENTRY)
 
 
 # --- the files

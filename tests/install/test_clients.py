@@ -1,0 +1,113 @@
+"""Clients' files: what crystal puts in comes out again, whatever else stands there, and nothing else is touched."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from crystal.install.clients import jsonfile
+from tests.support.client_entries import ENTRY, OLDER
+
+# --- JSON of every kind
+
+
+SPACES = st.text(" \t\n\r", max_size=2)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+SERVERS = st.dictionaries(
+    st.text(max_size=4).filter(lambda name: name != "crystal"),
+    st.fixed_dictionaries({"command": st.text(max_size=4)}, optional={"args": st.lists(st.text(max_size=3))}),
+    max_size=3,
+)
+OTHERS = st.dictionaries(
+    st.text(max_size=3).filter(lambda key: key != "mcpServers"), SCALARS | st.lists(SCALARS), max_size=3
+)
+
+
+@st.composite
+def documents(draw: st.DrawFn, *, comments: bool = False) -> str:
+    """A document in some consistent or wild formatting."""
+    between: dict[str, Any] = {"mcpServers": draw(SERVERS)} if draw(st.booleans()) else {}
+    value = {**draw(OTHERS), **between, **draw(OTHERS)}
+    style = "wild" if comments else draw(st.sampled_from(["indent", "compact", "minified", "wild"]))
+    if style == "wild":
+        gaps = SPACES | st.sampled_from([" // a comment, {\n", '/* {\n"crystal": 1 } */']) if comments else SPACES
+        return draw(gaps) + written_wildly(draw, value, gaps) + draw(gaps)
+    indent = draw(st.sampled_from(["  ", "    ", "\t", "", " "])) if style == "indent" else None
+    text = json.dumps(value, indent=indent, separators=(",", ":") if style == "minified" else None)
+    return text.replace("\n", draw(st.sampled_from(["\n", "\r\n"]))) + draw(st.sampled_from(["", "\n", "\r\n"]))
+
+
+def written_wildly(draw: st.DrawFn, value: Any, gaps: st.SearchStrategy[str]) -> str:
+    if isinstance(value, dict):
+        parts = [
+            f"{draw(gaps)}{json.dumps(key)}{draw(gaps)}:{draw(gaps)}{written_wildly(draw, item, gaps)}{draw(gaps)}"
+            for key, item in value.items()
+        ]
+        return "{" + (",".join(parts) or draw(gaps)) + "}"
+    if isinstance(value, list):
+        parts = [f"{draw(gaps)}{written_wildly(draw, item, gaps)}{draw(gaps)}" for item in value]
+        return "[" + (",".join(parts) or draw(gaps)) + "]"
+    return json.dumps(value)
+
+
+def check_json(text: str, *, comments: bool) -> None:
+    old = jsonfile.document_of(text, comments=comments)
+    after = jsonfile.with_server(text, "mcpServers", ENTRY, comments=comments)
+    new = jsonfile.document_of(after, comments=comments)
+    assert new == {**old, "mcpServers": {**old.get("mcpServers", {}), "crystal": ENTRY.as_document()}}
+    assert list(new) == [*old, *(["mcpServers"] if "mcpServers" not in old else [])], "the order of keys"
+    assert jsonfile.with_server(after, "mcpServers", ENTRY, comments=comments) == after
+    group_too = "mcpServers" not in old
+    assert jsonfile.without_server(after, "mcpServers", group_too=group_too, comments=comments) == text
+    older = jsonfile.with_server(text, "mcpServers", OLDER, comments=comments)
+    brought_up = jsonfile.with_server(older, "mcpServers", ENTRY, comments=comments)
+    assert jsonfile.document_of(brought_up, comments=comments) == new
+    assert jsonfile.without_server(brought_up, "mcpServers", group_too=group_too, comments=comments) == text
+
+
+@settings(max_examples=60)
+@given(documents())
+@example("{}")
+@example("{\n}")
+@example('{"mcpServers":{}}')
+@example('{\r\n  "mcpServers": {\r\n  }\r\n}')
+def test_json_any_document_is_kept_twice_is_once_and_out_is_as_before(text: str) -> None:
+    check_json(text, comments=False)
+
+
+@settings(max_examples=40)
+@given(documents(comments=True))
+@example("{ // mine\n}")
+@example('{"a": "// no comment", /* one */ "mcpServers": {"x": {"command": "y"} // last\n}}')
+def test_json_comments_are_kept_too(text: str) -> None:
+    check_json(text, comments=True)
+
+
+@settings(max_examples=40)
+@given(documents(), st.booleans())
+def test_json_what_was_added_around_ours_stays(text: str, first: bool) -> None:
+    document = jsonfile.document_of(jsonfile.with_server(text, "mcpServers", ENTRY))
+    ours = document["mcpServers"].pop("crystal") | {"timeout": 5}
+    other = {"another": {"command": "x"}}
+    pairs = {**other, "crystal": ours} if first else {"crystal": ours, **other}
+    document["mcpServers"] = {**document["mcpServers"], **pairs}
+    left = jsonfile.without_server(json.dumps(document, indent=2), "mcpServers", group_too=True)
+    del document["mcpServers"]["crystal"]
+    assert json.loads(left) == document
+
+
+def test_json_comments_beside_ours_stay_when_it_goes() -> None:
+    text = '{\n  "mcpServers": {\n    "x": {}, // of x\n    "crystal": {"command": "/c/crystal", "args": ["mcp"]} // of ours\n  } // end\n}\n'
+    left = jsonfile.without_server(text, "mcpServers", group_too=True, comments=True)
+    assert jsonfile.document_of(left, comments=True) == {"mcpServers": {"x": {}}}
+    assert [word in left for word in ("// of x", "// of ours", "// end")] == [True] * 3
+    text = '{"mcpServers": {"crystal": {"command": "/c/crystal", "args": ["mcp"]}, // ours\n "x": {} /* x */ }}'
+    left = jsonfile.without_server(text, "mcpServers", group_too=True, comments=True)
+    assert jsonfile.document_of(left, comments=True) == {"mcpServers": {"x": {}}}
+    assert "// ours\n" in left
+    text = '{"mcpServers": { // first\n "crystal": {"command": "/c/crystal", "args": ["mcp"]} // last\n }}'
+    left = jsonfile.without_server(text, "mcpServers", group_too=False, comments=True)
+    assert jsonfile.document_of(left, comments=True) == {"mcpServers": {}}

@@ -1,0 +1,78 @@
+"""A copy of the hook whose worker only tells that it ran."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from crystal.context import Ready, Rules, Told, write_contexts
+from crystal.context.choosing import Choice
+from crystal.hook import main as hook
+
+SESSION = "1f35fa49-0000-4000-8000-000000000001"
+START = {"session_id": SESSION, "cwd": "/home/dev/shop", "hook_event_name": "SessionStart", "source": "startup"}
+WORKER = "import os\ndef main():\n    open(os.path.join(os.environ['LDM_HOME'], 'worked'), 'a').write('x')\n"
+
+
+class Hook:
+    """A copied hook whose worker only tells that it ran."""
+
+    def __init__(self, root: Path) -> None:
+        self.ldm, package = root / "ldm", root / "package" / "crystal"
+        self.data = self.ldm / "memory"
+        self.data.mkdir(parents=True)
+        (package / "hook").mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package / "worker.py").write_text(WORKER)
+        for name in (
+            "main.py",
+            "session_start.py",
+            "worker.py",
+            "remember.py",
+            "remember_line.py",
+            "remember_words.py",
+        ):
+            (package / "hook" / name).write_bytes(Path(hook.__file__).with_name(name).read_bytes())
+        self.command = [sys.executable, "-I", "-S", str(package / "hook" / "main.py")]
+
+    def run(self, said: dict[str, Any], code: tuple[str, ...] = (), env: dict[str, str] | None = None) -> Any:
+        """Run it; gives what it prints, parsed, None when that is nothing."""
+        done = subprocess.run(
+            [*self.command[:3], *code] if code else self.command,
+            input=json.dumps(said).encode(),
+            env={**os.environ, "LDM_HOME": str(self.ldm), "CRYSTAL_HOOK_WAIT": "1", **(env or {})},
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
+        assert done.stderr == b""
+        return json.loads(done.stdout) if done.stdout else None
+
+    def told(self, **said: Any) -> str | None:
+        env = said.pop("env", {})
+        answer = self.run({**START, **said}, env=env)
+        return None if answer is None else unfenced(answer["hookSpecificOutput"]["additionalContext"])
+
+    @property
+    def notes(self) -> list[dict[str, Any]]:
+        return [json.loads(path.read_bytes()) for path in sorted((self.data / "spool").glob("*.json"))]
+
+    def lay_ready(self, folders: dict[str, str], rules: Rules | None = None) -> None:
+        ready = [Ready(None if cwd == "default" else cwd, told(text)) for cwd, text in folders.items()]
+        write_contexts(self.data, rules or Rules("/none", "-", {}), ready)
+
+
+def unfenced(text: str) -> str:
+    """What stands in a fence whose tags have the same nonce."""
+    match = re.fullmatch(r"<crystal-memory-([a-z0-9]{6})>\n(.*)\n</crystal-memory-\1>", text, re.DOTALL)
+    assert match, text[:60]
+    return match[2]
+
+
+def told(text: str) -> Told:
+    return Told(text, (Choice("mem-0123456789ab", "memory", text, True, "why"),), 2, 34)
