@@ -62,16 +62,17 @@ class CrystalOffer:
     def methods(self) -> Mapping[str, Callable[[Mapping[str, Any], Call], Result]]:
         """Return every method except the handshake."""
         return {
-            "tools/list": self._list_tools,
+            "tools/list": lambda params, _: {"tools": _one_page(params, self._definitions())},
             "tools/call": self._call,
-            "resources/list": self._list_resources,
-            "resources/templates/list": self._list_templates,
+            "resources/list": lambda params, _: {"resources": _one_page(params, _imported("resources").listed())},
+            "resources/templates/list": lambda params, _: {
+                "resourceTemplates": _one_page(params, _imported("resources").templates())
+            },
             "resources/read": self._read_resource,
         }
 
-    def _list_tools(self, params: Mapping[str, Any], _: Call) -> Result:
-        _refuse_cursor(params)
-        return {"tools": [tool.definition for tool in self._tools(self._settings_or_usual())]}
+    def _definitions(self) -> list[dict[str, Any]]:
+        return [tool.definition for tool in self._tools(self._settings_or_usual())]
 
     def _tools(self, settings: Settings) -> tuple[Tool, ...]:
         from crystal.mcp.catalog import ALIASES, TOOLS
@@ -109,37 +110,29 @@ class CrystalOffer:
     def _run(self, tool: Tool, arguments: dict[str, Any]) -> Answer:
         asker = replace(self._asker, room=self._settings().room)
         place, _, function = tool.run.partition(":")
-        with _IMPORTING:
-            module = importlib.import_module(f"crystal.mcp.{place}")
+        module = _imported(place)
         if tool.destroys:
             with self._one_at_a_time:
                 self._forgetting = self._forgetting or module.Forgetting()
                 return self._forgetting.forget(asker, arguments)  # type: ignore[no-any-return]
         return getattr(module, function)(asker, arguments)  # type: ignore[no-any-return]
 
-    def _list_resources(self, params: Mapping[str, Any], _: Call) -> Result:
-        _refuse_cursor(params)
-        with _IMPORTING:
-            from crystal.mcp.resources import listed
-        return {"resources": listed()}
-
-    def _list_templates(self, params: Mapping[str, Any], _: Call) -> Result:
-        _refuse_cursor(params)
-        with _IMPORTING:
-            from crystal.mcp.resources import templates
-        return {"resourceTemplates": templates()}
-
     def _read_resource(self, params: Mapping[str, Any], _: Call) -> Result:
-        with _IMPORTING:
-            from crystal.mcp.resources import contents
         asker = replace(self._asker, room=self._settings_or_usual().room)
-        return {"contents": contents(asker, params["uri"], self._nonce())}
+        return {"contents": _imported("resources").contents(asker, params["uri"], self._nonce())}
 
 
-def _refuse_cursor(params: Mapping[str, Any]) -> None:
-    """Refuse a cursor: each list has one page, which gives none."""
+def _imported(name: str) -> Any:
+    """Return a module of this package."""
+    with _IMPORTING:
+        return importlib.import_module(f"crystal.mcp.{name}")
+
+
+def _one_page(params: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a list; refuse a cursor, because it has one page."""
     if cursor := params.get("cursor"):
         raise Refused(INVALID_PARAMS, f"there is no page {cursor[:40]!r}: the list has one")
+    return rows
 
 
 _IMPORTING = threading.Lock()

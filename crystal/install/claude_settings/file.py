@@ -99,12 +99,12 @@ def plan_install(settings: Path, command: str, *, timeouts: Mapping[str, int] = 
         after = hooks.installed(text, command, timeouts)
         old, new = _loaded(text), json.loads(after)
         is_only_ours = hooks.same(hooks.without_ours(new), hooks.without_ours(old))
-    if hooks.ours(new) != {event: [command] for event in timeouts} or not is_only_ours:
+    if hooks.ours(after) != {event: [command] for event in timeouts} or not is_only_ours:
         raise Damaged(f"{settings}: crystal's hooks cannot be put in without changing more", hint=WRITTEN_BY_HAND)
     if before is None:
         return SettingsPlan(settings, target, None, encoded(settings, after), "shelve")
     data = mark + encoded(settings, after)
-    return SettingsPlan(settings, target, before, data, "keep" if hooks.ours(old) else "write")
+    return SettingsPlan(settings, target, before, data, "keep" if hooks.ours(text) else "write")
 
 
 def plan_uninstall(settings: Path) -> SettingsPlan:
@@ -123,9 +123,9 @@ def plan_uninstall(settings: Path) -> SettingsPlan:
         left = hooks.removed(text, None if backup is None else decoded(settings, backup, MEND)[1])
         old, new = _loaded(text), json.loads(left)
         is_only_ours = hooks.same(hooks.without_ours(new), hooks.without_ours(old))
-    if hooks.ours(new) or not is_only_ours:
+    if hooks.ours(left) or not is_only_ours:
         raise Damaged(f"{settings}: crystal's hooks cannot be taken out without changing more", hint=WRITTEN_BY_HAND)
-    if not hooks.ours(old):
+    if not hooks.ours(text):
         return SettingsPlan(settings, target, before, before)
     if left == hooks.EMPTY and (backup is None or not backup.removeprefix(BOM).strip()):
         return SettingsPlan(settings, target, before, backup, "drop")  # there was no file, or nothing in it
@@ -171,7 +171,7 @@ def read_facts(settings: Path) -> SettingsFacts:
     return SettingsFacts(
         settings,
         exists=True,
-        commands=hooks.ours(document),
+        commands=hooks.ours(text),
         hooks_disabled=disabled,
         cleanup_days=document.get("cleanupPeriodDays"),
         plugins=_plugins(document),

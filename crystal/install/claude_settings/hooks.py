@@ -80,16 +80,12 @@ def removed(text: str, before: str | None = None) -> str:
         text = _without(text, root, hooks, event, group, entry, known)
 
 
-def ours(document: Any) -> dict[str, list[str]]:
-    """Return the commands of our entries in a parsed document, by event."""
+def ours(text: str) -> dict[str, list[str]]:
+    """Return the commands of our entries in a document, by event; an empty text has none."""
     found: dict[str, list[str]] = {}
-    hooks = document.get("hooks") if isinstance(document, dict) else None
-    for event, groups in hooks.items() if isinstance(hooks, dict) else ():
-        for group in groups if isinstance(groups, list) else ():
-            entries = group.get("hooks") if isinstance(group, dict) else None
-            for entry in entries if isinstance(entries, list) else ():
-                if is_ours(entry):
-                    found.setdefault(event, []).append(entry["command"])
+    hooks = jsontext.parse(text).child("hooks") if text.strip() else None
+    for event, _, entry in _all_ours(hooks) if hooks else ():
+        found.setdefault(event.key or "", []).append(entry.node.value["command"])
     return found
 
 
