@@ -73,7 +73,7 @@ def with_value(text: str, key: str, value: Any, path: Path) -> str:
     wanted = parse(text, path)
     inner = wanted.setdefault(table, {}) if table else wanted
     after = None
-    if isinstance(inner, dict) and not isinstance(inner.get(name), dict):
+    if isinstance(inner, dict):
         inner[name] = value
         after = set_in(text, (table,) if table else (), name, value)
     return _proved(after, wanted, key, path)
@@ -96,6 +96,7 @@ def set_in(text: str, tables: tuple[str, ...], name: str, value: Any) -> str | N
     Other tables, comments and white space stay. None if the text would have to be rewritten for it.
     """
     import tomlkit  # noqa: PLC0415 - 48 ms, only for those who change a file
+    from tomlkit.items import Table  # noqa: PLC0415 - the same
 
     newline = "\r\n" if "\r\n" in text else "\n"
     new = tomlkit.item(value, _parent=tomlkit.inline_table()) if isinstance(value, dict) else tomlkit.item(value)
@@ -107,6 +108,8 @@ def set_in(text: str, tables: tuple[str, ...], name: str, value: Any) -> str | N
                 line = f"{tomlkit.key(name).as_string()} = {new.as_string()}"
                 return f"{text}{end}{newline}[{'.'.join(tables)}]{newline}{line}{newline}"
             inner = inner[table]
+        if isinstance(inner.get(name), Table):
+            return None
         if name in inner:
             inner[name] = new
         else:
