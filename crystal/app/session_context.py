@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from crystal.app.context import Machine, open_machine, this_config
-from crystal.app.privacy_policy import is_off, policy_of
+from crystal.capture.privacy import policy_of
 from crystal.config.paths import refused, write_derived
 from crystal.errors import CrystalError
 from crystal.hook.session_start import NOTICE_FILE
@@ -62,9 +62,9 @@ def _mark_privacy(machine: Machine) -> None:
     Raises:
         CrystalError: The system refuses.
     """
-    policy, path = policy_of(machine), machine.places.data_dir / "private"
+    policy, path = policy_of(machine.store, machine.config), machine.places.data_dir / "private"
     lasting = [mark for mark in policy.marks if mark.until_at is None]
-    content = b"paused\n" if is_off(policy) else b""
+    content = b"paused\n" if policy.is_off else b""
     try:
         if not (policy.projects or policy.sessions or lasting):
             path.unlink(missing_ok=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from crystal.app.context import Machine
 from crystal.app.memory_queries import mirror_of
-from crystal.app.privacy_policy import is_off, policy_of
 from crystal.app.session_context_ready import beginning
 from crystal.app.session_context_sources import tellable
+from crystal.capture.privacy import policy_of
 from crystal.context import Told, take_told
 from crystal.hook.main import truthy
 from crystal.store.sessions.contexts import Injection, injections
@@ -29,7 +29,7 @@ class Preview:
 
 def preview(machine: Machine, folder: str) -> Preview:
     """Return what a session that began in a folder now would be given, and why that may be nothing."""
-    policy, config = policy_of(machine), machine.config
+    policy, config = policy_of(machine.store, machine.config), machine.config
     with mirror_of(machine) as mirror:
         found = tellable(machine, mirror)
         here = next((one for one in found.folders() if one.cwd == folder), None)
@@ -40,7 +40,7 @@ def preview(machine: Machine, folder: str) -> Preview:
         refusals.append("context is off; to switch it on: crystal config set context.enabled true")
     if truthy(os.environ.get("CRYSTAL_PRIVATE")):
         refusals.append("CRYSTAL_PRIVATE is set")
-    if is_off(policy):
+    if policy.is_off:
         refusals.append("capture is off: crystal --on")
     beginnings = tuple(map(beginning, config.private_projects))
     if policy.is_private_folder(folder):

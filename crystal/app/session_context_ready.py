@@ -6,9 +6,9 @@ import os
 
 from crystal.app.context import Machine
 from crystal.app.memory_queries import mirror_of
-from crystal.app.privacy_policy import is_off, policy_of
 from crystal.app.session_context_sources import tellable
 from crystal.capture.lock import await_lock
+from crystal.capture.privacy import policy_of
 from crystal.context import Ready, Rules, clear_contexts, take_told, write_contexts
 from crystal.context.files import settle_told
 from crystal.hook.session_start import stamp_of
@@ -30,12 +30,12 @@ def make_ready(machine: Machine) -> None:
     """Write the contexts for session starts; remove them if the setting or capture is off."""
     data_dir = machine.places.data_dir
     with await_lock(data_dir / LOCK, seconds=LOCK_SECONDS) as held:
-        if not held or not machine.config.context_enabled or is_off(policy_of(machine)):
+        if not held or not machine.config.context_enabled or policy_of(machine.store, machine.config).is_off:
             clear_contexts(data_dir)
             return
         for _ in range(TRIES):
             before = state_of_memory(machine.store)
-            policy = policy_of(machine)
+            policy = policy_of(machine.store, machine.config)
             with mirror_of(machine) as mirror:
                 here = tellable(machine, mirror)
                 folders = [one for one in here.folders() if not policy.is_private_folder(one.cwd)]

@@ -13,8 +13,10 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
+from crystal.config.table import Config
 from crystal.model.capture import Origin
-from crystal.store.capture.privacy import Mark
+from crystal.store import Store
+from crystal.store.capture.privacy import Mark, marks
 from crystal.store.search.scope import is_within
 from crystal.transcript import LineFacts
 
@@ -38,6 +40,11 @@ class Policy(NamedTuple):
     sessions: tuple[str, ...] = ()
     is_private_line: Callable[[str], bool] = _never
     has_private_lines: bool = False
+
+    @property
+    def is_off(self) -> bool:
+        """Return True if capture is off for all sessions."""
+        return any(mark.until_at is None and mark.session_id is None and mark.folder is None for mark in self.marks)
 
     def closed_now(self, session_id: str) -> str | None:
         """Return why everything that is added to this session just now is private, None if it is not."""
@@ -146,6 +153,11 @@ class Policy(NamedTuple):
             if parent == folder or not parent:
                 return False
             folder = parent
+
+
+def policy_of(store: Store, config: Config) -> Policy:
+    """Return what is private now, by the settings and by the marks that were set; copies of lines are not asked for."""
+    return Policy(marks(store), config.private_projects, config.private_sessions)
 
 
 def _is_in(folder: str | None, cwd: str | None) -> bool:

@@ -13,8 +13,7 @@ from typing import Any
 from crystal.config.kinds import AGENT, BOOLEAN, FOLDERS, PATTERNS, TEXT, URL, choice, number, whole
 from crystal.config.paths import Places
 from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER, SUMMARIZERS
-from crystal.config.setting import Alias, Setting, only_for, setting
-from crystal.config.suggest import meant
+from crystal.config.setting import Alias, Setting, meant, only_for, setting
 from crystal.errors import UsageProblem
 
 __all__ = ["SETTINGS", "TABLES", "Alias", "Config", "Setting", "setting_for", "unknown_key", "unknown_variables"]
