@@ -9,7 +9,7 @@ from crystal.app.capture import LOCK_SECONDS, run_capture
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
 from crystal.app.forget_relayed import machines_to_tell, outbox_of, tell_home
-from crystal.app.mirror import device_mirror, open_mirror
+from crystal.app.mirror import open_mirror
 from crystal.app.search import prepare_search
 from crystal.app.session_context import refresh
 from crystal.capture.drain import drain
@@ -87,7 +87,6 @@ def finish_left(machine: Machine) -> int:
 def _mirror(machine: Machine) -> Iterator[Store | None]:
     """Yield the copy of home's memory, open for writing; None if there is none."""
     path = machine.places.data_dir / "mirror.db"
-    device_mirror(machine.places).stop_building()
     if not path.exists():
         yield None
         return

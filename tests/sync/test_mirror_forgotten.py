@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from crystal.capture.lock import try_lock
+from crystal.forgetting.execute.files import Finisher
 from crystal.store import Store
 from crystal.store.forget.forgetting import Tombstone, add_tombstones
 from crystal.store.search.space import delete_chunks
 from crystal.store.sync import relay_forgotten
 from crystal.sync.mirror import Mirror
 from crystal.sync.mirror.sifting import Sieve
+from tests.support.capture_machine import CaptureMachine
+from tests.support.forgetting_ground import Ground
 from tests.support.mirror_world import World
 from tests.support.store_factory import NOW, Meaning, add_turn, embed_all
 
@@ -121,14 +126,17 @@ def title(mirror: Mirror, session: str) -> object:
         return store.value("SELECT title FROM sessions WHERE session_id = ?", (session,))
 
 
-def test_a_mirror_that_is_being_built_is_begun_anew(world: World, own: Store) -> None:
+def test_a_mirror_that_is_being_built_is_begun_anew(world: World, own: Store, tmp_path: Path) -> None:
     add_turn(world.store, "plum", uuid="u-1")
     world.publish()
-    mirror = world.device()
+    mirror = world.device("memory")
     mirror.take(world.manifest or {}, world.serial)
     mirror.building.write_bytes(b"plum")
-    mirror.stop_building()
+    grounds = dataclasses.replace(Ground(CaptureMachine(tmp_path, own)).grounds, data_dir=mirror.path.parent)
+    with try_lock(mirror.lock):
+        assert Finisher(grounds, None, NOW).run() == ["the mirror is being fetched just now"]
+    assert mirror.building.exists()
+    assert Finisher(grounds, None, NOW).run() == []
     assert not mirror.building.exists()
-    mirror.stop_building()
     fetch(world, mirror, own)
     assert texts(mirror) == ["plum"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from crystal.capture.lock import try_lock
 from crystal.errors import CrystalError, Unavailable
 from crystal.forgetting.execute import archives, derived_files, rows
 from crystal.forgetting.request import ForgetContext
@@ -18,7 +19,7 @@ from crystal.store.forget.forgetting import open_tombstones
 from crystal.store.forget.forgotten_work import Work
 from crystal.store.search import space
 from crystal.summarize import summarize_anew
-from crystal.sync.mirror.place import remove_file, try_alone
+from crystal.sync.mirror.place import MirrorFiles, remove_file
 
 LOG_MS = 1_500
 """Time to wait for other processes that read."""
@@ -91,14 +92,14 @@ class Finisher:
 
     def _half_made_mirror(self) -> None:
         """Delete a mirror that is being built; it is built from scratch."""
-        path = self._context.data_dir / "mirror.db.new"
-        if not path.exists():
+        files = MirrorFiles(self._context.data_dir / "mirror.db")
+        if not files.building.exists():
             return
-        with try_alone(path.with_name("mirror.db.lock")) as alone:
+        with try_lock(files.lock) as alone:
             if not alone:
                 raise Unavailable("the mirror is being fetched just now")
-            remove_file(path)
-            discard(path)
+            remove_file(files.building)
+            discard(files.building)
 
     def _session(self, work: Work) -> None:
         """Make a session's lines in the daily log, its title and its summary again from what is left."""

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from crystal.capture.lock import try_lock
 from crystal.config.paths import alone_in, make_private_dir
 from crystal.errors import Denied
 from crystal.search import index
 from crystal.store import Store
 from crystal.store.search.space import empty_log
 from crystal.store.sync.mirror_apply import Applied, applied, count_chunks, open_mirror, refresh
-from crystal.sync.mirror.fetching import SURE, Fetcher, Files, MirrorDamaged, MirrorReport, Run
+from crystal.sync.mirror.fetching import SURE, Fetcher, MirrorDamaged, MirrorReport, Run
 from crystal.sync.mirror.listing import Manifest, parse_manifest
-from crystal.sync.mirror.place import MAX_EPOCHS, ROLLBACK, Wanted, read_wanted, remove_file, try_alone, write_wanted
+from crystal.sync.mirror.place import MAX_EPOCHS, ROLLBACK, MirrorFiles, Wanted, read_wanted, remove_file, write_wanted
 from crystal.sync.mirror.sifting import Sift, take_all
 
 __all__ = ["Fetcher", "Mirror", "MirrorDamaged", "MirrorReport", "MirrorRollback", "MirrorStatus"]
@@ -56,30 +56,8 @@ class MirrorStatus:
     code: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Mirror:
-    """Mirror on this device.
-
-    Attributes:
-        path: Path of the complete mirror: ``mirror.db`` in the data folder.
-    """
-
-    path: Path
-
-    @property
-    def building(self) -> Path:
-        """Path of a mirror that is being built."""
-        return self.path.with_name(self.path.name + ".new")
-
-    @property
-    def memo(self) -> Path:
-        """Path of the newest manifest."""
-        return self.path.with_suffix(".json")
-
-    @property
-    def files(self) -> Files:
-        """Paths of all files of the mirror."""
-        return Files(self.path, self.building, self.memo)
+class Mirror(MirrorFiles):
+    """Mirror on this device."""
 
     def take(self, manifest: Mapping[str, Any], serial: int) -> None:
         """Store a manifest from home if it is newer than the stored one. Idempotent.
@@ -139,7 +117,7 @@ class Mirror:
             MirrorDamaged: The result is not what home published. The next run builds it from scratch.
             StoreFull, StoreBusy: Nothing was lost.
         """
-        with try_alone(self.path.with_name(self.path.name + ".lock")) as alone:
+        with try_lock(self.lock) as alone:
             wanted = read_wanted(self.memo)
             if not alone or wanted.manifest is None:
                 return MirrorReport()
@@ -147,7 +125,7 @@ class Mirror:
             if (at := self._whole(manifest)) is not None and not wanted.starts_over and not self.building.exists():
                 self._renew(manifest, at)
                 return MirrorReport(is_whole=True, problem=wanted.problem, code=wanted.code)
-            run = Run(self.files, manifest, wanted, client, should_stop, progress, sift)
+            run = Run(self, manifest, wanted, client, should_stop, progress, sift)
             try:
                 run.bring()
             finally:
@@ -181,13 +159,6 @@ class Mirror:
             code=wanted.code,
         )
 
-    def stop_building(self) -> None:
-        """Delete a mirror that is being built and holds data forgotten since; it is started from scratch."""
-        if self.building.exists():
-            with try_alone(self.path.with_name(self.path.name + ".lock")) as alone:
-                if alone:
-                    remove_file(self.building)
-
     def discard(self) -> None:
         """Delete the mirror and its state: this device has another home now, or none."""
         for path in (self.building, self.path):
@@ -219,10 +190,9 @@ class Mirror:
     def _renew(self, manifest: Manifest, at: Applied) -> None:
         """Record that an applied mirror satisfies a newer manifest; truncate the log if a reader prevented it."""
         log = self.path.with_name(self.path.name + "-wal")
-        if log.exists() and log.stat().st_size:
-            with open_mirror(self.path) as store:
-                empty_log(store)
-        if (at.epoch, at.version, at.published_at) == (manifest.epoch, manifest.version, manifest.published_at):
+        is_same = (at.epoch, at.version, at.published_at) == (manifest.epoch, manifest.version, manifest.published_at)
+        if is_same and not (log.exists() and log.stat().st_size):
             return
         with open_mirror(self.path) as store:
             refresh(store, manifest.epoch, manifest.version, manifest.published_at)
+            empty_log(store)

@@ -10,7 +10,6 @@ import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from crystal.config.paths import alone_in, sync_folder
@@ -24,7 +23,7 @@ from crystal.sync.envelope import Channel, Refused, open_blob
 from crystal.sync.errors import NotAtRelay
 from crystal.sync.mirror.content import unpack
 from crystal.sync.mirror.listing import Entry, Manifest
-from crystal.sync.mirror.place import ROLLBACK, Wanted, read_wanted, remove_file, write_wanted
+from crystal.sync.mirror.place import ROLLBACK, MirrorFiles, Wanted, read_wanted, remove_file, write_wanted
 from crystal.sync.mirror.sifting import Sift, take_all
 
 SURE = 2
@@ -64,21 +63,12 @@ class MirrorReport:
     code: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
-    """Paths of the mirror, of one being built, and of the newest manifest."""
-
-    path: Path
-    building: Path
-    memo: Path
-
-
 class Run:
     """One run of fetching."""
 
     def __init__(
         self,
-        files: Files,
+        files: MirrorFiles,
         manifest: Manifest,
         wanted: Wanted,
         client: Fetcher,

@@ -1,27 +1,18 @@
 """State of the mirror next to it: the newest manifest, and what could not be fetched.
 
-``mirror.json`` holds keys, so only its owner can read it. One process at a time fetches; the lock is released when its
-holder dies.
+``mirror.json`` holds keys, so only its owner can read it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crystal.config.paths import make_private_dir, refused, write_private
+from crystal.config.paths import make_private_dir, write_private
 from crystal.errors import Damaged
-
-if sys.platform == "win32":  # untested
-    import msvcrt
-else:
-    import fcntl
 
 MAX_EPOCHS = 64
 
@@ -71,27 +62,30 @@ def write_wanted(path: Path, wanted: Wanted) -> None:
     write_private(path, json.dumps(asdict(wanted)).encode())
 
 
-@contextlib.contextmanager
-def try_alone(path: Path) -> Iterator[bool]:
-    """Try to acquire the lock. Return True if it was free."""
-    make_private_dir(path.parent)
-    flags = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)  # a link would open another file
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o600)
-    except OSError as error:
-        raise refused(error, path) from error
-    try:
-        try:
-            if sys.platform == "win32":
-                msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-            else:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(handle)
+@dataclass(frozen=True)
+class MirrorFiles:
+    """The files of a mirror.
+
+    Attributes:
+        path: Path of the complete mirror: ``mirror.db`` in the data folder.
+    """
+
+    path: Path
+
+    @property
+    def building(self) -> Path:
+        """Path of a mirror that is being built."""
+        return self.path.with_name(self.path.name + ".new")
+
+    @property
+    def memo(self) -> Path:
+        """Path of the newest manifest."""
+        return self.path.with_suffix(".json")
+
+    @property
+    def lock(self) -> Path:
+        """Path of the lock that is held by whoever fetches."""
+        return self.path.with_name(self.path.name + ".lock")
 
 
 def remove_file(path: Path) -> None:
