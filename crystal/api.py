@@ -258,7 +258,7 @@ class Crystal:
         from crystal.app.memory_queries import list_memories
 
         asked: dict[str, Any] = {"category": category, "project": project, "key": key, "status": status}
-        return list_memories(self._machine, self._mirror_store(), limit=limit, **asked)
+        return list_memories(self._machine, limit=limit, **asked)
 
     def get(self, memory: str | None = None, *, key: str | None = None) -> Remembered | None:
         """Return the memory with this id (or its unique prefix), or the active one with this key; None without one.
@@ -272,8 +272,7 @@ class Crystal:
 
         if (memory is None) == (key is None):
             raise UsageProblem("give an id or a key", hint='try: get(key="user_name")')
-        mirror = self._mirror_store()
-        return memory_of(self._machine, mirror, memory or "") if key is None else by_key(self._machine, mirror, key)
+        return memory_of(self._machine, memory or "") if key is None else by_key(self._machine, key)
 
     def edit(
         self,

@@ -93,6 +93,11 @@ class Machine:
         """Return where crystal's files are."""
         return self.config.places
 
+    @property
+    def mirror_store(self) -> Store | None:
+        """Return the store of the mirror, None if there is none that can be read."""
+        return None if self.mirror is None else self.mirror.store
+
     def now(self) -> int:
         """Return the current time, ms since the epoch, UTC."""
         return now_ms()

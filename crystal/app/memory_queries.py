@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from crystal.app.context import Machine
-from crystal.app.mirror import Mirrored, open_mirror
+from crystal.app.mirror import open_mirror
 from crystal.errors import NotFound, UsageProblem
 from crystal.memories.rules import checked_category, checked_status, cleaned_key
 from crystal.model.capture import Project
@@ -27,7 +27,6 @@ SHOWN = 8
 
 def list_memories(
     machine: Machine,
-    mirror: Mirrored | Store | None,
     *,
     category: str | None = None,
     project: str | None = None,
@@ -40,7 +39,6 @@ def list_memories(
 
     Args:
         machine: This machine.
-        mirror: The mirror of home's memory, if there is one.
         category: Only these.
         project: Only of this one: a name, or a folder and all below it.
         everywhere: With ``project``: also those that hold everywhere.
@@ -57,8 +55,10 @@ def list_memories(
     state = None if status is None else checked_status(status)
     wanted = None if key is None else _key_test(key)
     is_there = None if project is None else _project_test(project)
+    with mirror_of(machine) as mirror:
+        every = _merged(machine.store, mirror, memories.all_memories)
     found = []
-    for one in _all(machine.store, _store_of(mirror)):
+    for one in sorted(every, key=lambda one: (-one.updated_at, one.id)):
         if (kind not in (None, one.category)) or (state not in (None, one.status)):
             continue
         if wanted is not None and (one.key is None or not wanted(one.key)):
@@ -68,23 +68,25 @@ def list_memories(
     return found[:limit]
 
 
-def memory_of(machine: Machine, mirror: Mirrored | Store | None, id_or_prefix: str) -> Remembered:
+def memory_of(machine: Machine, id_or_prefix: str) -> Remembered:
     """Return the memory with this id or unique prefix of one; else the one with this key, active or not.
 
     Raises:
         NotFound: There is none.
         UsageProblem: There are several.
     """
-    return find_one(machine.store, _store_of(mirror), id_or_prefix)
+    with mirror_of(machine) as mirror:
+        return find_one(machine.store, mirror, id_or_prefix)
 
 
-def by_key(machine: Machine, mirror: Mirrored | Store | None, key: str) -> Remembered | None:
+def by_key(machine: Machine, key: str) -> Remembered | None:
     """Return the active memory that has this key, None if there is none.
 
     Raises:
         UsageProblem: It is no key.
     """
-    found = find_by_key(machine.store, _store_of(mirror), cleaned_key(key, _unchanged))
+    with mirror_of(machine) as mirror:
+        found = find_by_key(machine.store, mirror, cleaned_key(key, _unchanged))
     return None if found is None or found.status != "active" else found
 
 
@@ -94,20 +96,20 @@ def history(machine: Machine, ident: str) -> list[FormerMemory]:
     Raises:
         NotFound: There is no such memory.
     """
-    with mirror_of(machine) as mirror:
-        return history_of(machine.store, find_one(machine.store, mirror, ident).id)
+    return history_of(machine.store, memory_of(machine, ident).id)
 
 
-def _all(store: Store, mirror: Store | None) -> list[Remembered]:
-    found = {one.id: one for one in memories.all_memories(store)}
-    if mirror is None:
-        return list(found.values())
-    gone = memories.forgotten_memories(store)
-    for one in memories.all_memories(mirror):
-        known = found.get(one.id)
-        if one.id not in gone and (known is None or order_of(known) < order_of(one)):
-            found[one.id] = _of_mirror(one)
-    return sorted(found.values(), key=lambda one: (-one.updated_at, one.id))
+def _merged(store: Store, mirror: Store | None, read: Callable[[Store], Iterable[Remembered]]) -> list[Remembered]:
+    """Return what a reader finds in both stores, this machine's first, of each memory the newest version."""
+    found = {one.id: one for one in read(store)}
+    theirs = [] if mirror is None else [*read(mirror)]
+    if theirs:
+        known = {**memories.memories_with_ids(store, {one.id for one in theirs} - found.keys()), **found}
+        gone = memories.forgotten_memories(store)
+        for one in theirs:
+            if one.id not in gone and (one.id not in known or order_of(known[one.id]) < order_of(one)):
+                found[one.id] = replace(one, memory="mirror")
+    return list(found.values())
 
 
 def find_one(store: Store, mirror: Store | None, ident: str) -> Remembered:
@@ -115,13 +117,12 @@ def find_one(store: Store, mirror: Store | None, ident: str) -> Remembered:
     wanted = ident.strip().lower()
     if _is_beginning(wanted):
         wanted = read_note(store, f"{ALIAS}{wanted}") or wanted
-    found = {one.id: one for one in memories.memories_like(store, wanted, SHOWN + 1)} if _is_beginning(wanted) else {}
-    if mirror is not None and _is_beginning(wanted):
-        for theirs in memories.memories_like(mirror, wanted, SHOWN + 1):
-            known = memories.memory_of(store, theirs.id)
-            if known is None and memories.is_forgotten(store, theirs.id):
-                continue
-            found[theirs.id] = _of_mirror(theirs) if known is None or order_of(known) < order_of(theirs) else known
+    like = (
+        _merged(store, mirror, lambda one: memories.memories_like(one, wanted, SHOWN + 1))
+        if _is_beginning(wanted)
+        else []
+    )
+    found = {one.id: one for one in like}
     if not found:
         named = find_by_key(store, mirror, unicodedata.normalize("NFC", storable(ident)).strip())
         if named is not None:
@@ -139,34 +140,13 @@ def _is_beginning(wanted: str) -> bool:
 
 def find_by_key(store: Store, mirror: Store | None, key: str) -> Remembered | None:
     """Return the memory that has this key, active or not."""
-    own = memories.memory_by_key(store, key)
-    theirs = None if mirror is None else _current(store, memories.memory_by_key(mirror, key))
-    if own is None or theirs is None:
-        return own or theirs
-    if own.id == theirs.id:
-        return theirs
-    return max(own, theirs, key=claim_of)
+    return max(_merged(store, mirror, lambda one: memories.memories_by_key(one, key)), key=claim_of, default=None)
 
 
 def find_by_words(store: Store, mirror: Store | None, text: str, place: Project | None) -> Remembered | None:
     """Return the memory with exactly this text in a project; None as ``place`` means everywhere."""
     folder = None if place is None else place.cwd
-    own = memories.memory_by_words(store, text, folder)
-    if own is not None or mirror is None:
-        return own
-    return _current(store, memories.memory_by_words(mirror, text, folder))
-
-
-def _current(store: Store, theirs: Remembered | None) -> Remembered | None:
-    """Return a memory of the mirror; None if this machine knows a newer version of it, or that it was forgotten."""
-    if theirs is None or memories.is_forgotten(store, theirs.id):
-        return None
-    own = memories.memory_of(store, theirs.id)
-    return None if own is not None and order_of(own) >= order_of(theirs) else _of_mirror(theirs)
-
-
-def _of_mirror(one: Remembered) -> Remembered:
-    return replace(one, memory="mirror")
+    return next(iter(_merged(store, mirror, lambda one: memories.memories_by_words(one, text, folder))), None)
 
 
 def _project_test(wanted: str) -> Callable[[Remembered], bool]:
@@ -203,14 +183,10 @@ def storable(text: str) -> str:
 def mirror_of(machine: Machine) -> Iterator[Store | None]:
     """Yield the mirror of home's memory, None if there is none that can be read."""
     if machine.mirror is not None:
-        yield machine.mirror.store
+        yield machine.mirror_store
         return
     with open_mirror(machine.places, machine.config.role) as mirrored:
         yield None if mirrored is None else mirrored.store
-
-
-def _store_of(mirror: Mirrored | Store | None) -> Store | None:
-    return mirror.store if isinstance(mirror, Mirrored) else mirror
 
 
 def _unchanged(text: str) -> tuple[str, Mapping[str, int]]:

@@ -101,7 +101,7 @@ def tellable(machine: Machine, mirror: Store | None) -> ContextSources:
     projects = [(side, project_rows(side)) for side in sides]
     by_folder = [{one.cwd: one for _, one in rows} for _, rows in projects]
     memories, gone = [], forgotten_memories(machine.store)
-    for memory in list_memories(machine, mirror, status="active", limit=MAX_MEMORIES):
+    for memory in list_memories(machine, status="active", limit=MAX_MEMORIES):
         if is_trusted(memory) and memory.id not in gone:
             known = by_folder[-1 if memory.memory == "mirror" else 0]
             place = (

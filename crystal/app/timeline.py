@@ -17,7 +17,7 @@ def days(
 ) -> tuple[Sequence[Day], tuple[str, ...]]:
     """Return the days of ``crystal.sessions.timeline.timeline``; ``before`` None is now."""
     end = machine.now() + 1 if before is None else before
-    remembered = list_memories(machine, mirror, project=project, limit=MAX_MEMORIES)
+    remembered = list_memories(machine, project=project, limit=MAX_MEMORIES)
     return timeline(
         machine.store, since=since, before=end, project=project, memories=remembered, limit=limit, mirror=mirror
     )

@@ -59,7 +59,7 @@ def memories(
     state = None if status.strip().lower() == "all" else status
     with open_reader() as machine:
         found = list_memories(
-            machine, machine.mirror, category=category, project=project, key=key, status=state,
+            machine, category=category, project=project, key=key, status=state,
             limit=whole_number(limit, "--limit"),
         )  # fmt: skip
         now, notes = machine.now(), mirror_notes(machine.mirror, machine.now())
@@ -148,7 +148,7 @@ def show_memory(machine: Machine, ident: str, *, as_json: bool) -> None:
     from crystal.app.memory_queries import history as history_of
     from crystal.app.memory_queries import memory_of
 
-    one = memory_of(machine, machine.mirror, ident)
+    one = memory_of(machine, ident)
     former = history_of(machine, one.id)
     if as_json:
         print(json.dumps({"schema": 1, "memory": memory_json(one), "history": [former_json(was) for was in former]}))

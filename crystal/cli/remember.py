@@ -79,11 +79,11 @@ def get(
         raise UsageProblem("give a key or an id", hint="crystal get --key user_name, or crystal get mem-...")
     with open_reader() as machine:
         if key is None:
-            found: Remembered | None = memory_of(machine, machine.mirror, memory or "")
+            found: Remembered | None = memory_of(machine, memory or "")
         else:
-            found = by_key(machine, machine.mirror, key)
+            found = by_key(machine, key)
         if found is None:
-            hidden = list_memories(machine, machine.mirror, key=key, status="deprecated", limit=1)
+            hidden = list_memories(machine, key=key, status="deprecated", limit=1)
             hint = (
                 f"bring it back: crystal memories restore {hidden[0].id}" if hidden else "list them: crystal memories"
             )

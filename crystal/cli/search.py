@@ -130,7 +130,7 @@ def _ask(
 
 def _stores(machine: Machine) -> list[Store | None]:
     """Return this machine's own store, and the mirror if there is one."""
-    return [machine.store, None if machine.mirror is None else machine.mirror.store]
+    return [machine.store, machine.mirror_store]
 
 
 def _home(stores: list[Store | None]) -> tuple[str, str] | None:

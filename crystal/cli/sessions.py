@@ -39,7 +39,7 @@ def sessions(
     with open_reader() as machine:
         now, count = machine.now(), whole_number(limit, "--limit")
         start, end = time_span(now, since, before)
-        mirror = None if machine.mirror is None else machine.mirror.store
+        mirror = machine.mirror_store
         folder = None if project is None else project_value([machine.store, mirror], project)
         found, notes = list_sessions(machine.store, project=folder, since=start, before=end, limit=count, mirror=mirror)
         notes = (*notes, *mirror_notes(machine.mirror, now))

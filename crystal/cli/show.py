@@ -54,7 +54,7 @@ def show(
     if raw and as_json:
         raise UsageProblem("--raw and --json do not go together", hint="the lines of --raw are JSON already")
     with open_reader() as machine:
-        mirror = None if machine.mirror is None else machine.mirror.store
+        mirror = machine.mirror_store
         what = named_by_place(machine.places.data_dir, what, by_person=sys.stdin.isatty())
         if is_memory_id(what):
             _show_memory(machine, what, raw=raw, context=context, as_json=as_json)

@@ -51,13 +51,7 @@ class ClientContext:
 
 def stores_of(machine: Machine) -> list[Store]:
     """Return this machine's own store, and the mirror if it can be read."""
-    mirror = None if machine.mirror is None else machine.mirror.store
-    return [machine.store, *([] if mirror is None else [mirror])]
-
-
-def mirror_of(machine: Machine) -> Store | None:
-    """Return the mirror of home's memory, if there is one that can be read."""
-    return None if machine.mirror is None else machine.mirror.store
+    return [machine.store, *([] if machine.mirror_store is None else [machine.mirror_store])]
 
 
 def refuse_folder(project: str | None) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from crystal.app.context import Machine, open_reader
 from crystal.app.timeline import days
 from crystal.errors import UsageProblem
-from crystal.mcp.asker import ClientContext, mirror_of, refuse_folder
+from crystal.mcp.asker import ClientContext, refuse_folder
 from crystal.mcp.hits import Make, ShortIds, memory_item, message_item
 from crystal.mcp.page import Answer, Item, noted, one_page
 from crystal.mcp.reading import place_of, session_data, title_of
@@ -65,7 +65,7 @@ def _scope(
 def _recent(
     machine: Machine, asker: ClientContext, arguments: Mapping[str, Any], what: str, project: str | None, count: int
 ) -> tuple[list[Make], tuple[str, ...]]:
-    own, mirror, ids = asker.left_out(machine, arguments), mirror_of(machine), ShortIds(machine)
+    own, mirror, ids = asker.left_out(machine, arguments), machine.mirror_store, ShortIds(machine)
     before = moment(arguments, "before", machine.now())
     if what == "messages":
         said, why = messages(machine.store, project=project, before=before, without=own, limit=count, mirror=mirror)
@@ -98,7 +98,7 @@ def tell(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
         if since >= end:
             raise UsageProblem("since is not before before", hint="exchange them")
         project = arguments.get("project")
-        found, why = days(machine, mirror_of(machine), since=since, before=end, project=project, limit=MAX_ENTRIES)
+        found, why = days(machine, machine.mirror_store, since=since, before=end, project=project, limit=MAX_ENTRIES)
         ids = ShortIds(machine)
         makers = [maker for day in found for maker in _day(day.date, day.sessions, day.memories, ids)]
     offset, limit = arguments.get("offset") or 0, arguments.get("limit") or 50

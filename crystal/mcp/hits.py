@@ -9,7 +9,6 @@ from typing import Any
 from crystal.app.context import Machine
 from crystal.app.memory_queries import memory_of
 from crystal.errors import CrystalError
-from crystal.mcp.asker import mirror_of
 from crystal.mcp.page import Item
 from crystal.mcp.said import Origin, excerpt, kind_of, label
 from crystal.model.capture import MIRROR_IDS
@@ -43,7 +42,7 @@ class ShortIds:
 
     def session(self, ident: str) -> str:
         """Return how a session is named in an answer."""
-        store, mirror = self.machine.store, mirror_of(self.machine)
+        store, mirror = self.machine.store, self.machine.mirror_store
         short = ident[:SHORT_SESSION]
         try:
             if find_target(store, short, mirror=mirror) == find_target(store, ident, mirror=mirror):
@@ -55,7 +54,7 @@ class ShortIds:
     def memory(self, ident: str) -> str:
         """Return how a memory is named in an answer."""
         try:
-            is_same = memory_of(self.machine, self.machine.mirror, ident[:SHORT_MEMORY]).id == ident
+            is_same = memory_of(self.machine, ident[:SHORT_MEMORY]).id == ident
         except CrystalError:
             return ident
         return ident[:SHORT_MEMORY] if is_same else ident

@@ -8,7 +8,7 @@ from typing import Any
 from crystal.app.context import Machine, open_reader
 from crystal.app.memory_queries import by_key, memory_of
 from crystal.errors import NotFound, UsageProblem
-from crystal.mcp.asker import ClientContext, mirror_of
+from crystal.mcp.asker import ClientContext
 from crystal.mcp.hits import Make, ShortIds, memory_item, turn_item
 from crystal.mcp.page import MAX_LENGTH, Answer, Item, Json, answered, bounded
 from crystal.mcp.said import Origin, kind_of, label
@@ -33,13 +33,13 @@ def get(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
     with open_reader() as machine:
         start = arguments.get("start") or 0
         if key is not None:
-            found = by_key(machine, machine.mirror, key)
+            found = by_key(machine, key)
             if found is None:
                 raise NotFound(f"nothing is remembered under the key {key!r}", hint="look with crystal_search")
             return of_memory(machine, found, asker.room, start)
         assert ident is not None
         if ident.strip().lower().startswith("mem-"):
-            return of_memory(machine, memory_of(machine, machine.mirror, ident), asker.room, start)
+            return of_memory(machine, memory_of(machine, ident), asker.room, start)
         return _of_conversation(machine, asker, ident, arguments)
 
 
@@ -59,7 +59,7 @@ def of_memory(machine: Machine, memory: Remembered, room: int, start: int = 0) -
 
 
 def _of_conversation(machine: Machine, asker: ClientContext, ident: str, arguments: Mapping[str, Any]) -> Answer:
-    mirror = mirror_of(machine)
+    mirror = machine.mirror_store
     target = find_target(machine.store, ident, mirror=mirror)
     if target.chunk is None:
         for name in ("context", "start"):

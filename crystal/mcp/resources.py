@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 from crystal.app.context import Machine, open_reader
 from crystal.app.memory_queries import list_memories, memory_of
 from crystal.errors import CrystalError
-from crystal.mcp.asker import ClientContext, mirror_of
+from crystal.mcp.asker import ClientContext
 from crystal.mcp.messages import INTERNAL_ERROR, RESOURCE_NOT_FOUND, Refused
 from crystal.mcp.page import Answer, hint_for_agent
 from crystal.mcp.reading import of_memory, of_session
@@ -39,9 +39,9 @@ def listed() -> list[dict[str, Any]]:
     """
     try:
         with open_reader() as machine:
-            mirror = mirror_of(machine)
+            mirror = machine.mirror_store
             found, _ = sessions(machine.store, limit=LISTED, mirror=mirror)
-            remembered = list_memories(machine, machine.mirror, limit=LISTED)
+            remembered = list_memories(machine, limit=LISTED)
     except CrystalError:
         return []
     rows = []
@@ -85,8 +85,8 @@ def contents(asker: ClientContext, uri: str, nonce: str) -> list[dict[str, Any]]
 
 def _read(machine: Machine, asker: ClientContext, kind: str, ident: str) -> Answer:
     if kind == "memory":
-        return of_memory(machine, memory_of(machine, machine.mirror, ident), asker.room)
-    target = find_target(machine.store, ident, mirror=mirror_of(machine))
+        return of_memory(machine, memory_of(machine, ident), asker.room)
+    target = find_target(machine.store, ident, mirror=machine.mirror_store)
     if target.chunk is not None:
         raise Refused(RESOURCE_NOT_FOUND, "this is the id of a hit, not of a session", {"hint": "use crystal_get"})
-    return of_session(machine, read(machine.store, target, mirror=mirror_of(machine)), asker.room, 0)
+    return of_session(machine, read(machine.store, target, mirror=machine.mirror_store), asker.room, 0)

@@ -51,6 +51,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
+def by_key(store: Store, key: str) -> Remembered | None:
+    return next(iter(memories.memories_by_key(store, key)), None)
+
+
 def version(
     ident: int,
     text: str,
@@ -108,9 +112,9 @@ def test_any_text_under_any_key_comes_back(machine: Machine, text: str, key: str
     assert one.text == text.encode("utf-8", "replace").decode().replace("\0", "\ufffd").strip()
     for name in (key, unicodedata.normalize("NFD", key), f" {key}"):
         if unicodedata.normalize("NFC", name).strip() == one.key:
-            found = memory_queries.by_key(machine, None, name)
+            found = memory_queries.by_key(machine, name)
             assert found == one
-    assert memory_queries.memory_of(machine, None, one.id) == one
+    assert memory_queries.memory_of(machine, one.id) == one
     assert memories.memories_with_other_chunks(machine.store) == []
 
 
@@ -163,7 +167,7 @@ def test_a_known_key_gets_the_new_value_and_keeps_what_it_was(machine: Machine) 
     assert second.updated_at > first.updated_at
     (was,) = memory_queries.history(machine, first.id)
     assert (was.text, was.from_at, was.until_at) == ("Alice", first.created_at, second.updated_at)
-    assert memory_queries.by_key(machine, None, "User_Name") is None
+    assert memory_queries.by_key(machine, "User_Name") is None
 
 
 def test_the_same_words_are_one_memory_in_each_project(machine: Machine) -> None:
@@ -173,8 +177,8 @@ def test_the_same_words_are_one_memory_in_each_project(machine: Machine) -> None
     assert again.id == here.id != everywhere.id
     assert again.updated_at > here.updated_at
     assert memory_queries.history(machine, here.id) == []
-    assert [one.id for one in memory_queries.list_memories(machine, None, project="SHOP")] == [here.id]
-    both = memory_queries.list_memories(machine, None, project="shop", everywhere=True)
+    assert [one.id for one in memory_queries.list_memories(machine, project="SHOP")] == [here.id]
+    both = memory_queries.list_memories(machine, project="shop", everywhere=True)
     assert {one.id for one in both} == {here.id, everywhere.id}
 
 
@@ -193,7 +197,7 @@ def test_a_folder_means_the_repository_that_it_is_in(machine: Machine, tmp_path:
     (root / "api").mkdir()
     one = remembering.remember(machine, "use tabs", project=".", cwd=str(root / "api"))
     assert (one.project, one.cwd) == ("shop", str(root))
-    assert [found.id for found in memory_queries.list_memories(machine, None, project=str(root / "api"))] == [one.id]
+    assert [found.id for found in memory_queries.list_memories(machine, project=str(root / "api"))] == [one.id]
     assert remembering.remember(machine, "deploy on Fridays", project="shop").cwd == str(root)
 
 
@@ -216,21 +220,21 @@ def test_editing_changes_what_is_given_and_takes_no_key_from_another(machine: Ma
 def test_an_id_that_several_begin_with_is_refused(store: Store, machine: Machine) -> None:
     put(machine.store, version(0xABC000000001, "one", 1), version(0xABC000000002, "two", 2))
     with pytest.raises(UsageProblem, match="several"):
-        memory_queries.memory_of(machine, None, "mem-abc")
-    assert memory_queries.memory_of(machine, None, "MEM-ABC000000001").text == "one"
+        memory_queries.memory_of(machine, "mem-abc")
+    assert memory_queries.memory_of(machine, "MEM-ABC000000001").text == "one"
     for wanted in ("mem-", "mem-x", "nothing", "%", "mem-\ud800", "", "\0"):
         with pytest.raises(NotFound):
-            memory_queries.memory_of(machine, None, wanted)
+            memory_queries.memory_of(machine, wanted)
 
 
 def test_deprecating_hides_and_restoring_brings_back(machine: Machine) -> None:
     one = remembering.remember(machine, "the xyzzyplugh is blue", key="colour")
     for _ in range(2):
         assert memory_changes.deprecate(machine, one.id).status == "deprecated"
-    assert memory_queries.list_memories(machine, None) == []
-    assert memory_queries.by_key(machine, None, "colour") is None
+    assert memory_queries.list_memories(machine) == []
+    assert memory_queries.by_key(machine, "colour") is None
     assert search(machine.store, None, "xyzzyplugh", now=NOW).hits == ()
-    assert [found.id for found in memory_queries.list_memories(machine, None, status="deprecated")] == [one.id]
+    assert [found.id for found in memory_queries.list_memories(machine, status="deprecated")] == [one.id]
     for _ in range(2):
         assert memory_changes.revive(machine, "colour").status == "active"
     assert len(search(machine.store, None, "xyzzyplugh", now=NOW).hits) == 1
@@ -273,7 +277,7 @@ def test_a_key_that_two_machines_stored_has_the_later_value_and_the_other_one_is
         with store.transaction():
             memories.delete_memories(store, [early.memory.id, late.memory.id])
         put(store, *order)
-        holder, other = memories.memory_by_key(store, "name"), memories.memory_of(store, early.memory.id)
+        holder, other = by_key(store, "name"), memories.memory_of(store, early.memory.id)
         assert holder is not None
         assert other is not None
         assert (holder.text, other.text, other.status, other.key) == ("Bob", "Alice", "deprecated", None)
@@ -285,7 +289,7 @@ def test_of_two_versions_of_one_moment_a_device_takes_homes(store: Store) -> Non
         assert memories.take_from_home(store, version(1, "Alice", 1, key="name"))
         assert not memories.take_from_home(store, version(1, "Alice", 1, key="name"))
         assert not memories.take_from_home(store, version(1, "Carol", 0))
-    found = memories.memory_by_key(store, "name")
+    found = by_key(store, "name")
     assert found is not None
     assert (found.text, found.status) == ("Alice", "active")
 
@@ -308,7 +312,7 @@ def test_a_store_takes_over_the_memories_of_another(tmp_path: Path, store: Store
         assert adopt_memories(store, other) == 2
         assert adopt_memories(store, other) == 0
         assert state(store) == state(other)
-    found = memories.memory_by_key(store, "name")
+    found = by_key(store, "name")
     assert found is not None
     assert found.project == "shop"
 

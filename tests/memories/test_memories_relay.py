@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -25,7 +24,6 @@ from crystal.memories.record import read_record
 from crystal.memories.serialize import BadMemory, memory_from_dict, memory_to_dict
 from crystal.model.recall import Remembered
 from crystal.search.engine import search
-from crystal.store import Store
 from crystal.store.memories import memories
 from crystal.store.sync import outbox
 from crystal.sync.client import RelayClient
@@ -88,21 +86,14 @@ class Homestead:
         """What a machine has, this machine's and the mirror's as one."""
 
         def look(machine: Machine) -> list[tuple[str, str, str | None, str]]:
-            with self.mirror(machine) as mirror:
-                found = memory_queries.list_memories(machine, mirror, status=None)
+            found = memory_queries.list_memories(machine, status=None)
             return sorted((one.id, one.text, one.key, one.status) for one in found)
 
         return self.on(name, look)
 
-    @contextlib.contextmanager
-    def mirror(self, machine: Machine) -> Iterator[Store | None]:
-        with open_mirror(machine.places, machine.config.role) as mirrored:
-            yield None if mirrored is None else mirrored.store
-
     def value(self, name: str, key: str) -> str | None:
         def look(machine: Machine) -> str | None:
-            with self.mirror(machine) as mirror:
-                found = memory_queries.by_key(machine, mirror, key)
+            found = memory_queries.by_key(machine, key)
             return None if found is None else found.text
 
         return self.on(name, look)

@@ -13,7 +13,7 @@ from crystal.forgetting.request import ForgetRequest, Selection
 from crystal.model.capture import MIRROR_IDS, Memory, parse_hit_name
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
-from crystal.store.memories.memories import memories_like, memory_by_key, memory_of, memory_of_chunk
+from crystal.store.memories.memories import memories_by_key, memories_like, memory_of, memory_of_chunk
 from crystal.store.search.scope import is_folder, matching_projects, session_matches
 from crystal.store.sessions.conversations import place_of_chunk
 
@@ -38,8 +38,7 @@ def select(
     if wish.targets:
         parts.append(_targets(store, wish.targets, which))
     if wish.key is not None:
-        found = memory_by_key(store, wish.key)
-        parts.append(Selection(memories=set() if found is None else {found.id}))
+        parts.append(Selection(memories={one.id for one in memories_by_key(store, wish.key)}))
     if wish.session is not None:
         lines = forgotten_rows.uuids_of_sessions(store, sessions, None) | set(own)
         parts.append(Selection(lines, forgotten_rows.memories_where(store, sessions=sessions)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -79,24 +79,28 @@ def memories_like(store: Store, beginning: str, limit: int) -> list[Remembered]:
     return [Remembered(*row) for row in store.rows(sql, (len(beginning), beginning, limit))]
 
 
-def memory_by_key(store: Store, key: str) -> Remembered | None:
-    """Return the memory that has this key."""
-    row = store.row(f"SELECT {_COLUMNS} {_FROM} WHERE m.key = ?", (key,))
-    return None if row is None else Remembered(*row)
+def memories_with_ids(store: Store, ids: Collection[str]) -> dict[str, Remembered]:
+    """Return the memories with these ids, by id."""
+    sql = f"SELECT {_COLUMNS} {_FROM} WHERE m.uid IN (SELECT value FROM json_each(?))"
+    return {one.id: one for one in (Remembered(*row) for row in store.rows(sql, (json.dumps(sorted(ids)),)))}
 
 
-def memory_by_words(store: Store, text: str, cwd: str | None) -> Remembered | None:
-    """Return the memory with exactly this text in a project (None: in all); active first, without key first.
+def memories_by_key(store: Store, key: str) -> list[Remembered]:
+    """Return the memory that has this key, if there is one."""
+    return [Remembered(*row) for row in store.rows(f"SELECT {_COLUMNS} {_FROM} WHERE m.key = ?", (key,))]
+
+
+def memories_by_words(store: Store, text: str, cwd: str | None) -> list[Remembered]:
+    """Return the memories with exactly this text in a project (None: in all); active first, without key first.
 
     A letter and its accent may be one character or two.
     """
     forms = [text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD"))]
     sql = (
         f"SELECT {_COLUMNS} {_FROM} WHERE m.text IN (?, ?, ?) AND p.cwd IS ?"
-        " ORDER BY m.status, m.key IS NOT NULL, m.updated_at DESC, m.uid LIMIT 1"
+        " ORDER BY m.status, m.key IS NOT NULL, m.updated_at DESC, m.uid"
     )
-    row = store.row(sql, (*forms, cwd))
-    return None if row is None else Remembered(*row)
+    return [Remembered(*row) for row in store.rows(sql, (*forms, cwd))]
 
 
 def all_memories(store: Store) -> list[Remembered]:
@@ -247,8 +251,8 @@ def _with_its_key(store: Store, version: Version) -> Version:
     one = version.memory
     if one.key is None:
         return version
-    other = memory_by_key(store, one.key)
-    if other is None or other.id == one.id:
+    other = next((other for other in memories_by_key(store, one.key) if other.id != one.id), None)
+    if other is None:
         return version
     if claim_of(other) > claim_of(one):
         return replace(version, memory=_loser(one))
