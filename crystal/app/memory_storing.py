@@ -14,6 +14,7 @@ from crystal.app.projects import project_finder
 from crystal.app.session_context import refresh
 from crystal.errors import CrystalError, NotFound, WatermarkMoved
 from crystal.memories.rules import cleaned_name
+from crystal.memories.serialize import memory_to_dict
 from crystal.model.capture import Project
 from crystal.model.recall import Remembered
 from crystal.store import Store
@@ -58,9 +59,9 @@ def _tell_home(machine: Machine, link: Link | None, uid: str) -> None:
     if link is None:
         past.include_memory(store, memories.row_of(store, uid) or 0)
     else:
-        from crystal.sync.memories import put_memory  # noqa: PLC0415 - brings cryptography: devices alone seal
+        from crystal.sync.sending import put_control  # noqa: PLC0415 - brings cryptography: devices alone seal
 
-        put_memory(store, link, version, lane="live", now=machine.now())
+        put_control(store, link, "memory", {"memory": memory_to_dict(version)}, lane="live", now=machine.now())
 
 
 def _link(machine: Machine) -> Link | None:

@@ -24,11 +24,11 @@ from crystal.store.sync.outbox import OutStream
 from crystal.sync.envelope import Channel, Kind
 from crystal.sync.sending import KeptMessage, Link, kept_messages, seal_changed
 from crystal.sync.tombstones import messages
-from crystal.sync.wire import BadRecord, Sent, decode_segment, encode_segment
+from crystal.sync.wire import BadRecord, Sent, control_message, decode_segment, encode_segment
 
 BECAUSE = "forgotten"
 """Reason for ending a stream, as sent to home."""
-NOTHING = json.dumps({"v": 1, "kind": "note"}).encode()
+NOTHING = control_message("note", {})
 
 
 @dataclass(frozen=True, slots=True)

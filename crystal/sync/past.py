@@ -7,7 +7,6 @@ can be stopped anywhere and never fills the disk with a second copy.
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from crystal import transcript
 from crystal.errors import Damaged
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import without_forgotten
+from crystal.memories.serialize import memory_to_dict
 from crystal.model.capture import LedgerState, Piece, Segment, Watermark
 from crystal.store import Store
 from crystal.store.capture import ledger
@@ -26,8 +26,7 @@ from crystal.store.health.checks import LedgerRow
 from crystal.store.memories import memories
 from crystal.store.sync import outbox, past
 from crystal.sync.envelope import Kind
-from crystal.sync.memories import put_memory
-from crystal.sync.sending import Link, put_message
+from crystal.sync.sending import Link, put_control, put_message
 from crystal.sync.wire import encode_segment
 
 MAX_WAITING = 200
@@ -99,10 +98,9 @@ def _put_segment(store: Store, link: Link, segment: Segment, row: int, now: int)
 def _send_private(store: Store, link: Link, after: str, now: int) -> None:
     """Send the ids of private lines, so that copies of them in other files are left out at home too."""
     while uuids := past.private_uuids(store, after, UUIDS_AT_ONCE):
-        words = {"v": 1, "kind": "private", "uuids": uuids}
         after = uuids[-1]
         with store.transaction():
-            put_message(store, link, json.dumps(words).encode(), kind=Kind.CONTROL, lane="past", now=now)
+            put_control(store, link, "private", {"uuids": uuids}, lane="past", now=now)
             past.move_private(store, after)
     with store.transaction():
         past.move_private(store, None)
@@ -114,7 +112,7 @@ def _send_memories(store: Store, link: Link, after: int, now: int) -> None:
         after = found[-1][0]
         with store.transaction():
             for _, version in found:
-                put_memory(store, link, version, lane="past", now=now)
+                put_control(store, link, "memory", {"memory": memory_to_dict(version)}, lane="past", now=now)
             past.move_memory(store, after)
     with store.transaction():
         if stats.newest_memory(store) <= after:

@@ -7,9 +7,9 @@ recognizes duplicates by their byte ranges.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from crystal.errors import NotConfigured, WatermarkMoved
 from crystal.store import Store
@@ -17,7 +17,7 @@ from crystal.store.sync import outbox, relay_peers
 from crystal.store.sync.outbox import OutStream
 from crystal.store.sync.relay_peers import Peer
 from crystal.sync.envelope import Channel, Kind, LinkKeys, Opened, open_blob, read_header, seal, seal_parts, tag_of
-from crystal.sync.wire import Lane
+from crystal.sync.wire import Lane, control_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,11 @@ def put_message(store: Store, link: Link, payload: bytes, *, kind: Kind, lane: L
         raise WatermarkMoved(f"the keys for {link.peer.name} were rotated just now")
     stream = _writable(store, link, Channel.CONVERSATIONS, lane, now)
     _append(store, stream, seal_message(link, stream, kind, payload, now), now)
+
+
+def put_control(store: Store, link: Link, kind: str, fields: Mapping[str, Any], *, lane: Lane, now: int) -> None:
+    """Seal a control message, see ``put_message``."""
+    put_message(store, link, control_message(kind, fields), kind=Kind.CONTROL, lane=lane, now=now)
 
 
 def seal_document(store: Store, link: Link, channel: Channel, payload: bytes, now: int) -> tuple[bytes, int, bytes]:
@@ -208,8 +213,11 @@ def seal_changed(
     else:
         target = _writable(store, link, Channel(old.channel), old.lane, now)
     start = _message_start(store, old, start)
-    words = {"v": 1, "kind": "continues", "stream": old.stream.hex(), "from": start, "because": because}
-    for payload in (json.dumps(words).encode(), *ahead):  # first: home need not wait for the old stream any more
+    words = {"stream": old.stream.hex(), "from": start, "because": because}
+    for payload in (
+        control_message("continues", words),
+        *ahead,
+    ):  # first: home need not wait for the old stream any more
         target = _append(store, target, seal_message(link, target, Kind.CONTROL, payload, now), now)
     seqs: list[int] = []
     for message in kept_messages(store, link, old, start):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from crystal.store.capture import ledger, privacy
 from crystal.store.forget.forgetting import read_blocks
 from crystal.store.sync import past
 from crystal.sync.envelope import Kind
-from crystal.sync.sending import Link, put_message
+from crystal.sync.sending import Link, put_control, put_message
 from crystal.sync.wire import Lane, encode_segment
 from crystal.transcript import parse_turns
 
@@ -130,6 +129,5 @@ def tell_ended(store: Store, link: Link, session_id: str, at: int, now: int) -> 
 
     Optional: home notices by itself after the idle time.
     """
-    words = {"v": 1, "kind": "ended", "session": session_id, "at": at}
     with store.transaction():
-        put_message(store, link, json.dumps(words).encode(), kind=Kind.CONTROL, lane="live", now=now)
+        put_control(store, link, "ended", {"session": session_id, "at": at}, lane="live", now=now)

@@ -7,7 +7,7 @@ never fails a transaction.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -130,7 +130,7 @@ class MessageHandler:
             return NOTHING
         inbox.drop_fragments(self.store, known.id)
         if isinstance(message, ControlMessage):
-            self._control(peer, message, now)
+            CONTROL_KINDS[message.kind].apply(self, peer, message.fields, now)
             return NOTHING
         sent = message.sent
         if known.lane != sent.lane:
@@ -151,29 +151,33 @@ class MessageHandler:
         """Return the agent id to store: the one claimed, or the device's own if that belongs to another."""
         return said if peer.vouches else relay_peers.take_agent(self.store, peer, said, self.own_agent)
 
-    def _control(self, peer: Peer, words: ControlMessage, now: int) -> None:
-        fields = words.fields
-        if words.kind == "ended":
-            if peer.vouches or inbox.is_session_of(self.store, fields["session"], peer.name):
-                turns.end_session(self.store, fields["session"], min(fields["at"], now))
-        elif words.kind == "continues":
-            self._continues(peer, fields["stream"], fields["because"], now)
-        elif words.kind == "private":
-            privacy.add_private_lines(self.store, fields["uuids"])
-        elif words.kind == "forget":
-            take_from_device(self.store, [one._replace(device=peer.name) for one in fields["tombstones"]], now)
-        elif words.kind == "memory":
-            self._memory(peer, fields["memory"])
+    def end_session(self, peer: Peer, fields: dict[str, Any], now: int) -> None:
+        """Note that a session has ended, if it is the device's own."""
+        if peer.vouches or inbox.is_session_of(self.store, fields["session"], peer.name):
+            turns.end_session(self.store, fields["session"], min(fields["at"], now))
 
-    def _memory(self, peer: Peer, said: Version) -> None:
+    def keep_private(self, _: Peer, fields: dict[str, Any], __: int) -> None:
+        """Note lines that are kept out."""
+        privacy.add_private_lines(self.store, fields["uuids"])
+
+    def forget(self, peer: Peer, fields: dict[str, Any], now: int) -> None:
+        """Store a device's tombstones."""
+        take_from_device(self.store, [one._replace(device=peer.name) for one in fields["tombstones"]], now)
+
+    def do_nothing(self, _: Peer, __: dict[str, Any], ___: int) -> None:
+        """Do nothing: the message means nothing."""
+
+    def remember(self, peer: Peer, fields: dict[str, Any], _: int) -> None:
         """Store a memory if it is newer than the stored one. Its author is the device that sealed it."""
+        said: Version = fields["memory"]
         one = said.memory
         trusted = replace(one, device=self._device(peer, one.device), agent=self._agent(peer, one.agent))
         here = None if one.cwd is None else inbox.project_here(self.store, one.cwd)
         memories.put_version(self.store, Version(trusted, here or said.project))
 
-    def _continues(self, peer: Peer, stream: bytes, because: str, now: int) -> None:
+    def leave_stream(self, peer: Peer, fields: dict[str, Any], now: int) -> None:
         """Handle a stream that continues in another one: stop waiting for it, unless it belongs to a live copy."""
+        stream, because = fields["stream"], fields["because"]
         if stream[:8] != peer.up_prefix:
             return
         old = inbox.meet_stream(self.store, stream, now)
@@ -187,13 +191,6 @@ class MessageHandler:
             if old.state != "fork":
                 return
         inbox.leave(self.store, old, because, "its device went on in another stream", now)
-
-
-def _read_memory(value: Any) -> Version:
-    try:
-        return memory_from_dict(value)
-    except BadMemory as error:
-        raise BadRecord(error.message, hint=error.hint) from error
 
 
 def _counts(report: IngestReport) -> tuple[int, int, int, int, int]:
@@ -213,19 +210,9 @@ def read_words(payload: bytes) -> ControlMessage:
     if not isinstance(words, dict) or words.get("v") != 1:
         raise BadRecord("the message is of a version that this crystal does not know", hint="update crystal")
     kind = words.get("kind")
-    if kind == "ended":
-        return ControlMessage("ended", {"session": _text(words, "session", MAX_KEY), "at": _whole(words, "at")})
-    if kind == "continues":
-        return ControlMessage("continues", {"stream": _stream(words), "because": _text(words, "because", 40)})
-    if kind == "private":
-        return ControlMessage("private", {"uuids": _uuids(words)})
-    if kind == "forget":
-        return ControlMessage("forget", {"tombstones": read_tombstones(words.get("tombstones"), "")})
-    if kind == "memory":
-        return ControlMessage("memory", {"memory": _read_memory(words.get("memory"))})
-    if kind == "note":
-        return ControlMessage("note", {})
-    raise BadRecord("the message is of a kind that this crystal does not know")
+    if not isinstance(kind, str) or kind not in CONTROL_KINDS:
+        raise BadRecord("the message is of a kind that this crystal does not know")
+    return ControlMessage(kind, CONTROL_KINDS[kind].read(words))
 
 
 def _stream(words: dict[str, Any]) -> bytes:
@@ -257,3 +244,36 @@ def _whole(words: dict[str, Any], name: str) -> int:
     if type(value) is not int or not 0 <= value < 1 << 53:
         raise BadRecord(f"the message has no {name}")
     return value
+
+
+def _memory(words: dict[str, Any]) -> Version:
+    try:
+        return memory_from_dict(words.get("memory"))
+    except BadMemory as error:
+        raise BadRecord(error.message, hint=error.hint) from error
+
+
+@dataclass(frozen=True, slots=True)
+class ControlKind:
+    """One kind of control message: how its fields are read and checked, and what is done with them."""
+
+    read: Callable[[dict[str, Any]], dict[str, Any]]
+    apply: Callable[[MessageHandler, Peer, dict[str, Any], int], None]
+
+
+CONTROL_KINDS = {
+    "ended": ControlKind(
+        lambda words: {"session": _text(words, "session", MAX_KEY), "at": _whole(words, "at")},
+        MessageHandler.end_session,
+    ),
+    "continues": ControlKind(
+        lambda words: {"stream": _stream(words), "because": _text(words, "because", 40)}, MessageHandler.leave_stream
+    ),
+    "private": ControlKind(lambda words: {"uuids": _uuids(words)}, MessageHandler.keep_private),
+    "forget": ControlKind(
+        lambda words: {"tombstones": read_tombstones(words.get("tombstones"), "")}, MessageHandler.forget
+    ),
+    "memory": ControlKind(lambda words: {"memory": _memory(words)}, MessageHandler.remember),
+    "note": ControlKind(lambda _: {}, MessageHandler.do_nothing),
+}
+"""Control messages by their kind. Another kind is another row."""

@@ -5,14 +5,13 @@ A tombstone holds ids, never text. Source: docs/spec/relay-messages.md, section 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from crystal.model.capture import is_unicode
 from crystal.store.forget.forgetting import KINDS, MAX_NAMES, Tombstone
-from crystal.sync.wire import MAX_NAME, MAX_PATH, BadRecord
+from crystal.sync.wire import MAX_NAME, MAX_PATH, BadRecord, control_message
 
 MAX_TIME = 1 << 53
 _UID = re.compile("[0-9a-f]{32}")
@@ -98,5 +97,4 @@ def messages(tombstones: Sequence[Tombstone]) -> Iterator[bytes]:
 
 
 def _message(tombstones: Sequence[Tombstone]) -> bytes:
-    words = {"v": 1, "kind": "forget", "tombstones": [words_of(one) for one in tombstones]}
-    return json.dumps(words, separators=(",", ":")).encode()
+    return control_message("forget", {"tombstones": [words_of(one) for one in tombstones]})

@@ -33,6 +33,11 @@ class BadRecord(Denied):
     code = "record"
 
 
+def control_message(kind: str, fields: Mapping[str, Any]) -> bytes:
+    """Return a control message, see ``CONTROL_KINDS`` in ``crystal.sync.taking``."""
+    return json.dumps({"v": 1, "kind": kind, **fields}, separators=(",", ":")).encode()
+
+
 def encode_segment(segment: Segment, projects: Mapping[str, Project], lane: Lane = "live") -> bytes:
     """Encode a segment.
 
