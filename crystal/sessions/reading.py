@@ -7,9 +7,8 @@ they are equal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 from crystal.errors import NotFound, UsageProblem
 from crystal.memories.rules import is_memory_id
@@ -150,8 +149,8 @@ def _sessions(
 
 def _session_in(store: Store, session_id: str) -> SessionSummary | None:
     """Return a session that a list left out, because others are newer or because it is empty."""
-    matches = session_matches(store, session_id, 1) if has_session(store, session_id) else []
-    row = session_row(store, matches[0][0]) if matches else None
+    found = _row_of(store, session_id)
+    row = None if found is None else session_row(store, found)
     return None if row is None else _summary(store, row)
 
 
@@ -161,7 +160,7 @@ def find_session(store: Store, wanted: str) -> str:
     Raises:
         UsageProblem: It matches none, or several.
     """
-    return _one_session(store, wanted)[1]
+    return _session_name([store], wanted)
 
 
 def find_target(store: Store, wanted: str, *, mirror: Store | None = None) -> Target:
@@ -171,62 +170,66 @@ def find_target(store: Store, wanted: str, *, mirror: Store | None = None) -> Ta
         UsageProblem: It is none of these, or a prefix of several session ids.
     """
     wanted = wanted.strip()
+    sides = _sides(store, mirror)
     if is_memory_id(wanted):
-        return _memory_target(store, mirror, wanted.lower())
-    if mirror is None:
-        return _target(store, wanted) or Target(_one_session(store, wanted)[0])
-    is_session = has_session(store, _storable(wanted)) or has_session(mirror, _storable(wanted))
-    number = None if is_session else _mirror_number(wanted)
-    if number is not None and (place := place_of_chunk(mirror, number)) is not None:
-        return Target(place.session, place.chunk, "mirror")
-    found = _target(store, wanted)
-    if found is None and (theirs := _target(mirror, wanted, numbers=False)) is not None:
-        found = replace(theirs, memory="mirror")
-    return found or _session_of_either(store, mirror, wanted)
+        return _memory_target(sides, wanted.lower())
+    if not any(has_session(side, _storable(wanted)) for side in sides.values()):
+        found = _hit(sides, wanted)
+        if found is not None:
+            return found
+    name = _session_name(sides.values(), wanted)
+    found_rows = {memory: _row_of(side, name) for memory, side in sides.items()}
+    turns = {memory: count_turns(sides[memory], row) for memory, row in found_rows.items() if row is not None}
+    most = max(turns, key=lambda memory: turns[memory])  # the first, this machine's own, if they are equal
+    return Target(found_rows[most], memory=most)
 
 
-def _memory_target(store: Store, mirror: Store | None, wanted: str) -> Target:
+def _sides(store: Store, mirror: Store | None) -> dict[Memory, Store]:
+    return {"local": store} if mirror is None else {"local": store, "mirror": mirror}
+
+
+def _memory_target(sides: Mapping[Memory, Store], wanted: str) -> Target:
     """Return the first chunk of a memory; deprecated memories are not found here."""
-    for place, memory in ((store, "local"), (mirror, "mirror")):
-        chunk = None if place is None else first_chunk(place, wanted)
+    for memory, side in sides.items():
+        chunk = first_chunk(side, wanted)
         if chunk is not None:
-            return Target(None, chunk, cast("Memory", memory))
+            return Target(None, chunk, memory)
     raise NotFound(f"no memory {wanted!r} that is active", hint="list them: crystal memories --status all")
 
 
-def _target(store: Store, wanted: str, *, numbers: bool = True) -> Target | None:
-    """Return a hit, unless a session has exactly this id."""
-    if has_session(store, _storable(wanted)):
-        return None
-    chunk = parse_hit_name(wanted) if numbers else None
-    place = None if chunk is None else place_of_chunk(store, chunk)
-    if place is None and (found := chunk_of_uuid(store, _storable(wanted))) is not None:
-        place = place_of_chunk(store, found)
-    return None if place is None else Target(place.session, place.chunk)
-
-
-def _mirror_number(wanted: str) -> int | None:
-    """Return the id in the mirror of a hit named ``m17``, or by its assigned number."""
+def _hit(sides: Mapping[Memory, Store], wanted: str) -> Target | None:
+    """Return the hit with this number, or the line with this uuid."""
     number = parse_hit_name(wanted)
-    return None if number is None or number <= MIRROR_IDS else number - MIRROR_IDS
+    if number is not None:
+        memory: Memory = "mirror" if number > MIRROR_IDS else "local"
+        place = place_of_chunk(sides[memory], number % MIRROR_IDS) if memory in sides else None
+        if place is not None:
+            return Target(place.session, place.chunk, memory)
+    for memory, side in sides.items():
+        chunk = chunk_of_uuid(side, _storable(wanted))
+        place = None if chunk is None else place_of_chunk(side, chunk)
+        if place is not None:
+            return Target(place.session, place.chunk, memory)
+    return None
 
 
-def _session_of_either(store: Store, mirror: Store, wanted: str) -> Target:
-    """Return the session that an id or its prefix names, in the memory that has more of it."""
-    ident = _storable(wanted.removesuffix(".jsonl"))
-    own, theirs = (dict(_flipped(session_matches(one, ident, _SHOWN + 1))) for one in (store, mirror))
-    names = [name for name in {**own, **theirs} if name == ident] or [*{**own, **theirs}]
-    _check_one(names, wanted)
-    row, their_row = own.get(names[0]), theirs.get(names[0])
-    if row is None and names[0] not in own and has_session(store, names[0]):
-        row = dict(_flipped(session_matches(store, names[0])))[names[0]]
-    if their_row is None or (row is not None and count_turns(store, row) >= count_turns(mirror, their_row)):
-        return Target(row)
-    return Target(their_row, memory="mirror")
+def _session_name(sides: Iterable[Store], wanted: str) -> str:
+    """Return the session that an id or its prefix names."""
+    ident = _storable(wanted.strip().removesuffix(".jsonl"))
+    names = list(dict.fromkeys(name for side in sides for _, name in session_matches(side, ident, _SHOWN + 1)))
+    if ident in names:
+        return ident
+    if not names:
+        raise NotFound(f"there is no session or hit {wanted!r}", hint="run: crystal sessions")
+    if len(names) > 1:
+        ids = ", ".join(names[:_SHOWN])
+        more = ", ..." if len(names) > _SHOWN else ""
+        raise UsageProblem(f"{wanted!r} is the beginning of several sessions: {ids}{more}", hint="use more of the id")
+    return names[0]
 
 
-def _flipped(matches: Sequence[tuple[int, str]]) -> list[tuple[str, int]]:
-    return [(name, row) for row, name in matches]
+def _row_of(store: Store, name: str) -> int | None:
+    return session_matches(store, name)[0][0] if has_session(store, name) else None
 
 
 def target_memory(store: Store, target: Target, *, mirror: Store | None = None) -> str | None:
@@ -261,21 +264,6 @@ def _read(store: Store, target: Target, context: int) -> Conversation:
         at = next(at for at, turn in enumerate(thread) if turn.id == place.turn)
         around = thread[max(0, at - max(0, context)) : at + max(0, context) + 1]
         return Conversation(session, _shown(store, around, place.turn))
-
-
-def _one_session(store: Store, wanted: str) -> tuple[int, str]:
-    matches = session_matches(store, _storable(wanted.strip().removesuffix(".jsonl")), _SHOWN + 1)
-    _check_one([session for _, session in matches], wanted)
-    return matches[0]
-
-
-def _check_one(names: Sequence[str], wanted: str) -> None:
-    if not names:
-        raise NotFound(f"there is no session or hit {wanted!r}", hint="run: crystal sessions")
-    if len(names) > 1:
-        ids = ", ".join(names[:_SHOWN])
-        more = ", ..." if len(names) > _SHOWN else ""
-        raise UsageProblem(f"{wanted!r} is the beginning of several sessions: {ids}{more}", hint="use more of the id")
 
 
 def _storable(text: str) -> str:
