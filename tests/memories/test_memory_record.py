@@ -109,7 +109,7 @@ def restored(box: Box) -> tuple[int, object, list[str]]:
 CHANGES = st.tuples(st.sampled_from(KINDS), st.integers(0, 9), st.integers(0, 17))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(life=st.lists(CHANGES, min_size=1, max_size=9), seed=st.integers(0, 1 << 20), dies=st.booleans())
 @example(life=[("remember", 0, 0), ("remember", 1, 1), ("key", 0, 1), ("forget", 0, 0)], seed=1, dies=True)
 def test_a_life_of_memories_comes_back_without_the_database(
@@ -132,7 +132,9 @@ def test_a_life_of_memories_comes_back_without_the_database(
     assert came == len(expected[0])  # type: ignore[index]
 
 
-@pytest.mark.parametrize("kind", ["remember", "edit", "deprecate", "key"])
+@pytest.mark.parametrize(
+    "kind", ["remember", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("edit", "deprecate", "key"))]
+)
 def test_killed_at_any_statement_a_change_is_neither_lost_nor_doubled(tmp_path: Path, kind: str) -> None:
     number, ended = 1, False
     while not ended:
@@ -179,7 +181,7 @@ def test_the_record_is_private_and_a_line_says_all_of_a_memory(machine: Machine)
     assert (line["memory"]["session"], line["memory"]["key"], line["former"]) == ("s1", "token", [])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=st.floats(0, 1), bit=st.integers(0, 7), is_cut=st.booleans())
 def test_a_flipped_bit_or_a_lost_end_is_named_and_written_again(
     tmp_path_factory: pytest.TempPathFactory, where: float, bit: int, is_cut: bool

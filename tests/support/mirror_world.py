@@ -9,9 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from crystal.store import Store
+from crystal.store.health import checks
+from crystal.store.search.vectors import ensure_generation, pending_chunks, promote, put_vectors
 from crystal.store.sync.mirror_content import KINDS
 from crystal.sync.errors import NotAtRelay
-from crystal.sync.mirror import Mirror, manifest, publish
+from crystal.sync.mirror import Mirror, manifest, on_told, publish
+from tests.support.embedding_store import Dice
 from tests.support.store_factory import NOW, open_store
 
 COMPARED = {one.table: one.columns for one in KINDS.values() if one.table != "chunks"}
@@ -123,3 +126,26 @@ def assert_equal(world: World, mirror: Mirror) -> None:
         there.db.execute("INSERT INTO chunks_fts(chunks_fts, rank) VALUES ('integrity-check', 1)")
         assert there.value("SELECT count(*) FROM mirror_rows") == 0
         assert there.value("PRAGMA quick_check") == "ok"
+
+
+def embed(store: Store, model: Dice) -> None:
+    """Embed everything that waits, and let the model serve."""
+    generation = ensure_generation(store, model.provider, model.model, model.dimension, NOW)
+    waiting = pending_chunks(store, generation, 10_000)
+    put_vectors(store, generation, [(ident, model.embed_query(text)) for ident, _, text in waiting])
+    promote(store, generation)
+
+
+def drop(store: Store, uuid: str) -> None:
+    """Delete a line with its chunks."""
+    with store.transaction():
+        checks.drop_turns(store, [store.value("SELECT id FROM turns WHERE uuid = ?", (uuid,))])
+        checks.rebuild_keywords(store)
+
+
+def tell(world: World, device: Mirror) -> None:
+    on_told(world.store, device.told(), now=world.now, random=world.dice.randbytes)
+
+
+def bytes_of(device: Mirror) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(device.path.parent.iterdir()))

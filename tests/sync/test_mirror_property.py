@@ -312,7 +312,10 @@ class Mirrors(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-TestMirrors = Mirrors.TestCase
-TestMirrors.settings = settings(
-    max_examples=15, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-)
+class TestMirrors(Mirrors.TestCase):
+    settings = settings(max_examples=4, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.slow
+class TestMirrorsAtLength(Mirrors.TestCase):
+    settings = settings(max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
