@@ -15,7 +15,7 @@ PACKAGES = ("anyio", "httptools", "prometheus-client", "starlette", "uvicorn", "
 """Packages that the server needs besides the client: the extra ``relay`` of pyproject.toml."""
 
 try:
-    from relay_worker import commands, log
+    from relay_worker import commands
     from relay_worker.services import wall_clock
     from relay_worker.serving import serve
     from relay_worker.settings import Settings, load, read_value
@@ -35,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = top.add_subparsers(dest="verb", required=True, metavar="COMMAND")
 
     one = verbs.add_parser("serve", help="serve until a signal comes")
+    one.set_defaults(run=lambda settings, _: serve(settings))
     one.add_argument("--listen", help="host:port")
     one.add_argument("--metrics-listen", help="host:port, or off")
     one.add_argument("--behind-proxy", action="store_true", help="plain HTTP is meant: something in front speaks TLS")
@@ -42,22 +43,28 @@ def _parser() -> argparse.ArgumentParser:
     token = verbs.add_parser("token", help="make, list and revoke tokens")
     tokens = token.add_subparsers(dest="token_verb", required=True, metavar="COMMAND")
     one = tokens.add_parser("make", help="make a token and print it, this once")
+    one.set_defaults(run=lambda settings, given: commands.make_token(settings, given, wall_clock()))
     one.add_argument("--label", required=True, help="for whom, e.g. home")
     one.add_argument("--scope", action="append", required=True, dest="scopes", help="home, pair, write:<prefix>, ...")
     one.add_argument("--account", default="default", help="whose (default: default)")
     one.add_argument("--create", action="store_true", help="make the relay's folder and database if there is none")
     one.add_argument("--json", action="store_true", dest="as_json")
     one = tokens.add_parser("list", help="list tokens")
+    one.set_defaults(run=lambda settings, given: commands.list_tokens(settings, given.account, as_json=given.as_json))
     one.add_argument("--account", help="only of this account")
     one.add_argument("--json", action="store_true", dest="as_json", help="one object a line")
     one = tokens.add_parser("revoke", help="revoke a token")
+    one.set_defaults(run=lambda settings, given: commands.revoke_token(settings, given.id, wall_clock()))
     one.add_argument("id", help="as listed")
 
     one = verbs.add_parser("check", help="print the effective configuration, and whether it would serve")
+    one.set_defaults(run=lambda settings, given: commands.check(settings, as_json=given.as_json))
     one.add_argument("--json", action="store_true", dest="as_json")
     one = verbs.add_parser("health", help="ask the running relay whether it serves; exit code 0 or 4")
+    one.set_defaults(run=lambda settings, given: commands.health(settings, ready=given.ready))
     one.add_argument("--ready", action="store_true", help="and whether it can store")
     one = verbs.add_parser("backup", help="copy everything into a new folder, while it serves")
+    one.set_defaults(run=lambda settings, given: commands.back_up(settings, given.target))
     one.add_argument("target", type=Path)
     return top
 
@@ -75,31 +82,11 @@ def _settings(given: argparse.Namespace) -> Settings:
     return settings
 
 
-def _run(given: argparse.Namespace) -> None:
-    settings = _settings(given)
-    verb = given.token_verb if given.verb == "token" else given.verb
-    if verb == "serve":
-        log.configure(settings.log_format)
-        serve(settings)
-    elif verb == "make":
-        chosen = {"create": given.create, "as_json": given.as_json}
-        commands.make_token(settings, given.account, given.label, given.scopes, wall_clock(), **chosen)
-    elif verb == "list":
-        commands.list_tokens(settings, given.account, as_json=given.as_json)
-    elif verb == "revoke":
-        commands.revoke_token(settings, given.id, wall_clock())
-    elif verb == "check":
-        commands.check(settings, as_json=given.as_json)
-    elif verb == "health":
-        commands.health(settings, ready=given.ready)
-    else:
-        commands.back_up(settings, given.target)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit: 0 done, 1 failed, 2 usage, 3 not set up, 4 not reachable."""
     try:
-        _run(_parser().parse_args(arguments))
+        given = _parser().parse_args(arguments)
+        given.run(_settings(given), given)
     except CannotServe as error:
         _complain(str(error), error.hint)
         sys.exit(error.exit_code)

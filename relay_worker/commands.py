@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import http.client
 import json
 import os
@@ -21,24 +22,28 @@ from relay_worker.tokens import ID_BYTES, SECRET_BYTES, check_label, check_scope
 ACCOUNT_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
 
 
-def make_token(
-    settings: Settings, account: str, label: str, scopes: list[str], now: int, *, create: bool, as_json: bool
-) -> None:
+def make_token(settings: Settings, asked: argparse.Namespace, now: int) -> None:
     """Make a token and print it. It is shown only once.
+
+    Args:
+        settings: The configuration.
+        asked: ``account``, ``label``, ``scopes``, ``create``, ``as_json``.
+        now: The time, ms.
 
     Raises:
         CannotServe: The folder has no relay, and ``create`` is not set.
     """
     _as_owner(settings.data_dir)
+    account = asked.account
     if not 1 <= len(account) <= 64 or not set(account) <= ACCOUNT_CHARACTERS:
         raise CannotServe(f"account {account!r} has other characters than a-z 0-9 . _ -", exit_code=2)
-    checked, made = check_scopes(scopes), mint(secrets.token_bytes(ID_BYTES), secrets.token_bytes(SECRET_BYTES))
-    token = Token(made.id, account, check_label(label), checked, made.secret_hash, now)
-    if not create:
+    checked, made = check_scopes(asked.scopes), mint(secrets.token_bytes(ID_BYTES), secrets.token_bytes(SECRET_BYTES))
+    token = Token(made.id, account, check_label(asked.label), checked, made.secret_hash, now)
+    if not asked.create:
         operator.require_relay(settings.data_dir)
     operator.add_token(settings.data_dir, token, settings.limits)
-    if as_json:
-        _print({"id": made.id, "token": made.text, "account": account, "label": label, "scopes": checked})
+    if asked.as_json:
+        _print({"id": made.id, "token": made.text, "account": account, "label": asked.label, "scopes": checked})
     else:
         sys.stdout.write(made.text + "\n")
         sys.stderr.write("this is shown once; the relay keeps only its hash\n")
@@ -49,17 +54,7 @@ def list_tokens(settings: Settings, account: str | None, *, as_json: bool) -> No
     _as_owner(settings.data_dir)
     for one in operator.list_tokens(settings.data_dir, account):
         if as_json:
-            _print(
-                {
-                    "id": one.id,
-                    "account": one.account,
-                    "label": one.label,
-                    "scopes": one.scopes,
-                    "created_at": one.created_at,
-                    "last_used_at": one.last_used_at,
-                    "revoked_at": one.revoked_at,
-                }
-            )
+            _print({**one.public, "account": one.account})
         else:
             state = f"revoked {_day(one.revoked_at)}" if one.revoked_at else f"used {_day(one.last_used_at)}"
             sys.stdout.write(f"{one.id}  {one.account}  {one.label}  {','.join(one.scopes)}  {state}\n")

@@ -38,6 +38,12 @@ class Token:
     last_used_at: int | None = None
     revoked_at: int | None = None
 
+    @property
+    def public(self) -> dict[str, object]:
+        """What a listing says of it within its account."""
+        shown = ("id", "label", "scopes", "created_at", "last_used_at", "revoked_at")
+        return {name: getattr(self, name) for name in shown}
+
 
 @dataclass(frozen=True, slots=True)
 class StreamState:

@@ -17,6 +17,7 @@ from typing import Any
 import uvicorn
 from prometheus_client import start_http_server
 
+from relay_worker import log
 from relay_worker.app import RelayApp, create_app
 from relay_worker.connections import ConnectionLimits, LimitedServer
 from relay_worker.errors import CannotServe
@@ -145,6 +146,7 @@ def serve(settings: Settings) -> None:
     Raises:
         CannotServe: An address is taken, another relay has the data, or plain HTTP was refused.
     """
+    log.configure(settings.log_format)
     refuse_plain_http(settings)
     refuse_bad_certificate(settings)
     for name in settings.unknown:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import add
 from pathlib import Path
 
 from crystal import transcript
@@ -255,10 +256,4 @@ def _cut(piece: Piece, low: int, high: int) -> Piece | None:
 
 
 def _sum(one: IngestReport, other: IngestReport) -> IngestReport:
-    return IngestReport(
-        one.bytes_captured + other.bytes_captured,
-        one.bytes_private + other.bytes_private,
-        one.turns + other.turns,
-        one.chunks + other.chunks,
-        one.repeated + other.repeated,
-    )
+    return IngestReport(*map(add, one, other))

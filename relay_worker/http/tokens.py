@@ -37,21 +37,7 @@ async def list_tokens(call: Call) -> Reply:
     """List the account's tokens, without the hashes of their secrets."""
     call.need("home")
     found = await call.relay.store.read(tokens.list_all, call.account)
-    return json_reply(
-        {
-            "tokens": [
-                {
-                    "id": one.id,
-                    "label": one.label,
-                    "scopes": one.scopes,
-                    "created_at": one.created_at,
-                    "last_used_at": one.last_used_at,
-                    "revoked_at": one.revoked_at,
-                }
-                for one in found
-            ]
-        }
-    )
+    return json_reply({"tokens": [one.public for one in found]})
 
 
 async def revoke_token(call: Call) -> Reply:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from crystal.errors import WatermarkMoved
 from crystal.model.capture import Project
@@ -49,10 +49,8 @@ class Skip:
     at: int
 
 
-_COLUMNS = (
-    "id, stream, peer, channel, lane, last_seq, last_tag, head, listed, state, code, detail, since, tries, retry_at,"
-    " resend, forked, opened_at"
-)
+_COLUMNS = ", ".join(one.name for one in fields(InStream))
+_CLEARED = "state = 'ok', code = NULL, detail = NULL, since = NULL, tries = 0, retry_at = NULL, resend = NULL"
 
 
 def _stream(row: Row) -> InStream:
@@ -172,8 +170,7 @@ def advance(store: Store, known: InStream, seq: int, tag: bytes) -> None:
         WatermarkMoved: Another poller was there first.
     """
     store.execute(
-        "UPDATE relay_in SET last_seq = ?1, last_tag = ?2, head = max(head, ?1), state = 'ok', code = NULL,"
-        " detail = NULL, since = NULL, tries = 0, retry_at = NULL, resend = NULL"
+        f"UPDATE relay_in SET last_seq = ?1, last_tag = ?2, head = max(head, ?1), {_CLEARED}"
         " WHERE id = ?3 AND last_seq = ?4 AND state <> 'left'",
         (seq, tag, known.id, known.last_seq),
     )
@@ -209,19 +206,14 @@ def is_due(store: Store, now: int) -> bool:
 def end_waiting(store: Store) -> None:
     """Clear fetch failures of streams that miss nothing any more: the blobs came in another way, or never existed."""
     store.execute(
-        "UPDATE relay_in SET state = 'ok', code = NULL, detail = NULL, since = NULL, tries = 0, retry_at = NULL,"
-        " resend = NULL WHERE state = 'waiting' AND code IN ('relay', 'gap') AND head <= last_seq"
+        f"UPDATE relay_in SET {_CLEARED} WHERE state = 'waiting' AND code IN ('relay', 'gap') AND head <= last_seq"
     )
 
 
 def resume(store: Store, known: InStream) -> None:
     """Clear the reason for which a stream was suspended."""
     if known.state != "ok":
-        store.execute(
-            "UPDATE relay_in SET state = 'ok', code = NULL, detail = NULL, since = NULL, tries = 0, retry_at = NULL,"
-            " resend = NULL WHERE id = ?",
-            (known.id,),
-        )
+        store.execute(f"UPDATE relay_in SET {_CLEARED} WHERE id = ?", (known.id,))
 
 
 def leave(store: Store, known: InStream, code: str, detail: str, now: int) -> None:
@@ -315,11 +307,7 @@ def fork_file(store: Store, device: str, transcript: str, stream: bytes, sent_as
         (device, transcript, FORKED_FROM),
     )
     generation = FORKED_FROM if known is None else int(known) + 1
-    store.execute(
-        "INSERT INTO relay_files (device, transcript, stream, sent_as, generation) VALUES (?, ?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET generation = excluded.generation",
-        (device, transcript, stream, sent_as, generation),
-    )
+    use_generation(store, device, transcript, stream, sent_as, generation)
     return generation
 
 

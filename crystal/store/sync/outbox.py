@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from crystal.store.connection import Row, Store
 
@@ -40,7 +40,7 @@ class Waiting:
     again: bool
 
 
-_COLUMNS = "id, stream, peer, channel, lane, generation, last_seq, last_tag, verified, opened_at, closed_at, because"
+_COLUMNS = ", ".join(one.name for one in fields(OutStream))
 
 
 def _stream(row: Row) -> OutStream:
@@ -194,14 +194,8 @@ def lower_verified(store: Store, stream: int, upto: int) -> None:
 
 def count_unreceipted(store: Store, lane: str) -> int:
     """Return how many blobs of a lane no receipt covers."""
-    return int(
-        store.value(
-            "SELECT count(*) FROM outbox b JOIN relay_out s ON s.id = b.stream WHERE s.lane = ?"
-            " AND b.receipted_at IS NULL",
-            (lane,),
-        )
-        or 0
-    )
+    sql = "SELECT count(*) FROM outbox b JOIN relay_out s ON s.id = b.stream WHERE s.lane = ? AND receipted_at IS NULL"
+    return int(store.value(sql, (lane,)))
 
 
 def drop_blobs(store: Store, stream: int, seqs: list[int]) -> None:
