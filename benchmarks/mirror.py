@@ -28,7 +28,9 @@ from crystal.store import Store
 from crystal.store.search.vectors import ensure_generation, promote
 from crystal.store.sync import mirror
 from crystal.store.vector_bytes import rounded
-from crystal.sync.envelope import ZERO_TAG, keys_of_link, seal
+from crystal.sync.envelope.blob import seal
+from crystal.sync.envelope.header import ZERO_TAG
+from crystal.sync.envelope.link import keys_of_link
 from crystal.sync.mirror import Mirror, publish
 
 if sys.version_info >= (3, 14):

@@ -23,7 +23,8 @@ from crystal.ingest.ingest import ingest
 from crystal.model.capture import Origin, Piece, Project, Segment, Watermark
 from crystal.store.sync import outbox
 from crystal.sync import poller
-from crystal.sync.envelope import Kind, open_blob
+from crystal.sync.envelope.blob import open_blob
+from crystal.sync.envelope.content import Kind
 from crystal.sync.sending import put_message
 from crystal.sync.wire import decode_segment, encode_segment
 from tests.support.capture_machine import CaptureMachine, line

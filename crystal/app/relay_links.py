@@ -14,7 +14,7 @@ from crystal.credentials.api_keys import KeyCommand, run_key_command
 from crystal.errors import NotConfigured
 from crystal.store.sync.relay_peers import Peer, all_peers, home_peer
 from crystal.sync.client import RelayClient
-from crystal.sync.envelope import LinkKeys, link_keys
+from crystal.sync.envelope.link import LinkKeys, link_keys
 from crystal.sync.keys.derive import device_secret
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.old import read_old_keys

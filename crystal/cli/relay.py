@@ -337,7 +337,7 @@ def _key_id(key: RelayKey) -> str:
 
     For a device's key this is the id that stands in its blobs; for a root, a prefix of the same kind.
     """
-    from crystal.sync.envelope import link_keys
+    from crystal.sync.envelope.link import link_keys
     from crystal.sync.keys.derive import shared_prefix
 
     if key.kind == "root":

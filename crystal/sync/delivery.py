@@ -19,7 +19,10 @@ from crystal.store.sync.quarantine import DEFAULT_BUDGET
 from crystal.sync.answers import StreamInfo
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import Document, newest_documents, put_document, read_document
-from crystal.sync.envelope import Channel, LinkKeys, Refused, WrongKey, open_blob
+from crystal.sync.envelope.blob import open_blob
+from crystal.sync.envelope.header import Channel
+from crystal.sync.envelope.link import LinkKeys
+from crystal.sync.envelope.refusals import Refused, WrongKey
 from crystal.sync.errors import RelayBroken, RelayFull, RelayUnavailable, StreamConflict
 from crystal.sync.losses import LOST, MESSAGES, note_losses
 from crystal.sync.opening import keep_or_count, refusal_of

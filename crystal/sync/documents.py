@@ -15,7 +15,9 @@ from crystal.store import Store
 from crystal.store.sync import relay_peers
 from crystal.sync.answers import StreamInfo
 from crystal.sync.client import RelayClient
-from crystal.sync.envelope import Channel, Opened, Refused, read_header
+from crystal.sync.envelope.blob import Opened
+from crystal.sync.envelope.header import Channel, read_header
+from crystal.sync.envelope.refusals import Refused
 from crystal.sync.errors import NotAtRelay, RelayUnavailable, StreamConflict
 from crystal.sync.opening import is_about_one_blob
 from crystal.sync.sending import Link, open_another, seal_document

@@ -10,7 +10,8 @@ from crystal.store import Store
 from crystal.store.sync.quarantine import Budget, RefusedBlob, count_refusal, quarantine
 from crystal.store.sync.relay_peers import Peer
 from crystal.sync.answers import BlobInfo, BlobPage
-from crystal.sync.envelope import Forked, LinkKeys, Refused, UnknownVersion, WrongKey
+from crystal.sync.envelope.link import LinkKeys
+from crystal.sync.envelope.refusals import Forked, Refused, UnknownVersion, WrongKey
 from crystal.sync.errors import RelayBroken, RelayUnavailable
 from crystal.sync.wire import BadRecord
 

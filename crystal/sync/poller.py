@@ -21,7 +21,10 @@ from crystal.sync.answers import BlobInfo, StreamInfo, StreamList
 from crystal.sync.cleaning import BECAUSE as FORGOTTEN
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import LATEST_WINS, looks_like_documents, newest_documents, read_document
-from crystal.sync.envelope import Channel, LinkKeys, Opened, Refused, open_blob
+from crystal.sync.envelope.blob import Opened, open_blob
+from crystal.sync.envelope.header import Channel
+from crystal.sync.envelope.link import LinkKeys
+from crystal.sync.envelope.refusals import Refused
 from crystal.sync.errors import NotAtRelay, RelayDenied, RelayUnavailable
 from crystal.sync.losses import LOST, MESSAGES, note_losses
 from crystal.sync.opening import PollReport, Refusal, Sender, Senders, claims_of, in_words, refusal_of, run_after

@@ -16,7 +16,10 @@ from crystal.store import Store
 from crystal.store.sync import outbox, relay_peers
 from crystal.store.sync.outbox import OutStream
 from crystal.store.sync.relay_peers import Peer
-from crystal.sync.envelope import Channel, Kind, LinkKeys, Opened, open_blob, read_header, seal, seal_parts, tag_of
+from crystal.sync.envelope.blob import Opened, open_blob, seal, seal_parts, tag_of
+from crystal.sync.envelope.content import Kind
+from crystal.sync.envelope.header import Channel, read_header
+from crystal.sync.envelope.link import LinkKeys
 from crystal.sync.wire import Lane, control_message
 
 

@@ -24,7 +24,8 @@ from crystal.store.sync import inbox, relay_peers
 from crystal.store.sync.inbox import InStream
 from crystal.store.sync.relay_peers import Peer
 from crystal.sync.arrival import NOTHING, Arrivals, arrive
-from crystal.sync.envelope import Kind, Opened
+from crystal.sync.envelope.blob import Opened
+from crystal.sync.envelope.content import Kind
 from crystal.sync.forgotten import take_from_device
 from crystal.sync.tombstones import read_tombstones
 from crystal.sync.wire import MAX_KEY, BadRecord, Sent, decode_segment

@@ -7,7 +7,9 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-from crystal.sync.envelope import ZERO_TAG, LinkKeys, Opened, link_keys, open_blob, seal
+from crystal.sync.envelope.blob import Opened, open_blob, seal
+from crystal.sync.envelope.header import ZERO_TAG
+from crystal.sync.envelope.link import LinkKeys, link_keys
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 MAKE = runpy.run_path(str(VECTORS / "envelope" / "make.py"))

@@ -211,7 +211,7 @@ class Machines:
 def opened_outbox(machine: Machine) -> list[bytes]:
     """What every kept blob of the outbox says."""
     from crystal.store.sync import outbox, relay_peers
-    from crystal.sync.envelope import open_blob
+    from crystal.sync.envelope.blob import open_blob
 
     found = []
     keys = relay_links.relay_keys(machine)

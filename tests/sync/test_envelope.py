@@ -14,28 +14,20 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from crystal.errors import Denied
-from crystal.sync.envelope import (
+from crystal.sync.envelope.blob import open_blob, seal_parts, tag_of
+from crystal.sync.envelope.content import MAX_RAW, PART_BYTES, Kind, padded_length
+from crystal.sync.envelope.header import (
     HEADER_BYTES,
     MAX_BLOB,
     MAX_CIPHERTEXT,
-    MAX_RAW,
     MAX_SEQ,
-    PART_BYTES,
     ZERO_TAG,
     Channel,
     Header,
-    Kind,
-    Malformed,
-    Refused,
-    UnknownVersion,
-    keys_of_link,
-    link_keys,
-    open_blob,
-    padded_length,
     read_header,
-    seal_parts,
-    tag_of,
 )
+from crystal.sync.envelope.link import keys_of_link, link_keys
+from crystal.sync.envelope.refusals import Malformed, Refused, UnknownVersion
 from tests.support.envelope_blobs import KEYS, LINE, MAKE, NOW, SALT, SECRET, STREAM, opened, sealed
 
 MAX_PLAINTEXT = 8_257_536

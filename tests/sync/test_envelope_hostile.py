@@ -11,19 +11,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from cryptography.hazmat.primitives.hmac import HMAC
 
-from crystal.sync.envelope import (
-    MAX_BLOB,
-    MAX_RAW,
-    Forked,
-    Malformed,
-    Misplaced,
-    Refused,
-    Tampered,
-    WrongKey,
-    blob,
-    link_keys,
-    tag_of,
-)
+from crystal.sync.envelope import blob
+from crystal.sync.envelope.blob import tag_of
+from crystal.sync.envelope.content import MAX_RAW
+from crystal.sync.envelope.header import MAX_BLOB
+from crystal.sync.envelope.link import link_keys
+from crystal.sync.envelope.refusals import Forked, Malformed, Misplaced, Refused, Tampered, WrongKey
 from tests.support.envelope_blobs import KEYS, MAKE, SALT, SECRET, STREAM, opened, sealed
 
 BLOB = sealed()

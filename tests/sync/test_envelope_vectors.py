@@ -17,8 +17,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hmac import HMAC
 
 import crystal.sync.envelope
-from crystal.sync.envelope import Kind, Refused, keys_of_link, link_keys, open_blob
-from crystal.sync.envelope.link import _expand
+from crystal.sync.envelope.blob import open_blob
+from crystal.sync.envelope.content import Kind
+from crystal.sync.envelope.link import _expand, keys_of_link, link_keys
+from crystal.sync.envelope.refusals import Refused
 from tests.support.docs_blocks import ROOT
 from tests.support.envelope_blobs import KNOWN, LINE, MAKE, SECRET, VECTORS, opened, sealed
 

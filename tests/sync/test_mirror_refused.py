@@ -7,7 +7,8 @@ import json
 import pytest
 
 from crystal.store.sync.mirror_content import Content, VectorSpace
-from crystal.sync.envelope import keys_of_link, open_blob
+from crystal.sync.envelope.blob import open_blob
+from crystal.sync.envelope.link import keys_of_link
 from crystal.sync.envelope.refusals import WrongKey
 from crystal.sync.mirror import (
     ManifestUnreadable,

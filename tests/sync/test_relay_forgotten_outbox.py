@@ -11,7 +11,7 @@ import pytest
 from crystal.errors import NotConfigured
 from crystal.store.forget.forgetting import add_tombstones
 from crystal.store.sync import inbox, outbox
-from crystal.sync.envelope import Kind
+from crystal.sync.envelope.content import Kind
 from crystal.sync.sending import put_message
 from tests.support.capture_machine import NOW, line
 from tests.support.relay_fate import Crash, faults, reopen, rotate, texts

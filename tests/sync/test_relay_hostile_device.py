@@ -13,7 +13,8 @@ import pytest
 from crystal.store.capture import ledger, privacy
 from crystal.store.sync import inbox, outbox
 from crystal.store.sync.quarantine import quarantined
-from crystal.sync.envelope import Channel, Kind
+from crystal.sync.envelope.content import Kind
+from crystal.sync.envelope.header import Channel
 from crystal.sync.sending import open_another, put_message
 from tests.support.capture_machine import line
 from tests.support.relay_fate import archived, assert_settled, faults, texts

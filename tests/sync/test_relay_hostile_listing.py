@@ -21,7 +21,8 @@ from crystal.store.sync.quarantine import NOBODY, Amount, Budget, amount_kept, p
 from crystal.sync import triage
 from crystal.sync.arrival import Arrivals
 from crystal.sync.client import RelayClient
-from crystal.sync.envelope import Channel, link_keys
+from crystal.sync.envelope.header import Channel
+from crystal.sync.envelope.link import link_keys
 from crystal.sync.keys.derive import device_secret
 from crystal.sync.opening import PollReport
 from crystal.sync.poller import Poller

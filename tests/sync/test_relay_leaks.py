@@ -19,7 +19,7 @@ from prometheus_client import generate_latest
 
 from crystal.store.sync import outbox, relay_peers
 from crystal.store.sync.quarantine import quarantined
-from crystal.sync.envelope import padded_length
+from crystal.sync.envelope.content import padded_length
 from crystal.sync.envelope.header import HEADER_BYTES
 from tests.support.capture_machine import line
 from tests.support.relay_fate import assert_settled, rotate

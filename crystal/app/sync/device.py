@@ -34,7 +34,7 @@ from crystal.store.sync.relay_peers import Peer, home_peer
 from crystal.sync.client import RelayClient
 from crystal.sync.delivery import ROOM, Delivery, DeliveryReport
 from crystal.sync.documents import Document
-from crystal.sync.envelope import Channel
+from crystal.sync.envelope.header import Channel
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import write_key
 from crystal.sync.mirror.device import Mirror

@@ -18,7 +18,11 @@ from crystal.store.notes import read_note, write_note
 from crystal.store.sync.relay_peers import Peer, digest_of
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import newest_documents, read_document
-from crystal.sync.envelope import Channel, Kind, LinkKeys, Refused, link_keys, open_blob, seal
+from crystal.sync.envelope.blob import open_blob, seal
+from crystal.sync.envelope.content import Kind
+from crystal.sync.envelope.header import Channel
+from crystal.sync.envelope.link import LinkKeys, link_keys
+from crystal.sync.envelope.refusals import Refused
 from crystal.sync.handover import KnownDevice, devices_from_words, devices_to_words, known_devices
 from crystal.sync.keys.derive import device_secret, shared_prefix
 

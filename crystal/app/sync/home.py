@@ -25,7 +25,7 @@ from crystal.store.sync.relay_peers import Peer, all_peers, was_sent, was_sent_s
 from crystal.sync.arrival import Arrivals
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import put_document
-from crystal.sync.envelope import Channel
+from crystal.sync.envelope.header import Channel
 from crystal.sync.errors import RelayDenied, RelayFull
 from crystal.sync.losses import LOST, LOST_MIRROR, is_first
 from crystal.sync.mirror import manifest, on_told, publish

@@ -34,7 +34,10 @@ from crystal.store.sync.relay_peers import Peer, all_peers, find_peer, home_peer
 from crystal.sync.arrival import Arrivals, arrive
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import newest_documents, read_document
-from crystal.sync.envelope import Channel, Kind, Refused, open_blob
+from crystal.sync.envelope.blob import open_blob
+from crystal.sync.envelope.content import Kind
+from crystal.sync.envelope.header import Channel
+from crystal.sync.envelope.refusals import Refused
 from crystal.sync.errors import RelayUnavailable
 from crystal.sync.forgotten import read_told
 from crystal.sync.handover import Handover, KnownDevice, from_words, take_devices

@@ -14,7 +14,10 @@ from crystal.store.sync import inbox
 from crystal.store.sync.inbox import InStream
 from crystal.store.sync.quarantine import quarantined_at
 from crystal.store.sync.relay_peers import Peer
-from crystal.sync.envelope import Channel, LinkKeys, Refused, open_blob, read_header
+from crystal.sync.envelope.blob import open_blob
+from crystal.sync.envelope.header import Channel, read_header
+from crystal.sync.envelope.link import LinkKeys
+from crystal.sync.envelope.refusals import Refused
 
 
 def plan_skip(machine: Machine, name: str, seq: int, stream: str | None) -> tuple[Peer, InStream]:

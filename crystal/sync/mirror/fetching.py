@@ -19,7 +19,9 @@ from crystal.store.health import checks
 from crystal.store.search.space import empty_log
 from crystal.store.sync.mirror_apply import Applied, applied, apply, copy_over, finish, open_mirror
 from crystal.store.sync.mirror_content import Content
-from crystal.sync.envelope import Channel, Refused, open_blob
+from crystal.sync.envelope.blob import open_blob
+from crystal.sync.envelope.header import Channel
+from crystal.sync.envelope.refusals import Refused
 from crystal.sync.errors import NotAtRelay
 from crystal.sync.mirror.content import unpack
 from crystal.sync.mirror.listing import Entry, Manifest

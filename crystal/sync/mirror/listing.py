@@ -14,7 +14,7 @@ from typing import Any
 
 from crystal.errors import Damaged
 from crystal.store.sync.mirror_content import VectorSpace
-from crystal.sync.envelope import LinkKeys, keys_of_link
+from crystal.sync.envelope.link import LinkKeys, keys_of_link
 
 FORMAT = 2
 MAX_OBJECTS = 1_000_000

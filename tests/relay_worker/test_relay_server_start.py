@@ -1,0 +1,187 @@
+"""The relay's store at its start, in a backup, and before it says that something is stored."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+
+import apsw
+import httpx
+import pytest
+
+from relay_worker.app import create_app
+from relay_worker.errors import CannotServe, Refusal
+from relay_worker.settings import Settings
+from relay_worker.store import blobs, connection, files, operator
+from tests.support.asgi_bridge import AsgiBridge
+from tests.support.relay_server import DAY, NOW, STREAM, OpenStore, sealed
+
+LARGE = 200_000
+
+
+@pytest.fixture
+def opened(tmp_path):
+    with OpenStore(tmp_path / "relay") as found:
+        yield found
+
+
+# -- starting
+
+
+def test_files_without_a_row_are_swept_and_the_others_stay(opened):
+    body = sealed(1, LARGE)
+    opened.put(body)
+    opened.store.close()
+    name = "ab" + "0" * 30
+    (opened.folder / "bodies" / "ab" / name).write_bytes(b"renamed, but its row was never committed")
+    (opened.folder / "incoming" / "x.part").write_bytes(b"half")
+    with OpenStore(opened.folder) as again:
+        assert len(again.files()) == 1
+        assert again.get() == body
+
+
+def test_a_second_server_on_the_same_data_is_refused(opened):
+    with pytest.raises(CannotServe, match="another crystal-relay"):
+        OpenStore(opened.folder)
+    opened.put(sealed(1))
+
+
+def test_after_a_restart_everybody_is_told_everything_once(opened):
+    opened.put(sealed(1))
+    change, _ = opened.streams()
+    assert opened.streams(change)[1] == []
+    opened.store.close()
+    with OpenStore(opened.folder, now=NOW - DAY) as again:  # its clock went back, too
+        later, streams = again.streams(change)
+        assert later > change
+        assert len(streams) == 1
+        assert again.streams(later)[1] == []
+        assert len(again.streams(later + 10**9)[1]) == 1
+
+
+def test_what_is_not_a_relays_database_is_refused_untouched(tmp_path):
+    other = tmp_path / "relay.db"
+    for content in (b"hello", b"SQLite format 3\x00" + bytes(200)):
+        other.write_bytes(content)
+        with pytest.raises(CannotServe, match="not a relay's"):
+            connection.prepare(other)
+        assert other.read_bytes() == content
+
+
+def test_a_newer_schema_is_refused_untouched(opened):
+    path = opened.folder / "relay.db"
+    opened.store.close()
+    db = apsw.Connection(str(path))
+    db.execute("PRAGMA user_version = 99")
+    db.close()
+    before = path.read_bytes()
+    with pytest.raises(CannotServe, match="schema 99"):
+        OpenStore(opened.folder)
+    assert path.read_bytes() == before
+
+
+def test_migrations_are_numbered_without_gaps():
+    assert [number for number, _ in connection.migrations()] == list(range(1, len(connection.migrations()) + 1))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes are POSIX")
+def test_files_are_the_owners_alone(opened):
+    opened.put(sealed(1, LARGE))
+    for path in [opened.folder / "relay.db", opened.folder / "serve.lock", *opened.files()]:
+        assert path.stat().st_mode & 0o077 == 0, path
+    assert (opened.folder / "bodies").stat().st_mode & 0o077 == 0
+
+
+# -- backup
+
+
+def test_a_backup_of_a_serving_relay_serves_the_same(opened, tmp_path):
+    bodies = {1: sealed(1), 2: sealed(2, LARGE)}
+    for seq, body in bodies.items():
+        opened.put(body, seq)
+    target = tmp_path / "backup"
+    assert operator.back_up(opened.folder, target) == (1, 0)
+    opened.put(sealed(3), 3)
+    with OpenStore(target) as copy:
+        assert copy.seqs() == [1, 2]
+        assert all(copy.get(seq) == body for seq, body in bodies.items())
+        assert copy.store.token(opened.text[4:20]) is not None
+    with pytest.raises(CannotServe, match="exists already"):
+        operator.back_up(opened.folder, target)
+
+
+def test_a_relay_without_its_disk_begins_anew(opened):
+    opened.put(sealed(1))
+    opened.store.close()
+    shutil.rmtree(opened.folder)
+    with OpenStore(opened.folder, now=NOW + 1) as again:
+        assert again.seqs() == []
+        assert again.put(sealed(1)) == "created"
+
+
+# -- durable before it is said to be stored
+
+
+def test_every_commit_waits_for_the_disk(opened):
+    async def asked() -> tuple[int, str]:
+        return await opened.store._writer.run(
+            lambda batch: (batch.db.execute("PRAGMA synchronous").get, batch.db.execute("PRAGMA journal_mode").get)
+        )
+
+    assert opened.run(asked()) == (2, "wal")
+
+
+def test_a_large_body_is_on_the_disk_under_its_name_before_its_row(opened, monkeypatch):
+    steps: list[str] = []
+    fsync, put = os.fsync, blobs.put
+
+    def syncing(number: int) -> None:
+        steps.append("folder" if stat.S_ISDIR(os.fstat(number).st_mode) else "file")
+        fsync(number)
+
+    def putting(batch, new, *place):
+        assert batch.files.path(new.file).stat().st_size == LARGE
+        steps.append("row")
+        return put(batch, new, *place)
+
+    monkeypatch.setattr(files.os, "fsync", syncing)
+    monkeypatch.setattr(blobs, "put", putting)
+    opened.put(sealed(1, LARGE))
+    assert steps == ["file", "folder", "row"]
+
+
+def test_a_store_that_cannot_be_written_is_not_ready_and_is_still_read(tmp_path):
+    with OpenStore(tmp_path / "r") as opened:
+        body = sealed(1)
+        opened.put(body)
+
+        async def full(*_: object) -> None:
+            raise Refusal("disk-full", "the relay's disk is full", retry_after=300)
+
+        clock = [NOW]
+        app = create_app(Settings(), opened.store, now=lambda: clock[0])
+        with AsgiBridge(app, lifespan=False) as bridge:
+            http = httpx.Client(transport=bridge.transport(), base_url="http://relay")
+            http.headers["Authorization"] = f"Bearer {opened.text}"
+            assert http.get("/readyz").status_code == 200
+            app.relay._probed_at = None
+            opened.store.probe = opened.store.sweep = full
+            clock[0] += DAY
+            ready = http.get("/readyz")
+            assert (ready.status_code, ready.json()["code"], ready.headers["Retry-After"]) == (503, "unavailable", "5")
+            assert http.get("/healthz").status_code == 200
+            assert http.get(f"/v1/streams/{STREAM.hex()}/blobs/1").content == body
+
+
+def test_a_database_says_whose_it_is_before_its_log_is_written_back(tmp_path):
+    from relay_worker.store import connection
+
+    path = tmp_path / "relay.db"
+    db = connection.connect(path)  # as of a server that makes it just now, or was killed after that
+    try:
+        connection._upgrade(db)
+        assert path.read_bytes()[68:72] == connection.APPLICATION_ID.to_bytes(4, "big")
+        connection.prepare(path)
+    finally:
+        db.close()

@@ -1,0 +1,181 @@
+"""Crashes, full disks and two pollers at once: nothing is lost and nothing doubled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from crystal.errors import Unavailable
+from crystal.store import Store
+from crystal.store.capture import ledger
+from crystal.store.sync import inbox
+from crystal.sync.envelope.header import Channel
+from tests.support.capture_machine import line
+from tests.support.relay_fate import (
+    Crash,
+    assert_settled,
+    faults,
+    reopen,
+    texts,
+)
+from tests.support.relay_world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    yield world
+    for machine in (world.home.machine, *(device.machine for device in world.devices if device.local_memory)):
+        machine.assert_sound()
+    assert faults(world) == []
+    world.close()
+
+
+# -- crashes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [31, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("side", ["home", "device"])
+def test_a_crash_at_any_statement_loses_and_doubles_nothing(
+    tmp_path: Path, side: str, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crystal.sync.envelope.blob.PART_BYTES", 900)
+    crash_at, ends = 1, 0
+    while not ends:
+        world = World(tmp_path / f"{side}{crash_at}")
+        device = world.device("laptop")
+        device.say("a", line("one"), line("two"))
+        device.say("b", line("x" * 3000))
+        device.say("a", line("three"))
+        hands = world.home if side == "home" else device
+        left = crash_at
+
+        def die(*_: object) -> bool:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise Crash
+            return True
+
+        if side == "home":
+            device.deliver()
+        hands.machine.store.db.exec_trace = die
+        try:
+            if side == "device":
+                device.say("c", line("four"))
+                device.deliver()
+                device.deliver()
+            else:
+                world.home.poll()
+            ends = 1
+        except (Crash, AssertionError):
+            pass
+        hands.machine.store.db.exec_trace = None
+        reopen(hands)
+        device.sweep()
+        world.settle(3)
+        assert_settled(world)
+        world.home.machine.assert_sound()
+        assert faults(world) == []
+        world.close()
+        crash_at += step
+
+
+def test_committed_but_not_acknowledged_is_not_taken_twice(world: World) -> None:
+    device = world.device("laptop")
+    device.say("a", line("one"))
+    device.deliver()
+
+    def no_ack(request: httpx.Request) -> None:
+        if request.url.path.endswith("/ack"):
+            raise httpx.ConnectError("gone")
+
+    world.home.weather.before = no_ack
+    with pytest.raises(Unavailable):
+        world.home.poll()
+    assert texts(world.home.store) == ["one"]
+    world.home.weather.before = lambda request: None
+    world.settle(2)
+    assert_settled(world)
+
+
+def test_a_full_disk_at_home_stops_nothing_for_good(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    from crystal.errors import StoreFull
+
+    device = world.device("laptop")
+    device.say("a", line("one"))
+    device.deliver()
+
+    def full(*_: object, **__: object) -> object:
+        raise StoreFull("no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("crystal.ingest.ingest.archive.append", full)
+        with pytest.raises(StoreFull):
+            world.home.poll()
+    assert texts(world.home.store) == []
+    assert [one.last_seq for one in inbox.all_streams(world.home.store) if one.channel != Channel.HEARTBEAT] == [0]
+    world.settle(2)
+    assert_settled(world)
+
+
+def test_a_full_disk_on_the_device_moves_no_watermark(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    from crystal.errors import StoreFull
+
+    device = world.device("laptop")
+    device.machine.transcript("a").write_bytes(line("one"))
+
+    def full(*_: object, **__: object) -> None:
+        raise StoreFull("no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("crystal.sync.sending.outbox.put_blob", full)
+        with pytest.raises(StoreFull):
+            device.sweep()
+    assert ledger.all_states(device.store) == []
+    device.sweep()
+    world.settle(2)
+    assert_settled(world)
+
+
+def test_two_pollers_at_once_are_harmless(world: World) -> None:
+    import threading
+
+    device, other = world.device("laptop"), world.device("tower")
+    for number in range(30):
+        device.say(f"s{number % 3}", line(f"n {number}"))
+        other.say("t", line(f"m {number}"))
+    device.deliver()
+    other.deliver()
+    problems_met: list[BaseException] = []
+
+    def poll() -> None:
+        from dataclasses import replace
+
+        store = Store.open(world.home.store.path)
+        try:
+            home = world.home
+            machine = replace(home.machine, store=store)
+            second = type(home).__new__(type(home))
+            second.machine, second.relay, second.at_once = machine, home.relay, 4
+            second.weather, second.client = home.weather, home.client
+            second.poller().poll()
+        except BaseException as error:  # noqa: BLE001
+            problems_met.append(error)
+        finally:
+            store.close()
+
+    threads = [threading.Thread(target=poll) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems_met == []
+    known = inbox.all_streams(world.home.store)
+    assert [(one.state, one.detail) for one in known if one.state != "ok"] == []
+    assert sorted(one.last_seq for one in known if one.channel == 1) == [30, 30]
+    world.settle(2)
+    assert_settled(world)
