@@ -282,7 +282,7 @@ def in_process(folder: Path, *, ticking: bool = True, **changed: Any) -> Iterato
             yield target
             assert not bridge.errors, bridge.errors
     finally:
-        bridge.call(store.close()) if bridge.alive else store.close()
+        store.close()
 
 
 @contextmanager
@@ -333,7 +333,9 @@ def elsewhere() -> Iterator[Target]:
         yield Target("url", URL.rstrip("/"), URL_TOKEN, URL_STRANGER, transport, context=context)
 
 
-@pytest.fixture(scope="session", params=["app", "socket", *(["url"] if URL else [])])
+@pytest.fixture(
+    scope="session", params=["app", pytest.param("socket", marks=pytest.mark.slow), *(["url"] if URL else [])]
+)
 def relay(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """A relay with room and without rates, shared by all tests: each makes streams of its own."""
     if request.param == "url":

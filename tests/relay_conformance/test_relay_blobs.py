@@ -53,27 +53,30 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize("resend", [False, True])
-@pytest.mark.parametrize(("state", "comes", "plain", "anew"), TABLE)
-def test_what_is_put_twice_is_told_by_its_tag_and_bytes(relay, state, comes, plain, anew, resend):
-    stream = new_stream()
-    before = variants(stream, 1)["same"]
-    if state != "nothing":
-        assert relay.put(stream, 1, before).status_code == 201
-    if state == "acked":
-        assert relay.ack(stream, 1).status_code == 204
-    # The header's salt is part of the bytes: "same" has to be the very same.
-    blob = before if comes == "same" and state != "nothing" else variants(stream, 1)[comes]
-    answer = relay.put(stream, 1, blob, **({"resend": 1} if resend else {}))
-    assert answer.status_code == (anew if resend else plain)
-    if answer.status_code == 409:
-        refused(answer, 409, "blob-conflict")
-    stored = answer.status_code == 201 or state == "stored"
-    assert relay.seqs(stream) == ([1] if stored else [])
-    if stored:
-        assert relay.get(stream, 1).content == (blob if answer.status_code == 201 else before)
-    else:
-        refused(relay.get(stream, 1), 404, "no-blob")
+WHAT_IS_PUT_TWICE_RESEND = [False, True]
+
+
+def test_what_is_put_twice_is_told_by_its_tag_and_bytes(relay):
+    for resend in WHAT_IS_PUT_TWICE_RESEND:
+        for state, comes, plain, anew in TABLE:
+            stream = new_stream()
+            before = variants(stream, 1)["same"]
+            if state != "nothing":
+                assert relay.put(stream, 1, before).status_code == 201
+            if state == "acked":
+                assert relay.ack(stream, 1).status_code == 204
+            # The header's salt is part of the bytes: "same" has to be the very same.
+            blob = before if comes == "same" and state != "nothing" else variants(stream, 1)[comes]
+            answer = relay.put(stream, 1, blob, **({"resend": 1} if resend else {}))
+            assert answer.status_code == (anew if resend else plain)
+            if answer.status_code == 409:
+                refused(answer, 409, "blob-conflict")
+            stored = answer.status_code == 201 or state == "stored"
+            assert relay.seqs(stream) == ([1] if stored else [])
+            if stored:
+                assert relay.get(stream, 1).content == (blob if answer.status_code == 201 else before)
+            else:
+                refused(relay.get(stream, 1), 404, "no-blob")
 
 
 def test_resend_0_is_no_resend_and_anything_else_no_value(relay):
@@ -201,16 +204,19 @@ def test_putting_and_acknowledging_at_once_loses_nothing_that_was_not_acknowledg
 MAX_SIZE = 8_388_756
 
 
-@pytest.mark.parametrize("size", [148, 149, 1000, 131_072, 131_073, MAX_SIZE])
-def test_every_size_from_the_smallest_to_the_largest_is_taken(relay, size):
-    stream = new_stream()
-    blob = make_blob(stream, 1, size)
-    assert len(blob) == size
-    assert relay.put(stream, 1, blob).status_code == 201
-    assert relay.put(stream, 1, blob).status_code == 200
-    assert relay.get(stream, 1).content == blob
-    assert relay.listed(stream)["blobs"][0]["size"] == size
-    relay.ack(stream, 1)
+EVERY_SIZE_FROM_THE = [148, 149, 1000, 131_072, 131_073, MAX_SIZE]
+
+
+def test_every_size_from_the_smallest_to_the_largest_is_taken(relay):
+    for size in EVERY_SIZE_FROM_THE:
+        stream = new_stream()
+        blob = make_blob(stream, 1, size)
+        assert len(blob) == size
+        assert relay.put(stream, 1, blob).status_code == 201
+        assert relay.put(stream, 1, blob).status_code == 200
+        assert relay.get(stream, 1).content == blob
+        assert relay.listed(stream)["blobs"][0]["size"] == size
+        relay.ack(stream, 1)
 
 
 def test_one_byte_more_than_the_largest_is_refused(relay):
@@ -229,25 +235,24 @@ def test_a_body_in_chunks_is_taken_like_any_other(relay):
     assert relay.get(stream, 1).content == blob
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"magic": b"CRB2"},
-        {"magic": b"\0\0\0\0"},
-        {"version": 0},
-        {"version": 2},
-        {"ct_len": 0},
-        {"ct_len": 51},
-        {"ct_len": 53},
-        {"ct_len": 2**32 - 1},
-    ],
-    ids=repr,
-)
-def test_a_body_that_does_not_look_sealed_is_refused(relay, wrong):
-    stream = new_stream()
-    assert relay.put(stream, 1, make_blob(stream, 1, 200)).status_code == 201
-    refused(relay.put(stream, 2, make_blob(stream, 2, 200, **wrong)), 400, "bad-envelope")
-    assert relay.seqs(stream) == [1]
+A_BODY_THAT_DOES = [
+    {"magic": b"CRB2"},
+    {"magic": b"\0\0\0\0"},
+    {"version": 0},
+    {"version": 2},
+    {"ct_len": 0},
+    {"ct_len": 51},
+    {"ct_len": 53},
+    {"ct_len": 2**32 - 1},
+]
+
+
+def test_a_body_that_does_not_look_sealed_is_refused(relay):
+    for wrong in A_BODY_THAT_DOES:
+        stream = new_stream()
+        assert relay.put(stream, 1, make_blob(stream, 1, 200)).status_code == 201
+        refused(relay.put(stream, 2, make_blob(stream, 2, 200, **wrong)), 400, "bad-envelope")
+        assert relay.seqs(stream) == [1]
 
 
 def test_a_blob_of_another_place_is_refused(relay):

@@ -33,20 +33,20 @@ ASKING = [(method, path) for path, methods in ROUTES.items() for method in sorte
 BEARER = [(method, path) for method, path in ASKING if not path.endswith("/claim")]
 
 
-@pytest.mark.parametrize("path", ROUTES)
-def test_other_methods_are_405_and_say_which_there_are(relay, path):
-    for method in ("GET", "HEAD", "PUT", "POST", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND", "EVIL"):
-        if method in ROUTES[path]:
-            continue
-        # Even without a token, and with one: the route is what is asked first.
-        for token in (None, relay.home):
-            answer = relay.ask(method, path, token=token)
-            if method == "EVIL" and answer.status_code == 400:
-                continue  # what the server's parser does not know as a method is no HTTP to it
-            assert answer.status_code == 405
-            assert {one.strip() for one in answer.headers["allow"].split(",")} == ROUTES[path]
-            if method != "HEAD":
-                assert answer.json()["code"] == "method-not-allowed"
+def test_other_methods_are_405_and_say_which_there_are(relay):
+    for path, methods in ROUTES.items():
+        for method in ("GET", "HEAD", "PUT", "POST", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND", "EVIL"):
+            if method in methods:
+                continue
+            # Even without a token, and with one: the route is what is asked first.
+            for token in (None, relay.home):
+                answer = relay.ask(method, path, token=token)
+                if method == "EVIL" and answer.status_code == 400:
+                    continue  # what the server's parser does not know as a method is no HTTP to it
+                assert answer.status_code == 405
+                assert {one.strip() for one in answer.headers["allow"].split(",")} == methods
+                if method != "HEAD":
+                    assert answer.json()["code"] == "method-not-allowed"
 
 
 @pytest.mark.parametrize(
@@ -90,18 +90,24 @@ def test_there_are_no_other_places(relay, path):
     refused(response, 404, "not-found")
 
 
-@pytest.mark.parametrize("version", ["2", "0", "1.x", "10", "-1", "v1", "1,2", "1 2", "\xb9"])
-def test_another_version_is_426_before_anything_about_the_token(relay, version):
-    for token in (None, relay.home):
-        answer = relay.ask(
-            "GET", "/v1/streams", token=token, headers={"Crystal-Relay-Version": version.encode("latin-1")}
-        )
-        refused(answer, 426, "unsupported-version")
+ANOTHER_VERSION_IS_426 = ["2", "0", "1.x", "10", "-1", "v1", "1,2", "1 2", "\xb9"]
 
 
-@pytest.mark.parametrize("version", ["1", "1.0", "1.7"])
-def test_every_minor_version_is_understood(relay, version):
-    assert relay.ask("GET", "/v1/streams", headers={"Crystal-Relay-Version": version}).status_code == 200
+def test_another_version_is_426_before_anything_about_the_token(relay):
+    for version in ANOTHER_VERSION_IS_426:
+        for token in (None, relay.home):
+            answer = relay.ask(
+                "GET", "/v1/streams", token=token, headers={"Crystal-Relay-Version": version.encode("latin-1")}
+            )
+            refused(answer, 426, "unsupported-version")
+
+
+EVERY_MINOR_VERSION_IS = ["1", "1.0", "1.7"]
+
+
+def test_every_minor_version_is_understood(relay):
+    for version in EVERY_MINOR_VERSION_IS:
+        assert relay.ask("GET", "/v1/streams", headers={"Crystal-Relay-Version": version}).status_code == 200
 
 
 def test_head_is_get_without_a_body(relay):
@@ -189,13 +195,13 @@ def test_no_token_but_a_known_one_opens_anything(relay):
             assert answer.headers["www-authenticate"].startswith("Bearer"), name
 
 
-@pytest.mark.parametrize(("method", "path"), ASKING)
-def test_every_route_asks_for_a_token_first(relay, method, path):
-    answer = relay.ask(method, path, token=None, content=b"x" * 10 if method in ("PUT", "POST") else None)
-    assert answer.status_code == 401
-    # Before the form of path and query, and before the body's.
-    bad = path.replace(S, "x").replace("/7", "/x").replace("/1", "/x")
-    assert relay.ask(method, bad, token=None, limit="x").status_code == 401
+def test_every_route_asks_for_a_token_first(relay):
+    for method, path in ASKING:
+        answer = relay.ask(method, path, token=None, content=b"x" * 10 if method in ("PUT", "POST") else None)
+        assert answer.status_code == 401
+        # Before the form of path and query, and before the body's.
+        bad = path.replace(S, "x").replace("/7", "/x").replace("/1", "/x")
+        assert relay.ask(method, bad, token=None, limit="x").status_code == 401
 
 
 def test_the_token_in_the_query_or_in_a_cookie_is_none(relay):
@@ -214,11 +220,14 @@ def test_the_scheme_is_read_in_any_case(relay):
 LARGE = {"Content-Length": "8388756"}
 
 
-@pytest.mark.parametrize("path", [f"/v1/streams/{S}/blobs/1", f"/v1/objects/{S}", "/v1/pair/7/a/x"])
-def test_who_is_unknown_is_refused_before_the_body_is_sent(relay, path):
-    for headers in ({}, {"Authorization": "Bearer constructor"}):
-        status, problem = relay.half("PUT", path, {**headers, **LARGE})
-        assert (status, problem["code"]) == (401, "unauthenticated")
+WHO_IS_UNKNOWN_IS = [f"/v1/streams/{S}/blobs/1", f"/v1/objects/{S}", "/v1/pair/7/a/x"]
+
+
+def test_who_is_unknown_is_refused_before_the_body_is_sent(relay):
+    for path in WHO_IS_UNKNOWN_IS:
+        for headers in ({}, {"Authorization": "Bearer constructor"}):
+            status, problem = relay.half("PUT", path, {**headers, **LARGE})
+            assert (status, problem["code"]) == (401, "unauthenticated")
 
 
 def test_who_may_not_is_refused_before_the_body_is_sent(relay):
@@ -264,58 +273,74 @@ NO_IDS = [
 ]
 
 
-@pytest.mark.parametrize("name", NO_IDS, ids=lambda name: ascii(name[:12]))
-def test_ids_that_are_none_are_refused(relay, name):
-    for method, path in [
-        ("GET", f"/v1/streams/{name}"),
-        ("GET", f"/v1/streams/{name}/blobs"),
-        ("GET", f"/v1/streams/{name}/blobs/1"),
-        ("PUT", f"/v1/streams/{name}/blobs/1"),
-        ("POST", f"/v1/streams/{name}/ack"),
-        ("GET", f"/v1/objects/{name}"),
-        ("PUT", f"/v1/objects/{name}"),
-        ("DELETE", f"/v1/objects/{name}"),
-        ("DELETE", f"/v1/tokens/{name}"),
-    ]:
-        answer = relay.ask(method, path, content=b"x" if method == "PUT" else None)
-        # What httpx tidies up, or a slash behind a percent sign, is another place.
-        assert (answer.status_code, answer.json()["code"]) in [
-            (400, "bad-request"),
-            (404, "not-found"),
-            (405, "method-not-allowed"),
-        ]
+def test_ids_that_are_none_are_refused(relay):
+    for name in NO_IDS:
+        for method, path in [
+            ("GET", f"/v1/streams/{name}"),
+            ("GET", f"/v1/streams/{name}/blobs"),
+            ("GET", f"/v1/streams/{name}/blobs/1"),
+            ("PUT", f"/v1/streams/{name}/blobs/1"),
+            ("POST", f"/v1/streams/{name}/ack"),
+            ("GET", f"/v1/objects/{name}"),
+            ("PUT", f"/v1/objects/{name}"),
+            ("DELETE", f"/v1/objects/{name}"),
+            ("DELETE", f"/v1/tokens/{name}"),
+        ]:
+            answer = relay.ask(method, path, content=b"x" if method == "PUT" else None)
+            # What httpx tidies up, or a slash behind a percent sign, is another place.
+            assert (answer.status_code, answer.json()["code"]) in [
+                (400, "bad-request"),
+                (404, "not-found"),
+                (405, "method-not-allowed"),
+            ]
 
 
-@pytest.mark.parametrize(
-    "seq",
-    ["0", "-1", "+1", "01", "1.0", "1e3", "0x1", "%201", "1%20", "1_000", "\u0661", str(2**53), "9" * 400, "x", "null"],
-)
-def test_numbers_that_are_none_are_refused(relay, seq):
-    for method in ("GET", "PUT"):
-        answer = relay.ask(method, f"/v1/streams/{S}/blobs/{seq}", content=make_blob(bytes.fromhex(S), 1))
-        refused(answer, 400, "bad-request")
+NUMBERS_THAT_ARE_NONE = [
+    "0",
+    "-1",
+    "+1",
+    "01",
+    "1.0",
+    "1e3",
+    "0x1",
+    "%201",
+    "1%20",
+    "1_000",
+    "\u0661",
+    str(2**53),
+    "9" * 400,
+    "x",
+    "null",
+]
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "after=-1",
-        "after=x",
-        "after=1.0",
-        "after=",
-        "after=%2B1",
-        f"after={2**53}",
-        "after=1&after=1",
-        "limit=0",
-        "limit=1001",
-        "limit=-1",
-        "limit=x",
-        "limit=1&limit=2",
-        "after=" + "9" * 5000,
-    ],
-)
-def test_queries_without_sense_are_refused(relay, query):
-    refused(relay.ask("GET", f"/v1/streams/{S}/blobs?{query}"), 400, "bad-request")
+def test_numbers_that_are_none_are_refused(relay):
+    for seq in NUMBERS_THAT_ARE_NONE:
+        for method in ("GET", "PUT"):
+            answer = relay.ask(method, f"/v1/streams/{S}/blobs/{seq}", content=make_blob(bytes.fromhex(S), 1))
+            refused(answer, 400, "bad-request")
+
+
+QUERIES_WITHOUT_SENSE_ARE = [
+    "after=-1",
+    "after=x",
+    "after=1.0",
+    "after=",
+    "after=%2B1",
+    f"after={2**53}",
+    "after=1&after=1",
+    "limit=0",
+    "limit=1001",
+    "limit=-1",
+    "limit=x",
+    "limit=1&limit=2",
+    "after=" + "9" * 5000,
+]
+
+
+def test_queries_without_sense_are_refused(relay):
+    for query in QUERIES_WITHOUT_SENSE_ARE:
+        refused(relay.ask("GET", f"/v1/streams/{S}/blobs?{query}"), 400, "bad-request")
 
 
 def test_an_unknown_parameter_is_passed_over(relay):

@@ -105,28 +105,29 @@ def test_of_eight_claims_at_once_exactly_one_wins(relay):
         assert sorted(statuses) == [201] + [409] * 7
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "Claim",
-        "Claim x",
-        "Claim " + "A" * 42,
-        "Claim " + "A" * 44,
-        "Claim " + "A" * 42 + "!",
-        "Claim " + "A" * 43 + "=",
-        "Claim " + "A" * 100_000,
-        "Bearer " + "A" * 43,
-        "Basic " + "A" * 43,
-        "A" * 43,
-    ],
-    ids=lambda said: said[:20],
-)
-def test_a_claim_of_another_form_is_none(relay, said):
-    if len(said) > 1000 and relay.on_a_socket:
-        pytest.skip("the server refuses such headers before the app sees them")
-    with opened(relay) as path:
-        refused(relay.ask("PUT", f"{path}/claim", token=None, headers={"Authorization": said}), 401, "unauthenticated")
-        refused(relay.ask("PUT", f"{path}/claim", token=None), 401, "unauthenticated")
+A_CLAIM_OF_ANOTHER = [
+    "Claim",
+    "Claim x",
+    "Claim " + "A" * 42,
+    "Claim " + "A" * 44,
+    "Claim " + "A" * 42 + "!",
+    "Claim " + "A" * 43 + "=",
+    "Claim " + "A" * 100_000,
+    "Bearer " + "A" * 43,
+    "Basic " + "A" * 43,
+    "A" * 43,
+]
+
+
+def test_a_claim_of_another_form_is_none(relay):
+    for said in A_CLAIM_OF_ANOTHER:
+        if len(said) > 1000 and relay.on_a_socket:
+            pytest.skip("the server refuses such headers before the app sees them")
+        with opened(relay) as path:
+            refused(
+                relay.ask("PUT", f"{path}/claim", token=None, headers={"Authorization": said}), 401, "unauthenticated"
+            )
+            refused(relay.ask("PUT", f"{path}/claim", token=None), 401, "unauthenticated")
 
 
 def test_waiting_ends_with_the_message_or_in_time(relay, box):
@@ -183,10 +184,13 @@ def test_messages_have_one_to_sixteen_thousand_bytes_and_sixteen_a_side(relay, b
     assert relay.ask("PUT", f"{path}/a/3", content=b"x").status_code == 200
 
 
-@pytest.mark.parametrize("place", ["c/x", "A/x", "a/X", "a/" + "x" * 33, "a/x_y", "a/x.y", "a/%20", "a/\u00e4", "ab/x"])
-def test_places_without_sense_are_refused(relay, box, place):
-    refused(relay.ask("PUT", f"{box[0]}/{place}", content=b"x"), 400, "bad-request")
-    refused(relay.ask("GET", f"{box[0]}/{place}"), 400, "bad-request")
+PLACES_WITHOUT_SENSE_ARE = ["c/x", "A/x", "a/X", "a/" + "x" * 33, "a/x_y", "a/x.y", "a/%20", "a/\u00e4", "ab/x"]
+
+
+def test_places_without_sense_are_refused(relay, box):
+    for place in PLACES_WITHOUT_SENSE_ARE:
+        refused(relay.ask("PUT", f"{box[0]}/{place}", content=b"x"), 400, "bad-request")
+        refused(relay.ask("GET", f"{box[0]}/{place}"), 400, "bad-request")
 
 
 def test_an_account_opens_eight_at_a_time(relay):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import zlib
 
-import pytest
-
 from tests.relay_conformance.targets import new_stream, refused
 
 
@@ -54,60 +52,62 @@ def test_revoking_stops_a_token_that_is_in_use_and_no_other(relay):
     assert relay.seqs(stream) == [1, 2]
 
 
-@pytest.mark.parametrize("label", ["x", "x" * 200, "ä" * 200, "\U0001f4bb", "a b", "\"'\\<>"])
-def test_labels_are_any_printable_words(relay, label):
-    made = relay.ask("POST", "/v1/tokens", body={"label": label, "scopes": ["pair"]})
-    assert made.status_code == 201
-    assert listed(relay)[made.json()["id"]]["label"] == label
+LABELS_ARE_ANY_PRINTABLE = ["x", "x" * 200, "ä" * 200, "\U0001f4bb", "a b", "\"'\\<>"]
+
+
+def test_labels_are_any_printable_words(relay):
+    for label in LABELS_ARE_ANY_PRINTABLE:
+        made = relay.ask("POST", "/v1/tokens", body={"label": label, "scopes": ["pair"]})
+        assert made.status_code == 201
+        assert listed(relay)[made.json()["id"]]["label"] == label
 
 
 GOOD = {"label": "x", "scopes": ["pair"]}
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"label": "x"},
-        {"scopes": ["pair"]},
-        {**GOOD, "more": 1},
-        {**GOOD, "label": ""},
-        {**GOOD, "label": "x" * 201},
-        {**GOOD, "label": "a\nb"},
-        {**GOOD, "label": "\x1b[2J"},
-        {**GOOD, "label": "a\u2028b"},
-        {**GOOD, "label": "\u0085"},
-        {**GOOD, "label": 7},
-        {**GOOD, "label": None},
-        {**GOOD, "scopes": []},
-        {**GOOD, "scopes": "pair"},
-        {**GOOD, "scopes": ["pair", "pair"]},
-        {**GOOD, "scopes": ["admin"]},
-        {**GOOD, "scopes": ["HOME"]},
-        {**GOOD, "scopes": ["home "]},
-        {**GOOD, "scopes": [""]},
-        {**GOOD, "scopes": [7]},
-        {**GOOD, "scopes": [None]},
-        {**GOOD, "scopes": [["home"]]},
-        {**GOOD, "scopes": ["write:"]},
-        {**GOOD, "scopes": ["write:00112233445566"]},
-        {**GOOD, "scopes": ["write:001122334455667788"]},
-        {**GOOD, "scopes": ["write:00112233445566GG"]},
-        {**GOOD, "scopes": ["write:00112233445566AA"]},
-        {**GOOD, "scopes": ["write:*"]},
-        {**GOOD, "scopes": ["objects"]},
-        {**GOOD, "scopes": ["read:\u0661" + "0" * 15]},
-        {**GOOD, "scopes": [f"read:{n:016x}" for n in range(65)]},
-        [],
-        "x",
-        7,
-        None,
-    ],
-    ids=lambda body: repr(body)[:60],
-)
-def test_tokens_without_sense_are_not_made(relay, body):
-    content = str(body).encode() if body is None else None
-    refused(relay.ask("POST", "/v1/tokens", body=body, content=content), 400, "bad-request")
+TOKENS_WITHOUT_SENSE_ARE = [
+    {},
+    {"label": "x"},
+    {"scopes": ["pair"]},
+    {**GOOD, "more": 1},
+    {**GOOD, "label": ""},
+    {**GOOD, "label": "x" * 201},
+    {**GOOD, "label": "a\nb"},
+    {**GOOD, "label": "\x1b[2J"},
+    {**GOOD, "label": "a\u2028b"},
+    {**GOOD, "label": "\u0085"},
+    {**GOOD, "label": 7},
+    {**GOOD, "label": None},
+    {**GOOD, "scopes": []},
+    {**GOOD, "scopes": "pair"},
+    {**GOOD, "scopes": ["pair", "pair"]},
+    {**GOOD, "scopes": ["admin"]},
+    {**GOOD, "scopes": ["HOME"]},
+    {**GOOD, "scopes": ["home "]},
+    {**GOOD, "scopes": [""]},
+    {**GOOD, "scopes": [7]},
+    {**GOOD, "scopes": [None]},
+    {**GOOD, "scopes": [["home"]]},
+    {**GOOD, "scopes": ["write:"]},
+    {**GOOD, "scopes": ["write:00112233445566"]},
+    {**GOOD, "scopes": ["write:001122334455667788"]},
+    {**GOOD, "scopes": ["write:00112233445566GG"]},
+    {**GOOD, "scopes": ["write:00112233445566AA"]},
+    {**GOOD, "scopes": ["write:*"]},
+    {**GOOD, "scopes": ["objects"]},
+    {**GOOD, "scopes": ["read:\u0661" + "0" * 15]},
+    {**GOOD, "scopes": [f"read:{n:016x}" for n in range(65)]},
+    [],
+    "x",
+    7,
+    None,
+]
+
+
+def test_tokens_without_sense_are_not_made(relay):
+    for body in TOKENS_WITHOUT_SENSE_ARE:
+        content = str(body).encode() if body is None else None
+        refused(relay.ask("POST", "/v1/tokens", body=body, content=content), 400, "bad-request")
 
 
 def test_sixty_four_scopes_are_taken(relay):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import os
 import re
 import socket
 import threading
@@ -21,7 +20,7 @@ from relay_worker.limits import networks
 from tests.relay_worker.test_relay_server_process import Running, command, home_token, running
 from tests.relay_worker.test_relay_server_wire import pems
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="the limit holds on POSIX")
+pytestmark = pytest.mark.slow  # every test starts a server
 __all__ = ["pems"]
 LIMIT = 5
 QUIET = {"ACCESS_LOG": "none"}

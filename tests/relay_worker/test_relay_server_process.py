@@ -24,7 +24,7 @@ from relay_worker import log, wire
 from relay_worker.__main__ import main
 from tests.support.relay_server import STREAM, sealed
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are POSIX")
+pytestmark = pytest.mark.slow  # every test starts a server
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RELAY = [sys.executable, "-W", "error", "-m", "relay_worker"]

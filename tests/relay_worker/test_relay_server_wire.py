@@ -18,7 +18,7 @@ import pytest
 from relay_worker import serving, wire
 from tests.relay_conformance.targets import OPEN, Target, as_process, make_blob, new_stream, read_answer
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are POSIX")
+pytestmark = pytest.mark.slow  # every test starts a server
 
 QUICK = (
     "from relay_worker import serving, wire; wire.HEAD_SECONDS = serving.HEAD_SECONDS = 0.5; wire.STALL_SECONDS = 0.3;"

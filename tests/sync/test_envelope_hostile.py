@@ -225,6 +225,7 @@ GARBAGE: tuple[Callable[[random.Random], bytes], ...] = (
 )
 
 
+@pytest.mark.slow
 def test_of_200_000_garbage_inputs_none_is_accepted() -> None:
     draw = random.Random(1)
     codes: Counter[str] = Counter()

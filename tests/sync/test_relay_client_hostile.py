@@ -205,6 +205,7 @@ def test_ten_gigabytes_take_no_more_memory_than_an_answer_may(call, declared):
     assert peak < 3 * allowed + 2_000_000
 
 
+@pytest.mark.slow
 def test_a_gzip_bomb_is_not_inflated():
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(256)) + packer.flush()

@@ -145,6 +145,7 @@ class Everything(logging.Handler):
         self.text.write(repr({**record.__dict__, "said": record.getMessage()}) + "\n")
 
 
+@pytest.mark.slow
 def test_the_relay_holds_none_of_fifty_secrets_in_any_spelling(world: World) -> None:
     log = Everything()
     loggers = [

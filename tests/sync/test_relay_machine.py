@@ -262,7 +262,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_home_is_the_union_of_its_devices_whatever_happens() -> None:
-    run(8, 25)
+    run(1, 20)
 
 
 @pytest.mark.slow
