@@ -1,9 +1,11 @@
-"""Values of the relay, immutable. Ids are bytes here and hexadecimal on the wire; times are ms since 1970."""
+"""Values of the relay, immutable. Ids are bytes, and hexadecimal in listings; times are ms since 1970."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct
 
 MAX_NUMBER = 2**53 - 1
 """Highest seq: JSON carries integers exactly up to this number in every language."""
@@ -45,11 +47,10 @@ class Token:
         return {name: getattr(self, name) for name in shown}
 
 
-@dataclass(frozen=True, slots=True)
-class StreamState:
-    """State of one stream; all zeros if nothing was ever stored in it."""
+class StreamState(Struct, frozen=True):
+    """State of one stream, as the wire has it; all zeros if nothing was ever stored in it."""
 
-    stream: bytes
+    stream: str
     head: int = 0
     acked: int = 0
     count: int = 0
@@ -80,20 +81,18 @@ class NewBody:
     now: int
 
 
-@dataclass(frozen=True, slots=True)
-class BlobEntry:
-    """One blob of a listing."""
+class BlobEntry(Struct, frozen=True):
+    """One blob of a listing, as the wire has it."""
 
     seq: int
     size: int
-    tag: bytes
+    tag: str
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectEntry:
-    """One object of a listing."""
+class ObjectEntry(Struct, frozen=True):
+    """One object of a listing, as the wire has it."""
 
-    id: bytes
+    id: str
     size: int
     created_at: int
 

@@ -42,7 +42,4 @@ async def list_objects(call: Call) -> Reply:
     """List a page of objects."""
     after, limit = call.query("after", ID, b""), call.query("limit", number(1, 1000), 1000)
     call.need("objects:read", "objects:write")
-    page = await call.relay.store.read(objects.list_after, call.account, after, limit)
-    return json_reply(
-        {"objects": [{"id": one.id.hex(), "size": one.size, "created_at": one.created_at} for one in page]}
-    )
+    return json_reply({"objects": await call.relay.store.read(objects.list_after, call.account, after, limit)})

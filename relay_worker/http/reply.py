@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from starlette.types import Send
 
 from relay_worker.errors import Refusal
@@ -55,7 +55,7 @@ NO_CONTENT = Reply(204)
 
 def json_reply(value: Any, status: int = 200) -> Reply:
     """Return a JSON answer."""
-    return Reply(status, _JSON, json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
+    return Reply(status, _JSON, msgspec.json.encode(value))
 
 
 def stored_as(result: Result, **named: Any) -> Reply:
@@ -81,5 +81,4 @@ def problem_reply(refusal: Refusal) -> Reply:
     more = tuple((name.lower().encode(), value.encode()) for name, value in refusal.headers)
     if refusal.retry_after is not None:
         more += ((b"retry-after", str(refusal.retry_after).encode()),)
-    body = json.dumps(refusal.problem, separators=(",", ":")).encode()
-    return Reply(refusal.status, (*_PROBLEM, *more), body)
+    return Reply(refusal.status, (*_PROBLEM, *more), msgspec.json.encode(refusal.problem))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -11,7 +11,7 @@ from relay_worker.errors import Refusal
 from relay_worker.http.body import read_json, received
 from relay_worker.http.call import ID, RESEND, SECONDS, Call, number
 from relay_worker.http.reply import NO_CONTENT, Reply, json_reply, stored_as, stored_reply
-from relay_worker.model import MAX_NUMBER, StreamState
+from relay_worker.model import MAX_NUMBER
 from relay_worker.store import blobs
 from relay_worker.tokens import prefixes_of
 
@@ -22,17 +22,6 @@ class Acknowledgement(msgspec.Struct, forbid_unknown_fields=True):
     """Body of an acknowledgement. JSON Schema takes 1.0 for a whole number; all of these are exact as a float."""
 
     upto: Annotated[float, msgspec.Meta(ge=0, le=MAX_NUMBER, multiple_of=1)]
-
-
-def _state(state: StreamState) -> dict[str, Any]:
-    return {
-        "stream": state.stream.hex(),
-        "head": state.head,
-        "acked": state.acked,
-        "count": state.count,
-        "bytes": state.bytes,
-        "expired_upto": state.expired_upto,
-    }
 
 
 async def put_blob(call: Call) -> Reply:
@@ -64,7 +53,7 @@ async def list_blobs(call: Call) -> Reply:
     state, page = await call.relay.store.read(blobs.list_after, call.account, stream, after, limit)
     return json_reply(
         {
-            "blobs": [{"seq": one.seq, "size": one.size, "tag": one.tag.hex()} for one in page],
+            "blobs": page,
             "head": state.head,
             "acked": state.acked,
             "expired_upto": state.expired_upto,
@@ -76,7 +65,7 @@ async def get_stream(call: Call) -> Reply:
     """Return the state of a stream."""
     stream = call.path("stream", ID)
     call.need_stream(stream, "write", "read", "ack")
-    return json_reply(_state(await call.relay.store.read(blobs.state, call.account, stream)))
+    return json_reply(await call.relay.store.read(blobs.state, call.account, stream))
 
 
 async def acknowledge(call: Call) -> Reply:
@@ -101,4 +90,4 @@ async def list_streams(call: Call) -> Reply:
         with relay.signals.expect(f"account {call.account}") as news:
             change, streams = await relay.store.read(blobs.streams, call.account, prefixes, changed_after)
             if streams or not await call.wait_for(news, ends_at - relay.monotonic()):
-                return json_reply({"change": change, "streams": [_state(one) for one in streams]})
+                return json_reply({"change": change, "streams": streams})

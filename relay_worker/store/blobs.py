@@ -13,7 +13,7 @@ from relay_worker.model import BlobEntry, NewBody, Result, StreamState
 from relay_worker.store.connection import PAGE_BYTES, one
 from relay_worker.store.writer import Batch
 
-STATE = "SELECT stream, head, acked, count, bytes, expired_upto FROM streams"
+STATE = "SELECT lower(hex(stream)), head, acked, count, bytes, expired_upto FROM streams"
 SWEEP_ROWS = 1000
 
 
@@ -165,7 +165,7 @@ def forget(batch: Batch, before: int) -> int:
 def state(db: apsw.Connection, account: str, stream: bytes) -> StreamState:
     """Return the state of a stream."""
     row = one(db, f"{STATE} WHERE account = (SELECT id FROM accounts WHERE name = ?) AND stream = ?", account, stream)
-    return StreamState(stream) if row is None else StreamState(*row)
+    return StreamState(stream.hex()) if row is None else StreamState(*row)
 
 
 def list_after(
@@ -174,7 +174,7 @@ def list_after(
     """Return a page of a stream, and the stream, in one snapshot."""
     with db:
         rows = db.execute(
-            "SELECT seq, size, tag FROM blobs WHERE stream = (SELECT s.id FROM streams s JOIN accounts a"
+            "SELECT seq, size, lower(hex(tag)) FROM blobs WHERE stream = (SELECT s.id FROM streams s JOIN accounts a"
             " ON a.id = s.account WHERE a.name = ? AND s.stream = ?) AND seq > ? ORDER BY seq LIMIT ?",
             (account, stream, after, limit),
         )

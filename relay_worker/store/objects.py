@@ -61,7 +61,7 @@ def delete(batch: Batch, account: str, object_id: bytes) -> None:
 def list_after(db: apsw.Connection, account: str, after: bytes, limit: int) -> list[ObjectEntry]:
     """Return the objects above ``after`` by rising id."""
     rows = db.execute(
-        "SELECT o.object, o.size, o.at FROM objects o JOIN accounts a ON a.id = o.account"
+        "SELECT lower(hex(o.object)), o.size, o.at FROM objects o JOIN accounts a ON a.id = o.account"
         " WHERE a.name = ? AND o.object > ? ORDER BY o.object LIMIT ?",
         (account, after, limit),
     )

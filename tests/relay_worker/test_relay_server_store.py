@@ -118,7 +118,7 @@ def test_a_blob_that_nobody_reads_expires_visibly_and_may_come_again(opened, siz
     assert (state.expired_upto, state.head, state.acked, state.count) == (3, 4, 0, 1)
     later, changed = opened.streams(change)
     assert later > change
-    assert [one.stream for one in changed] == [STREAM]
+    assert [one.stream for one in changed] == [STREAM.hex()]
     with pytest.raises(Refusal):
         opened.put(sealed(3, size), 3)
     assert opened.put(body, 3, now=NOW + 31 * DAY) == "created"
